@@ -129,7 +129,7 @@ def _watch(selection: Selection) -> int:
 
 def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
     """Those to which the selection applies; none where it is one of states, which studies do not have."""
-    from runner.study.listing import list_studies
+    from runner.study.gather import list_studies
 
     if selection.states:
         return ()

@@ -3,7 +3,8 @@
 It is enough to find the job again, to report and to rerun it, from any process and any working directory.
 
     plan.json  job.sh  provenance.json  job.json        the plan, the script, its origin, and the scheduler's job
-    command.json  code.json  code.diff                  the command line, the user's code, and its uncommitted changes
+    request.json  command.json                          what was asked for, and the command line that did, for a reader
+    code.json  code.diff                                the user's code, and its uncommitted changes
     code/  code-files.json                              the copy of that code, if one runs, and the files it began with
     lib/  recipe/                                       launcher and program, copied at submission
     logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
@@ -35,7 +36,7 @@ from runner.model.plan import PlanRecord
 T = TypeVar("T")
 
 SCRIPT = "job.sh"
-COMMAND, CODE, CODE_DIFF = "command.json", "code.json", "code.diff"
+REQUEST, COMMAND, CODE, CODE_DIFF = "request.json", "command.json", "code.json", "code.diff"
 CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
 VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them

@@ -25,6 +25,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         asks_memory: every job asks for its memory.
         nodes_differ: the nodes of one job can have different numbers of GPUs.
         steps: a job can run as a step of an allocation that the shell holds.
+        one_allocation: the launches of a study can run one after another in one job.
         version: command whose first line of output has its version; empty where there is none to ask.
     """
 
@@ -37,6 +38,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     asks_memory: bool = False
     nodes_differ: bool = False
     steps: bool = False
+    one_allocation: bool = False
     version: tuple[str, ...] = ()
 
 
@@ -48,6 +50,7 @@ SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
         directives="slurm",
         compared=True,
         steps=True,
+        one_allocation=True,
         version=("srun", "--version"),
     ),
     "pbs": SchedulerFacts(
@@ -60,6 +63,7 @@ SCHEDULERS: dict[SchedulerName, SchedulerFacts] = {
         nodes_differ=True,
         version=("qstat", "--version"),
     ),
-    "local": SchedulerFacts("local", "this-machine"),
-    "hosts": SchedulerFacts("ssh", "listed", exclusive_nodes=False),  # nothing keeps other users' programs away
+    "local": SchedulerFacts("local", "this-machine", one_allocation=True),
+    # Nothing keeps other users' programs away.
+    "hosts": SchedulerFacts("ssh", "listed", exclusive_nodes=False, one_allocation=True),
 }

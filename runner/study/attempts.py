@@ -24,7 +24,7 @@ from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch, LaunchState
 from runner.model.verdict import ArmFigure, Outcome
-from runner.study.directory import StudyDirectory
+from runner.study.campaign import Campaign
 
 # How long after its call to the scheduler a submission that was killed may still go on without its caller, seconds:
 # sbatch and qsub wait for an answer of the controller; elsewhere a process was started, or it was not.
@@ -64,17 +64,18 @@ class Attempt:
     awaited: bool = False
 
 
-def settle(study: StudyDirectory, sleep: Callable[[float], None] = time.sleep) -> None:
+def settle(campaign: Campaign, launches: Sequence[Launch], sleep: Callable[[float], None] = time.sleep) -> None:
     """Find the jobs of submissions that were cut off, and remove the run directories that have none.
 
-    Call it while the study is held: nothing else may be submitting.
+    Call it while the campaign is held: nothing else may be submitting.
 
     Raises:
         UnknownStateError: the scheduler does not answer.
     """
-    for launch in study.study.launches:
-        for run in study.runs(launch.key):
+    for launch in launches:
+        for run in campaign.runs(launch.key):
             _settle(run, sleep)
+    campaign.note_known([launch.key for launch in launches])
 
 
 def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
@@ -145,6 +146,11 @@ def _unfinished(run: RunDirectory, record: Submitted, state: JobState | None) ->
     if judge_at_once(run) is None and has_ended:
         return Attempt(run, "running", "its records are awaited", gone=False, awaited=True)
     return None
+
+
+def of_gone(run: RunDirectory) -> Attempt:
+    """A run that was launched, and whose directory is not there any more: it counts, and proves nothing."""
+    return Attempt(run, "not-proven", "its run was launched, and its directory is gone")
 
 
 def decisive(attempts: Sequence[Attempt]) -> Attempt | None:

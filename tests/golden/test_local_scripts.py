@@ -41,7 +41,7 @@ def test_bash_and_shellcheck_take_it(name: str) -> None:
 
 
 def test_the_script_of_the_users_program_is_a_function_of_its_plan_too() -> None:
-    request = Request(gpus=2, runtime="charliecloud", directory="/home/me/my code")
+    request = Request(gpus=2, runtime="charliecloud", directory="/home/me/my code", program=("python",))
     planned = plan(recipe_of(("python", "train.py", "--lr", "1")), local(CPUS), request, IMAGE)
     text = render(planned, runtime("charliecloud").step(planned))
     assert "--cd /workspace" in text

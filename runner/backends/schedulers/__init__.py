@@ -75,7 +75,7 @@ def render(plan: Plan, step: StepSpec) -> str:
 
 def has_launches(name: SchedulerName) -> bool:
     """Whether the launches of a study can run one after another in one job of this scheduler."""
-    return name != "pbs"
+    return SCHEDULERS[name].one_allocation
 
 
 def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> str:

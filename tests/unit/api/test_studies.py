@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import pytest
 
-from runner.api import Options, Run, Study, bundle, compare, expect, report, scale, verify
-from runner.api.arguments import arguments_of, values_of
+from runner.api import Run, Study, bundle, compare, expect, report, scale, verify
 from runner.cli import run as runner
-from runner.cli import submit
 from runner.core.errors import Exit, NotProvenError, RefusedError, RunnerError, UsageError
 from tests.support.documents import result
 from tests.support.measured_runs import measured_run
@@ -103,20 +100,6 @@ def test_solo_gpus_is_the_option_of_the_command_line(capsys: pytest.CaptureFixtu
     assert runner([*words, "--dry-run", "--json"]) == Exit.GOOD
     assert result(capsys.readouterr().out) == plain(made)
     assert sum(each.arm == "solo" for each in made.launches) == 2  # of the node's two GPUs, one in each repeat
-
-
-def test_options_become_the_words_that_the_command_line_reads_as_the_same_values() -> None:
-    """So a study that was begun here goes on there."""
-    given: dict[str, Any] = {
-        "site": Path("/a b/site.yaml"), "mount": ["/data:/data:ro", "/x:/y"], "env": {"A": "b c=-d", "-B"[1:]: None},
-        "set": {"batch-size": 8, "compile": True, "precision": "-x"}, "time": 3725, "scheduler_option": {"nice": "5"},
-        "stage": True, "snapshot": False, "name": None, "force": ["a", "b"], "cpus_per_gpu": 3, "nsys": "0,1",
-    }  # fmt: skip
-    wanted = values_of("scale", given, Options.__annotations__)
-    with submit.command.make_context("submit", ["--gpus=2", *arguments_of(given)]) as context:
-        assert isinstance(context, click.Context)
-        read = {name: context.params[name] for name in wanted if name != "snapshot"}
-    assert read == {name: value for name, value in wanted.items() if name != "snapshot"}
 
 
 WRONG: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {

@@ -144,7 +144,7 @@ def finished(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("wide", [None, 120, 80, 60, 40])
 def test_the_table_fits(finished: str, wide: int | None, tmp_path: Path) -> None:
-    from runner.study.lookup import find
+    from runner.study.directory import find
 
     lines = facts_lines(gather.facts(find(finished)), wide)
     # A command to be copied is not broken within its words.
@@ -158,7 +158,7 @@ def test_the_table_fits(finished: str, wide: int | None, tmp_path: Path) -> None
 
 
 def test_a_number_of_launches_that_is_not_known_is_shown_as_such(finished: str) -> None:
-    from runner.study.lookup import find
+    from runner.study.directory import find
 
     known = gather.facts(find(finished))
     point = msgspec.structs.replace(known.points[0], spread=0.4, launches_needed=needed(0.4))
@@ -209,7 +209,7 @@ def test_a_study_is_completed_where_one_can_stand(finished: str) -> None:
 
 @pytest.mark.parametrize("wide", [None, 80, 40])
 def test_the_rows_of_a_loss_are_shown_with_what_they_hold(finished: str, wide: int | None) -> None:
-    from runner.study.lookup import find
+    from runner.study.directory import find
 
     rows = (
         LossRow("waiting for slower ranks", Estimate(0.071, 0.06, 0.08)),
@@ -274,7 +274,7 @@ def test_the_label_of_a_demonstration_fits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("demonstration", ["", "CPU: demonstration"])
 def test_single_gpus_are_a_line_and_a_demonstration_names_none_as_slow(finished: str, demonstration: str) -> None:
-    from runner.study.lookup import find
+    from runner.study.directory import find
 
     missing = tuple(f"GPU {number} of node 1" for number in range(10))
     alone = (SingleGpus("solo", (("batch", "8"),), 6, 16, 2, 0.019, "GPU 3 of node 0", 0.041, missing),)

@@ -12,15 +12,15 @@ from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.model.plan import Finding, record_of
 from runner.preparation.job import prepare
-from runner.preparation.request import make_options
+from runner.preparation.request import make_request
 
 FROM_PYTHON = """
 import sys
 from pathlib import Path
 from runner.preparation.job import prepare
-from runner.preparation.request import make_options
+from runner.preparation.request import make_request
 
-prepared = prepare(make_options(gpus=16, site="technion", recipe="probe", runs=Path(sys.argv[1])))
+prepared = prepare(make_request({"gpus": 16, "site": "technion", "recipe": "probe", "runs": sys.argv[1]}))
 sys.stdout.write(prepared.script)
 print(prepared.is_refused, [finding.code for finding in prepared.findings], file=sys.stderr)
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("click", "rich")), file=sys.stderr)
@@ -38,8 +38,8 @@ def count(event, arguments):
         opened[Path(arguments[0]).name] += 1
 sys.addaudithook(count)
 from runner.preparation.job import prepare
-from runner.preparation.request import make_options
-prepare(make_options(gpus=1, site=sys.argv[1], recipe="probe", runs=Path("runs")))
+from runner.preparation.request import make_request
+prepare(make_request({"gpus": 1, "site": sys.argv[1], "recipe": "probe"}))
 print(sorted(opened.items()))
 """
 
@@ -76,7 +76,8 @@ def test_configuration_site_files_and_recipe_are_each_read_once(
 
 
 def test_a_prepared_job_holds_its_final_plan(tmp_path: Path) -> None:
-    prepared = prepare(make_options(gpus=3, site="hosts", hosts="a:2,b:2", runs=tmp_path, arguments=("./train.sh",)))
+    values = {"gpus": 3, "site": "hosts", "hosts": "a:2,b:2", "runs": str(tmp_path), "arguments": ("./train.sh",)}
+    prepared = prepare(make_request(values))
     assert prepared.recipe_directory is None
     assert prepared.plan.hosts is not None
     assert (prepared.plan.hosts.names, prepared.plan.hosts.programs) == (("a", "b"), ("python3",))
@@ -84,16 +85,16 @@ def test_a_prepared_job_holds_its_final_plan(tmp_path: Path) -> None:
     assert prepared.plan.program == ("./train.sh",)
 
 
-def test_what_was_forced_stands_in_the_record_of_the_plan(tmp_path: Path) -> None:
-    options = make_options(gpus=1, site="technion", recipe="probe", runs=tmp_path, force=("image-unusable",))
-    prepared = prepare(options)
+def test_what_was_forced_stands_in_the_record_of_the_plan() -> None:
+    values = {"gpus": 1, "site": "technion", "recipe": "probe", "force": ("image-unusable",)}
+    prepared = prepare(make_request(values))
     assert not prepared.is_refused
     record = record_of(prepared.plan, prepared.findings)
     assert (record.forced, record.program) == (("image-unusable",), prepared.plan.program)
     assert record_of(prepared.plan, [Finding("image-unusable", "warn", "", "")]).forced == ()
 
 
-def test_a_step_needs_an_allocation_and_a_plan_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_needs_an_allocation_and_a_plan_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for gpus, site, error, says in (
         (2, "technion", RefusedError, "salloc --job-name=probe"),
@@ -101,5 +102,5 @@ def test_a_step_needs_an_allocation_and_a_plan_comes_first(tmp_path: Path, monke
         (0, "technion", UsageError, "request one or more"),
     ):
         with pytest.raises(error) as caught:
-            prepare(make_options(gpus=gpus, site=site, recipe="probe", runs=tmp_path), in_allocation=True)
+            prepare(make_request({"gpus": gpus, "site": site, "recipe": "probe"}, step=True))
         assert says in caught.value.fix

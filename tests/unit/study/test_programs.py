@@ -16,7 +16,7 @@ from runner.model.study import StudyFacts
 from runner.study import gather
 from runner.study.attempts import to_start
 from runner.study.directory import StudyDirectory
-from runner.study.listing import list_studies
+from runner.study.gather import list_studies
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
 

@@ -10,7 +10,7 @@ from runner.backends.schedulers.local.client import Local
 from runner.core.errors import UnknownStateError
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled
-from runner.study.waiting import wait
+from runner.study.gather import wait
 from tests.support.studies import left_run, measured, on_disk, study
 
 KEY = "g0001-full-r1"
