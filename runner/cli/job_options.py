@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from runner.cli.options import by_shell
-from runner.preparation.options import FIELDS, GPUS, Kind, Option, default_of, words_of
+from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, default_of, words_of
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -35,6 +35,17 @@ def job_options(command: F) -> F:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def some_job_options(*names: str) -> Callable[[F], F]:
+    """Decorate a click command with some of the options, by their names."""
+
+    def decorated(command: F) -> F:
+        for name in reversed(names):
+            command = _click_option(OPTIONS[name].field or name, name, OPTIONS[name])(command)
+        return command
+
+    return decorated
 
 
 def _click_option(field: str, name: str, option: Option) -> Callable[[F], F]:

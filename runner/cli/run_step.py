@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import JobCommand, job_options, request_of_call
+from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
 from runner.core.errors import Exit
 
 if TYPE_CHECKING:
@@ -34,13 +34,16 @@ def run_step(request: Request, first: RunDirectory | None = None, *, dry_run: bo
         first: the run that it repeats; None where it repeats none.
     """
     from runner.cli.show import show_start, wait_and_judge
-    from runner.cli.submit import prepare_job, start_job
+    from runner.cli.submit import prepare_job
+    from runner.cli.waiting import slow
     from runner.jobs.life import follow_step
+    from runner.preparation.job import start
 
     prepared, code = prepare_job(request, first, dry_run=dry_run, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
-    run, job_id = start_job(prepared, first)
+    with slow("submitting the job"):
+        run, job_id = start(prepared, command=command_line(prepared, first))
     interrupted = False
     if not as_json:
         show_start(run, prepared.plan, job_id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -187,12 +187,10 @@ class _Terminal(Caller):
         self.warn(f"what is launched now differs from {first.run_id} (first -> now); a new study would not mix them:")
         show_differences(differences, err=True)
 
-    @contextmanager
-    def listening(self) -> Iterator[Listener]:
+    def listening(self) -> AbstractContextManager[Listener]:
         from runner.cli.study import listening
 
-        with listening(quiet=self._as_json) as listener:
-            yield listener
+        return listening(quiet=self._as_json)
 
     def not_begun(self, planned: PlannedStudy) -> int:
         """Say why nothing was submitted; returns the exit code."""

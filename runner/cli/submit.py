@@ -53,6 +53,8 @@ def submit(
         first: the run that it repeats; None where it repeats none.
     """
     from runner.cli.show import show_start, wait_and_judge
+    from runner.cli.waiting import slow
+    from runner.preparation.job import start
 
     if follow and as_json:
         raise UsageError(
@@ -61,7 +63,8 @@ def submit(
     prepared, code = prepare_job(request, first, dry_run=dry_run, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
-    run, job_id = start_job(prepared, first)
+    with slow("submitting the job"):
+        run, job_id = start(prepared, command=command_line(prepared, first))
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:
@@ -95,12 +98,3 @@ def prepare_job(
 
         show_changes(first, prepared)
     return prepared, show_prepared(prepared, with_script=dry_run, as_json=as_json)
-
-
-def start_job(prepared: PreparedJob, first: RunDirectory | None) -> tuple[RunDirectory, str]:
-    """Submit the job; the run and its job's id."""
-    from runner.cli.waiting import slow
-    from runner.preparation.job import start
-
-    with slow("submitting the job"):
-        return start(prepared, command=command_line(prepared, first))

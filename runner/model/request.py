@@ -69,28 +69,14 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         arguments: of the recipe's program, appended as they are.
         runs: where the run directory is made.
         step: it becomes a step of the allocation that the shell holds.
-        queue: queue, partition or QOS, depending on the site.
-        gpu_type: GRES type (``a100``, or a MIG slice's ``a100_1g.5gb``).
-        cpus_per_gpu: schedulable CPUs of each rank.
-        account, project, scratch: whom to charge, and where the user's own directories are.
-        field: field of research, where the site asks for it.
-        walltime_s: time limit, seconds.
+        gpu_type: GRES type (``a100``, or a MIG slice's ``a100_1g.5gb``). walltime_s: time limit, seconds.
         scheduler_options: further options for the scheduler, name -> value; they override the site's.
-        wireup: how ranks find each other.
-        stage: copy the image to each node's own disk first.
-        nsys: ranks to profile, ``0,8`` or ``all``; empty for none.
-        env_name: name or directory of an environment that ``env create`` has made.
         env: name and value of variables, in order; None takes the variable away.
         env_of_shell: of these, the names whose value is that of the shell which submits; ``complete`` puts it in.
         options: ``--set key=value`` pairs, in order.
         hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler. hostfile: the same as a file.
-        bind: whether ranks are bound to the processors near their GPUs.
-        meter: measure the user's program, which need not change.
         meter_batch: samples of a rank in a step of its optimizer; None leaves them to what the meter sees.
-        force: codes of checks that shall not refuse.
-        snapshot: the program runs from a copy of the user's tracked files.
         copied: directory of the run whose copy is copied again, instead of those files as they are now.
-        no_diff: what differs from the commit of the user's code is not kept.
         copied_start: where the program starts in that copy, relative to its top; None where it starts in ``directory``.
         umask, home, caches: of the shell that submits: the program gets this umask; the user's home directory, empty
             where unknown; variables that place caches, name -> value. Not asked for: ``complete`` adds them.

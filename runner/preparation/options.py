@@ -19,11 +19,7 @@ T = TypeVar("T")
 
 
 def path_of(value: object) -> str:
-    """A path, or a text, as a text.
-
-    Raises:
-        TypeError: it is neither. ValueError: it has a NUL character.
-    """
+    """A path, or a text, as a text. Raises TypeError where it is neither."""
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str):
         raise TypeError(f"it is {type(text).__name__}, and must be a text or a path")
@@ -31,11 +27,7 @@ def path_of(value: object) -> str:
 
 
 def place_of(value: object) -> str:
-    """A path of this machine, as a text.
-
-    Raises:
-        ValueError, TypeError: it is none.
-    """
+    """A path of this machine, as a text. Raises ValueError or TypeError where it is none."""
     text = path_of(value)
     if "\0" in text:
         raise ValueError("it has a NUL character")
@@ -43,11 +35,7 @@ def place_of(value: object) -> str:
 
 
 def count_of(value: object) -> int:
-    """A number of things, from one on.
-
-    Raises:
-        TypeError, ValueError: it is none.
-    """
+    """A number of things, from one on. Raises TypeError or ValueError where it is none."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise TypeError(f"it is {type(value).__name__}, and must be a whole number")
     count = value.__index__()
@@ -57,11 +45,7 @@ def count_of(value: object) -> int:
 
 
 def texts_of(values: object) -> tuple[str, ...]:
-    """A list of texts.
-
-    Raises:
-        TypeError, ValueError: it is none.
-    """
+    """A list of texts. Raises TypeError or ValueError where it is none."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise ValueError("it is one text, and must be a list" if isinstance(values, str) else "it must be a list")
     return tuple(map(path_of, values))
@@ -73,11 +57,7 @@ def pairs_of(values: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """``KEY=VALUE``.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    """``KEY=VALUE``. Raises ValueError where it is something else."""
     name, equals, rest = text.partition("=")
     if not equals or not name:
         raise ValueError(f"{text!r} is not KEY=VALUE")
@@ -208,133 +188,70 @@ GPUS = Option("Total number of GPUs; one rank on each.", NUMBER)
 _Path = str | os.PathLike[str]
 
 
+# fmt: off
 class Options(TypedDict, total=False):
     """What ``submit`` takes besides the GPUs and the program: the options of the command line, by the same names."""
 
     nodes: Annotated[int, Option("Number of nodes. [default: as few as possible]", NUMBER)]
-    recipe: Annotated[
-        _Path,
-        Option(
-            f"A shipped recipe, or a directory. [default: {DEFAULT_RECIPE}, or the program after --]",
-            complete="recipes",
-        ),
-    ]
-    site: Annotated[
-        _Path,
-        Option(
-            "A site, or a site file. [default: $RUNNER_SITE, the one in your configuration, the box if it is up, or "
-            "the Slurm or PBS that answers]",
-            complete="sites",
-        ),
-    ]
-    hosts: Annotated[
-        str,
-        Option("Nodes to reach by ssh, without a scheduler, and ranks on each.", PLAIN, metavar="NAME:N,..."),
-    ]
+    recipe: Annotated[_Path, Option(
+        f"A shipped recipe, or a directory. [default: {DEFAULT_RECIPE}, or the program after --]", complete="recipes")]
+    site: Annotated[_Path, Option(
+        "A site, or a site file. [default: $RUNNER_SITE, the one in your configuration, the box if it is up, or "
+        "the Slurm or PBS that answers]", complete="sites")]
+    hosts: Annotated[str, Option(
+        "Nodes to reach by ssh, without a scheduler, and ranks on each.", PLAIN, metavar="NAME:N,...")]
     hostfile: Annotated[_Path, Option("The same from a host file of horovodrun or mpirun.", PATH, metavar="FILE")]
     runtime: Annotated[str, Option("Container runtime. [default: the site's first]", PLAIN, complete="runtimes")]
-    image: Annotated[
-        _Path, Option("Image reference, digest, or image file. [default: the recipe's]", complete="images")
-    ]
+    image: Annotated[_Path, Option(
+        "Image reference, digest, or image file. [default: the recipe's]", complete="images")]
     mount: Annotated[Sequence[str], Option("Mount a host path.", MOUNTS, "mounts", metavar="SRC:DST[:ro]")]
-    env: Annotated[
-        Mapping[str, str | None],
-        Option(
-            "Environment variable of every rank; without a value, its value in this shell; -NAME takes it away.",
-            VARIABLES,
-            metavar="[-]NAME[=VALUE]",
-        ),
-    ]
-    set: Annotated[
-        Mapping[str, object],
-        Option("Option of the recipe's program.", PAIRS, "options", metavar="KEY=VALUE", complete="recipe options"),
-    ]
-    time: Annotated[
-        str | int, Option("Time limit. [default: the site's]", DURATION, "walltime_s", metavar="[D-][H:]M:S")
-    ]
-    queue: Annotated[
-        str,
-        Option(
-            "Queue, partition or QOS, whichever the site uses. [default: one that fits]",
-            PLAIN,
-            flags=("--partition",),
-            complete="queues",
-        ),
-    ]
+    env: Annotated[Mapping[str, str | bool | None], Option(
+        "Environment variable of every rank; without a value, its value in this shell; -NAME takes it away.",
+        VARIABLES, metavar="[-]NAME[=VALUE]")]
+    set: Annotated[Mapping[str, object], Option(
+        "Option of the recipe's program.", PAIRS, "options", metavar="KEY=VALUE", complete="recipe options")]
+    time: Annotated[str | int, Option(
+        "Time limit. [default: the site's]", DURATION, "walltime_s", metavar="[D-][H:]M:S")]
+    queue: Annotated[str, Option(
+        "Queue, partition or QOS, whichever the site uses. [default: one that fits]",
+        PLAIN, flags=("--partition",), complete="queues")]
     account: Annotated[str, Option("Account to charge. [default: the one in your configuration]", PLAIN)]
-    project: Annotated[
-        str, Option("Project, if paths of the site contain it. [default: the one in your configuration]", PLAIN)
-    ]
-    scratch: Annotated[
-        str, Option("Your scratch directory at the site. [default: the one in your configuration]", PLAIN)
-    ]
-    field: Annotated[
-        str,
-        Option("Your field of research, if the site asks for it. [default: the one in your configuration]", PLAIN),
-    ]
-    gpu_type: Annotated[
-        str, Option("GPU type to request from the scheduler, or a MIG slice. [default: the site's]", PLAIN)
-    ]
+    project: Annotated[str, Option(
+        "Project, if paths of the site contain it. [default: the one in your configuration]", PLAIN)]
+    scratch: Annotated[str, Option(
+        "Your scratch directory at the site. [default: the one in your configuration]", PLAIN)]
+    field: Annotated[str, Option(
+        "Your field of research, if the site asks for it. [default: the one in your configuration]", PLAIN)]
+    gpu_type: Annotated[str, Option(
+        "GPU type to request from the scheduler, or a MIG slice. [default: the site's]", PLAIN)]
     cpus_per_gpu: Annotated[int, Option("CPUs of each rank. [default: an equal share of the node]", NUMBER)]
-    wireup: Annotated[
-        Wireup,
-        Option(
-            "How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
-            "own processes. [default: rendezvous, which needs no MPI; own for torchrun]",
-            Kind(choices=get_args(Wireup)),
-        ),
-    ]
-    bind: Annotated[
-        Literal["auto", "none"],
-        Option(
-            "Bind each rank to the CPUs near its GPU, or do not bind.",
-            Kind(choices=("auto", "none")),
-            shows_default=True,
-        ),
-    ]
-    scheduler_option: Annotated[
-        Mapping[str, object],
-        Option(
-            "Another option of sbatch or qsub: dependency=afterok:7, reservation=X, nodelist=n1, mail-user=me@x.",
-            PAIRS,
-            "scheduler_options",
-            flags=("-S",),
-            metavar="NAME=VALUE",
-        ),
-    ]
-    force: Annotated[
-        Sequence[str],
-        Option("Submit even if the check CODE refuses; this is recorded.", TEXTS, metavar="CODE", complete="codes"),
-    ]
+    wireup: Annotated[Wireup, Option(
+        "How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
+        "own processes. [default: rendezvous, which needs no MPI; own for torchrun]", Kind(choices=get_args(Wireup)))]
+    bind: Annotated[Literal["auto", "none"], Option(
+        "Bind each rank to the CPUs near its GPU, or do not bind.", Kind(choices=("auto", "none")), shows_default=True)]
+    scheduler_option: Annotated[Mapping[str, object], Option(
+        "Another option of sbatch or qsub: dependency=afterok:7, reservation=X, nodelist=n1, mail-user=me@x.",
+        PAIRS, "scheduler_options", flags=("-S",), metavar="NAME=VALUE")]
+    force: Annotated[Sequence[str], Option(
+        "Submit even if the check CODE refuses; this is recorded.", TEXTS, metavar="CODE", complete="codes")]
     name: Annotated[str, Option("Job name. [default: the recipe's]", Kind(take=str), "job_name")]
-    runs: Annotated[
-        _Path,
-        Option("Directory for run directories; every node must see it.", PATH, metavar="PATH", shows_default=True),
-    ]
+    runs: Annotated[_Path, Option(
+        "Directory for run directories; every node must see it.", PATH, metavar="PATH", shows_default=True)]
     stage: Annotated[bool, Option("Copy the image to each node's local disk, verify it, and start from there.", FLAG)]
-    nsys: Annotated[
-        str,
-        Option("Profile these ranks (0, 0,8 or all) with `nsys profile` into RUN/nsys/.", PLAIN, metavar="RANKS"),
-    ]
-    meter: Annotated[
-        bool, Option("Measure your program's training in PyTorch, with no change to it (docs/meter.md).", FLAG)
-    ]
-    meter_batch: Annotated[
-        int,
-        Option(
-            "The same; N samples of a rank in a step of its optimizer. [default: as the model's input shows]",
-            NUMBER,
-            metavar="N",
-        ),
-    ]
-    env_name: Annotated[
-        str,
-        Option("Run without a container, in this environment made by `env create`.", PLAIN, metavar="NAME|DIR"),
-    ]
-    snapshot: Annotated[
-        bool, Option("Copy your program's tracked files (git) into the run directory and run the copy.", FLAG)
-    ]
+    nsys: Annotated[str, Option(
+        "Profile these ranks (0, 0,8 or all) with `nsys profile` into RUN/nsys/.", PLAIN, metavar="RANKS")]
+    meter: Annotated[bool, Option(
+        "Measure your program's training in PyTorch, with no change to it (docs/meter.md).", FLAG)]
+    meter_batch: Annotated[int, Option(
+        "The same; N samples of a rank in a step of its optimizer. [default: as the model's input shows]",
+        NUMBER, metavar="N")]
+    env_name: Annotated[str, Option(
+        "Run without a container, in this environment made by `env create`.", PLAIN, metavar="NAME|DIR")]
+    snapshot: Annotated[bool, Option(
+        "Copy your program's tracked files (git) into the run directory and run the copy.", FLAG)]
     no_diff: Annotated[bool, Option("Keep no copy of your program's uncommitted changes (git diff).", FLAG)]
+# fmt: on
 
 
 OPTIONS: Mapping[str, Option] = {
@@ -361,14 +278,18 @@ def program_of(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def number_of(value: object) -> float:
-    """A number.
-
-    Raises:
-        TypeError: it is none.
-    """
+    """A number. Raises TypeError where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"it is {type(value).__name__}, and must be a number")
     return value
+
+
+_DEFAULTS = Request(gpus=1)
+
+
+def default_of(field: str) -> Any:
+    """Of a field of ``Request``."""
+    return getattr(_DEFAULTS, field)
 
 
 def values_of(verb: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -408,7 +329,7 @@ def words_of(request: Request) -> tuple[str, ...]:
     words = ["--gpus", str(request.gpus)]
     for field, (name, option) in FIELDS.items():
         value = getattr(request, field)
-        if value == getattr(_DEFAULTS, field):
+        if value == default_of(field):
             continue
         if field == "env":
             value = [(key, True if key in request.env_of_shell else each) for key, each in value]
@@ -418,11 +339,3 @@ def words_of(request: Request) -> tuple[str, ...]:
         words += [flag] if option.kind.is_flag else [word for text in option.kind.write(value) for word in (flag, text)]
     program = request.program or request.arguments
     return (*words, "--", *program) if program else tuple(words)
-
-
-_DEFAULTS = Request(gpus=1)
-
-
-def default_of(field: str) -> Any:
-    """Of a field of ``Request``."""
-    return getattr(_DEFAULTS, field)

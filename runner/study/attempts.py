@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.in_allocation import never_began
 from runner.jobs.life import judge_at_once
+from runner.jobs.states import query
 from runner.jobs.submission import connected, scheduler_of
 from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SCHEDULERS
@@ -102,6 +104,13 @@ def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
             return
         sleep(_POLL_S)
         left_s -= _POLL_S
+
+
+def states(runs: Iterable[RunDirectory]) -> Mapping[Path, JobState]:
+    """The states of the jobs of runs that have no verdict; those whose scheduler gives no answer are left out."""
+    records = [(run, run.read("job.json", Submitted)) for run in runs]
+    found, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
+    return found
 
 
 def without_verdict(runs: Iterable[RunDirectory]) -> tuple[RunDirectory, ...]:

@@ -10,19 +10,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from pathlib import Path
 from statistics import median
 from typing import Annotated
 
 import msgspec
 
 from runner.core import file_system
-from runner.core.errors import RunnerError, UnknownStateError
+from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.jobs.directory import NODES, RunDirectory
 from runner.jobs.life import Warn, finish
 from runner.jobs.watch import REAL_CLOCK, Clock
-from runner.model.job import ExitMarker, JobState
+from runner.model.job import ExitMarker
 from runner.model.plan import LaunchPlace
 from runner.model.records import Seconds
 from runner.model.study import (
@@ -42,11 +41,10 @@ from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import log_rates, of_size, single_gpus
 from runner.study import allocation, sameness
-from runner.study.attempts import Attempt, attempt_of, decisive, of_gone, without_verdict
+from runner.study.attempts import Attempt, attempt_of, decisive, of_gone, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
 from runner.study.programs import of_one_program
-from runner.study.ways import way
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
@@ -89,23 +87,16 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
     """All attempts of a study by the launch's key, the oldest first. Runs that ended unnoticed are judged. One that ran
     another program than the study's first proven run counts as not proven.
     """
-    runs = {launch.key: study.runs(launch.key) for launch in study.study.launches}
-    states = _states(study, [run for each in runs.values() for run in each])
-    return of_one_program(study.study.launches, _made(study, runs, states))
-
-
-def _made(
-    study: StudyDirectory, runs: Mapping[str, Sequence[RunDirectory]], states: Mapping[Path, JobState]
-) -> dict[str, list[Attempt]]:
-    """What became of each run, and of those that are gone."""
-    gone = study.gone()
-    return {
+    runs, gone = {launch.key: study.runs(launch.key) for launch in study.study.launches}, study.gone()
+    known = states(without_verdict(run for each in runs.values() for run in each))
+    made = {
         key: [
             *map(of_gone, gone.get(key, ())),
-            *(made for run in each if (made := attempt_of(run, states.get(run.path))) is not None),
+            *(attempt for run in each if (attempt := attempt_of(run, known.get(run.path))) is not None),
         ]
         for key, each in runs.items()
     }
+    return of_one_program(study.study.launches, made)
 
 
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
@@ -116,7 +107,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
     """
     made = attempts(study) if made is None else made
     found = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
-    states = {each.state for each in found}
+    stand = {each.state for each in found}
     asked = study.study
     together = asked.way == "one-allocation"
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
@@ -125,7 +116,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         study=study.path.name,
         directory=str(study.path),
         name=study.name,
-        state="running" if states & {"pending", "running"} else "complete" if states == {"proven"} else "incomplete",
+        state="running" if stand & {"pending", "running"} else "complete" if stand == {"proven"} else "incomplete",
         site=asked.site,
         recipe=asked.recipe,
         way=asked.way,
@@ -221,13 +212,7 @@ def list_studies(
 
 def _listed(study: StudyDirectory) -> ListedStudy:
     asked = study.study
-    runs = {launch.key: study.runs(launch.key) for launch in asked.launches}
-    unsettled = without_verdict(run for each in runs.values() for run in each)
-    try:
-        states = way(asked.way).states(unsettled) if unsettled else {}
-    except RunnerError:
-        states = {}
-    alike = of_one_program(asked.launches, _made(study, runs, states))
+    alike = attempts(study)
     proven = sum(any(attempt.state == "proven" for attempt in each) for each in alike.values())
     is_running = any(not attempt.gone for each in alike.values() for attempt in each)
     return ListedStudy(
@@ -415,8 +400,3 @@ def _gpu_hours(run: RunDirectory) -> float:
 
 def _marker(run: RunDirectory) -> ExitMarker | None:
     return run.read("exit.json", ExitMarker)
-
-
-def _states(study: StudyDirectory, runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
-    unsettled = without_verdict(runs)
-    return way(study.study.way).states(unsettled) if unsettled else {}

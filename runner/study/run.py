@@ -9,8 +9,8 @@ carry out the launches that are missing, the study held
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -74,10 +74,9 @@ class Caller:
     def differs(self, first: RunDirectory, differences: Sequence[Difference]) -> None:
         """What is launched now is not what was launched first."""
 
-    @contextmanager
-    def listening(self) -> Iterator[Listener]:
+    def listening(self) -> AbstractContextManager[Listener]:
         """What is called while launches are started and waited for."""
-        yield Listener(lambda _line: None, lambda _progress, _tasks: None, self.warn)
+        return nullcontext(Listener(lambda _line: None, lambda _progress, _tasks: None, self.warn))
 
 
 def run(

@@ -6,15 +6,12 @@ A way is a module here with the functions of ``Way``, and its name in ``_WAYS``.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, cast
 
-from runner.jobs.directory import RunDirectory
 from runner.jobs.watch import JobProgress
 from runner.model import study as model
-from runner.model.job import JobState
 from runner.model.study import Launch
 from runner.preparation.job import PreparedJob
 from runner.study.campaign import Campaign
@@ -66,9 +63,6 @@ class Way(Protocol):
         Raises:
             WaitInterrupted: Ctrl-C while it waits; jobs go on. Else as ``runner.preparation.job.start``.
         """
-
-    def states(self, runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
-        """The states of the jobs of runs that have no verdict; those whose scheduler gives no answer are left out."""
 
     def cancel(self, study: StudyDirectory) -> tuple[str, ...]:
         """Cancel all jobs of the study that have not ended; returns their ids."""

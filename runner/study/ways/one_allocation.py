@@ -6,8 +6,7 @@ Where no scheduler gives out nodes, that job is one process of this machine, whi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from runner.core.errors import UnknownStateError
 from runner.core.text import counted, gpus_text
@@ -18,10 +17,11 @@ from runner.jobs.in_allocation import STOPPED, has_begun, never_began
 from runner.jobs.life import WaitInterrupted, tasks_of
 from runner.jobs.submission import connected, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
-from runner.model.job import JobState, Submitted
+from runner.model.job import Submitted
 from runner.model.study import Launch
 from runner.study import allocation, cost
 from runner.study.allocation import PlannedLaunch
+from runner.study.attempts import states
 from runner.study.campaign import Campaign
 from runner.study.directory import name_of
 from runner.study.ways import Work, separate
@@ -42,11 +42,6 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
         _start(work, wanted)
     if work.waits:
         _wait(work)
-
-
-def states(runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
-    """See ``Way``: one query for all launches of an allocation."""
-    return separate.states(runs)
 
 
 def cancel(study: Campaign) -> tuple[str, ...]:

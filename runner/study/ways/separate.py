@@ -7,22 +7,20 @@ share this machine or the listed hosts: one is started when the one before has e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from runner.core.errors import NotAcceptedError
 from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish, tasks_of
-from runner.jobs.states import query
 from runner.jobs.watch import JobProgress
-from runner.model.job import JobState, Submitted
+from runner.model.job import Submitted
 from runner.model.schedulers import SCHEDULERS, SchedulerName
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.preparation.job import command_of, start
-from runner.study.attempts import attempt_of, without_verdict
+from runner.study.attempts import attempt_of, states, without_verdict
 from runner.study.campaign import Campaign
 from runner.study.directory import StudyDirectory
 from runner.study.ways import Work
@@ -51,13 +49,6 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
         if verdict.outcome in _AGAIN and len(work.campaign.runs(launch.key)) < work.limit:
             work.listener.tell(f"{launch.key}: trying again")
             ahead.appendleft(launch)
-
-
-def states(runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
-    """See ``Way``."""
-    records = [(run, run.read("job.json", Submitted)) for run in runs]
-    found, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
-    return found
 
 
 def cancel(study: StudyDirectory) -> tuple[str, ...]:

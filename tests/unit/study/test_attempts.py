@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from runner.backends.schedulers.local.client import Local
-from runner.core.errors import RefusedError
 from runner.jobs.directory import SCRIPT, index
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch
 from runner.model.verdict import ArmFigure, Verdict
 from runner.study.attempts import Attempt, attempt_of, settle, to_start, without_verdict
-from runner.study.campaign import is_leased
 from tests.support.studies import left_run, measured, on_disk, study
 
 KEY = "g0001-full-r1"
@@ -25,10 +23,6 @@ LAUNCH = Launch(KEY, 1, "full", 1, 0)
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-
-
-def say(line: str) -> None:
-    raise AssertionError(line)
 
 
 def attempts_of_states(*states: str) -> tuple[Attempt, ...]:
@@ -187,34 +181,3 @@ def test_arms_without_rates_are_no_verdict(tmp_path: Path) -> None:
     arm = ArmFigure("uncoupled", 100.0, 0.0, 0.1, 0.1, 30.0)
     run = left_run(on_disk(tmp_path, study((1,), 1)), KEY, measured(5.0, arms=(arm,)))
     assert without_verdict([run]) == (run,)
-
-
-def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
-    seen = [of.is_held]
-    with of.exclusive(say):
-        seen.append(of.is_held)
-        with pytest.raises(RefusedError, match="another `scale` is at work"), of.exclusive(say):
-            pass
-    with of.exclusive(say):
-        pass
-    assert [*seen, of.is_held] == [False, True, False]
-
-
-def test_machines_that_share_a_study_hold_it_by_turns_too(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
-    with of.held_among_machines(say):
-        assert is_leased(of.path)
-        with pytest.raises(RefusedError, match="another `scale` is at work"), of.held_among_machines(say):
-            pass
-    assert not is_leased(of.path)
-
-
-def test_a_holder_that_was_killed_while_it_took_the_study_holds_up_no_one(tmp_path: Path) -> None:
-    """Before it could write who it is: the kernel knows that it is dead, a file would not."""
-    of = on_disk(tmp_path, study((1,), 1))
-    for name in ("lock", "lease"):
-        (of.path / name).touch()
-    began = time.monotonic()
-    with of.exclusive(say):
-        assert time.monotonic() - began < 5.0
