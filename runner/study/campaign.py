@@ -76,13 +76,15 @@ class Campaign:
 
     def gone(self) -> dict[str, tuple[RunDirectory, ...]]:
         """The runs that were launched, and whose directories are not there any more, by the launch's key."""
-        lines, _ = self._log()
-        never = {line.run for line in lines if line.event == "never-began"}
-        runs = dict.fromkeys((line.launch, line.run) for line in lines if line.event == "launched")
+        launched: dict[tuple[str, str], RunDirectory] = {}
+        for line in self._log()[0]:  # in their order: an id may be taken again after a run that never began
+            if line.event == "launched":
+                launched[line.launch, line.run] = RunDirectory(self.launches(line.launch) / line.run)
+            else:
+                launched.pop((line.launch, line.run), None)
         found: dict[str, tuple[RunDirectory, ...]] = {}
-        for key, name in runs:
-            run = RunDirectory(self.launches(key) / name)
-            if name not in never and not run.path.is_dir():
+        for (key, _), run in launched.items():
+            if not run.path.is_dir():
                 found[key] = (*found.get(key, ()), run)
         return found
 

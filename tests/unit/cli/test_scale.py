@@ -143,7 +143,7 @@ def finished(tmp_path: Path) -> str:
     return of.path.name
 
 
-def shown(facts: StudyFacts, wide: int | None = None) -> str:
+def table_text(facts: StudyFacts, wide: int | None = None) -> str:
     """The table in one line, once every line of it fits; a command to be copied is not broken within its words."""
     lines = facts_lines(facts, wide)
     assert all(len(line) <= (wide or 999) or facts.study in line for line in lines), lines
@@ -154,13 +154,13 @@ def shown(facts: StudyFacts, wide: int | None = None) -> str:
 def test_the_table_fits(finished: str, wide: int | None) -> None:
     known = gather.facts(find(finished))
     for part in ("incomplete, 3 of 4 launches proven", "rank 3 exited with 1", "4800.0", "90.3 %", "no A/B verdict"):
-        assert part in shown(known, wide)
+        assert part in table_text(known, wide)
     rows = (
         LossRow("waiting for slower ranks", Estimate(0.071, 0.06, 0.08)),
         LossRow("exposed communication", Estimate(0.026, 0.02, 0.03), 1.02, "includes power"),
     )
     losses = (Loss(16, (), Estimate(0.903), rows), Loss(8, (), why="no launch of uncoupled ranks is proven"))
-    text = shown(msgspec.structs.replace(known, losses=losses), wide)
+    text = table_text(msgspec.structs.replace(known, losses=losses), wide)
     for part in (
         "where the loss at 16 GPUs goes; efficiency 90.3 %:",
         "waiting for slower ranks",
@@ -170,16 +170,16 @@ def test_the_table_fits(finished: str, wide: int | None) -> None:
     ):
         assert part in text
     label = "CPU, this machine: demonstration, no performance claim"
-    assert "performance claim]" in shown(msgspec.structs.replace(known, demonstration=label), wide)
+    assert "performance claim]" in table_text(msgspec.structs.replace(known, demonstration=label), wide)
     tokens = tuple(msgspec.structs.replace(each, unit="tokens") for each in known.launches)
-    counted = shown(msgspec.structs.replace(known, launches=tokens), wide).lower()
+    counted = table_text(msgspec.structs.replace(known, launches=tokens), wide).lower()
     assert "tokens/s" in counted and "images/s" not in counted
 
 
 def test_a_gap_and_a_number_of_launches_that_is_not_known_are_shown_as_such(finished: str) -> None:
     known = gather.facts(find(finished))
     point = msgspec.structs.replace(known.points[0], spread=0.4, launches_needed=needed(0.4))
-    text = shown(msgspec.structs.replace(known, points=(point,), gaps=("g1: its run is gone",)))
+    text = table_text(msgspec.structs.replace(known, points=(point,), gaps=("g1: its run is gone",)))
     assert "standard deviation between launches: up to 40 %" in text
     assert "1 %: over 10000, 2 %: 6406, 5 %: 1057" in text
     assert "gap: g1: its run is gone; figures without it may be chosen ones" in text
@@ -202,7 +202,7 @@ def test_what_the_efficiency_is_of_is_noted_where_it_may_mislead(
     for launch in of.study.launches:
         if verdict := one if launch.gpus == 1 else measured(180.0):
             left_run(of, launch.key, verdict)
-    text = shown(gather.facts(of))
+    text = table_text(gather.facts(of))
     assert says in text
     assert sum(note in text for note in ("no efficiency: ", "one GPU alone is GPU 0")) == bool(says)
 
@@ -248,12 +248,12 @@ def test_single_gpus_are_a_line_and_a_demonstration_names_none_as_slow(finished:
     missing = tuple(f"GPU {number} of node 1" for number in range(10))
     alone = (SingleGpus("solo", (("batch", "8"),), 6, 16, 2, 0.019, "GPU 3 of node 0", 0.041, missing),)
     known = msgspec.structs.replace(gather.facts(find(finished)), single_gpus=alone, demonstration=demonstration)
-    text = shown(known, 80)
+    text = table_text(known, 80)
     assert "solo, batch=8: 6 of 16 GPUs, each alone, standard deviation between them 1.9 %" in text
     assert ("slowest GPU 3 of node 0: 4.1 % below the mean" in text) is (not demonstration)
     assert "not proven: GPU 0 of node 1," in text
     once = msgspec.structs.replace(known, single_gpus=(msgspec.structs.replace(alone[0], launches=1),))
-    text = shown(once, 80)
+    text = table_text(once, 80)
     assert "slowest GPU" not in text
     assert ("one launch of each names none as slow" in text) is (not demonstration)
     assert "GPU 7 of node 1 and 2 more" in text

@@ -54,8 +54,11 @@ def test_a_deleted_run_is_a_gap_that_no_later_run_closes_and_counts_as_an_attemp
 
 
 def test_a_run_that_never_began_is_no_gap(of: StudyDirectory) -> None:
-    of.note("never-began", SLOW, [gone(of)])
+    run = gone(of)
+    of.note("never-began", SLOW, [run])
     assert facts(of).gaps == ()
+    of.note("launched", SLOW, [run])
+    assert len(facts(of).gaps) == 1, "its id was taken again"
 
 
 ALTERED: dict[str, Callable[[Path], object]] = {
@@ -90,16 +93,16 @@ def test_one_process_at_a_time_works_on_a_study_also_after_one_that_was_killed_w
     """Before it could write who it is: the kernel knows that it is dead, a file would not."""
     for name in ("lock", "lease"):
         (one.path / name).touch()
-    assert not one.is_held
+    held = [one.is_held]
     began = time.monotonic()
     with one.exclusive(say):
         assert time.monotonic() - began < 5.0
-        assert one.is_held
+        held.append(one.is_held)
         with pytest.raises(RefusedError, match="another `scale` is at work"), one.exclusive(say):
             pass
     with one.exclusive(say):
         pass
-    assert not one.is_held
+    assert [*held, one.is_held] == [False, True, False]
 
 
 def test_machines_that_share_a_study_hold_it_by_turns_too(one: StudyDirectory) -> None:
