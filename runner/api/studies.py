@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVar, get_args, overload
 
@@ -35,8 +36,13 @@ if TYPE_CHECKING:
     from runner.figures.compare.compare import Side
     from runner.study.directory import StudyDirectory
     from runner.study.subject import Subject
+    from runner.study.ways import Listener
 
 T = TypeVar("T")
+
+
+def _nothing(*_: object) -> None:
+    """Nothing is printed."""
 
 
 class Study:
@@ -157,13 +163,29 @@ def scale(
     request = make_request({**values_of("scale", options), "gpus": 1, "arguments": program_of(command)})
     question = ask(request, sizes, arms=named_arms, repeats=repeats, strong=strong, solo_gpus=solo_gpus)
     how = studies.How(same_nodes, budget, attempts, wait, dry_run)
-    caller = studies.Caller(warn)
-    done = studies.run(question, how, caller, lambda record: CommandLine((), record.request.directory, record.site))
+    done = studies.run(question, how, _Quiet(), lambda record: CommandLine((), record.request.directory, record.site))
     if not isinstance(done, PlannedStudy):
         return Study(done.path)
     if not dry_run:
         raise CheckRefusedError(done.findings)
     return done
+
+
+class _Quiet:
+    """A ``runner.study.run.Caller`` that shows nothing but warnings, and agrees."""
+
+    say = planned = begun = differs = staticmethod(_nothing)
+
+    def preparing(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def agrees(self, _planned: PlannedStudy) -> bool:
+        return True
+
+    def listening(self) -> AbstractContextManager[Listener]:
+        from runner.study.ways import Listener
+
+        return nullcontext(Listener(_nothing, _nothing, warn))
 
 
 def compare(
@@ -212,7 +234,7 @@ def report(*subjects: Named, output: str | os.PathLike[str] | None = None) -> Re
         InfrastructureError: it cannot be written.
     """
     from runner.figures.report import writing
-    from runner.study.subject import report_of
+    from runner.study.readers import report_of
 
     place = _optional("output", _place, output)
     made, _ = report_of(_subjects(subjects), warn)
@@ -296,7 +318,7 @@ def bundle(*subjects: Named, file: str | os.PathLike[str], sign: str | os.PathLi
     Raises:
         NotProvenError: one is not measured. UsageError: they cannot be in one bundle, or the key cannot sign.
     """
-    from runner.study.subject import bundle_of
+    from runner.study.readers import bundle_of
 
     target, key = taken("file", _place, file), _optional("sign", _place, sign)
     return bundle_of(_subjects(subjects), target, key)
@@ -332,7 +354,7 @@ def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
 
 
 def _side(named: Named | Sequence[Named]) -> Side:
-    from runner.study.subject import side, side_of_each
+    from runner.study.readers import side, side_of_each
 
     if isinstance(named, list | tuple):
         return side_of_each([taken("a side", _name, each) for each in named])
@@ -346,7 +368,3 @@ def _check_share(name: str, value: float, most: float) -> None:
 
 def _optional(name: str, read: Callable[[Any], T], value: object) -> T | None:
     return None if value is None else taken(name, read, value)
-
-
-def _nothing(*_: object) -> None:
-    """Nothing is printed."""

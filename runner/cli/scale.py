@@ -13,8 +13,7 @@ from runner.cli.job_options import JobCommand, given, job_options, typed, upgrad
 from runner.cli.options import by_shell, say
 from runner.core.errors import Exit, UsageError
 from runner.core.text import counted
-from runner.study.question import ATTEMPTS, REPEATS
-from runner.study.run import Caller
+from runner.model.study import ATTEMPTS, REPEATS
 
 if TYPE_CHECKING:
     from runner.jobs.comparison import Difference
@@ -139,13 +138,10 @@ def _command_line(record: RequestRecord) -> CommandLine:
     return CommandLine(("scale", *typed()), record.request.directory, site)
 
 
-class _Terminal(Caller):
-    """Shows a study as it is planned and carried out, and asks before jobs are submitted."""
+class _Terminal:
+    """A ``runner.study.run.Caller`` that shows a study as it goes, and asks before jobs are submitted."""
 
     def __init__(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
-        from runner.cli.show import warn
-
-        super().__init__(warn)
         self._yes, self._dry_run, self._as_json = yes, dry_run, as_json
         self.study: StudyDirectory | None = None
 
@@ -183,8 +179,9 @@ class _Terminal(Caller):
 
     def differs(self, first: RunDirectory, differences: Sequence[Difference]) -> None:
         from runner.cli.diff import show_differences
+        from runner.cli.show import warn
 
-        self.warn(f"what is launched now differs from {first.run_id} (first -> now); a new study would not mix them:")
+        warn(f"what is launched now differs from {first.run_id} (first -> now); a new study would not mix them:")
         show_differences(differences, err=True)
 
     def listening(self) -> AbstractContextManager[Listener]:

@@ -24,6 +24,7 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 Arm = Literal["full", "coordination", "uncoupled", "solo-hooks", "solo"]
 # separate: each launch is a job of its own. one-allocation: one job of the largest size, each launch a step in it.
 Way = Literal["separate", "one-allocation"]
+REPEATS, ATTEMPTS = 3, 3  # by default: launches of each point, and runs that a launch may have
 BASES: tuple[Arm, ...] = ("solo", "full")  # what one GPU alone gives, the first that is there
 StudyState = Literal["running", "complete", "incomplete"]
 

@@ -112,9 +112,10 @@ def complete(request: Request) -> Request:
         except OSError as error:
             what = f"the host file cannot be read: {error.strerror}"
             raise UsageError(what, where=request.hostfile, fix="correct the path") from None
+    by_default = os.environ.get("RUNNER_SITE") or (HOSTS_SITE if hosts else None)
     return msgspec.structs.replace(
         request,
-        site=request.site or os.environ.get("RUNNER_SITE") or (HOSTS_SITE if hosts else None),
+        site=by_default if request.site is None else request.site,
         hosts=hosts,
         env=tuple((name, of_shell.get(name, value)) for name, value in request.env),
         umask=umask.of_user(),

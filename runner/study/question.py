@@ -13,14 +13,12 @@ from runner.model.plan import Finding
 from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS
-from runner.model.study import Arm, Launch, Way, WayCost
+from runner.model.study import REPEATS, Arm, Launch, Way, WayCost
 from runner.preparation import request as requests
 from runner.preparation.job import PreparedJob
 from runner.study import cost, plan
 from runner.study.plan import Setting
 from runner.study.ways import names
-
-REPEATS, ATTEMPTS = 3, 3  # by default
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Protocol
 
 from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference
 from runner.jobs.directory import RunDirectory
 from runner.model.origin import CommandLine
 from runner.model.plan import PlanRecord
 from runner.model.request import RequestRecord
-from runner.model.study import PlannedStudy, Study
+from runner.model.study import ATTEMPTS, PlannedStudy, Study
 from runner.preparation.job import code_of, prepare
 from runner.preparation.request import check_directory, image_of, repeated
 from runner.study import gather
@@ -28,7 +29,7 @@ from runner.study.allocation import in_place
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory, create
 from runner.study.programs import refuse_another
-from runner.study.question import ATTEMPTS, Offer, Preparations, Question, check_budget, choose, offer, offers
+from runner.study.question import Offer, Preparations, Question, check_budget, choose, offer, offers
 from runner.study.ways import Listener, Work, way
 
 
@@ -48,35 +49,29 @@ class How:
     dry_run: bool = False
 
 
-class Caller:
-    """Who runs a study: what is shown on the way, and asked. This one shows nothing but warnings, and agrees."""
+class Caller(Protocol):
+    """Who runs a study: what is shown on the way, and asked."""
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
-        self.warn = warn
-
-    def say(self, line: str) -> None:
+    def say(self, line: str, /) -> None:
         """A line about a choice that was made."""
 
     def preparing(self) -> AbstractContextManager[None]:
         """Around what may take a while before anything is shown."""
-        return nullcontext()
 
-    def planned(self, planned: PlannedStudy) -> None:
+    def planned(self, planned: PlannedStudy, /) -> None:
         """What is to be launched, and what each way costs."""
 
-    def agrees(self, _planned: PlannedStudy) -> bool:
+    def agrees(self, planned: PlannedStudy, /) -> bool:
         """Whether it is to be submitted."""
-        return True
 
-    def begun(self, study: StudyDirectory) -> None:
+    def begun(self, study: StudyDirectory, /) -> None:
         """Its directory is there."""
 
-    def differs(self, first: RunDirectory, differences: Sequence[Difference]) -> None:
+    def differs(self, first: RunDirectory, differences: Sequence[Difference], /) -> None:
         """What is launched now is not what was launched first."""
 
     def listening(self) -> AbstractContextManager[Listener]:
         """What is called while launches are started and waited for."""
-        return nullcontext(Listener(lambda _line: None, lambda _progress, _tasks: None, self.warn))
 
 
 def run(
