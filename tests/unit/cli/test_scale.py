@@ -70,7 +70,6 @@ def test_a_program_with_processes_of_its_own_is_on_each_gpu_by_itself(capfd: pyt
 REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
     "no sizes": ((), Exit.USAGE, "no sizes are given"),
     "bad sizes": (("--gpus", "1-4"), Exit.USAGE, "no list of sizes"),
-    "an arm": (("--gpus", "1", "--arms", "half"), Exit.USAGE, "no arm 'half'"),
     "arms as an option": (("--gpus", "1", "--set", "arms=full"), Exit.USAGE, "arms are no option"),
     "a batch that does not divide": (
         ("--gpus", "1,2,3", "--strong", "--set", "batch-size=8"), Exit.USAGE, "cannot be shared by 3 GPUs equally",

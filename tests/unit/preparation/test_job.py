@@ -1,4 +1,4 @@
-"""A job is prepared from Python as from the command line, which is then not needed."""
+"""A job is prepared: each file is read once, and the plan is final."""
 
 from __future__ import annotations
 
@@ -8,25 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import run
-from runner.core.errors import Exit, RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
 from runner.model.plan import Finding, record_of
 from runner.preparation.job import prepare
 from runner.preparation.request import make_request
-
-FROM_PYTHON = """
-import sys
-from pathlib import Path
-from runner.preparation.job import prepare
-from runner.preparation.request import make_request
-
-prepared = prepare(make_request({"gpus": 16, "site": "technion", "recipe": "probe", "runs": sys.argv[1]}))
-sys.stdout.write(prepared.script)
-print(prepared.is_refused, [finding.code for finding in prepared.findings], file=sys.stderr)
-print(sorted(name for name in sys.modules if name.split(".")[0] in ("click", "rich")), file=sys.stderr)
-print("runner.cli" in sys.modules, file=sys.stderr)
-"""
-
 
 FILES_READ = """
 import sys
@@ -47,20 +32,6 @@ print(sorted(opened.items()))
 @pytest.fixture(autouse=True)
 def _empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
-
-
-def test_python_prepares_the_job_that_the_command_line_would_and_imports_no_click(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    words = [sys.executable, "-c", FROM_PYTHON, str(tmp_path / "runs")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    refused, modules, command_line = done.stderr.splitlines()
-    assert refused == "True ['image-unusable']"
-    assert (modules, command_line) == ("[]", "False")
-    submit = ["submit", "--gpus", "16", "--site", "technion", "--recipe", "probe", "--dry-run"]
-    assert run([*submit, "--runs", str(tmp_path / "runs")]) == Exit.REFUSED
-    assert capfd.readouterr().out == done.stdout
-    assert not (tmp_path / "runs").exists()
 
 
 def test_configuration_site_files_and_recipe_are_each_read_once(
