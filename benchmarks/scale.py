@@ -42,8 +42,7 @@ from runner.model.records import ExitRecord
 from runner.model.study import Launch, Study
 from runner.model.verdict import Verdict
 from runner.study.directory import create
-from runner.study.gather import facts
-from runner.study.listing import list_studies
+from runner.study.gather import facts, list_studies
 from runner.study.plan import launches as plan_launches
 from runner.study.plan import parse_arms
 

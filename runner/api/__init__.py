@@ -3,8 +3,9 @@
 docs/python.md is the page on it.
 """
 
-from runner.api.jobs import CheckRefusedError, Options, Run, runs, submit
+from runner.api.jobs import CheckRefusedError, Run, runs, submit
 from runner.api.studies import Study, bundle, compare, expect, report, scale, verify
+from runner.preparation.options import Options
 
 __all__ = [
     "CheckRefusedError",

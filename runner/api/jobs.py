@@ -8,75 +8,20 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict, overload
+from typing import TYPE_CHECKING, Literal, overload
 
-import msgspec
-
-from runner.api.arguments import values_of, words_of
 from runner.core.errors import RefusedError, UsageError
 from runner.jobs.directory import RunDirectory
 from runner.jobs.facts import run_facts
-from runner.model.names import Wireup
 from runner.model.output import Cancellation, Preparation, RunFacts, shown_plan
 from runner.model.plan import Finding
-from runner.model.request import Request
 from runner.model.verdict import Verdict
+from runner.preparation.options import Options, program_of, values_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-
-class Options(TypedDict, total=False):
-    """What ``submit`` takes besides the GPUs and the program: the options of the command line, by the same names.
-
-    Attributes:
-        site: a shipped site or a site file; by default as on the command line. recipe: a shipped one or a directory.
-        hosts: ``nodea:8,nodeb:8``, without a scheduler. hostfile: the same as a file.
-        runtime, image, env_name: what the ranks run in.
-        mount: ``SRC:DST[:ro]`` each. env: variables of every rank; None takes one away. set: options of the recipe.
-        time: ``[D-][H:]M:S``, or seconds.
-        scheduler_option: further options of sbatch or qsub.
-        force: codes of checks that shall not refuse. name: of the job.
-        runs: directory for run directories; every node must see it.
-        stage: start from a copy on each node's disk. nsys: ranks to profile.
-        meter: measure the program's training in PyTorch. meter_batch: samples of a rank in a step of its optimizer.
-        snapshot: run a copy of the tracked files of the program's git repository.
-        no_diff: keep no copy of the program's uncommitted changes.
-    """
-
-    nodes: int
-    site: str | os.PathLike[str]
-    recipe: str | os.PathLike[str]
-    hosts: str
-    hostfile: str | os.PathLike[str]
-    runtime: str
-    image: str | os.PathLike[str]
-    env_name: str
-    mount: Sequence[str]
-    env: Mapping[str, str | None]
-    set: Mapping[str, object]
-    time: str | int
-    queue: str
-    account: str
-    project: str
-    scratch: str
-    field: str
-    gpu_type: str
-    cpus_per_gpu: int
-    wireup: Wireup
-    bind: Literal["auto", "none"]
-    scheduler_option: Mapping[str, object]
-    force: Sequence[str]
-    name: str
-    runs: str | os.PathLike[str]
-    stage: bool
-    nsys: str
-    meter: bool
-    meter_batch: int
-    snapshot: bool
-    no_diff: bool
 
 
 class CheckRefusedError(RefusedError):
@@ -196,20 +141,18 @@ def submit(
         command: the program and its arguments, started in the working directory: ``["python", "train.py"]``; with a
             recipe, arguments of the recipe's program. Without both, the default recipe, a benchmark, is run.
         dry_run: return the script, the plan and the findings of the checks, and change nothing.
-        options: see ``Options``; None stands for the default.
+        options: see ``runner.preparation.options``; None stands for the default. In ``env`` None takes a variable away,
+            and True gives it its value in this process; ``time`` is ``[D-][H:]M:S``, or seconds.
 
     Raises:
         UsageError: an option is wrong. CheckRefusedError, RefusedError: the job cannot run so.
         NotAcceptedError: the scheduler did not take it. UnknownStateError: it is unknown whether it did.
     """
     from runner.preparation.job import prepare, start
-    from runner.preparation.request import make_options
+    from runner.preparation.request import make_request
 
-    values = values_of("submit", options, Options.__annotations__)
-    keep_diff = not values.pop("no_diff", False)
-    job = make_options(gpus=gpus, arguments=words_of(command), **values)
-    check_types(job.request)
-    prepared = prepare(job, keep=not dry_run)
+    request = make_request({**values_of("submit", options), "gpus": gpus, "arguments": program_of(command)})
+    prepared = prepare(request, keep=not dry_run)
     if dry_run:
         return Preparation(
             prepared.script.text,
@@ -220,7 +163,7 @@ def submit(
         )
     if prepared.is_refused:
         raise CheckRefusedError(prepared.findings)
-    return Run(start(prepared, job.runs, keep_diff=keep_diff)[0].path)
+    return Run(start(prepared)[0].path)
 
 
 def runs(name: str | None = None) -> list[Run]:
@@ -235,18 +178,6 @@ def runs(name: str | None = None) -> list[Run]:
         return name is None or run.run_id.startswith(name) or run.name.startswith(name)
 
     return [Run(run.path) for run in linked() if is_meant(run) and not was_refused(run)]
-
-
-def check_types(request: Request) -> None:
-    """What a command line cannot hold, Python can: a text for a number, a number for a text.
-
-    Raises:
-        UsageError: there is one.
-    """
-    try:
-        msgspec.convert(msgspec.to_builtins(request), Request)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"an option has a wrong type: {error}", fix="docs/python.md shows the forms") from None
 
 
 def check_timeout(timeout: float | None) -> None:

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVar, get_args, overload
 
-from runner.api.arguments import (
-    arguments_of,
-    count_of,
-    given_as,
-    number_of,
-    pairs_of,
-    path_of,
-    place_of,
-    texts_of,
-    values_of,
-    words_of,
-)
-from runner.api.jobs import CheckRefusedError, Options, Run, check_timeout, check_types, warn
+from runner.api.jobs import CheckRefusedError, Run, check_timeout, warn
 from runner.core.errors import UsageError
 from runner.model.bundle import MadeBundle, VerifiedBundle
 from runner.model.compared import Compared
@@ -27,17 +16,33 @@ from runner.model.expectation import Expectation
 from runner.model.names import Wireup
 from runner.model.origin import CommandLine
 from runner.model.report import Report
-from runner.model.study import Arm, Launch, PlannedStudy, StudyFacts
+from runner.model.study import Arm, PlannedStudy, StudyFacts
+from runner.preparation.options import (
+    Options,
+    count_of,
+    number_of,
+    pairs_of,
+    path_of,
+    place_of,
+    program_of,
+    taken,
+    texts_of,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from runner.figures.compare.compare import Side
-    from runner.preparation.request import JobOptions
     from runner.study.directory import StudyDirectory
-    from runner.study.lookup import Subject
+    from runner.study.subject import Subject
+    from runner.study.ways import Listener
 
 T = TypeVar("T")
+
+
+def _nothing(*_: object) -> None:
+    """Nothing is printed."""
 
 
 class Study:
@@ -70,7 +75,7 @@ class Study:
         Raises:
             UsageError: the timeout is no number of seconds. UnknownStateError: that time is over.
         """
-        from runner.study.waiting import wait
+        from runner.study.gather import wait
 
         check_timeout(timeout)
         return wait(self._files, warn, timeout_s=timeout)
@@ -85,7 +90,7 @@ class Study:
 
     @property
     def _files(self) -> StudyDirectory:
-        from runner.study.lookup import find
+        from runner.study.directory import find
 
         return find(str(self.directory))
 
@@ -147,64 +152,40 @@ def scale(
     Raises:
         CheckRefusedError, RefusedError: a launch cannot run so, or the budget is too small. Else as ``submit``.
     """
-    from runner.preparation.job import prepare
-    from runner.preparation.request import make_options
-    from runner.study.beginning import begin
-    from runner.study.question import Preparations, ask, check_budget, choose, offers, recipe_of
-    from runner.study.ways import Listener, Work, way
+    from runner.preparation.request import make_request
+    from runner.study import run as studies
+    from runner.study.question import ask
 
-    sizes = ",".join(map(str, given_as("gpus", _counts, gpus)))
-    named_arms = ",".join(given_as("arms", texts_of, arms))
-    repeats, attempts = given_as("repeats", count_of, repeats), given_as("attempts", count_of, attempts)
-    if budget is not None:
-        given_as("budget", number_of, budget)
-    words = words_of(command)
-    pairs = given_as("set", pairs_of, options.get("set") or {})
-    if solo_gpus is not None:
-        solo_gpus = given_as("solo_gpus", count_of, solo_gpus)
-    question = ask(sizes, named_arms, pairs, repeats, strong=strong, solo_gpus=solo_gpus)
-    shared: dict[str, Any] = {name: value for name, value in options.items() if name != "set"}
-    values = values_of("scale", shared, Options.__annotations__)
-    keep_diff, runs = not values.pop("no_diff", False), values.get("runs", Path("runs"))
-    recipe = recipe_of(make_options(gpus=1, arguments=words, **values))
+    sizes = taken("gpus", _counts, gpus)
+    named_arms = taken("arms", texts_of, arms)
+    repeats, attempts = taken("repeats", count_of, repeats), taken("attempts", count_of, attempts)
+    budget, solo_gpus = _optional("budget", number_of, budget), _optional("solo_gpus", count_of, solo_gpus)
+    request = make_request({**values_of("scale", options), "gpus": 1, "arguments": program_of(command)})
+    question = ask(request, sizes, arms=named_arms, repeats=repeats, strong=strong, solo_gpus=solo_gpus)
+    how = studies.How(same_nodes, budget, attempts, wait, dry_run)
+    done = studies.run(question, how, _Quiet(), lambda record: CommandLine((), record.request.directory, record.site))
+    if not isinstance(done, PlannedStudy):
+        return Study(done.path)
+    if not dry_run:
+        raise CheckRefusedError(done.findings)
+    return done
 
-    def options_of(launch: Launch) -> JobOptions:
-        chosen = make_options(
-            gpus=launch.gpus, arguments=words, **{**values, "options": question.options(launch, recipe)}
-        )
-        check_types(chosen.request)
-        return chosen
 
-    jobs = Preparations(options_of, lambda job: prepare(job, keep=not dry_run))
-    found = offers(question, jobs)
-    chosen = choose(question, found, same_nodes=same_nodes)
-    if not chosen.is_refused:
-        check_budget(chosen.cost, budget)
-    if dry_run:
-        return PlannedStudy(chosen.cost.way, chosen.launches, tuple(each.cost for each in found), chosen.findings)
-    if chosen.is_refused:
-        raise CheckRefusedError(chosen.findings)
+class _Quiet:
+    """A ``runner.study.run.Caller`` that shows nothing but warnings, and agrees."""
 
-    def line_of(verb: str, more: Mapping[str, object], site: str) -> CommandLine:
-        given = arguments_of({**shared, **more})
-        return CommandLine((verb, *given, "--", *words), str(Path.cwd()), "" if shared.get("site") else site)
+    say = planned = begun = differs = staticmethod(_nothing)
 
-    def command_of(launch: Launch) -> CommandLine:
-        more = {"gpus": launch.gpus, "set": dict(question.options(launch, recipe))}
-        return line_of("submit", more, jobs.of(launch).site_file)
+    def preparing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
-    asked = {
-        "gpus": sizes, "arms": named_arms, "repeats": repeats, "strong": strong,
-        "same_nodes": same_nodes, "set": dict(pairs), "solo_gpus": solo_gpus,
-    }  # fmt: skip
-    first = jobs.of(chosen.launches[0])
-    study = begin(question, chosen, first, line_of("scale", asked, first.site_file), runs)
-    work = Work(
-        study, jobs.of, command_of, Listener(_nothing, _nothing, warn), keep_diff=keep_diff, waits=wait, limit=attempts
-    )
-    with study.exclusive(_nothing):
-        way(study.study.way).carry_out(work, chosen.launches)
-    return Study(study.path)
+    def agrees(self, _planned: PlannedStudy) -> bool:
+        return True
+
+    def listening(self) -> AbstractContextManager[Listener]:
+        from runner.study.ways import Listener
+
+        return nullcontext(Listener(_nothing, _nothing, warn))
 
 
 def compare(
@@ -236,9 +217,9 @@ def compare(
     if (second is None) == (reference is False or reference is None):
         raise UsageError("one thing to compare with is needed: a second side, or a reference", fix="give one of them")
     if second is None:
-        file = default_file() if isinstance(reference, bool) else given_as("reference", place_of, reference)
+        file = default_file() if isinstance(reference, bool) else taken("reference", _place, reference)
         return compare_with_references(_side(first), margin, file)
-    codes = given_as("force", texts_of, force)
+    codes = taken("force", texts_of, force)
     return compare_sides(_side(first), _side(second), margin, fail_below=fail_below, force=codes)
 
 
@@ -253,9 +234,9 @@ def report(*subjects: Named, output: str | os.PathLike[str] | None = None) -> Re
         InfrastructureError: it cannot be written.
     """
     from runner.figures.report import writing
-    from runner.study.subject import report_of
+    from runner.study.readers import report_of
 
-    place = _optional("output", place_of, output)
+    place = _optional("output", _place, output)
     made, _ = report_of(_subjects(subjects), warn)
     return made if place is None else writing.write(made, place, _nothing)
 
@@ -291,20 +272,20 @@ def expect(
     if wireup is not None and wireup not in get_args(Wireup):
         raise UsageError(f"no wireup {wireup!r}", where="wireup", fix=f"one of {', '.join(get_args(Wireup))}")
     return expectation(
-        given_as("gpus", _counts, (gpus,) if isinstance(gpus, SupportsIndex) else gpus),
+        taken("gpus", _counts, (gpus,) if isinstance(gpus, SupportsIndex) else gpus),
         nodes=_optional("nodes", count_of, nodes),
         site=_optional("site", path_of, site) or os.environ.get("RUNNER_SITE") or None,
         recipe=_optional("recipe", path_of, recipe),
-        settings=given_as("set", pairs_of, set or {}),
+        settings=taken("set", pairs_of, set or {}),
         one_gpu=_optional("one_gpu", _name, one_gpu),
         images_per_s=_optional("images_per_s", number_of, images_per_s),
         step_ms=_optional("step_ms", number_of, step_ms),
         input_images_per_s=_optional("input_images_per_s", number_of, input_images_per_s),
-        nccl_tests=_optional("nccl_tests", place_of, nccl_tests),
+        nccl_tests=_optional("nccl_tests", _place, nccl_tests),
         nccl_gpus=_optional("nccl_gpus", count_of, nccl_gpus),
         allreduce=_optional("allreduce", _name, allreduce),
         wireup=wireup,
-        assumed=given_as("assume", _ranges, assume or {}),
+        assumed=taken("assume", _ranges, assume or {}),
     )
 
 
@@ -337,9 +318,9 @@ def bundle(*subjects: Named, file: str | os.PathLike[str], sign: str | os.PathLi
     Raises:
         NotProvenError: one is not measured. UsageError: they cannot be in one bundle, or the key cannot sign.
     """
-    from runner.study.subject import bundle_of
+    from runner.study.readers import bundle_of
 
-    target, key = given_as("file", place_of, file), _optional("sign", place_of, sign)
+    target, key = taken("file", _place, file), _optional("sign", _place, sign)
     return bundle_of(_subjects(subjects), target, key)
 
 
@@ -352,8 +333,12 @@ def verify(file: str | os.PathLike[str], *, allowed_signers: str | os.PathLike[s
     from runner.figures.bundle.verification import verify as verified
     from runner.study.gather import figures
 
-    signers = _optional("allowed_signers", place_of, allowed_signers)
-    return verified(given_as("file", place_of, file), signers, figures)
+    signers = _optional("allowed_signers", _place, allowed_signers)
+    return verified(taken("file", _place, file), signers, figures)
+
+
+def _place(value: object) -> Path:
+    return Path(place_of(value))
 
 
 def _name(subject: Named) -> str:
@@ -365,15 +350,15 @@ def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
 
     if not named:
         raise UsageError("no run and no study is named", fix="give one, or several runs")
-    return find_subjects([given_as("subjects", _name, each) for each in named])
+    return find_subjects([taken("subjects", _name, each) for each in named])
 
 
 def _side(named: Named | Sequence[Named]) -> Side:
-    from runner.study.subject import side, side_of_each
+    from runner.study.readers import side, side_of_each
 
     if isinstance(named, list | tuple):
-        return side_of_each([given_as("a side", _name, each) for each in named])
-    return side(given_as("a side", _name, named))
+        return side_of_each([taken("a side", _name, each) for each in named])
+    return side(taken("a side", _name, named))
 
 
 def _check_share(name: str, value: float, most: float) -> None:
@@ -382,8 +367,4 @@ def _check_share(name: str, value: float, most: float) -> None:
 
 
 def _optional(name: str, read: Callable[[Any], T], value: object) -> T | None:
-    return None if value is None else given_as(name, read, value)
-
-
-def _nothing(*_: object) -> None:
-    """Nothing is printed."""
+    return None if value is None else taken(name, read, value)

@@ -80,7 +80,7 @@ def command(
     """
     from runner.figures.compare.compare import compare_sides, compare_with_references, exit_of
     from runner.figures.compare.references import default_file
-    from runner.study.subject import side
+    from runner.study.readers import side
 
     if (second is None) == (reference is None):
         raise UsageError("one thing to compare A with is needed: B, or --reference", fix="give B or --reference")

@@ -130,7 +130,7 @@ def _queues(context: click.Context, _typed: str) -> Iterable[CompletionItem]:
 
 def _options_of_recipe(context: click.Context, _typed: str) -> Iterable[CompletionItem]:
     """``KEY=`` of the recipe that the command line names before, or of the default one."""
-    from runner.preparation.request import DEFAULT_RECIPE
+    from runner.preparation.options import DEFAULT_RECIPE
     from runner.recipes.loader import read_recipe
 
     recipe = read_recipe(context.params.get("recipe") or DEFAULT_RECIPE).recipe

@@ -53,8 +53,8 @@ def command(
     run that is named twice is exported once.
     Only a measured run has a figure, and only such a run can be bundled.
     """
-    from runner.study.lookup import find_subject
-    from runner.study.subject import runs_of
+    from runner.study.readers import runs_of
+    from runner.study.subject import find_subject
 
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
@@ -94,7 +94,7 @@ def _write(directories: Sequence[RunDirectory], form: Format, output: Path | Non
 
 
 def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
-    from runner.study.subject import bundle_of
+    from runner.study.readers import bundle_of
 
     made = bundle_of(subjects, file, key)
     if as_json:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-
-from runner.model.request import Mount, parse_duration_s, parse_mount
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -35,56 +32,12 @@ def say(line: str) -> None:
     click.echo(line, err=True)
 
 
-def mount(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[Mount, ...]:
-    """``SRC:DST[:ro]``; SRC becomes absolute where it is relative to the working directory."""
-    try:
-        return tuple(parse_mount(value) for value in values)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
-def environment(
-    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str | None], ...]:
-    """``NAME=VALUE``; ``NAME`` for its value in this shell, so that no command line holds a secret; ``-NAME`` (None)
-    for a variable that shall not be there.
-    """
-    return tuple(_variable(value) for value in values)
-
-
-def _variable(text: str) -> tuple[str, str | None]:
-    if not text.startswith("-"):
-        return _pair(text, "NAME=VALUE") if "=" in text else _from_shell(text)
-    name = text[1:]
-    if not name or "=" in name:
-        raise click.BadParameter(f"{text!r} is not -NAME, which takes a variable away; NAME=VALUE sets one")
-    return name, None
-
-
-def _from_shell(name: str) -> tuple[str, str]:
-    if not name:
-        raise click.BadParameter("a variable without a name; use NAME=VALUE, NAME or -NAME")
-    if name not in os.environ:
-        raise click.BadParameter(f"{name!r} is not set in this shell; use NAME=VALUE")
-    return name, os.environ[name]
-
-
 def setting(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """``KEY=VALUE``."""
-    return tuple(_pair(value, "KEY=VALUE") for value in values)
+    from runner.preparation.options import pair
 
-
-def _pair(value: str, form: str) -> tuple[str, str]:
-    name, equals, rest = value.partition("=")
-    if not equals or not name:
-        raise click.BadParameter(f"{value!r} is not {form}")
-    return name, rest
-
-
-def duration_s(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """``M:S``, ``H:M:S`` or ``D-H:M:S`` into seconds."""
     try:
-        return None if value is None else parse_duration_s(value)
+        return tuple(map(pair, values))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 

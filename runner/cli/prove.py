@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import by_shell, setting
+from runner.cli.job_options import some_job_options
+from runner.cli.options import by_shell
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 
@@ -30,13 +31,7 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="Short measurements: every figure is a demonstration.")
 @click.option("--pretend-cpu", "pretend", is_flag=True, help="On processors: proves the command, nothing of GPUs.")
 @click.option("--again", multiple=True, metavar="RUNG", help="Do this rung anew, though it has passed.")
-@click.option("--image", shell_complete=by_shell("images"), help="Image reference, digest, or image file.")
-@click.option("--env-name", metavar="NAME|DIR", help="An environment made by `env create`.")
-@click.option(
-    "--runtime",
-    shell_complete=by_shell("runtimes"),
-    help="Container runtime, or native. [default: the site's first that fits]",
-)
+@some_job_options("image", "env_name", "runtime")
 @click.option(
     "--at",
     type=click.Path(path_type=Path),
@@ -49,26 +44,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="For that environment: packages that `env wheels DIR` collected; nothing is fetched from a network.",
 )
-@click.option("--account", help="Account to charge.")
-@click.option("--project", help="Project, if paths of the site contain it.")
-@click.option("--scratch", help="Your scratch directory at the site.")
-@click.option("--queue", "--partition", "queue", shell_complete=by_shell("queues"), help="Queue, partition or QOS.")
-@click.option(
-    "-S",
-    "--scheduler-option",
-    "scheduler_options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=setting,
-    help="Another option of sbatch or qsub.",
-)
-@click.option(
-    "--force",
-    multiple=True,
-    metavar="CODE",
-    shell_complete=by_shell("codes"),
-    help="Go on even if the check CODE refuses.",
-)
+@some_job_options("account", "project", "scratch", "queue", "scheduler_option", "force")
 @click.option(
     "--runs",
     type=Path,

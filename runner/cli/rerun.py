@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from runner.cli.job_options import (
-    COPIED,
-    REPEATED,
-    JobCommand,
-    arguments_of,
-    enter,
-    given,
-    job_options,
-    of_the_call,
-    typed,
-)
+from runner.cli.job_options import JobCommand, given, job_options, recorded
 from runner.cli.options import by_shell
 from runner.core.errors import UsageError
 from runner.core.text import instead
+from runner.preparation.options import FIELDS
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -37,37 +28,48 @@ if TYPE_CHECKING:
 @click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict.")
 @click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict.")
 @click.option("--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job.")
-def command(run: str, without: tuple[str, ...], **_values: Any) -> int:
+def command(
+    run: str,
+    without: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    wait: bool,
+    follow: bool,
+    cancel_on_interrupt: bool,
+    **_fields: Any,
+) -> int:
     """Submit RUN again with the options that it was submitted with, and those given here: rerun RUN --gpus 8.
 
     Arguments after -- replace the program and its arguments. The image is the one that ran, by its digest; --image NAME
     takes another. The code is your code as it is now; of a run with --snapshot it is the copy that ran, and --snapshot
     copies it as it is now. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
     """
+    from runner.cli.run_step import run_step
+    from runner.cli.submit import submit
     from runner.jobs.lookup import find
-    from runner.preparation.repetition import image_of, repeated
+    from runner.preparation.request import check_directory, image_of, repeated
 
-    ctx = click.get_current_context()
     first = find(run)
-    record = first.needed_command()
-    job = command_of(record.arguments[0])
-    recorded = {name: value for name, value in given(job, record.arguments[1:]).items() if name not in of_the_call(job)}
-    changes = given(ctx.command, typed(ctx))
-    plan = first.needed_plan()
-    values = repeated(
-        recorded,
-        {name: value for name, value in changes.items() if name not in ("run", "without")},
-        without=[_name(job, option) for option in without],
-        image=image_of(plan),
-        site=record.site,
-    )
-    enter(record.directory, "the first run")
-    ctx.meta[REPEATED] = first
-    if "snapshot" in values and "snapshot" not in changes:
-        ctx.meta[COPIED] = first
-    assert ctx.parent is not None
-    with job.make_context("rerun", arguments_of(job, values), parent=ctx.parent) as context:
-        return int(job.invoke(context))
+    changes = given(click.get_current_context())
+    left_out = [_field(option) for option in without]
+    request = repeated(recorded(first), changes, without=left_out, image=image_of(first.needed_plan()))
+    check_directory(request, "the first run")
+    if request.snapshot and "snapshot" not in changes:
+        request = msgspec.structs.replace(request, copied=str(first.path))
+    if not request.step:
+        return submit(
+            request,
+            first,
+            dry_run=dry_run,
+            wait=wait,
+            follow=follow,
+            cancel_on_interrupt=cancel_on_interrupt,
+            as_json=as_json,
+        )
+    waiting = {"wait": wait, "follow": follow, "cancel-on-interrupt": cancel_on_interrupt}
+    for name in (name for name, is_given in waiting.items() if is_given):
+        raise UsageError(f"the first run was a `run`, which has no --{name}", fix="leave it out")
+    return run_step(request, first, dry_run=dry_run, as_json=as_json)
 
 
 for _option in command.params:
@@ -110,16 +112,14 @@ def image_line(first: PlannedImage, plan: Plan) -> str:
     return f"image: {image.pinned}, {'the one that ran' if is_same else f'not the one that ran ({first.pinned})'}"
 
 
-def command_of(verb: str) -> click.Command:
-    """The command of a verb that runs jobs: ``submit`` or ``run``."""
-    found = importlib.import_module(f"runner.cli.{'run_step' if verb == 'run' else 'submit'}").command
-    assert isinstance(found, click.Command)
-    return found
-
-
-def _name(job: click.Command, option: str) -> str:
-    names = {flag.lstrip("-"): str(each.name) for each in job.params for flag in each.opts if flag.startswith("--")}
+def _field(option: str) -> str:
+    """The field of a request that an option sets."""
+    fields = {flag: field for field, (name, each) in FIELDS.items() for flag in _flags(name, each.flags)}
     wanted = option.lstrip("-")
-    if wanted not in names:
-        raise UsageError(f"no option {option!r}", where="--without", fix=instead(wanted, names, "see --help"))
-    return names[wanted]
+    if wanted not in fields:
+        raise UsageError(f"no option {option!r}", where="--without", fix=instead(wanted, fields, "see --help"))
+    return fields[wanted]
+
+
+def _flags(name: str, others: tuple[str, ...]) -> tuple[str, ...]:
+    return (name.replace("_", "-"), *(each.lstrip("-") for each in others if each.startswith("--")))

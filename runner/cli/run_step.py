@@ -7,40 +7,45 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import JobCommand, command_line, copied_run, job_options, repeated_run
-from runner.cli.options import say
+from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
 from runner.core.errors import Exit
 
 if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
     from runner.jobs.logs import LogFile
+    from runner.model.request import Request
 
 
 @click.command(cls=JobCommand)
 @job_options
-def command(dry_run: bool, full: bool, no_diff: bool, as_json: bool, **values: Any) -> int:
+def command(dry_run: bool, full: bool, as_json: bool, **_fields: Any) -> int:
     """Run GPUS ranks as a step in this shell's allocation (salloc); print the output of rank 0 and the verdict.
 
     Steps of any shape that fits can run one after another. Options and arguments are those of submit. Ctrl-C ends the
     step and keeps the allocation.
     """
-    from runner.cli.show import show_prepared, show_start, wait_and_judge
+    return run_step(request_of_call(step=True), dry_run=dry_run, full=full, as_json=as_json)
+
+
+def run_step(
+    request: Request, first: RunDirectory | None = None, *, dry_run: bool, as_json: bool, full: bool = False
+) -> int:
+    """Run the step that is asked for, and show it; returns the exit code.
+
+    Args:
+        first: the run that it repeats; None where it repeats none.
+    """
+    from runner.cli.show import show_start, wait_and_judge
+    from runner.cli.submit import prepare_job
     from runner.cli.waiting import slow
     from runner.jobs.life import follow_step
-    from runner.preparation.job import prepare, start
-    from runner.preparation.request import make_options
+    from runner.preparation.job import start
 
-    options = make_options(**values, copied=copied_run())
-    with slow("preparing the job"):
-        prepared = prepare(options, in_allocation=True, say=say, keep=not dry_run)
-    if (first := repeated_run()) is not None:
-        from runner.cli.rerun import show_changes
-
-        show_changes(first, prepared)
-    code = show_prepared(prepared, with_script=dry_run, full=full, as_json=as_json)
+    prepared, code = prepare_job(request, first, dry_run=dry_run, full=full, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     with slow("submitting the job"):
-        run, job_id = start(prepared, options.runs, command=command_line(prepared.site_file), keep_diff=not no_diff)
+        run, job_id = start(prepared, command=command_line(prepared, first))
     interrupted = False
     if not as_json:
         show_start(run, prepared.plan, job_id)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import JobCommand, arguments_of, command_line, enter, given, job_options, of_the_call, typed
+from runner.cli.job_options import JobCommand, given, job_options, typed, upgraded
 from runner.cli.options import by_shell, say
 from runner.core.errors import Exit, UsageError
 from runner.core.text import counted
+from runner.model.study import ATTEMPTS, REPEATS
 
 if TYPE_CHECKING:
+    from runner.jobs.comparison import Difference
+    from runner.jobs.directory import RunDirectory
     from runner.model.origin import CommandLine
-    from runner.model.study import Launch
-    from runner.preparation.request import JobOptions
+    from runner.model.request import RequestRecord
+    from runner.model.study import PlannedStudy
     from runner.study.directory import StudyDirectory
-    from runner.study.question import Offer, Preparations, Question
+    from runner.study.question import Question
+    from runner.study.ways import Listener
 
-_REPEATS, _ATTEMPTS = 3, 3
-# With --resume, the first command line has said everything else.
+# With --resume, the study has everything else.
 _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_run", "as_json"))
 
 
@@ -30,7 +33,7 @@ _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_ru
 @job_options
 @click.option("--arms", default="full", show_default=True, metavar="ARM,...", help="What each size is run as.")
 @click.option(
-    "--repeats", type=click.IntRange(1, 1000), default=_REPEATS, show_default=True, help="Launches of each point."
+    "--repeats", type=click.IntRange(1, 1000), default=REPEATS, show_default=True, help="Launches of each point."
 )
 @click.option("--strong", is_flag=True, help="The batch that --set gives is the whole one: the GPUs share it.")
 @click.option(
@@ -46,40 +49,57 @@ _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_ru
 @click.option(
     "--attempts",
     type=click.IntRange(1, 100),
-    default=_ATTEMPTS,
+    default=ATTEMPTS,
     show_default=True,
     help="How many runs a launch may have, where those before are not proven.",
 )
 @click.option("--resume", shell_complete=by_shell("studies"), metavar="STUDY", help="Run what is missing of a study.")
 @click.option("--yes", is_flag=True, help="Do not ask before jobs are submitted.")
 @click.option("--wait", is_flag=True, help="Wait for all jobs to finish, then print the figures.")
-def command(resume: str | None, attempts: int, dry_run: bool, **values: Any) -> int:
+def command(
+    gpus: str | None,
+    arms: str,
+    repeats: int,
+    strong: bool,
+    same_nodes: bool,
+    solo_gpus: int | None,
+    budget: float | None,
+    attempts: int,
+    resume: str | None,
+    yes: bool,
+    wait: bool,
+    dry_run: bool,
+    as_json: bool,
+    **_fields: Any,
+) -> int:
     """Measure how a program scales: scale --gpus 1,2,4,8,16 [--set batch-size=128,256] [--repeats 3].
 
     Each point is a size and a combination of the --set values; the options of submit hold for every launch. What it is
     expected to cost is printed first. An interrupted study goes on with --resume STUDY: nothing is measured twice.
     """
-    from runner.study.attempts import settle
-    from runner.study.lookup import find
+    from runner.cli.study import interrupted, show_facts
+    from runner.jobs.life import WaitInterrupted
+    from runner.model.study import PlannedStudy
+    from runner.study import run as studies
+    from runner.study.directory import find
+    from runner.study.gather import facts
 
-    if resume is None:
-        return _new(attempts, dry_run, **values)
-    if others := given(command, typed(click.get_current_context())).keys() - _OF_RESUMING:
-        flags = sorted(f"--{name.replace('_', '-')}" if name != "arguments" else "--" for name in others)
-        raise UsageError(
-            "the study has its options already", where=flags[0], fix="leave it out; another question is another study"
-        )
-    study = find(resume)
-    if dry_run:
-        return _Call(study.study.command, study, attempts, dry_run=True, **values).go_on(study)
-    with study.exclusive(say):
-        study.go_on()
-        settle(study)
-        return _Call(study.study.command, study, attempts, dry_run=False, **values).go_on(study)
-
-
-def _new(attempts: int, dry_run: bool, **values: Any) -> int:
-    return _Call(command_line(""), None, attempts, dry_run=dry_run, **values).begin()
+    how = studies.How(same_nodes, budget, attempts, wait, dry_run)
+    caller = _Terminal(yes=yes, dry_run=dry_run, as_json=as_json)
+    try:
+        if resume is None:
+            question = _question(gpus, arms, repeats, strong=strong, solo_gpus=solo_gpus)
+            done = studies.run(question, how, caller, _command_line)
+        else:
+            _check_resuming()
+            caller.study = find(resume)
+            done = studies.resume(caller.study, how, caller, upgraded)
+    except WaitInterrupted:
+        assert caller.study is not None
+        return interrupted(caller.study, as_json=as_json)
+    if isinstance(done, PlannedStudy):
+        return caller.not_begun(done)
+    return show_facts(facts(done), as_json=as_json)
 
 
 for _option in command.params:
@@ -89,240 +109,100 @@ for _option in command.params:
         _option.help, _option.metavar = "Numbers of GPUs, one rank on each: 1,2,4,8.", "N,..."
 
 
-class _Call:
-    """One call of ``scale``: the question from its command line, and what is to be done for it."""
+def _question(gpus: str | None, arms: str, repeats: int, *, strong: bool, solo_gpus: int | None) -> Question:
+    from runner.preparation.request import make_request
+    from runner.study.question import ask
 
-    def __init__(
-        self,
-        line: CommandLine,
-        study: StudyDirectory | None,
-        limit: int,
-        *,
-        dry_run: bool,
-        budget: float | None,
-        yes: bool,
-        wait: bool,
-        as_json: bool,
-        same_nodes: bool = False,
-        **_others: Any,
-    ) -> None:
-        from runner.preparation.job import prepare
-        from runner.study.question import Preparations
+    if gpus is None:
+        raise UsageError("no sizes are given", where="--gpus", fix="write numbers of GPUs: --gpus 1,2,4,8")
+    request = make_request({**given(click.get_current_context()), "gpus": 1})
+    return ask(request, gpus, arms=arms, repeats=repeats, strong=strong, solo_gpus=solo_gpus)
 
-        self.study, self.limit, self.dry_run, self.same_nodes = study, limit, dry_run, same_nodes
-        self.budget, self.yes, self.waits, self.as_json = budget, yes, wait, as_json
-        self._given = _given_of(line, study)
-        if study is not None:
-            enter(line.directory, "the study")
-        self.question = _question(given(command, line.arguments[1:]))
-        keep, noted = not dry_run, dict[str, None]()
 
-        def say_once(line: str) -> None:
-            if line not in noted:
-                noted[line] = None
-                say(line)
-
-        self.jobs: Preparations = Preparations(
-            lambda launch: _options_of(self._words(launch)), lambda options: prepare(options, say=say_once, keep=keep)
+def _check_resuming() -> None:
+    """Refuse options that only a new study has."""
+    context = click.get_current_context()
+    on_line = click.core.ParameterSource.COMMANDLINE
+    names = {name for name in context.params if context.get_parameter_source(name) == on_line and context.params[name]}
+    if others := names - _OF_RESUMING:
+        flags = sorted(f"--{name.replace('_', '-')}" if name != "arguments" else "--" for name in others)
+        raise UsageError(
+            "the study has its options already", where=flags[0], fix="leave it out; another question is another study"
         )
 
-    def begin(self) -> int:
-        """Plan a new study, show what it costs, and start it; returns the exit code."""
+
+def _command_line(record: RequestRecord) -> CommandLine:
+    from runner.model.origin import CommandLine
+
+    site = "" if record.request.site else record.site
+    return CommandLine(("scale", *typed()), record.request.directory, site)
+
+
+class _Terminal:
+    """A ``runner.study.run.Caller`` that shows a study as it goes, and asks before jobs are submitted."""
+
+    def __init__(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+        self._yes, self._dry_run, self._as_json = yes, dry_run, as_json
+        self.study: StudyDirectory | None = None
+
+    def say(self, line: str) -> None:
+        """See ``Caller``, as of the others."""
+        say(line)
+
+    def preparing(self) -> AbstractContextManager[None]:
         from runner.cli.waiting import slow
-        from runner.study.question import choose, offers
 
-        with slow("preparing the jobs"):
-            found = offers(self.question, self.jobs)
-        chosen = choose(self.question, found, same_nodes=self.same_nodes)
-        if (code := self._not_begun(found, chosen)) is not None:
-            return code
-        study = self._begun(chosen)
-        with study.exclusive(say):
-            return self._started(study, chosen.launches)
+        return slow("preparing the jobs")
 
-    def go_on(self, study: StudyDirectory) -> int:
-        """Show what the launches that are missing cost, and start them; returns the exit code."""
-        from runner.cli.waiting import slow
-        from runner.study import gather
-        from runner.study.attempts import to_start
-        from runner.study.programs import refuse_another
-        from runner.study.question import offer
+    def planned(self, planned: PlannedStudy) -> None:
+        from runner.cli.show import show_findings
+        from runner.cli.study_table import cost_lines
+        from runner.cli.table import width_of_terminal
 
-        made = gather.attempts(study)
-        launches = to_start(study.study.launches, made, self.limit)
-        with slow("preparing the jobs"):
-            chosen = offer(study.study.way, launches, self.jobs, of=study.study.launches)
-        if launches:
-            refuse_another(study.study.launches, made, self.jobs.of, keep_diff=not self._given.get("no_diff"))
-            self._show_changes(study)
-        code = self._not_begun((chosen,), chosen)
-        return self._started(study, launches) if code is None else code
+        chosen = next(each for each in planned.costs if each.way == planned.way)
+        width = width_of_terminal(err=self._as_json)
+        for line in cost_lines(planned.costs, chosen, len(planned.launches), width):
+            click.echo(line, err=self._as_json)
+        show_findings(planned.findings)
 
-    def _show_changes(self, study: StudyDirectory) -> None:
-        """Warn where launches would now be others than those that ran."""
+    def agrees(self, planned: PlannedStudy) -> bool:
+        if self._yes or self._as_json or not sys.stdin.isatty():
+            return True
+        jobs = next(each.jobs for each in planned.costs if each.way == planned.way)
+        question = f"submit {counted(jobs, 'job')} for {counted(len(planned.launches), 'launch')}?"
+        return click.confirm(question, default=True)
+
+    def begun(self, study: StudyDirectory) -> None:
+        self.study = study
+        if not self._as_json:
+            click.echo(f"study {study.path.name}: {study.path}")
+
+    def differs(self, first: RunDirectory, differences: Sequence[Difference]) -> None:
         from runner.cli.diff import show_differences
         from runner.cli.show import warn
-        from runner.jobs.comparison import code_differences, plan_differences, recipe_difference
-        from runner.preparation.job import code_of
-        from runner.study.allocation import in_place
 
-        runs = ((launch, run) for launch in study.study.launches for run in study.runs(launch.key))
-        for launch, run in runs:
-            if (plan := run.plan) is None:
-                continue
-            now, keep = self.jobs.of(launch), not self._given.get("no_diff")
-            placed = now.plan
-            if study.study.way == "one-allocation":
-                largest = max(study.study.launches, key=lambda each: each.gpus)
-                placed = in_place(now.plan, launch, self.jobs.of(largest).plan)
-            differences = (
-                *plan_differences(plan, placed),
-                *code_differences(run, *code_of(now, keep_diff=keep)),
-                *recipe_difference(run, now.recipe_directory),
-            )
-            if differences:
-                warn(f"what is launched now differs from {run.run_id} (first -> now); a new study would not mix them:")
-                show_differences(differences, err=True)
-            return
+        warn(f"what is launched now differs from {first.run_id} (first -> now); a new study would not mix them:")
+        show_differences(differences, err=True)
 
-    def _not_begun(self, found: Sequence[Offer], chosen: Offer) -> int | None:
-        """Show what each way costs; the exit code where nothing is to be started, else None."""
+    def listening(self) -> AbstractContextManager[Listener]:
+        from runner.cli.study import listening
+
+        return listening(quiet=self._as_json)
+
+    def not_begun(self, planned: PlannedStudy) -> int:
+        """Say why nothing was submitted; returns the exit code."""
         from runner.cli import json_output
-        from runner.cli.show import show_findings
-        from runner.cli.study_table import cost_lines, launch_lines
-        from runner.cli.table import width_of_terminal
-        from runner.model.study import PlannedStudy
-        from runner.study.question import check_budget
+        from runner.cli.study_table import launch_lines
 
-        costs = tuple(each.cost for each in found)
-        for line in cost_lines(costs, chosen.cost, len(chosen.launches), width_of_terminal(err=self.as_json)):
-            click.echo(line, err=self.as_json)
-        show_findings(chosen.findings)
-        if not chosen.is_refused:
-            check_budget(chosen.cost, self.budget, self._used())
-        if not self.dry_run and not chosen.is_refused:
-            if not chosen.launches or self._confirmed(len(chosen.launches), chosen.cost.jobs):
-                return None
+        error = json_output.of_findings(planned.findings)
+        if not self._dry_run and error is None:
             click.echo("nothing was submitted", err=True)
             return Exit.GOOD
-        error = json_output.of_findings(chosen.findings)
         code = Exit.GOOD if error is None else Exit.REFUSED
-        if self.as_json:
-            planned = PlannedStudy(chosen.cost.way, chosen.launches, costs, chosen.findings)
+        if self._as_json:
             return json_output.show(planned, exit_code=code, error=error)
-        if self.dry_run:
-            for line in launch_lines(chosen.launches):
+        if self._dry_run:
+            for line in launch_lines(planned.launches):
                 click.echo(line)
         click.echo("refused: nothing was submitted" if error else "dry run: nothing was submitted", err=True)
         return code
-
-    def _used(self) -> float:
-        """GPU-hours that the study has used, and that launches in the queue or under way are expected to take."""
-        from runner.study.gather import facts
-        from runner.study.question import offer
-
-        if self.study is None or self.budget is None:
-            return 0.0
-        now = facts(self.study)
-        if now.way != "separate":  # one allocation at a time
-            return now.gpu_hours
-        ahead = tuple(each.launch for each in now.launches if each.state in ("pending", "running"))
-        return now.gpu_hours + offer("separate", ahead, self.jobs).cost.gpu_hours
-
-    def _confirmed(self, launches: int, jobs: int) -> bool:
-        if self.yes or self.as_json or not sys.stdin.isatty():
-            return True
-        return click.confirm(f"submit {counted(jobs, 'job')} for {counted(launches, 'launch')}?", default=True)
-
-    def _begun(self, chosen: Offer) -> StudyDirectory:
-        from runner.study.beginning import begin
-
-        first = self.jobs.of(chosen.launches[0])
-        runs = Path(self._given.get("runs", "runs"))
-        made = begin(self.question, chosen, first, command_line(first.site_file), runs)
-        if not self.as_json:
-            click.echo(f"study {made.path.name}: {made.path}")
-        return made
-
-    def _started(self, study: StudyDirectory, launches: tuple[Launch, ...]) -> int:
-        from runner.cli.study import interrupted, listening, show_facts
-        from runner.jobs.life import WaitInterrupted
-        from runner.study.gather import facts
-        from runner.study.ways import Work, way
-
-        with listening(quiet=self.as_json) as listener:
-            work = Work(
-                study,
-                self.jobs.of,
-                self._command_of,
-                listener,
-                keep_diff=not self._given.get("no_diff"),
-                waits=self.waits,
-                limit=self.limit,
-            )
-            try:
-                way(study.study.way).carry_out(work, launches)
-            except WaitInterrupted:
-                return interrupted(study, as_json=self.as_json)
-        return show_facts(facts(study), as_json=self.as_json)
-
-    def _words(self, launch: Launch) -> list[str]:
-        """The arguments of ``submit`` that this launch is."""
-        from runner.cli import submit
-        from runner.study.question import recipe_of
-
-        values = {**self._given, "gpus": str(launch.gpus), "options": []}
-        recipe = recipe_of(_options_of(arguments_of(submit.command, values)))
-        values["options"] = [f"{name}={value}" for name, value in self.question.options(launch, recipe)]
-        return arguments_of(submit.command, values)
-
-    def _command_of(self, launch: Launch) -> CommandLine:
-        from runner.model.origin import CommandLine
-
-        return CommandLine(("submit", *self._words(launch)), str(Path.cwd()), self.jobs.of(launch).site_file)
-
-
-def _question(values: Mapping[str, Any]) -> Question:
-    from runner.study.question import ask
-
-    if "gpus" not in values:
-        raise UsageError("no sizes are given", where="--gpus", fix="write numbers of GPUs: --gpus 1,2,4,8")
-    pairs = [(name, text) for name, _, text in (each.partition("=") for each in values.get("options", ()))]
-    return ask(
-        values["gpus"],
-        values.get("arms", "full"),
-        pairs,
-        int(values.get("repeats", _REPEATS)),
-        strong=bool(values.get("strong")),
-        solo_gpus=int(values["solo_gpus"]) if "solo_gpus" in values else None,
-    )
-
-
-def _given_of(line: CommandLine, study: StudyDirectory | None) -> dict[str, Any]:
-    """What the command line gives of ``submit``'s options. Of a study that goes on, site and image stay the same."""
-    from runner.preparation.repetition import image_of, repeated
-
-    values = {
-        name: value for name, value in given(command, line.arguments[1:]).items() if name not in of_the_call(command)
-    }
-    if study is None:
-        return values
-    runs = (run for launch in study.study.launches for run in study.runs(launch.key))
-    first = next((plan for run in runs if (plan := _plan_of(run)) is not None), None)
-    return repeated(values, {}, without=(), image="" if first is None else image_of(first), site=line.site)
-
-
-def _plan_of(run: Any) -> Any:
-
-    return run.plan
-
-
-def _options_of(arguments: list[str]) -> JobOptions:
-    """The options of a ``submit`` with these arguments."""
-    from runner.cli import submit
-    from runner.preparation.request import make_options
-
-    with submit.command.make_context("submit", list(arguments)) as context:
-        values = {name: value for name, value in context.params.items() if name not in of_the_call(submit.command)}
-    values.pop("no_diff")
-    return make_options(**values)

@@ -133,7 +133,7 @@ def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
 
     if selection.states or not ids():
         return ()
-    from runner.study.listing import list_studies
+    from runner.study.gather import list_studies
 
     last = None if selection.last is None else min(selection.last, _LAST_STUDIES)
     return list_studies(name=selection.name, site=selection.site, since_s=selection.since_s, last=last)

@@ -104,7 +104,7 @@ def interrupted(study: StudyDirectory, *, as_json: bool) -> int:
 def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
     """Wait until the study's jobs are over, and print it; returns the exit code."""
     from runner.cli.waiting import slow
-    from runner.study.waiting import wait
+    from runner.study.gather import wait
 
     try:
         with slow("waiting for the jobs of the study"):

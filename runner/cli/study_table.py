@@ -201,6 +201,7 @@ def _notes(facts: StudyFacts) -> list[str]:
         if each.why
     ]
     notes += [printable(f"not comparable: {each}") for each in facts.differences]
+    notes += [printable(f"gap: {each}; figures without it may be chosen ones") for each in facts.gaps]
     if facts.way == "separate":
         notes.append(
             "separate jobs: no attribution of the loss, and no A/B verdict but on launches that ran in turns on the "

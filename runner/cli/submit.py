@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import JobCommand, command_line, copied_run, job_options, repeated_run
+from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
 from runner.cli.options import say
 from runner.core.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import RunDirectory
+    from runner.model.request import Request
+    from runner.preparation.job import PreparedJob
 
 
 @click.command(cls=JobCommand)
@@ -26,23 +31,50 @@ from runner.core.errors import Exit, UsageError
 def command(
     dry_run: bool,
     full: bool,
-    no_diff: bool,
     wait: bool,
     follow: bool,
     cancel_on_interrupt: bool,
     write: Path | None,
     as_json: bool,
-    **values: Any,
+    **_fields: Any,
 ) -> int:
     """Submit a job of GPUS ranks, one for each GPU.
 
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
     the first of them is an option, they are passed to the recipe's program.
     """
-    from runner.cli.show import show_prepared, show_start, wait_and_judge
+    return submit(
+        request_of_call(),
+        dry_run=dry_run,
+        full=full,
+        write=write,
+        wait=wait,
+        follow=follow,
+        cancel_on_interrupt=cancel_on_interrupt,
+        as_json=as_json,
+    )
+
+
+def submit(
+    request: Request,
+    first: RunDirectory | None = None,
+    *,
+    dry_run: bool,
+    wait: bool,
+    follow: bool,
+    cancel_on_interrupt: bool,
+    as_json: bool,
+    full: bool = False,
+    write: Path | None = None,
+) -> int:
+    """Submit what is asked for, and show it; returns the exit code.
+
+    Args:
+        first: the run that it repeats; None where it repeats none.
+    """
+    from runner.cli.show import show_start, wait_and_judge
     from runner.cli.waiting import slow
-    from runner.preparation.job import prepare, start
-    from runner.preparation.request import make_options
+    from runner.preparation.job import start
 
     if write is not None and (wait or follow or dry_run):
         raise UsageError(
@@ -56,25 +88,18 @@ def command(
         raise UsageError(
             "--follow prints logs, and --json facts", where="--json", fix="use --wait --json, or logs -f RUN"
         )
-    options = make_options(**values, copied=copied_run())
-    with slow("preparing the job"):
-        prepared = prepare(options, say=say, keep=not dry_run)
-    if (first := repeated_run()) is not None:
-        from runner.cli.rerun import show_changes
-
-        show_changes(first, prepared)
-    code = show_prepared(prepared, with_script=dry_run, full=full, as_json=as_json)
+    prepared, code = prepare_job(request, first, dry_run=dry_run, full=full, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     if write is not None:
         from runner.cli.show import show_written
         from runner.preparation.job import write_directory
 
-        run = write_directory(prepared, write, command=command_line(prepared.site_file), keep_diff=not no_diff)
+        run = write_directory(prepared, write, command=command_line(prepared, first))
         show_written(run, prepared, as_json=as_json)
         return Exit.GOOD
     with slow("submitting the job"):
-        run, job_id = start(prepared, options.runs, command=command_line(prepared.site_file), keep_diff=not no_diff)
+        run, job_id = start(prepared, command=command_line(prepared, first))
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:
@@ -91,3 +116,20 @@ def command(
     if not wait:
         return Exit.GOOD
     return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+
+
+def prepare_job(
+    request: Request, first: RunDirectory | None, *, dry_run: bool, as_json: bool, full: bool = False
+) -> tuple[PreparedJob, int]:
+    """The job, shown as far as it is not submitted, and the exit code: that of a refusal, or GOOD."""
+    from runner.cli.show import show_prepared
+    from runner.cli.waiting import slow
+    from runner.preparation.job import prepare
+
+    with slow("preparing the job"):
+        prepared = prepare(request, say=say, keep=not dry_run)
+    if first is not None:
+        from runner.cli.rerun import show_changes
+
+        show_changes(first, prepared)
+    return prepared, show_prepared(prepared, with_script=dry_run, full=full, as_json=as_json)

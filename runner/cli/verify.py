@@ -71,6 +71,7 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
     """The table of a study in a bundle, as its runs give it."""
     proven = sum(bool(run) for run in study.runs.values())
     yield "study", f"{study.study}: {proven} of {counted(len(study.runs), 'launch')} proven"
+    yield from (("gap", f"{each}; figures without it may be chosen ones") for each in study.gaps)
     for point in study.points:
         settings = "".join(f" {name}={value}" for name, value in point.settings)
         rate = "not proven" if point.images_per_s is None else f"{_estimate(point.images_per_s, 1.0)} {unit}/s"

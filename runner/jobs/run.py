@@ -2,7 +2,8 @@
 time, as a run's directory changes until it was judged.
 
     plan.json  job.sh  provenance.json  job.json        the plan, the script, its origin, and the scheduler's job
-    command.json  code.json  code.diff                  the command line, the user's code, and its uncommitted changes
+    request.json  command.json                          what was asked for, and the command line, for a reader
+    code.json  code.diff                                the user's code, and its uncommitted changes
     code/  code-files.json                              the copy of that code, if one runs, and the files it began with
     lib/  recipe/                                       launcher, what the script reads, program: copied at submission
     logs/batch.out|err  logs/rank-N.out|err             output of the script and of each rank
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SCRIPT, PLAN, PROVENANCE, JOB = "job.sh", "plan.json", "provenance.json", "job.json"
-COMMAND, CODE, CODE_DIFF = "command.json", "code.json", "code.diff"
+REQUEST, COMMAND, CODE, CODE_DIFF = "request.json", "command.json", "code.json", "code.diff"
 CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
 VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them

@@ -17,12 +17,13 @@ from runner.core.errors import Exit, InfrastructureError, NotAcceptedError, Runn
 from runner.core.files import sha256
 from runner.core.invocation import PROGRAM
 from runner.jobs import directory, snapshot_copy
-from runner.jobs.run import CODE, CODE_DIFF, COMMAND, JOB, PLAN, PROVENANCE, SCRIPT, Run
+from runner.jobs.run import CODE, CODE_DIFF, COMMAND, JOB, PLAN, PROVENANCE, REQUEST, SCRIPT, Run
 from runner.jobs.snapshot_copy import Snapshot
 from runner.jobs.states import id_in_records
 from runner.model.job import Submitted
 from runner.model.origin import CodeRecord, CommandLine, Provenance, Source
 from runner.model.plan import Finding, Plan, record_of
+from runner.model.request import RequestRecord
 from runner.model.script import JobScript
 
 
@@ -31,7 +32,7 @@ class Origin:
     """Where a run comes from.
 
     Attributes:
-        command: the command line; None where there was none.
+        command: the command line, for a reader; None where there was none. request: what it asked for.
         code: the user's code; None for a shipped recipe. code_diff: what differs from its commit, without secrets.
         snapshot: tracked files to copy into the run directory; None for none.
     """
@@ -40,6 +41,7 @@ class Origin:
     code: CodeRecord | None = None
     code_diff: str = ""
     snapshot: Snapshot | None = None
+    request: RequestRecord | None = None
 
 
 def submit(
@@ -153,6 +155,8 @@ def make(
 def _write_origin(run: Run, origin: Origin) -> None:
     if origin.command is not None:
         run.write(COMMAND, origin.command)
+    if origin.request is not None:
+        run.write(REQUEST, origin.request)
     if origin.code is not None:
         run.write(CODE, origin.code)
     if origin.code_diff:

@@ -43,12 +43,14 @@ class BundledStudy(msgspec.Struct, frozen=True):
         study: its id; its question is ``data/study.json``.
         runs: key of each launch -> the run by which it is proven; empty where none is.
         points, losses: the study's table, and where the loss goes.
+        gaps: what was launched and was not there any more when the bundle was made, a sentence each.
     """
 
     study: str
     runs: dict[str, str]
     points: tuple[PointFacts, ...]
     losses: tuple[Loss, ...]
+    gaps: tuple[str, ...] = ()
 
 
 class Bundle(msgspec.Struct, frozen=True):

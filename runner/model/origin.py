@@ -11,7 +11,8 @@ class CommandLine(msgspec.Struct, frozen=True):
     """The command that submitted a run (``command.json``).
 
     Attributes:
-        arguments: the command's name and its arguments, exactly as they were typed; empty for a run from Python.
+        arguments: the command's name and its arguments, exactly as they were typed, for a reader; empty for a run from
+            Python. Runs without ``request.json`` have no other record of what was asked for.
         directory: the working directory that relative paths among them mean.
         site: the site that was used where the arguments name none; empty where they do.
         rerun_of: id of the run that this one repeats; empty for none.

@@ -1,4 +1,4 @@
-"""How much: what the user asked for on the command line."""
+"""What a user asks for: one job, in the only form that there is of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Mount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_mount(text: str) -> Mount:
-    """``SRC:DST[:ro]``; SRC becomes absolute where it is relative to the working directory.
+    """``SRC:DST[:ro]``; a relative SRC stays relative.
 
     Raises:
         ValueError: it is something else, or begins with ``~NAME`` of an unknown user.
@@ -30,7 +30,7 @@ def parse_mount(text: str) -> Mount:
     if len(parts) != 2 or not all(parts):
         raise ValueError(f"{text!r} is not SRC:DST[:ro]")
     try:
-        source = Path(parts[0]).expanduser().absolute()
+        source = Path(parts[0]).expanduser()
     except RuntimeError as error:
         raise ValueError(f"{text!r}: {error}") from None
     return Mount(str(source), parts[1], read_only)
@@ -56,38 +56,41 @@ def parse_duration_s(text: str) -> int:
     return seconds
 
 
-class Request(msgspec.Struct, frozen=True):
-    """One submission as asked for; None means "the recipe or the site decides".
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One job as asked for, by the command line, from Python, or again; None means "the recipe or the site decides".
+
+    It means the same in every directory and shell: paths are absolute, except names of the store or of what is
+    shipped. ``runner.preparation.options`` declares those fields that a user gives.
 
     Attributes:
-        queue: queue, partition or QOS, depending on the site.
-        gpu_type: GRES type (``a100``, or a MIG slice's ``a100_1g.5gb``).
-        cpus_per_gpu: schedulable CPUs of each rank.
-        account, project, scratch: whom to charge, and where the user's own directories are.
-        field: field of research, where the site asks for it.
-        walltime_s: time limit, seconds.
+        directory: the working directory of the call; the user's program starts there.
+        site: a shipped site or a file. recipe: a shipped one or a directory.
+        program: the user's program and its arguments, where no recipe is named; empty for a recipe.
+        arguments: of the recipe's program, appended as they are.
+        runs: where the run directory is made.
+        step: it becomes a step of the allocation that the shell holds.
+        gpu_type: GRES type (``a100``, or a MIG slice's ``a100_1g.5gb``). walltime_s: time limit, seconds.
         scheduler_options: further options for the scheduler, name -> value; they override the site's.
-        wireup: how ranks find each other.
-        stage: copy the image to each node's own disk first.
-        nsys: ranks to profile, ``0,8`` or ``all``; empty for none.
-        env_name: name or directory of an environment that ``env create`` has made.
         env: name and value of variables, in order; None takes the variable away.
+        env_of_shell: of these, the names whose value is that of the shell which submits; ``complete`` puts it in.
         options: ``--set key=value`` pairs, in order.
-        arguments: program arguments after ``--``, appended as they are.
-        hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler.
-        bind: whether ranks are bound to the processors near their GPUs.
-        umask: of the submitting shell, which the program gets.
-        meter: measure the user's program, which need not change.
+        hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler. hostfile: the same as a file.
         meter_batch: samples of a rank in a step of its optimizer; None leaves them to what the meter sees.
-        home: the user's home directory; empty where unknown.
-        caches: variables of the submitting shell that place caches, name -> value.
-        directory: host directory in which the user's program starts; None for a recipe, which has its own directory.
-        copied_start: where it starts in the run directory's copy of the user's tracked files, relative to their top;
-            None where it starts in ``directory`` itself.
+        copied: directory of the run whose copy is copied again, instead of those files as they are now.
+        copied_start: where the program starts in that copy, relative to its top; None where it starts in ``directory``.
+        umask, home, caches: of the shell that submits: the program gets this umask; the user's home directory, empty
+            where unknown; variables that place caches, name -> value. Not asked for: ``complete`` adds them.
     """
 
     gpus: int
     nodes: int | None = None
+    site: str | None = None
+    recipe: str | None = None
+    program: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    directory: str = ""
+    runs: str = "runs"
+    step: bool = False
     runtime: str | None = None
     image: str | None = None
     job_name: str | None = None
@@ -103,22 +106,43 @@ class Request(msgspec.Struct, frozen=True):
     scheduler_options: tuple[tuple[str, str], ...] = ()
     mounts: tuple[Mount, ...] = ()
     env: tuple[tuple[str, str | None], ...] = ()
+    env_of_shell: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
-    arguments: tuple[str, ...] = ()
-    directory: str | None = None
-    copied_start: str | None = None
     stage: bool = False
     nsys: str = ""
     hosts: tuple[tuple[str, int], ...] = ()
+    hostfile: str | None = None
     bind: Literal["auto", "none"] = "auto"
     env_name: str | None = None
-    umask: int = 0o022
-    home: str = ""
     meter: bool = False
     meter_batch: int | None = None
+    force: tuple[str, ...] = ()
+    snapshot: bool = False
+    copied: str | None = None
+    no_diff: bool = False
+    copied_start: str | None = None
+    umask: int = 0o022
+    home: str = ""
     caches: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def starts_in(self) -> str | None:
+        """The host directory of the user's program; None for a recipe, which has its own directory."""
+        return self.directory if self.program else None
 
     @property
     def mounted_directory(self) -> str | None:
         """The host directory that the program starts in; None where it starts below the run directory."""
-        return self.directory if self.copied_start is None else None
+        return self.starts_in if self.copied_start is None else None
+
+
+class RequestRecord(msgspec.Struct, frozen=True):
+    """``request.json`` of a run, and in ``study.json``.
+
+    Attributes:
+        site: that was used, where the request names none.
+    """
+
+    request: Request
+    site: str = ""
+    schema: Literal["1"] = "1"

@@ -15,6 +15,7 @@ import msgspec
 from runner.model.figure import Doubt, FigureKeys
 from runner.model.origin import CommandLine
 from runner.model.plan import Finding
+from runner.model.request import RequestRecord
 from runner.model.verdict import ArmFigure, Outcome
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -24,6 +25,7 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 Arm = Literal["full", "coordination", "uncoupled", "solo-hooks", "solo"]
 # separate: each launch is a job of its own. one-allocation: one job of the largest size, each launch a step in it.
 Way = Literal["separate", "one-allocation"]
+REPEATS, ATTEMPTS = 3, 3  # by default: launches of each point, and runs that a launch may have
 BASES: tuple[Arm, ...] = ("solo", "full")  # what one GPU alone gives, the first that is there
 StudyState = Literal["running", "complete", "incomplete"]
 
@@ -55,10 +57,13 @@ class Study(msgspec.Struct, frozen=True):
 
     Attributes:
         study: its id. created: UTC, whole seconds.
-        command: the command line of ``scale``: what all launches share (site, recipe, image, time limit, ...).
+        command: the command line of ``scale``, for a reader; empty from Python.
+        request: what all launches share (site, recipe, image, time limit, ...), with one GPU, and the settings as they
+            were given; None in studies that are older, of which the command line says it.
         gpus: sizes, rising. settings: one tuple per combination of ``--set`` values; at least one, may be empty.
         strong: the whole batch is fixed, else the batch of each GPU.
         launches: in the order of ``place``.
+        logged: it has had a log of its launches from the beginning on.
     """
 
     schema: Literal["1"]
@@ -74,6 +79,8 @@ class Study(msgspec.Struct, frozen=True):
     repeats: int
     strong: bool
     launches: tuple[Launch, ...]
+    request: RequestRecord | None = None
+    logged: bool = False
 
 
 class WayCost(msgspec.Struct, frozen=True):
@@ -265,6 +272,7 @@ class StudyFacts(msgspec.Struct, frozen=True):
         single_gpus: of its GPUs alone, in one allocation.
         differences: of launches in one allocation: what was not the same for them, a sentence each, so that comparing
             them has no verdict. switches: node -> its leaf switch, where it is known.
+        gaps: what was launched and is not there any more, a sentence each: a figure without it may be a chosen one.
     """
 
     study: str
@@ -284,3 +292,4 @@ class StudyFacts(msgspec.Struct, frozen=True):
     single_gpus: tuple[SingleGpus, ...] = ()
     differences: tuple[str, ...] = ()
     switches: dict[str, str] = {}
+    gaps: tuple[str, ...] = ()

@@ -181,7 +181,7 @@ def _workdir(request: Request) -> str:
     """Where the program starts. A copy is in the run directory, which every rank sees: no script needs its path."""
     if request.copied_start is not None:
         return posixpath.normpath(posixpath.join(RESULTS, COPY, request.copied_start))
-    return f"{RESULTS}/recipe" if request.directory is None else WORKSPACE
+    return f"{RESULTS}/recipe" if request.starts_in is None else WORKSPACE
 
 
 def _with_directory(request: Request) -> tuple[Mount, ...]:

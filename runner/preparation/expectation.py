@@ -11,7 +11,7 @@ from runner.jobs.lookup import find
 from runner.model.expectation import Expectation
 from runner.model.request import Request
 from runner.planning.wireup import BY_MPI
-from runner.preparation.request import DEFAULT_RECIPE
+from runner.preparation.options import DEFAULT_RECIPE
 from runner.preparation.site import read_user_site
 
 

@@ -16,24 +16,23 @@ from runner.core.errors import RefusedError, UsageError
 from runner.core.paths import home
 from runner.images.store import store
 from runner.model.plan import WORKSPACE
-from runner.model.request import Mount
+from runner.model.request import Mount, Request
 from runner.preparation.horovod_use import is_source
-from runner.preparation.request import JobOptions
 
 PATIENCE_S = 5.0
 
 
-def check_answers(options: JobOptions) -> None:
+def check_answers(request: Request) -> None:
     """Check that the file systems of a job's files answer.
 
     Raises:
         RefusedError: one does not.
     """
-    image = options.request.image or ""
+    image = request.image or ""
     image_file = (image,) if image.startswith(("/", ".", "~")) else ()
-    mounts = (mount.source for mount in options.request.mounts)
-    program = (word for word in options.program if is_source(word))
-    refuse_silent((options.runs.absolute(), home(), store.directory(), *mounts, *image_file, *program))
+    mounts = (mount.source for mount in request.mounts)
+    program = (word for word in request.program if is_source(word))
+    refuse_silent((request.runs, home(), store.directory(), *mounts, *image_file, *program))
 
 
 def refuse_silent(paths: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:

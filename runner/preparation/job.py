@@ -1,16 +1,17 @@
 """A job from its options to a script that is ready, and on to a run: the stages, in their order.
 
     prepare()                                     start()
-      1  file systems   that they answer            11  code       its commit and changes
-      2  snapshot       which files to copy         12  clients    where the scheduler's are
-      3  site           with the user's values      13  submit     a run directory, and the job
-      4  recipe         or the user's program
-      5  choices        runtime, environment
-      6  image          pinned, or the environment
-      7  allocation     for a step of one
-      8  plan           pure; final
-      9  findings       observation, then checks
-     10  script         a function of the plan
+      1  request        with what the shell adds    12  code       its commit and changes
+      2  file systems   that they answer            13  clients    where the scheduler's are
+      3  snapshot       which files to copy         14  submit     a run directory, and the job
+      4  site           with the user's values
+      5  recipe         or the user's program
+      6  choices        runtime, environment
+      7  image          pinned, or the environment
+      8  allocation     for a step of one
+      9  plan           pure; final
+     10  findings       observation, then checks
+     11  script         a function of the plan
 
 No stage changes the result of an earlier one.
 """
@@ -29,6 +30,7 @@ from runner.checks.registry import check, refuses
 from runner.checks.unconfirmed import unconfirmed
 from runner.core import paths, process
 from runner.model.plan import Finding, Plan
+from runner.model.request import Request, RequestRecord
 from runner.model.schedulers import SCHEDULERS
 from runner.model.script import JobScript
 from runner.model.site import Site
@@ -39,10 +41,11 @@ from runner.preparation.clients import clients
 from runner.preparation.file_systems import check_answers, refuse_missing_script
 from runner.preparation.image import find_image
 from runner.preparation.observation import observe
-from runner.preparation.request import JobOptions
+from runner.preparation.options import words_of
+from runner.preparation.request import complete, recipe_of
 from runner.preparation.site import read_user_site
 from runner.preparation.site_choice import Say, silent
-from runner.recipes.loader import library, recipe_or_program
+from runner.recipes.loader import library
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -56,19 +59,19 @@ class PreparedJob:
     """A planned, checked and rendered job.
 
     Attributes:
+        request: as it was made, without what this shell adds to it.
         recipe_directory: what is copied into the run directory; None for a program without a recipe.
-        program: the user's program and its arguments; empty for a recipe.
         code_directory: where the user's code is, the program's or the recipe's; None for a shipped recipe.
         site_file: the site as a command takes it: its file or its name.
         snapshot: the tracked files that are copied, and run from there; None where the program runs where it is.
     """
 
+    request: Request
     site: Site
     plan: Plan
     findings: tuple[Finding, ...]
     script: JobScript
     recipe_directory: Path | None
-    program: tuple[str, ...] = ()
     code_directory: Path | None = None
     snapshot: Snapshot | None = None
     site_file: str = ""
@@ -84,27 +87,27 @@ class PreparedJob:
         return refuses(self.findings)
 
 
-def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = silent, keep: bool = True) -> PreparedJob:
+def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> PreparedJob:
     """Plan, check and render; opens no image, reaches no network, and a scheduler only for an existing allocation or
     where the request names no site.
 
     Args:
-        in_allocation: as a step of the allocation of this shell.
         say: takes a line about a site that the request does not name.
         keep: such a site, detected for the first time, may be kept in the state directory.
 
     Raises:
         UsageError, RefusedError: it cannot be planned, or there is no allocation.
     """
-    check_answers(options)
-    options, snapshot = _with_snapshot(options)
-    user_site = read_user_site(options.site, options.request, for_job=True, say=say, keep=keep)
-    loaded = recipe_or_program(options.recipe, options.program)
-    choices = choose_all(user_site, options.request, process.find)
+    request = complete(asked)
+    check_answers(request)
+    request, snapshot = _with_snapshot(request)
+    user_site = read_user_site(request.site, request, for_job=True, say=say, keep=keep)
+    loaded = recipe_of(request)
+    choices = choose_all(user_site, request, process.find)
     image = find_image(loaded.recipe, choices, user_site.personal.scratch)
     if image.note:
         say(image.note)
-    allocation = existing_allocation(choices.site) if in_allocation else None
+    allocation = existing_allocation(choices.site) if request.step else None
     planned = plan(
         loaded.recipe,
         choices.site,
@@ -114,65 +117,64 @@ def prepare(options: JobOptions, *, in_allocation: bool = False, say: Say = sile
         allocation=allocation,
         python=image.python,
     )
-    if in_allocation and allocation is None:
+    if request.step and allocation is None:
         raise missing_allocation(planned, choices.site)
-    observed = observe(options, user_site, choices, loaded, image, snapshot)
-    findings = check(planned, choices.site, observed, options.force)
+    observed = observe(request, user_site, choices, loaded, image, snapshot)
+    findings = check(planned, choices.site, observed, request.force)
     script = render(planned, staging.step(planned, runtime(planned.runtime)))
     return PreparedJob(
+        asked,
         choices.site,
         planned,
         findings,
         script,
         loaded.directory,
-        options.program,
-        _code_directory(options, loaded.directory),
+        _code_directory(request, loaded.directory),
         snapshot,
         user_site.file,
     )
 
 
-def _with_snapshot(options: JobOptions) -> tuple[JobOptions, Snapshot | None]:
-    """The options with the place in the copy where the program starts; what is copied, None for nothing."""
-    if not options.snapshot:
-        return options, None
+def _with_snapshot(request: Request) -> tuple[Request, Snapshot | None]:
+    """The request with the place in the copy where the program starts; what is copied, None for nothing."""
+    if not request.snapshot:
+        return request, None
+    from runner.jobs.directory import RunDirectory
     from runner.preparation.snapshot import copy_again, snapshot_of
 
-    copied = options.copied if options.program else None
-    snapshot = snapshot_of(options) if copied is None else copy_again(copied, options.program)
-    request = msgspec.structs.replace(options.request, copied_start=snapshot.start)
-    return replace(options, request=request), snapshot
+    if request.copied is not None and request.program:
+        snapshot = copy_again(RunDirectory(Path(request.copied)), request.program)
+    else:
+        snapshot = snapshot_of(request)
+    return msgspec.structs.replace(request, copied_start=snapshot.start), snapshot
 
 
-def _code_directory(options: JobOptions, recipe_directory: Path | None) -> Path | None:
+def _code_directory(request: Request, recipe_directory: Path | None) -> Path | None:
     if recipe_directory is None:
-        return Path(options.request.directory or ".")
+        return Path(request.directory)
     return None if paths.share("recipes") in recipe_directory.parents else recipe_directory
 
 
-def code_of(prepared: PreparedJob, *, keep_diff: bool = True) -> tuple[CodeRecord | None, str]:
-    """The record of the code that a job will run, and what differs from its commit; None for a shipped recipe.
-
-    Args:
-        keep_diff: that difference is kept.
-    """
+def code_of(prepared: PreparedJob) -> tuple[CodeRecord | None, str]:
+    """The record of the code that a job will run, and what differs from its commit; None for a shipped recipe."""
     from runner.jobs import code_record
 
+    keep_diff = not prepared.request.no_diff
     if prepared.code_directory is None:
         return None, ""
     if prepared.snapshot is not None and prepared.snapshot.first is not None:
         return code_record.recorded(prepared.snapshot.first, with_diff=keep_diff)
-    return code_record.code_record(prepared.program, prepared.code_directory, with_diff=keep_diff)
+    return code_record.code_record(prepared.request.program, prepared.code_directory, with_diff=keep_diff)
 
 
 def start(
-    prepared: PreparedJob, runs: Path, *, command: CommandLine | None = None, keep_diff: bool = True
+    prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None
 ) -> tuple[RunDirectory, str]:
     """Submit a prepared job that no check refuses; returns the run and its job's id.
 
     Args:
-        command: the command line that requested it; None for Python.
-        keep_diff: what differs from the commit of the user's code is kept in the run directory.
+        runs: where its run directory is made; None for the request's.
+        command: the command line that requested it, for a reader; None for Python.
 
     Raises:
         UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
@@ -181,19 +183,29 @@ def start(
     from runner.jobs.states import scheduler_of
     from runner.jobs.submission import submit
 
-    _check_script(prepared, runs)
+    root = Path(prepared.request.runs) if runs is None else runs
+    _check_script(prepared, root)
     run = submit(
         prepared.plan,
         prepared.script,
         prepared.findings,
-        root=runs,
+        root=root,
         library=library(),
         recipe=prepared.recipe_directory,
         scheduler=scheduler_for(prepared),
         unconfirmed=prepared.unconfirmed,
-        origin=_origin(prepared, command, keep_diff=keep_diff),
+        origin=_origin(prepared, command),
     )
     return run, scheduler_of(run)[1]
+
+
+def command_of(prepared: PreparedJob) -> CommandLine:
+    """The ``submit`` that asks for a job which no command line has asked for, for a reader."""
+    from runner.model.origin import CommandLine
+
+    request = prepared.request
+    site = "" if request.site else prepared.site_file
+    return CommandLine(("submit", *words_of(request)), request.directory, site)
 
 
 def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
@@ -211,7 +223,6 @@ def make_launch(
     allocation: Path,
     *,
     command: CommandLine | None = None,
-    keep_diff: bool = True,
 ) -> RunDirectory:
     """Make the run directory of a launch, which the allocation's script will start.
 
@@ -221,23 +232,20 @@ def make_launch(
     Raises:
         UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
-    return _made(prepared, runs, command=command, keep_diff=keep_diff, allocation=str(allocation))
+    return _made(prepared, runs, command=command, allocation=str(allocation))
 
 
-def write_directory(
-    prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None, keep_diff: bool = True
-) -> RunDirectory:
+def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> RunDirectory:
     """Make a run directory from which the job's script can be submitted with nothing of ours installed.
 
     Raises:
         UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
-    return _made(prepared, directory.parent, command=command, keep_diff=keep_diff, at=directory)
+    return _made(prepared, directory.parent, command=command, at=directory)
 
 
 def _made(
-    prepared: PreparedJob, runs: Path, *, command: CommandLine | None, keep_diff: bool, allocation: str = "",
-    at: Path | None = None,
+    prepared: PreparedJob, runs: Path, *, command: CommandLine | None, allocation: str = "", at: Path | None = None,
 ) -> RunDirectory:  # fmt: skip
     from runner.jobs.submission import make
 
@@ -251,17 +259,18 @@ def _made(
         recipe=prepared.recipe_directory,
         scheduler=scheduler_for(prepared),
         unconfirmed=prepared.unconfirmed,
-        origin=_origin(prepared, command, keep_diff=keep_diff),
+        origin=_origin(prepared, command),
         allocation=allocation,
         at=at,
     )[0]
 
 
 def _check_script(prepared: PreparedJob, runs: Path) -> None:
-    if prepared.snapshot is None and prepared.program and prepared.code_directory is not None:
+    program = prepared.request.program
+    if prepared.snapshot is None and program and prepared.code_directory is not None:
         runs_here = SCHEDULERS[prepared.plan.scheduler].nodes == "this-machine"
         mounts = prepared.plan.mounts
-        refuse_missing_script(prepared.program, prepared.code_directory, mounts, runs, runs_here=runs_here)
+        refuse_missing_script(program, prepared.code_directory, mounts, runs, runs_here=runs_here)
 
 
 def scheduler_for(prepared: PreparedJob) -> Scheduler:
@@ -269,7 +278,8 @@ def scheduler_for(prepared: PreparedJob) -> Scheduler:
     return connect(prepared.plan.started_by, clients(prepared.site))
 
 
-def _origin(prepared: PreparedJob, command: CommandLine | None, *, keep_diff: bool) -> Origin:
+def _origin(prepared: PreparedJob, command: CommandLine | None) -> Origin:
     from runner.jobs.submission import Origin
 
-    return Origin(command, *code_of(prepared, keep_diff=keep_diff), snapshot=prepared.snapshot)
+    request = RequestRecord(prepared.request, prepared.site_file)
+    return Origin(command, *code_of(prepared), snapshot=prepared.snapshot, request=request)

@@ -14,6 +14,7 @@ from runner.checks.registry import Observed, Seen
 from runner.core.paths import home
 from runner.images.store import owners, sidecar
 from runner.model.recipe import Recipe
+from runner.model.request import Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
@@ -21,7 +22,6 @@ from runner.preparation import srun_plugin
 from runner.preparation.choices import Choices
 from runner.preparation.horovod_use import horovod_use
 from runner.preparation.image import JobImage
-from runner.preparation.request import JobOptions
 from runner.preparation.site import UserSite
 from runner.recipes.loader import LoadedRecipe
 from runner.setup.machine import missing_modules, real_cluster
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def observe(
-    options: JobOptions,
+    request: Request,
     user_site: UserSite,
     choices: Choices,
     loaded: LoadedRecipe,
@@ -42,15 +42,15 @@ def observe(
     """Look at everything on this machine that the checks will judge."""
     site, facts, recipe = choices.site, RUNTIMES[choices.runtime], loaded.recipe
     on_this_machine = SCHEDULERS[site.scheduler].nodes == "this-machine"
-    runs = _both_names(options.runs)
+    runs = _both_names(Path(request.runs))
     plugin_problem, plugin_fix = srun_plugin.problem(site, choices.runtime)
     lacks, fix = _environment_problem(recipe, image, runs_here=on_this_machine and not facts.is_container)
     return Observed(
         image_problem=image.problem,
         image_fix=image.fix,
-        missing_sources=tuple(mount.source for mount in options.request.mounts if not _exists(mount.source)),
+        missing_sources=tuple(mount.source for mount in request.mounts if not _exists(mount.source)),
         run_directory=runs,
-        run_directory_problem=_run_directory_problem(choices.runtime, options.runs),
+        run_directory_problem=_run_directory_problem(choices.runtime, Path(request.runs)),
         absent=user_site.missing,
         login_node=_login_node() if on_this_machine else "",
         environment_problem=lacks,
@@ -63,8 +63,8 @@ def observe(
         storage=_storage(site, image, runs, user_site.personal.scratch),
         home=str(home()),
         image_owner=_image_owner(image),
-        caches=_caches(options),
-        horovod_use=_horovod_use(options, loaded),
+        caches=_caches(request),
+        horovod_use=_horovod_use(request, loaded),
         links_left_out=_links_left_out(snapshot),
     )
 
@@ -84,18 +84,17 @@ def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -
     )
 
 
-def _caches(options: JobOptions) -> tuple[str, ...]:
+def _caches(request: Request) -> tuple[str, ...]:
     """The user's caches of models and data sets that exist: those that the shell names, and the usual ones."""
-    named = [path for _, path in options.request.caches]
-    above = dict(options.request.caches).get("XDG_CACHE_HOME") or f"{home()}/.cache"
+    named = [path for _, path in request.caches]
+    above = dict(request.caches).get("XDG_CACHE_HOME") or f"{home()}/.cache"
     usual = [f"{above}/{name}" for name in ("huggingface", "torch")]
     return tuple(path for path in dict.fromkeys((*named, *usual)) if path != above and _exists(path))
 
 
-def _horovod_use(options: JobOptions, loaded: LoadedRecipe) -> str:
-    request, own = options.request, loaded.directory
-    directory = own if request.directory is None else Path(request.directory)
-    return horovod_use(loaded.recipe, directory, options.program or loaded.recipe.program, request.mounts)
+def _horovod_use(request: Request, loaded: LoadedRecipe) -> str:
+    directory = loaded.directory if request.starts_in is None else Path(request.starts_in)
+    return horovod_use(loaded.recipe, directory, request.program or loaded.recipe.program, request.mounts)
 
 
 def _links_left_out(snapshot: Snapshot | None) -> tuple[str, ...]:

@@ -16,21 +16,21 @@ from runner.jobs.directory import CODE_FILES, RunDirectory
 from runner.jobs.git import GitError, Repository
 from runner.jobs.snapshot_copy import CopiedFiles, Snapshot
 from runner.model.plan import COPY, WORKSPACE
-from runner.preparation.request import JobOptions
+from runner.model.request import Request
 
 _DEPTH = 8  # of submodules in submodules
 _WHERE = "--snapshot"
 _NOW = "--snapshot copies your code as it is now, --without snapshot runs it where it is"
 
 
-def snapshot_of(options: JobOptions) -> Snapshot:
+def snapshot_of(request: Request) -> Snapshot:
     """The tracked files of the repository that holds the working directory, those of its submodules included.
 
     Raises:
         UsageError: a recipe is run, which is always copied.
         RefusedError: there is no repository, git cannot read it, or the program would not be in the copy.
     """
-    directory = options.request.directory
+    directory = request.starts_in
     if directory is None:
         what = "a recipe is copied into the run directory anyway"
         raise UsageError(what, where=_WHERE, fix="leave out --snapshot")
@@ -44,7 +44,7 @@ def snapshot_of(options: JobOptions) -> Snapshot:
         fix = "correct it, or leave out --snapshot"
         raise RefusedError(f"the tracked files cannot be listed: {error}", where=directory, fix=fix) from None
     start = Path(directory).resolve().relative_to(repository.top).as_posix()
-    for word in options.program:
+    for word in request.program:
         _check_word(word, directory, start, repository, frozenset(names))
     return Snapshot(repository.top, "" if start == "." else start, names)
 

@@ -1,8 +1,8 @@
 """Climb a ladder: submit each rung's jobs, wait, judge, keep the result; what was done with the same inputs is kept.
 
-    RUNS/prove-SITE/lock               one climb at a time
     RUNS/prove-SITE/RUNG.json          how the rung ended (RungRecord), written whole or not at all
     RUNS/prove-SITE/jobs/RUNG-KEY.A/N  the run directories of its job number N, in attempt A
+    ...                                as of every campaign (runner.study.campaign)
 
 A climb that was ended at any moment goes on where it was: a job that still runs is waited for.
 """
@@ -13,7 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,24 @@ from typing import Any
 import msgspec
 
 from runner.core import file_system, files, paths
-from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
+from runner.core.errors import RefusedError
 from runner.core.files import files_below, key_of, tree_hash
-from runner.core.lock import locked
-from runner.jobs import directory
+from runner.core.invocation import PROGRAM
 from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish
-from runner.jobs.states import scheduler_of
 from runner.jobs.watch import JobProgress
-from runner.model.job import JobState
+from runner.model.job import JobState, Submitted
 from runner.model.proof_record import RungRecord
 from runner.model.records import ProvingRecord, Report
-from runner.preparation.job import PreparedJob, prepare, start
-from runner.preparation.request import make_options
+from runner.model.study import Launch
+from runner.preparation.job import PreparedJob, prepare
+from runner.preparation.request import make_request
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
+from runner.study import ways
+from runner.study.attempts import settle
+from runner.study.campaign import Campaign
+from runner.study.ways import separate
 
 _RECIPES = ("lib", "horovod-pytorch", "prove")
 Tell = Callable[[str], None]
@@ -47,7 +50,7 @@ class Place:
 
     Attributes:
         root: the ladder's own directory, absolute.
-        options: of every job, as ``make_options`` takes them: site, image or environment, account and the like.
+        options: of every job, fields of ``Request``: site, image or environment, account and the like.
         machine: what names the machine among others, where it can be seen from here: UUIDs of its GPUs, its driver.
     """
 
@@ -87,23 +90,25 @@ def program_hash() -> str:
     return key_of(*(tree_hash(files_below(tree)) for tree in (*trees, Path(__file__).parent)))
 
 
+class LadderDirectory(Campaign):
+    """The ladder's own directory."""
+
+    folder = "jobs"
+    at_work = "another `prove` is at work on this ladder"
+    instead = "use --runs with another directory"
+    goes_on = f"{PROGRAM} prove"
+    is_logged = False  # what a rung was worth stands in its own record
+
+
 @contextmanager
-def exclusive(root: Path) -> Iterator[None]:
-    """Hold the ladder's lock during the block.
+def exclusive(root: Path, say: Tell = lambda _line: None) -> Iterator[None]:
+    """Hold the ladder during the block.
 
     Raises:
-        RefusedError: another process climbs this ladder.
+        RefusedError: another process climbs it.
     """
     root.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(root / "lock", lambda _line: None, limit_s=0.0))
-        except UnknownStateError:
-            raise RefusedError(
-                "another `prove` is at work on this ladder",
-                where=str(root / "lock"),
-                fix="wait for it, or use --runs with another directory",
-            ) from None
+    with LadderDirectory(root).exclusive(say):
         yield
 
 
@@ -119,6 +124,7 @@ def climb(ladder: Ladder, rungs: Sequence[Rung], place: Place, listener: Listene
     earlier: dict[str, RungRecord] = {}
     blocked: dict[str, str] = {}
     some_job: PreparedJob | None = None
+    directory = LadderDirectory(place.root)
     program = program_hash()
     for rung in rungs:
         missing = [name for name in rung.needs if name not in earlier or earlier[name].state != "passed"]
@@ -133,7 +139,7 @@ def climb(ladder: Ladder, rungs: Sequence[Rung], place: Place, listener: Listene
             some_job = some_job or next(iter(prepared), None)
             inputs = _inputs(rung, prepared, earlier, (program, *place.machine))
             record, is_new = _climbed(
-                ladder, rung, prepared, inputs, place.root, listener, earlier, anew=rung.name in again
+                ladder, rung, prepared, inputs, directory, listener, earlier, anew=rung.name in again
             )
         earlier[rung.name] = record
         listener.ended(rung, record, is_new)
@@ -145,14 +151,14 @@ def _climbed(
     rung: Rung,
     prepared: Sequence[PreparedJob],
     inputs: str,
-    root: Path,
+    place: LadderDirectory,
     listener: Listener,
     earlier: dict[str, RungRecord],
     *,
     anew: bool,
 ) -> tuple[RungRecord, bool]:
     """The rung's record, and whether it was made now."""
-    file = root / f"{rung.name}.json"
+    file = place.path / f"{rung.name}.json"
     known = _read(file)
     if known is not None and known.inputs == inputs:
         if known.state == "passed" and not anew:
@@ -160,11 +166,11 @@ def _climbed(
         attempt = known.attempt + 1
     else:
         # With these inputs it may have been tried before others were: such an attempt is finished, not repeated.
-        tried = attempts(file_system.names_in(root / "jobs"), rung.name, inputs)
+        tried = attempts(file_system.names_in(place.path / place.folder), rung.name, inputs)
         attempt = max(tried, default=0) + 1 if anew or not tried else max(tried)
     listener.begins(rung)
-    jobs = root / "jobs" / f"{rung.name}-{inputs[:12]}.{attempt}"
-    outcomes = [_outcome(each, jobs / str(number), listener) for number, each in enumerate(prepared)]
+    jobs = f"{rung.name}-{inputs[:12]}.{attempt}"
+    outcomes = [_outcome(each, place, f"{jobs}/{number}", listener) for number, each in enumerate(prepared)]
     judgement = rung.judge(ladder, earlier, outcomes)
     record = _record(rung, judgement, inputs, outcomes, attempt)
     files.write_private(file, json.dumps(msgspec.to_builtins(record), indent=1) + "\n")
@@ -201,18 +207,18 @@ def _prepared(job: Job, place: Place) -> PreparedJob:
     Raises:
         RefusedError: a check refuses it, or it cannot be planned. UsageError: as ``prepare``.
     """
-    options = make_options(
-        **{
+    request = make_request(
+        {
             **place.options,
             "recipe": job.recipe,
             "gpus": job.gpus,
             "options": job.options,
             "env": job.env,
             "walltime_s": job.limit_s,
-            "runs": place.root / "jobs",
+            "runs": str(place.root / "jobs"),
         }
     )
-    prepared = prepare(options)
+    prepared = prepare(request)
     if prepared.is_refused:
         refusals = [each for each in prepared.findings if each.severity == "refuse" and not each.forced]
         raise RefusedError(
@@ -230,11 +236,15 @@ def _inputs(rung: Rung, prepared: Sequence[PreparedJob], earlier: dict[str, Rung
     return key_of(rung.name, *plans, *below, *others)
 
 
-def _outcome(prepared: PreparedJob, root: Path, listener: Listener) -> JobOutcome:
-    """Of a job that is run now, or that an earlier call has left in ``root``."""
-    run = _left(root)
-    if run is None:
-        run, _job_id = start(prepared, root)
+def _outcome(prepared: PreparedJob, place: LadderDirectory, key: str, listener: Listener) -> JobOutcome:
+    """Of a job that is run now, or that an earlier call has left."""
+    launch = Launch(key, prepared.plan.gpus, "full", 1, 0)
+    settle(place, [launch])
+    if not (left := _submitted(place, launch)):
+        heard = ways.Listener(lambda _line: None, lambda progress, _tasks: listener.progress(progress), listener.warn)
+        separate.carry_out(ways.Work(place, [launch], lambda _launch: prepared, heard, waits=True, limit=1), [launch])
+        left = _submitted(place, launch)
+    run = left[-1]
     verdict = finish(run, listener.progress, listener.warn)
     evidence = collect(run, run.ended or JobState("ended", ""))
     return JobOutcome(
@@ -261,18 +271,10 @@ def _instrumentation(reports: Iterable[Report]) -> float | None:
     return max(known) if known and len(known) == len(shares) else None
 
 
-def _left(root: Path) -> RunDirectory | None:
-    """The newest run in a directory that was submitted; None for none."""
-    for name in sorted(file_system.names_in(root), reverse=True):
-        run = RunDirectory(root / name)
-        if not (run.path / directory.SCRIPT).is_file():
-            continue
-        try:
-            scheduler_of(run)
-        except (NotAcceptedError, UnknownStateError):
-            continue
-        return run
-    return None
+def _submitted(place: LadderDirectory, launch: Launch) -> list[RunDirectory]:
+    """The runs of a job that its scheduler took."""
+    records = ((run, run.read("job.json", Submitted)) for run in place.runs(launch.key))
+    return [run for run, record in records if record is not None and not record.refused]
 
 
 def _facts(run: RunDirectory, tasks: int) -> tuple[ProvingRecord, ...]:

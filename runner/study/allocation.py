@@ -28,11 +28,10 @@ from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory, write_script
 from runner.jobs.in_allocation import BEGUN, has_begun
 from runner.model.job import ListedLaunch, Submitted
-from runner.model.origin import CommandLine
 from runner.model.plan import LaunchPlace, Plan, record_of
 from runner.model.site import Queue, Site
 from runner.model.study import Launch
-from runner.preparation.job import PreparedJob, as_launch, make_launch, scheduler_for
+from runner.preparation.job import PreparedJob, as_launch, command_of, make_launch, scheduler_for
 from runner.study import cost
 from runner.study import plan as plans
 
@@ -45,14 +44,13 @@ class PlannedLaunch:
 
     Attributes:
         prepared: as a job of its own. runs: where its run directory is made.
-        expected_s: how long it is expected to take. command: the ``submit`` that it would be.
+        expected_s: how long it is expected to take.
     """
 
     launch: Launch
     prepared: PreparedJob
     runs: Path
     expected_s: float
-    command: CommandLine
 
 
 def limit_s(launches: Sequence[tuple[float, int]], site: Site, queue: str | None) -> int:
@@ -82,14 +80,16 @@ def in_place(plan: Plan, launch: Launch, largest: Plan) -> Plan:
     return msgspec.structs.replace(placed, hosts=msgspec.structs.replace(placed.hosts, names=names))
 
 
-def start(study: Path, name: str, launches: Sequence[PlannedLaunch], largest: PreparedJob, *, keep_diff: bool) -> str:
+def start(
+    study: Path, name: str, launches: Sequence[PlannedLaunch], largest: PreparedJob
+) -> tuple[str, tuple[RunDirectory, ...]]:
     """Make the run directories of these launches, in their order, and submit the allocation that runs them.
 
     Args:
         name: of its job. largest: the largest launch of the study, as a job of its own.
 
     Returns:
-        The id of its job.
+        The id of its job, and the run directories.
 
     Raises:
         RefusedError: jobs of this scheduler cannot have several launches.
@@ -111,7 +111,7 @@ def start(study: Path, name: str, launches: Sequence[PlannedLaunch], largest: Pr
     try:
         for each in launches:
             placed = as_launch(each.prepared, in_place(each.prepared.plan, each.launch, largest.plan))
-            runs.append(make_launch(placed, each.runs, own, command=each.command, keep_diff=keep_diff))
+            runs.append(make_launch(placed, each.runs, own, command=command_of(each.prepared)))
         beside = {each.launch.key for turn in turns for each in turn[:-1]}
         listed = [
             _listed(run, each, largest.plan, with_next=each.launch.key in beside)
@@ -143,7 +143,7 @@ def start(study: Path, name: str, launches: Sequence[PlannedLaunch], largest: Pr
     _keep_id(RunDirectory(own), job_id)
     for run in runs:
         _keep_id(run, job_id)
-    return job_id
+    return job_id, tuple(runs)
 
 
 def allocations(study: Path) -> tuple[RunDirectory, ...]:

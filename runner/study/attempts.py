@@ -10,18 +10,19 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from runner.core import file_system
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.in_allocation import never_began
 from runner.jobs.life import judge_at_once
-from runner.jobs.states import connected, scheduler_of
+from runner.jobs.states import connected, query, scheduler_of
 from runner.model.job import JobState, Submitted
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch, LaunchState
 from runner.model.verdict import Outcome, Verdict
-from runner.study.directory import StudyDirectory
+from runner.study.campaign import Campaign
 
 # How long after its call to the scheduler a submission that was killed may still go on without its caller, seconds:
 # sbatch and qsub wait for an answer of the controller; elsewhere a process was started, or it was not.
@@ -48,17 +49,18 @@ class Attempt:
     awaited: bool = False
 
 
-def settle(study: StudyDirectory, sleep: Callable[[float], None] = time.sleep) -> None:
+def settle(campaign: Campaign, launches: Sequence[Launch], sleep: Callable[[float], None] = time.sleep) -> None:
     """Find the jobs of submissions that were cut off, and remove the run directories that have none.
 
-    Call it while the study is held: nothing else may be submitting.
+    Call it while the campaign is held: nothing else may be submitting.
 
     Raises:
         UnknownStateError: the scheduler does not answer.
     """
-    for launch in study.study.launches:
-        for run in study.runs(launch.key):
+    for launch in launches:
+        for run in campaign.runs(launch.key):
             _settle(run, sleep)
+    campaign.note_known([launch.key for launch in launches])
 
 
 def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
@@ -85,6 +87,13 @@ def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
             return
         sleep(_POLL_S)
         left_s -= _POLL_S
+
+
+def states(runs: Iterable[RunDirectory]) -> Mapping[Path, JobState]:
+    """The states of the jobs of runs that have no verdict; those whose scheduler gives no answer are left out."""
+    records = [(run, run.read("job.json", Submitted)) for run in runs]
+    found, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
+    return found
 
 
 def without_verdict(runs: Iterable[RunDirectory]) -> tuple[RunDirectory, ...]:
@@ -129,6 +138,11 @@ def _unfinished(run: RunDirectory, record: Submitted, state: JobState | None) ->
     if judge_at_once(run) is None and has_ended:
         return Attempt(run, "running", "its records are awaited", gone=False, awaited=True)
     return None
+
+
+def of_gone(run: RunDirectory) -> Attempt:
+    """A run that was launched, and whose directory is not there any more: it counts, and proves nothing."""
+    return Attempt(run, "not-proven", "its run was launched, and its directory is gone")
 
 
 def decisive(attempts: Sequence[Attempt]) -> Attempt | None:

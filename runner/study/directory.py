@@ -1,126 +1,49 @@
-"""The directory of a study: its question, and the run directories of all its launches.
+"""The directory of a study: its question, the run directories of its launches, and which one a user means.
 
-    RUNS/20261122-120500-NAME-study/    linked in the state directory, as runs are
-        study.json                      the question (model.study.Study), written whole, once
-        launches/KEY/RUN/               each attempt of launch KEY: an ordinary run directory
-        lock, lease                     one `scale` at a time: by the kernel, or among machines that share the directory
-        stop.json                       the study was cancelled, and nothing more is to be started
-
-Nothing else is recorded: an attempt is there once its run directory is, and a launch is proven once a verdict of one of
-its runs says so. So a process that ends at any moment loses nothing.
+RUNS/20261122-120500-NAME-study/    linked in the state directory, as runs are
+    study.json                      the question (model.study.Study), written whole, once
+    ...                             as of every campaign (runner.study.campaign)
 """
 
 from __future__ import annotations
 
+import json
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, files, lease, paths, process_identity
-from runner.core.errors import RefusedError, UnknownStateError, UsageError
+from runner.core import file_system, files, paths
+from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, STUDY, RunDirectory, is_whole_id
+from runner.jobs.directory import LAUNCHES, STUDY
 from runner.model.study import Study
+from runner.study.campaign import Campaign
 from runner.study.plan import is_whole
 
+_MOST = 8  # that a message names
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-study(\.\d+)?\Z")
-_LOCK, _LEASE = "lock", "lease"
-_RUN_NUMBER = re.compile(r"(?P<id>.+-\d+?)(?:\.(?P<number>\d+))?\Z")
 
 
-class StudyDirectory:
+class StudyDirectory(Campaign):
     """A study's directory, absolute, and what was asked."""
 
+    at_work = "another `scale` is at work on this study"
+
     def __init__(self, path: Path, study: Study) -> None:
-        self.path = path
+        super().__init__(path)
         self.study = study
+        self.goes_on = f"{PROGRAM} scale --resume {path.name}"
+        self.instead = f"see `{PROGRAM} status {path.name}`"
+        self.is_logged = study.logged
 
     @property
     def name(self) -> str:
         """The name in its id: ``--name``, or the recipe's."""
         return name_of(self.path.name)
-
-    def launches(self, key: str) -> Path:
-        """Where the run directories of a launch lie."""
-        return self.path / LAUNCHES / key
-
-    def runs(self, key: str) -> tuple[RunDirectory, ...]:
-        """Every run directory of a launch, the oldest first; what else someone put there is none."""
-        names = filter(is_whole_id, file_system.names_in(self.launches(key)))
-        return tuple(RunDirectory(self.launches(key) / name) for name in sorted(names, key=_in_order))
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether it was cancelled since it was last resumed."""
-        return (self.path / "stop.json").exists()
-
-    def stop(self) -> None:
-        """Record that nothing more is to be started."""
-        files.write_private(self.path / "stop.json", f'{{"time_s": {time.time():.0f}}}\n')
-
-    def go_on(self) -> None:
-        """Forget that it was cancelled."""
-        (self.path / "stop.json").unlink(missing_ok=True)
-
-    @property
-    def is_held(self) -> bool:
-        """Whether another process of this machine starts launches of it, or waits for them to start more."""
-        if not file_system.is_local(self.path):
-            return is_leased(self.path)
-        try:
-            with locked(self.path / _LOCK, _silent, limit_s=0.0):
-                return False
-        except UnknownStateError:
-            return True
-
-    @contextmanager
-    def exclusive(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Hold the study during the block: one process at a time starts launches.
-
-        Args:
-            say: takes a line where it waits for a process of another machine that may be dead.
-
-        Raises:
-            RefusedError: another process holds it.
-        """
-        if not file_system.is_local(self.path):
-            with held_among_machines(self.path, say):
-                yield
-            return
-        with ExitStack() as stack:
-            try:  # a second, as another process may look for a moment whether it is held
-                stack.enter_context(locked(self.path / _LOCK, _silent, limit_s=1.0))
-            except UnknownStateError:
-                raise _at_work(self.path / _LOCK) from None
-            yield
-
-
-def is_leased(path: Path) -> bool:
-    """Whether a process of this machine holds a study's lease."""
-    held = lease.read(path / _LEASE)
-    return held is not None and process_identity.state(held.owner) == "alive"
-
-
-@contextmanager
-def held_among_machines(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold a study's lease during the block: where many machines see it, and their kernels know no common lock.
-
-    Raises:
-        RefusedError: another process holds it.
-    """
-    if is_leased(path):
-        raise _at_work(path / _LEASE)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(lease.leased(path / _LEASE, say, limit_s=lease.PATIENCE_S + 30.0))
-        except UnknownStateError:
-            raise _at_work(path / _LEASE) from None
-        yield
 
 
 def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
@@ -135,8 +58,9 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
         index().mkdir(mode=0o700, parents=True, exist_ok=True)
         path = _reserved(root.resolve(), f"{stamp}-{name}-study")
         (path / LAUNCHES).mkdir()
-        whole = msgspec.structs.replace(study, study=path.name)
-        files.write_private(path / STUDY, msgspec.json.format(msgspec.json.encode(whole), indent=1).decode() + "\n")
+        Campaign(path).begin_log()
+        whole = msgspec.structs.replace(study, study=path.name, logged=True)
+        files.write_private(path / STUDY, json.dumps(msgspec.to_builtins(whole), indent=1) + "\n")
         link = index() / path.name
         link.unlink(missing_ok=True)
         link.symlink_to(path)
@@ -152,7 +76,7 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
 def read(path: Path) -> StudyDirectory | None:
     """The study in a directory; None where there is none, it cannot be read, or was altered so that it is none."""
     try:
-        study = msgspec.json.decode(file_system.read_bytes(path / STUDY), type=Study)
+        study = msgspec.convert(json.loads(file_system.read_bytes(path / STUDY)), Study)
     except (OSError, ValueError, RecursionError):
         return None
     return StudyDirectory(path.resolve(), study) if is_whole(study) else None
@@ -177,10 +101,6 @@ def ids() -> tuple[str, ...]:
     return ()
 
 
-def _silent(_line: str) -> None:
-    """Nothing is said: it is not waited for."""
-
-
 def _reserved(root: Path, name: str) -> Path:
     for number in range(1, 10_000):
         path = root / (name if number == 1 else f"{name}.{number}")
@@ -192,14 +112,59 @@ def _reserved(root: Path, name: str) -> Path:
     raise FileExistsError(17, "no name is free", str(root / name))
 
 
-def _in_order(run_id: str) -> tuple[str, int]:
-    parts = _RUN_NUMBER.match(run_id)
-    return (parts["id"], int(parts["number"] or 1)) if parts else (run_id, 0)
+def find(wanted: str) -> StudyDirectory:
+    """The study that a user means.
+
+    Raises:
+        UsageError: there is none, or there are several.
+    """
+    study = exactly(wanted) or beginning(wanted)
+    if study is None:
+        known = ids()[:3]
+        recent = f" Recent: {', '.join(known)}." if known else ""
+        raise UsageError(f'no study matches "{wanted}".{recent}', fix=f"begin one with `{PROGRAM} scale --gpus 1,2,4`")
+    return study
 
 
-def _at_work(path: Path) -> RefusedError:
-    return RefusedError(
-        "another `scale` is at work on this study",
-        where=str(path),
-        fix=f"wait for it, or see `{PROGRAM} status {path.parent.name}`",
-    )
+def exactly(wanted: str) -> StudyDirectory | None:
+    """The study of that whole id, directory or name; None for none.
+
+    Raises:
+        UsageError: several have that name, or it was altered.
+    """
+    for path in (Path(wanted), index() / wanted):
+        if wanted and (path / STUDY).is_file():
+            return _read(path)
+    return None if not wanted or "/" in wanted else _one(wanted, [each for each in ids() if name_of(each) == wanted])
+
+
+def beginning(wanted: str) -> StudyDirectory | None:
+    """The study whose id or name begins so; None for none.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if not wanted or "/" in wanted:
+        return None
+    return _one(wanted, [each for each in ids() if each.startswith(wanted) or name_of(each).startswith(wanted)])
+
+
+def _one(wanted: str, matching: Sequence[str]) -> StudyDirectory | None:
+    if len(matching) > 1:
+        more = f" and {len(matching) - _MOST} more" if len(matching) > _MOST else ""
+        raise UsageError(
+            f'"{wanted}" matches {len(matching)} studies: {", ".join(matching[:_MOST])}{more}',
+            fix="give the id of one of them, or as much of it as no other has",
+        )
+    return _read(index() / matching[0]) if matching else None
+
+
+def _read(path: Path) -> StudyDirectory:
+    study = read(path)
+    if study is None:
+        raise UsageError(
+            "the study's question cannot be read, or is not as `scale` wrote it",
+            where=str(path / STUDY),
+            fix="put back the file as it was; the runs in `launches` beside it stay as they are",
+        )
+    return study

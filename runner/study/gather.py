@@ -1,4 +1,4 @@
-"""A study as it stands: its facts from the runs' own verdicts.
+"""A study as it stands: its facts from the runs' own verdicts; all studies as a list; and the wait until one is still.
 
 Each run is read once, and its scheduler queried once for all. A launch that is not proven has no rate, and no point is
 made of it.
@@ -10,24 +10,38 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from pathlib import Path
 from statistics import median
 
+from runner.core.errors import UnknownStateError
+from runner.core.invocation import PROGRAM
 from runner.jobs.directory import NODES, RunDirectory
+from runner.jobs.life import Warn, finish
+from runner.jobs.watch import REAL_CLOCK, Clock
 from runner.model.figure import OWN_OF_A_POINT, figure_keys, shared_doubts
-from runner.model.job import JobState
 from runner.model.plan import Plan
-from runner.model.study import BASES, Arm, Estimate, Launch, LaunchFacts, Loss, PointFacts, Study, StudyFacts
+from runner.model.study import (
+    BASES,
+    Arm,
+    Estimate,
+    Launch,
+    LaunchFacts,
+    ListedStudy,
+    Loss,
+    PointFacts,
+    Study,
+    StudyFacts,
+    StudyState,
+)
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import log_rates, of_size, single_gpus
 from runner.study import allocation, sameness
-from runner.study.attempts import Attempt, attempt_of, decisive, without_verdict
-from runner.study.directory import StudyDirectory
+from runner.study.attempts import Attempt, attempt_of, decisive, of_gone, states, without_verdict
+from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
 from runner.study.programs import of_one_program
-from runner.study.ways import way
 
+_SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
 
@@ -36,12 +50,16 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
     """All attempts of a study by the launch's key, the oldest first. Runs that ended unnoticed are judged. One that ran
     another program than the study's first proven run counts as not proven.
     """
-    runs = {launch.key: study.runs(launch.key) for launch in study.study.launches}
-    states = _states(study, [run for each in runs.values() for run in each])
-    made = {key: [attempt_of(run, states.get(run.path)) for run in each] for key, each in runs.items()}
-    return of_one_program(
-        study.study.launches, {key: [each for each in found if each is not None] for key, found in made.items()}
-    )
+    runs, gone = {launch.key: study.runs(launch.key) for launch in study.study.launches}, study.gone()
+    known = states(without_verdict(run for each in runs.values() for run in each))
+    made = {
+        key: [
+            *map(of_gone, gone.get(key, ())),
+            *(attempt for run in each if (attempt := attempt_of(run, known.get(run.path))) is not None),
+        ]
+        for key, each in runs.items()
+    }
+    return of_one_program(study.study.launches, made)
 
 
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
@@ -52,7 +70,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
     """
     made = attempts(study) if made is None else made
     found = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
-    states = {each.state for each in found}
+    stand = {each.state for each in found}
     asked = study.study
     together = asked.way == "one-allocation"
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
@@ -61,7 +79,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         study=study.path.name,
         directory=str(study.path),
         name=study.name,
-        state="running" if states & {"pending", "running"} else "complete" if states == {"proven"} else "incomplete",
+        state="running" if stand & {"pending", "running"} else "complete" if stand == {"proven"} else "incomplete",
         site=asked.site,
         recipe=asked.recipe,
         way=asked.way,
@@ -77,6 +95,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         single_gpus=single_gpus(found) if together else (),
         differences=differences,
         switches=allocation.switches(study.path) if together else {},
+        gaps=study.gaps(),
     )
 
 
@@ -132,6 +151,82 @@ def losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
         for gpus in study.gpus
         if gpus > 1
     )
+
+
+def list_studies(
+    *, name: str = "", site: str = "", since_s: float = 0.0, last: int | None = None
+) -> tuple[ListedStudy, ...]:
+    """Studies of this user, the newest first.
+
+    Args:
+        name: that begin so. site: of this site. since_s: begun at this Unix time or later. last: at most so many.
+    """
+    found: list[ListedStudy] = []
+    for study_id in ids():
+        if last is not None and len(found) >= last:
+            break
+        study = read(index() / study_id)
+        if study is None or not study.name.startswith(name) or (site and study.study.site != site):
+            continue
+        if study.study.created.timestamp() >= since_s:
+            found.append(_listed(study))
+    return tuple(found)
+
+
+def _listed(study: StudyDirectory) -> ListedStudy:
+    asked = study.study
+    alike = attempts(study)
+    proven = sum(any(attempt.state == "proven" for attempt in each) for each in alike.values())
+    is_running = any(not attempt.gone for each in alike.values() for attempt in each)
+    return ListedStudy(
+        study=study.path.name,
+        directory=str(study.path),
+        name=study.name,
+        state=_state(proven, len(asked.launches), is_running=is_running),
+        site=asked.site,
+        recipe=asked.recipe,
+        gpus=asked.gpus,
+        created=asked.created,
+        launches=len(asked.launches),
+        proven=proven,
+    )
+
+
+def _state(proven: int, launches: int, *, is_running: bool) -> StudyState:
+    return "running" if is_running else "complete" if proven == launches else "incomplete"
+
+
+def wait(study: StudyDirectory, warn: Warn, *, timeout_s: float | None = None, clock: Clock = REAL_CLOCK) -> StudyFacts:
+    """The study's facts once it is still. Its runs are judged as they end.
+
+    Args:
+        warn: called with what could not be kept.
+        timeout_s: seconds to wait at most.
+
+    Raises:
+        UnknownStateError: the time is over.
+    """
+    began = clock.monotonic()
+    pause = _SHORTEST_S
+    while True:
+        is_driven = study.is_held
+        made = attempts(study)
+        awaited = [each.run for attempts in made.values() for each in attempts if each.awaited]
+        for run in awaited:
+            finish(run, lambda _progress: None, warn, timeout_s=timeout_s, clock=clock)
+        if awaited:
+            continue
+        now = facts(study, made)
+        if now.state != "running" and not is_driven:
+            return now
+        if timeout_s is not None and clock.monotonic() - began > timeout_s:
+            raise UnknownStateError(
+                f"the study has not ended within {timeout_s:g} s",
+                where=str(study.path),
+                fix=f"continue with `{PROGRAM} wait {study.path.name}`, or `cancel` it",
+            )
+        clock.sleep(pause)
+        pause = min(pause * 1.2, _LONGEST_S)
 
 
 def _point(
@@ -259,8 +354,3 @@ def _gpu_hours(run: RunDirectory) -> float:
         return 0.0
     end_s = marker.end_s if marker is not None else min(allocation.last_sign_s(run), start.time_s + plan.walltime_s)
     return max(0.0, end_s - start.time_s) * plan.occupied_gpus / 3600.0
-
-
-def _states(study: StudyDirectory, runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
-    unsettled = without_verdict(runs)
-    return way(study.study.way).states(unsettled) if unsettled else {}

@@ -71,14 +71,11 @@ def refuse_another(
     launches: Iterable[Launch],
     made: Mapping[str, Sequence[Attempt]],
     prepare: Callable[[Launch], PreparedJob],
-    *,
-    keep_diff: bool,
 ) -> None:
     """Refuse launches of another program than that of the launches which are proven: no figure could have both.
 
     Args:
-        launches, made: the study's, and their attempts. prepare: a launch, as it would be submitted. keep_diff: as
-            submissions keep it.
+        launches, made: the study's, and their attempts. prepare: a launch, as it would be submitted.
 
     Raises:
         RefusedError: it is another one.
@@ -87,7 +84,7 @@ def refuse_another(
     if first is None:
         return
     now = prepare(next(each for each in launches if first in made.get(each.key, ())))
-    changed = tuple(_since(first.run, now, keep_diff=keep_diff))
+    changed = tuple(_since(first.run, now))
     if changed:
         raise RefusedError(
             f"{changed[0]}: launches of the first one are proven, and no figure is made of two programs",
@@ -96,14 +93,14 @@ def refuse_another(
         )
 
 
-def _since(first: RunDirectory, now: PreparedJob, *, keep_diff: bool) -> Iterator[str]:
+def _since(first: RunDirectory, now: PreparedJob) -> Iterator[str]:
     """What of the program is not as it was, a sentence each."""
     then = program_of(first)
     image = now.plan.image
     for each in recipe_difference(first, now.recipe_directory):
         yield f"the program is not as it was ({each.first} -> {each.second})"
     if any(name in then for name in _OF_COMMIT):
-        for each in code_differences(first, *code_of(now, keep_diff=keep_diff)):
+        for each in code_differences(first, *code_of(now)):
             if each.key not in ("repository", "branch"):
                 yield f"the code is not as it was ({each.key}: {each.first} -> {each.second})"
     words = _words(first)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from runner.backends.schedulers import has_launches
 from runner.core.errors import RefusedError, UsageError
 from runner.model.plan import Finding
 from runner.model.recipe import Recipe
+from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS
-from runner.model.study import Arm, Launch, Way, WayCost
+from runner.model.study import REPEATS, Arm, Launch, Way, WayCost
+from runner.preparation import request as requests
 from runner.preparation.job import PreparedJob
-from runner.preparation.request import JobOptions
-from runner.recipes.loader import recipe_or_program
 from runner.study import cost, plan
 from runner.study.plan import Setting
 from runner.study.ways import names
@@ -24,18 +26,27 @@ class Question:
     """What is asked, before any site is looked at.
 
     Attributes:
-        shared: options of the recipe that all launches share. settings: at least one, which may be empty.
+        request: what all launches share; its options are the settings, several values of one with commas between them.
         strong: the batch that an option holds is the whole one, which the ranks of a launch share.
         solo_gpus: of each node that are alone in one repeat; None for all.
     """
 
+    request: Request
     gpus: tuple[int, ...]
     arms: tuple[Arm, ...]
-    shared: Setting
-    settings: tuple[Setting, ...]
     repeats: int
     strong: bool
     solo_gpus: int | None = None
+
+    @property
+    def shared(self) -> Setting:
+        """Options of the recipe that all launches share."""
+        return plan.parse_settings(self.request.options)[0]
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """The combinations of the others; at least one, which may be empty."""
+        return plan.parse_settings(self.request.options)[1]
 
     def launches(self, solo_places: Sequence[int] | None = None) -> tuple[Launch, ...]:
         """All of them, in their order. ``solo_places``: as ``plan.launches`` takes them."""
@@ -43,12 +54,22 @@ class Question:
             self.gpus, self.arms, self.settings, self.repeats, solo_places=solo_places, solo_gpus=self.solo_gpus
         )
 
-    def options(self, launch: Launch, recipe: Recipe) -> Setting:
-        """The recipe's options of a launch.
+    def request_of(self, launch: Launch) -> Request:
+        """The launch as a job of its own.
 
         Raises:
-            UsageError: a whole batch that cannot be shared, or no option for it; an arm that the recipe does not have.
+            UsageError: a whole batch that cannot be shared, or no option for it; an arm that the recipe does not have;
+                the recipe measures nothing.
         """
+        recipe = requests.recipe_of(self.request).recipe
+        if recipe.result == "none":
+            raise UsageError(
+                f"the recipe {recipe.name} measures nothing", where="--recipe", fix="use one that measures throughput"
+            )
+        options = self._options(launch, recipe)
+        return msgspec.structs.replace(self.request, gpus=launch.gpus, options=options)
+
+    def _options(self, launch: Launch, recipe: Recipe) -> Setting:
         _check_arms(launch, recipe)
         if self.strong and not recipe.samples_option:
             raise UsageError(
@@ -102,39 +123,42 @@ class Offer:
 
 
 def ask(
-    gpus: str,
-    arms: str,
-    options: Sequence[tuple[str, str]],
-    repeats: int,
+    request: Request,
+    gpus: str | Sequence[int],
     *,
-    strong: bool,
+    arms: str | Sequence[str] = "full",
+    repeats: int = REPEATS,
+    strong: bool = False,
     solo_gpus: int | None = None,
 ) -> Question:
-    """A question from what was typed.
+    """A question from what a user gives.
+
+    Args:
+        gpus, arms: each, or with commas between them.
 
     Raises:
         UsageError: it cannot be read.
     """
-    shared, settings = plan.parse_settings(options)
+    shared, settings = plan.parse_settings(request.options)
     if any(name == "arms" for setting in (shared, *settings) for name, _ in setting):
         raise UsageError("arms are no option of a study's recipe", where="--set arms", fix="use --arms full,uncoupled")
-    found = plan.parse_arms(arms)
+    found = plan.parse_arms(arms if isinstance(arms, str) else ",".join(arms))
     if solo_gpus is not None and not {"solo", "solo-hooks"} & set(found):
         raise UsageError("no GPU is alone in this study", where="--solo-gpus", fix="add it: --arms solo,...")
-    return Question(plan.parse_sizes(gpus), found, shared, settings, repeats, strong, solo_gpus)
+    sizes = plan.parse_sizes(gpus if isinstance(gpus, str) else ",".join(map(str, gpus)))
+    return Question(request, sizes, found, repeats, strong, solo_gpus)
 
 
 @dataclass
 class Preparations:
-    """Launches that were prepared: one job for all repeats of a point.
+    """Launches of a question that were prepared: one job for all repeats of a point.
 
     Attributes:
-        options_of: the options of the job that a launch is, as ``submit`` would make them.
         prepare: as ``runner.preparation.job.prepare``.
     """
 
-    options_of: Callable[[Launch], JobOptions]
-    prepare: Callable[[JobOptions], PreparedJob]
+    question: Question
+    prepare: Callable[[Request], PreparedJob]
     _made: dict[tuple[object, ...], PreparedJob] = field(default_factory=dict)
 
     def of(self, launch: Launch) -> PreparedJob:
@@ -145,22 +169,8 @@ class Preparations:
         """
         point = (launch.gpus, launch.arm, launch.arms, launch.settings)
         if point not in self._made:
-            self._made[point] = self.prepare(self.options_of(launch))
+            self._made[point] = self.prepare(self.question.request_of(launch))
         return self._made[point]
-
-
-def recipe_of(options: JobOptions) -> Recipe:
-    """The recipe of a job.
-
-    Raises:
-        UsageError: it cannot be read, or measures nothing.
-    """
-    recipe = recipe_or_program(options.recipe, options.program).recipe
-    if recipe.result == "none":
-        raise UsageError(
-            f"the recipe {recipe.name} measures nothing", where="--recipe", fix="use one that measures throughput"
-        )
-    return recipe
 
 
 def offers(question: Question, jobs: Preparations) -> tuple[Offer, ...]:

@@ -93,7 +93,7 @@ ASKED = Request(
 )
 
 
-SNAPSHOT = Request(gpus=2, directory="/home/e/project", copied_start="my code/$(id);*")
+SNAPSHOT = Request(gpus=2, directory="/home/e/project", program=("python",), copied_start="my code/$(id);*")
 
 
 CASES: dict[str, tuple[str, str, Request]] = {

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from runner.core import file_system, files
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
@@ -26,11 +28,14 @@ SCHEMA: Final = "gpu-runner-bundle/1"
 
 @dataclass(frozen=True)
 class StudyToBundle:
-    """A study: ``study.json``, the run by which each launch is proven by the launch's key, and what makes its table."""
+    """A study: ``study.json``, the run by which each launch is proven by the launch's key, and what makes its table;
+    what was launched and is not there any more.
+    """
 
     question: bytes
     runs: Mapping[str, RunDirectory]
     figures: Figures
+    gaps: tuple[str, ...] = ()
 
 
 def make(
@@ -58,6 +63,7 @@ def make(
             secrets = secrets_of(runs[0].needed_plan())
             (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
             together = proven_study(data, {each: run.run_id for each, run in study.runs.items()}, study.figures)
+            together = msgspec.structs.replace(together, gaps=study.gaps)
         (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))
         paths = {path.relative_to(data).as_posix(): path for path in data.rglob("*") if path.is_file()}
         digests = {name: sha256(path) for name, path in paths.items()}

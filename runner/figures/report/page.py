@@ -57,6 +57,7 @@ def _main(report: Report) -> Iterator[Markup]:
     pictures = [_figure(picture) for picture in gallery(report)]
     if pictures:
         yield tag("div", pictures, class_="pictures")
+    yield from _gaps(report)
     yield from _expected(report)
     yield from _problems(report)
     yield from _not_proven(report)
@@ -67,6 +68,12 @@ def _main(report: Report) -> Iterator[Markup]:
     yield from _scripts(report.detailed)
     if report.cite:
         yield _section("Words to cite", tag("blockquote", [tag("p", sentence) for sentence in report.cite]))
+
+
+def _gaps(report: Report) -> Iterator[Markup]:
+    if report.study is not None and report.study.gaps:
+        gaps = [tag("p", f"{each}.") for each in report.study.gaps]
+        yield _section("Launched, and gone: figures without these runs may be chosen ones", *gaps)
 
 
 def _highlight(name: str, value: str, note: str) -> Markup:

@@ -256,6 +256,8 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
         text += f", {kind}-scaling efficiency {percent(of_one.value)} of one {alone} alone" + (
             f" ({sure})" if sure else ""
         )
+    if study.gaps:
+        text += f"; {counted(len(study.gaps), 'launched run')} of the study cannot be shown any more"
     yield f"{text}."
 
 

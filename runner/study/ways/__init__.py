@@ -6,18 +6,15 @@ A way is a module here with the functions of ``Way``, and its name in ``_WAYS``.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, cast
 
-from runner.jobs.directory import RunDirectory
 from runner.jobs.watch import JobProgress
 from runner.model import study as model
-from runner.model.job import JobState
-from runner.model.origin import CommandLine
 from runner.model.study import Launch
 from runner.preparation.job import PreparedJob
+from runner.study.campaign import Campaign
 from runner.study.directory import StudyDirectory
 
 _WAYS: dict[model.Way, str] = {"separate": "separate", "one-allocation": "one_allocation"}
@@ -39,20 +36,20 @@ class Work:
     """What a way needs to start launches.
 
     Attributes:
+        launches: all of the campaign, in their order.
         prepare: the launch as a job of its own, exactly as ``submit`` would prepare it; cached by point.
-        command: the command line of that ``submit``.
-        keep_diff: what differs from the commit of the user's code is kept in each run directory.
         waits: go on until every launch has ended.
         limit: how many runs a launch may have.
+        one_at_a_time: also where the scheduler gives out nodes.
     """
 
-    study: StudyDirectory
+    campaign: Campaign
+    launches: Sequence[Launch]
     prepare: Callable[[Launch], PreparedJob]
-    command: Callable[[Launch], CommandLine]
     listener: Listener
-    keep_diff: bool = True
     waits: bool = False
     limit: int = 3
+    one_at_a_time: bool = False
 
 
 class Way(Protocol):
@@ -61,14 +58,11 @@ class Way(Protocol):
     def carry_out(self, work: Work, wanted: Sequence[Launch]) -> None:
         """Start these launches in their order; where ``work.waits``, return when each has ended and was judged.
 
-        The study is held meanwhile. Nothing more is started once ``work.study.is_stopped``.
+        The campaign is held meanwhile. Nothing more is started once ``work.campaign.is_stopped``.
 
         Raises:
             WaitInterrupted: Ctrl-C while it waits; jobs go on. Else as ``runner.preparation.job.start``.
         """
-
-    def states(self, runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
-        """The states of the jobs of runs that have no verdict; those whose scheduler gives no answer are left out."""
 
     def cancel(self, study: StudyDirectory) -> tuple[str, ...]:
         """Cancel all jobs of the study that have not ended; returns their ids."""

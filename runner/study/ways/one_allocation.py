@@ -6,11 +6,9 @@ Where no scheduler gives out nodes, that job is one process of this machine, whi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from runner.core.errors import UnknownStateError
-from runner.core.invocation import PROGRAM
 from runner.core.text import counted, gpus_text
 from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
@@ -19,11 +17,12 @@ from runner.jobs.in_allocation import STOPPED, has_begun, never_began
 from runner.jobs.life import WaitInterrupted
 from runner.jobs.states import connected, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
-from runner.model.job import JobState
 from runner.model.study import Launch
 from runner.study import allocation, cost
 from runner.study.allocation import PlannedLaunch
-from runner.study.directory import StudyDirectory
+from runner.study.attempts import states
+from runner.study.campaign import Campaign
+from runner.study.directory import name_of
 from runner.study.ways import Work, separate
 
 _POLL_S = 1.0
@@ -37,19 +36,14 @@ _WHY = {
 
 def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
     """See ``Way``. While an allocation of the study is in the queue or runs, no other is made."""
-    _discard_unbegun(work.study)
-    if not separate.open_runs_of(work.study) and wanted and not work.study.is_stopped:
+    _discard_unbegun(work)
+    if not separate.open_runs_of(work.campaign, work.launches) and wanted and not work.campaign.is_stopped:
         _start(work, wanted)
     if work.waits:
         _wait(work)
 
 
-def states(runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
-    """See ``Way``: one query for all launches of an allocation."""
-    return separate.states(runs)
-
-
-def cancel(study: StudyDirectory) -> tuple[str, ...]:
+def cancel(study: Campaign) -> tuple[str, ...]:
     """See ``Way``: the allocation, and with it all of its launches."""
     cancelled = []
     for own in allocation.allocations(study.path):
@@ -63,16 +57,18 @@ def cancel(study: StudyDirectory) -> tuple[str, ...]:
 
 
 def _start(work: Work, wanted: Sequence[Launch]) -> None:
-    largest = work.prepare(_largest(work.study.study.launches))
+    largest = work.prepare(_largest(work.launches))
     planned = []
     for launch in wanted:
         prepared = work.prepare(launch)
         expected_s = cost.launch_s(prepared.plan, launch)
-        runs = work.study.launches(launch.key)
-        planned.append(PlannedLaunch(launch, prepared, runs, expected_s, work.command(launch)))
-    job_id = allocation.start(work.study.path, work.study.name, planned, largest, keep_diff=work.keep_diff)
-    if work.study.is_stopped:  # since it was looked at: `cancel` may not have seen this job
-        cancel(work.study)
+        planned.append(PlannedLaunch(launch, prepared, work.campaign.launches(launch.key), expected_s))
+    path = work.campaign.path
+    job_id, runs = allocation.start(path, name_of(path.name), planned, largest)
+    for launch, run in zip(wanted, runs, strict=True):
+        work.campaign.note("launched", launch.key, [run])
+    if work.campaign.is_stopped:  # since it was looked at: `cancel` may not have seen this job
+        cancel(work.campaign)
     work.listener.tell(
         f"job {job_id}: {counted(len(planned), 'launch')}, one after another, on {gpus_text(largest.plan.tasks)}"
     )
@@ -83,20 +79,21 @@ def _largest(launches: Sequence[Launch]) -> Launch:
     return max(launches, key=lambda launch: launch.gpus)
 
 
-def _discard_unbegun(study: StudyDirectory) -> None:
+def _discard_unbegun(work: Work) -> None:
     """Remove the run directories of launches whose allocation is over and never began them: they hold nothing."""
-    runs = [run for launch in study.study.launches for run in study.runs(launch.key)]
-    unbegun = [run for run in runs if not has_begun(run)]
-    known = states(unbegun)
-    for run in unbegun:
+    runs = [(launch, run) for launch in work.launches for run in work.campaign.runs(launch.key)]
+    unbegun = [(launch, run) for launch, run in runs if not has_begun(run)]
+    known = states([run for _, run in unbegun])
+    for launch, run in unbegun:
         record = run.submitted
         if record is not None and never_began(run, record, known.get(run.path)):
+            work.campaign.note("never-began", launch.key, [run])
             directory.discard(run)
 
 
 def _wait(work: Work) -> None:
     """Until each launch has ended and was judged, or the allocation has."""
-    for launch, run in separate.open_runs_of(work.study):
+    for launch, run in separate.open_runs_of(work.campaign, work.launches):
         tasks = run.tasks
 
         def on_progress(now: JobProgress, tasks: int = tasks) -> None:
@@ -104,8 +101,8 @@ def _wait(work: Work) -> None:
 
         if not _begins(run, on_progress):
             work.listener.warn(
-                f"{launch.key} and what follows it have not begun, and the allocation is over{_why(work.study)}; "
-                f"for what is missing: `{PROGRAM} scale --resume {work.study.path.name}`"
+                f"{launch.key} and what follows it have not begun, and the allocation is over{_why(work.campaign)}; "
+                f"for what is missing: `{work.campaign.goes_on}`"
             )
             return
         separate.finished(work, launch, run)
@@ -138,7 +135,7 @@ def _begins(run: RunDirectory, on_progress: Callable[[JobProgress], None]) -> bo
     return True
 
 
-def _why(study: StudyDirectory) -> str:
+def _why(study: Campaign) -> str:
     """Why the last allocation did not run all of its launches, where its script could tell."""
     own = allocation.allocations(study.path)[-1]
     try:

@@ -7,23 +7,20 @@ share this machine or the listed hosts: one is started when the one before has e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from runner.core.errors import NotAcceptedError
-from runner.core.invocation import PROGRAM
 from runner.jobs import directory
 from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish
-from runner.jobs.states import query
 from runner.jobs.watch import JobProgress
-from runner.model.job import JobState
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
-from runner.preparation.job import start
-from runner.study.attempts import attempt_of, without_verdict
+from runner.preparation.job import command_of, start
+from runner.study.attempts import attempt_of, states, without_verdict
+from runner.study.campaign import Campaign
 from runner.study.directory import StudyDirectory
 from runner.study.ways import Work
 
@@ -34,36 +31,29 @@ _AGAIN = ("infrastructure",)
 def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
     """See ``Way``. Where nothing gives out nodes, it always waits."""
     ahead = deque(wanted)
-    open_runs = deque(open_runs_of(work.study))
+    open_runs = deque(open_runs_of(work.campaign, work.launches))
     if not ahead and not open_runs:
         return
     scheduler = work.prepare(ahead[0]).plan.started_by if ahead else _scheduler(open_runs[0][1])
-    one_at_a_time = SCHEDULERS[scheduler].nodes != "allocated"  # they would share nodes
+    one_at_a_time = work.one_at_a_time or SCHEDULERS[scheduler].nodes != "allocated"  # they would share nodes
     waits = work.waits or one_at_a_time
     while ahead or open_runs:
         accepted = True
-        while ahead and accepted and not (open_runs and one_at_a_time) and not work.study.is_stopped:
+        while ahead and accepted and not (open_runs and one_at_a_time) and not work.campaign.is_stopped:
             accepted = _start(work, ahead, open_runs)
-        if not waits or (work.study.is_stopped and not open_runs):
+        if not waits or (work.campaign.is_stopped and not open_runs):
             return
         launch, run = open_runs.popleft()
         verdict = finished(work, launch, run)
-        if verdict.outcome in _AGAIN and len(work.study.runs(launch.key)) < work.limit:
+        if verdict.outcome in _AGAIN and len(work.campaign.runs(launch.key)) < work.limit:
             work.listener.tell(f"{launch.key}: trying again")
             ahead.appendleft(launch)
-
-
-def states(runs: Sequence[RunDirectory]) -> Mapping[Path, JobState]:
-    """See ``Way``."""
-    records = [(run, run.submitted) for run in runs]
-    found, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
-    return found
 
 
 def cancel(study: StudyDirectory) -> tuple[str, ...]:
     """See ``Way``."""
     cancelled = []
-    for _launch, run in open_runs_of(study):
+    for _launch, run in open_runs_of(study, study.study.launches):
         job_id, had_ended = cancel_run(run)
         if not had_ended:
             cancelled.append(job_id)
@@ -77,18 +67,17 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunD
     launch = ahead[0]
     prepared = work.prepare(launch)
     try:
-        run, job_id = start(
-            prepared, work.study.launches(launch.key), command=work.command(launch), keep_diff=work.keep_diff
-        )
+        run, job_id = start(prepared, work.campaign.launches(launch.key), command=command_of(prepared))
     except NotAcceptedError as error:
         if open_runs and work.waits:
-            directory.discard(work.study.runs(launch.key)[-1])
+            directory.discard(work.campaign.runs(launch.key)[-1])
             return False
-        error.fix += f"; what is missing then: `{PROGRAM} scale --resume {work.study.path.name}`"
+        error.fix += f"; what is missing then: `{work.campaign.goes_on}`"
         raise
+    work.campaign.note("launched", launch.key, [run])
     ahead.popleft()
     open_runs.append((launch, run))
-    if work.study.is_stopped:  # since it was looked at: `cancel` may not have seen this job
+    if work.campaign.is_stopped:  # since it was looked at: `cancel` may not have seen this job
         cancel_run(run)
     work.listener.tell(f"{launch.key}: run {run.run_id}, job {job_id}")
     return True
@@ -108,9 +97,9 @@ def finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
     return verdict
 
 
-def open_runs_of(study: StudyDirectory) -> list[tuple[Launch, RunDirectory]]:
-    """Runs whose jobs are not over, in the study's order."""
-    runs = [(launch, run) for launch in study.study.launches for run in study.runs(launch.key)]
+def open_runs_of(campaign: Campaign, launches: Sequence[Launch]) -> list[tuple[Launch, RunDirectory]]:
+    """Runs of these launches whose jobs are not over, in their order."""
+    runs = [(launch, run) for launch in launches for run in campaign.runs(launch.key)]
     unsettled = without_verdict(run for _, run in runs)
     known = states(unsettled)
     paths = {run.path for run in unsettled}

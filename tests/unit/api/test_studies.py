@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 import pytest
 
-from runner.api import Options, Run, Study, bundle, compare, expect, report, scale, verify
-from runner.api.arguments import arguments_of, values_of
+from runner.api import Run, Study, bundle, compare, expect, report, scale, verify
 from runner.cli import run as runner
-from runner.cli import submit
 from runner.core.errors import Exit, NotProvenError, RefusedError, RunnerError, UsageError
 from tests.support.documents import result
 from tests.support.measured_runs import measured_run
@@ -85,38 +82,34 @@ def test_an_expectation_is_that_of_the_command_line(capsys: pytest.CaptureFixtur
     assert result(capsys.readouterr().out) == plain(made)
 
 
-def test_a_dry_run_plans_a_study_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values: dict[str, Any] = {"set": {"batch-size": [8, 16], "window-seconds": 1}, "repeats": 2}
-    made = scale([1, 2], **NATIVE, **values, dry_run=True)
+@pytest.mark.parametrize(
+    ("values", "words", "launches"),
+    [
+        (
+            {"set": {"batch-size": [8, 16], "window-seconds": 1}},
+            ("--set", "batch-size=8,16", "--set", "window-seconds=1"),
+            8,
+        ),
+        (
+            {
+                "arms": ["full", "solo"],
+                "same_nodes": True,
+                "solo_gpus": 1,
+            },  # of the node's two GPUs, one in each repeat
+            ("--arms", "full,solo", "--same-nodes", "--solo-gpus", "1"),
+            6,
+        ),
+    ],
+)
+def test_a_dry_run_plans_the_study_of_the_command_line_and_changes_nothing(
+    values: dict[str, Any], words: tuple[str, ...], launches: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = scale([1, 2], **NATIVE, **values, repeats=2, dry_run=True)
     assert list(tmp_path.iterdir()) == []
-    words = ["scale", "--gpus", "1,2", "--repeats", "2", "--set", "batch-size=8,16", "--set", "window-seconds=1"]
-    words += [f"--{name}={value}" for name, value in NATIVE.items()]
-    assert runner([*words, "--dry-run", "--json"]) == Exit.GOOD
+    shared = [f"--{name}={value}" for name, value in NATIVE.items()]
+    assert runner(["scale", "--gpus", "1,2", "--repeats", "2", *words, *shared, "--dry-run", "--json"]) == Exit.GOOD
     assert result(capsys.readouterr().out) == plain(made)
-    assert len(made.launches) == 8
-
-
-def test_solo_gpus_is_the_option_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    made = scale([1, 2], **NATIVE, arms=["full", "solo"], same_nodes=True, solo_gpus=1, repeats=2, dry_run=True)
-    words = ["scale", "--gpus", "1,2", "--arms", "full,solo", "--same-nodes", "--solo-gpus", "1", "--repeats", "2"]
-    words += [f"--{name}={value}" for name, value in NATIVE.items()]
-    assert runner([*words, "--dry-run", "--json"]) == Exit.GOOD
-    assert result(capsys.readouterr().out) == plain(made)
-    assert sum(each.arm == "solo" for each in made.launches) == 2  # of the node's two GPUs, one in each repeat
-
-
-def test_options_become_the_words_that_the_command_line_reads_as_the_same_values() -> None:
-    """So a study that was begun here goes on there."""
-    given: dict[str, Any] = {
-        "site": Path("/a b/site.yaml"), "mount": ["/data:/data:ro", "/x:/y"], "env": {"A": "b c=-d", "-B"[1:]: None},
-        "set": {"batch-size": 8, "compile": True, "precision": "-x"}, "time": 3725, "scheduler_option": {"nice": "5"},
-        "stage": True, "snapshot": False, "name": None, "force": ["a", "b"], "cpus_per_gpu": 3, "nsys": "0,1",
-    }  # fmt: skip
-    wanted = values_of("scale", given, Options.__annotations__)
-    with submit.command.make_context("submit", ["--gpus=2", *arguments_of(given)]) as context:
-        assert isinstance(context, click.Context)
-        read = {name: context.params[name] for name in wanted if name != "snapshot"}
-    assert read == {name: value for name, value in wanted.items() if name != "snapshot"}
+    assert len(made.launches) == launches
 
 
 WRONG: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
@@ -128,14 +121,8 @@ WRONG: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
     ),
     "an option that is none": (lambda: scale([1], **NATIVE, node=2), UsageError, "did you mean 'nodes'?"),  # type: ignore[call-overload]
     "a small budget": (lambda: scale([1, 2], **NATIVE, budget=0.0), RefusedError, "the budget is 0"),
-    "an arm that is none": (lambda: scale([1], **NATIVE, arms=["none"]), UsageError, "no arm"),  # type: ignore[list-item]
     "a size that is no number": (lambda: scale([1, "x"], **NATIVE), UsageError, "must be a whole number"),  # type: ignore[list-item]
     "single GPUs without their arm": (lambda: scale([1], **NATIVE, solo_gpus=1), UsageError, "no GPU is alone"),
-    "single GPUs of separate jobs": (
-        lambda: scale([1, 2], **NATIVE, arms=["full", "solo"], solo_gpus=1, dry_run=True),
-        UsageError,
-        "of separate jobs one GPU is alone",
-    ),
     "no single GPU": (lambda: scale([1], **NATIVE, solo_gpus=0), UsageError, "'solo_gpus' cannot be read"),
     "no attempts": (lambda: scale([1], **NATIVE, attempts=0), UsageError, "'attempts' cannot be read"),
     "a budget in words": (lambda: scale([1], **NATIVE, budget="much"), UsageError, "must be a number"),  # type: ignore[call-overload]

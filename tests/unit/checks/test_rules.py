@@ -73,7 +73,7 @@ def test_an_ordinary_request_is_not_refused_anywhere(site: str) -> None:
             "path-not-visible",
             "perlmutter",
             Observed(run_directory=("/pscratch/runs",)),
-            {"directory": "/home/e/src"},
+            {"directory": "/home/e/src", "program": ("true",)},
             "start there",
         ),
         ("queue-unfit", "polaris", Observed(), {"queue": "prod"}, "--queue debug-scaling"),
@@ -259,7 +259,8 @@ def test_what_the_containers_of_a_site_show_needs_no_mount_point() -> None:
     assert "path-not-visible" not in findings_of(
         "perlmutter", Observed(run_directory=("/home/e",)), runtime="podman-hpc"
     )
-    request = Request(gpus=16, directory="/pscratch/sd/e/elvis/src", mounts=(Mount("/pscratch/x", "/pscratch/x"),))
+    mounts = (Mount("/pscratch/x", "/pscratch/x"),)
+    request = Request(gpus=16, directory="/pscratch/sd/e/elvis/src", program=("python",), mounts=mounts)
     planned = plan(RECIPE, read_site("perlmutter"), request, IMAGE)
     command = runtime("shifter").step(planned).command
     assert not [word for word in command if isinstance(word[0], Text) and word[0].value.startswith("--volume")]

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from runner.cli import run
-from runner.cli.job_options import verb_of
-from runner.cli.rerun import command_of, image_line
+from runner.cli.rerun import image_line
 from runner.core.errors import Exit
 from runner.model.plan import PlannedImage
 from tests.support import documents
@@ -54,10 +53,6 @@ def facts(call: Call, *words: str) -> dict[str, object]:
     return result
 
 
-def test_the_recorded_command_is_one_that_can_be_repeated_again() -> None:
-    assert [verb_of(command_of(verb)) for verb in ("submit", "run")] == ["submit", "run"]
-
-
 def test_a_run_is_shown_repeated_with_changes_and_compared(
     project: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +71,7 @@ def test_a_run_is_shown_repeated_with_changes_and_compared(
     assert "\\u2026" not in shown and "ü\\n.py" in shown
     assert "verdict    ran" in shown
     assert "+password = ***" in call("show", "--diff")[0]
-    for name in ("command.json", "code.json", "code.diff"):
+    for name in ("request.json", "command.json", "code.json", "code.diff"):
         assert stat.S_IMODE((directory / name).stat().st_mode) == 0o600
 
     monkeypatch.chdir("/")
@@ -98,6 +93,8 @@ def test_a_run_is_shown_repeated_with_changes_and_compared(
 
     script = (directory / "job.sh").read_text()
     assert call("rerun", directory.name, "--dry-run")[0] == script
+    (directory / "request.json").unlink()
+    assert call("rerun", directory.name, "--dry-run")[0] == script, "of an older run, by its command line"
     (project / ODD).write_text(PROGRAM)
     said = call("rerun", directory.name, "--dry-run", "--", sys.executable, ODD, "new")[1]
     assert "uncommitted changes: " in said and " -> none" in said and "program:" in said
@@ -109,7 +106,8 @@ def test_what_was_not_recorded_is_reported(project: Path, call: Call) -> None:
     assert (shown["code"], shown["code_diff"]) == (None, "")
     assert "no difference kept" in call("show", "--diff", code=Exit.USAGE)[1]
     directory = Path(str(shown["directory"]))
-    (directory / "command.json").unlink()
+    for name in ("request.json", "command.json"):
+        (directory / name).unlink()
     said = call("rerun", directory.name, code=Exit.USAGE)[1]
     assert "no recorded command line" in said
     assert "command    not recorded" in call("show")[0]
@@ -124,6 +122,7 @@ def test_the_directory_of_the_first_run_must_be_there(project: Path, call: Call,
 def test_a_record_that_is_not_of_a_job_or_damaged_is_refused(project: Path, call: Call) -> None:
     call("submit", *LOCAL, "--wait", "--recipe", "probe")
     directory = Path(str(facts(call)["directory"]))
+    (directory / "request.json").unlink()
     for arguments, folder, why in (
         (["box", "start"], "/", "no recorded command line"),
         (["submit", "--gpus", "1"], "/\0", "cannot be used: embedded null byte"),

@@ -14,10 +14,11 @@ from runner.cli import cli, run
 from runner.cli.study_table import facts_lines
 from runner.core.errors import Exit
 from runner.model.origin import CommandLine
-from runner.model.study import Estimate, Loss, LossRow, SingleGpus
+from runner.model.study import Estimate, Loss, LossRow, SingleGpus, StudyFacts
 from runner.model.verdict import Verdict
 from runner.statistics.launches import needed
 from runner.study import gather
+from runner.study.directory import find
 from tests.support.documents import document, result
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
@@ -69,7 +70,6 @@ def test_a_program_with_processes_of_its_own_is_on_each_gpu_by_itself(capfd: pyt
 REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
     "no sizes": ((), Exit.USAGE, "no sizes are given"),
     "bad sizes": (("--gpus", "1-4"), Exit.USAGE, "no list of sizes"),
-    "an arm": (("--gpus", "1", "--arms", "half"), Exit.USAGE, "no arm 'half'"),
     "arms as an option": (("--gpus", "1", "--set", "arms=full"), Exit.USAGE, "arms are no option"),
     "a batch that does not divide": (
         ("--gpus", "1,2,3", "--strong", "--set", "batch-size=8"), Exit.USAGE, "cannot be shared by 3 GPUs equally",
@@ -142,40 +142,68 @@ def finished(tmp_path: Path) -> str:
     return of.path.name
 
 
+def table_text(facts: StudyFacts, wide: int | None = None) -> str:
+    """The table in one line, once every line of it fits; a command to be copied is not broken within its words."""
+    lines = facts_lines(facts, wide)
+    assert all(len(line) <= (wide or 999) or facts.study in line for line in lines), lines
+    return " ".join(" ".join(lines).split())
+
+
 @pytest.mark.parametrize("wide", [None, 120, 80, 60, 40])
-def test_the_table_fits(finished: str, wide: int | None, tmp_path: Path) -> None:
-    from runner.study.lookup import find
+def test_the_table_fits(finished: str, wide: int | None) -> None:
+    known = gather.facts(find(finished))
+    for part in ("incomplete, 3 of 4 launches proven", "rank 3 exited with 1", "4800.0", "90.3 %", "no A/B verdict"):
+        assert part in table_text(known, wide)
+    rows = (
+        LossRow("waiting for slower ranks", Estimate(0.071, 0.06, 0.08)),
+        LossRow("exposed communication", Estimate(0.026, 0.02, 0.03), 1.02, "includes power"),
+    )
+    losses = (Loss(16, (), Estimate(0.903), rows), Loss(8, (), why="no launch of uncoupled ranks is proven"))
+    text = table_text(msgspec.structs.replace(known, losses=losses), wide)
+    for part in (
+        "where the loss at 16 GPUs goes; efficiency 90.3 %:",
+        "waiting for slower ranks",
+        "7.1 % (6.0-8.0)",
+        "includes power",  # below the row where there is no room beside it
+        "8 GPUs: no attribution of the loss: no launch of uncoupled ranks is proven",
+    ):
+        assert part in text
+    label = "CPU, this machine: demonstration, no performance claim"
+    assert "performance claim]" in table_text(msgspec.structs.replace(known, demonstration=label), wide)
+    tokens = tuple(msgspec.structs.replace(each, unit="tokens") for each in known.launches)
+    counted = table_text(msgspec.structs.replace(known, launches=tokens), wide).lower()
+    assert "tokens/s" in counted and "images/s" not in counted
 
-    lines = facts_lines(gather.facts(find(finished)), wide)
-    # A command to be copied is not broken within its words.
-    assert all(len(line) <= (wide or 999) or finished in line for line in lines), lines
-    text = " ".join(" ".join(lines).split())
-    assert "incomplete, 3 of 4 launches proven" in text
-    assert "rank 3 exited with 1" in text
-    assert "4800.0" in text
-    assert "90.3 %" in text
-    assert ("331.5" in text or "332.2" in text) and "no A/B verdict" in text
 
-
-def test_a_number_of_launches_that_is_not_known_is_shown_as_such(finished: str) -> None:
-    from runner.study.lookup import find
-
+def test_a_gap_and_a_number_of_launches_that_is_not_known_are_shown_as_such(finished: str) -> None:
     known = gather.facts(find(finished))
     point = msgspec.structs.replace(known.points[0], spread=0.4, launches_needed=needed(0.4))
-    text = " ".join(facts_lines(msgspec.structs.replace(known, points=(point,)), None))
+    text = table_text(msgspec.structs.replace(known, points=(point,), gaps=("g1: its run is gone",)))
     assert "standard deviation between launches: up to 40 %" in text
     assert "1 %: over 10000, 2 %: 6406, 5 %: 1057" in text
+    assert "gap: g1: its run is gone; figures without it may be chosen ones" in text
 
 
-@pytest.mark.parametrize(("gpus", "rate", "missing"), [((1,), 100.0, False), ((1, 2), 100.0, False), ((2,), 0.0, True)])
-def test_a_missing_base_is_shown_only_where_it_is_missing(
-    tmp_path: Path, gpus: tuple[int, ...], rate: float, missing: bool
+@pytest.mark.parametrize(
+    ("gpus", "way", "one", "says"),
+    [
+        ((1,), "separate", measured(100.0), ""),
+        ((1, 2), "separate", measured(100.0), ""),
+        ((2,), "separate", None, "no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)"),
+        ((1, 2), "separate", Verdict("failed"), "no efficiency: no launch of one GPU is proven"),
+        ((1, 2), "one-allocation", measured(100.0), "one GPU alone is GPU 0 of node 0, and others may be"),
+    ],
+)
+def test_what_the_efficiency_is_of_is_noted_where_it_may_mislead(
+    tmp_path: Path, gpus: tuple[int, ...], way: str, one: Verdict | None, says: str
 ) -> None:
-    of = on_disk(tmp_path, study(gpus, 1))
-    if rate:
-        left_run(of, "g0001-full-r1", measured(rate))
-    text = " ".join(facts_lines(gather.facts(of), None))
-    assert ("one GPU alone is not measured" in text) is missing
+    of = on_disk(tmp_path, study(gpus, 1, way=way))
+    for launch in of.study.launches:
+        if verdict := one if launch.gpus == 1 else measured(180.0):
+            left_run(of, launch.key, verdict)
+    text = table_text(gather.facts(of))
+    assert says in text
+    assert sum(note in text for note in ("no efficiency: ", "one GPU alone is GPU 0")) == bool(says)
 
 
 def test_verbs_take_a_study(finished: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -207,26 +235,6 @@ def test_a_study_is_completed_where_one_can_stand(finished: str) -> None:
         assert f"plain,{finished}" in done.output, words
 
 
-@pytest.mark.parametrize("wide", [None, 80, 40])
-def test_the_rows_of_a_loss_are_shown_with_what_they_hold(finished: str, wide: int | None) -> None:
-    from runner.study.lookup import find
-
-    rows = (
-        LossRow("waiting for slower ranks", Estimate(0.071, 0.06, 0.08)),
-        LossRow("exposed communication", Estimate(0.026, 0.02, 0.03), 1.02, "includes power"),
-    )
-    known = gather.facts(find(finished))
-    losses = (Loss(16, (), Estimate(0.903), rows), Loss(8, (), why="no launch of uncoupled ranks is proven"))
-    lines = facts_lines(msgspec.structs.replace(known, losses=losses), wide)
-    assert all(len(line) <= (wide or 999) or finished in line for line in lines), lines
-    text = " ".join(" ".join(lines).split())
-    assert "where the loss at 16 GPUs goes; efficiency 90.3 %:" in text
-    assert "waiting for slower ranks" in text
-    assert "7.1 % (6.0-8.0)" in text
-    assert "includes power" in text, "below the row where there is no room beside it"
-    assert "8 GPUs: no attribution of the loss: no launch of uncoupled ranks is proven" in text
-
-
 def test_an_interval_is_shown_with_the_efficiency() -> None:
     from runner.cli.study_table import share_text
 
@@ -234,57 +242,17 @@ def test_an_interval_is_shown_with_the_efficiency() -> None:
     assert (share_text(Estimate(0.9)), share_text(None)) == ("90.0 %", "-")
 
 
-@pytest.mark.parametrize("wide", [None, 80, 40])
-def test_the_table_names_what_a_program_counts(tmp_path: Path, wide: int | None) -> None:
-    of = on_disk(tmp_path, study((1, 2), 1, settings=((("batch-size", "4"),), (("batch-size", "8"),))))
-    for launch in of.study.launches:
-        left_run(of, launch.key, measured(100.0 * launch.gpus, unit="tokens"))
-    shown = "\n".join(facts_lines(gather.facts(of), wide)).lower()
-    assert "tokens/s" in shown
-    assert "images/s" not in shown
-
-
-def test_where_no_launch_of_one_gpu_is_proven_the_note_says_so(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1, 2), 1))
-    left_run(of, "g0001-full-r1", Verdict("failed", ("rank 0 exited with code 1",)))
-    left_run(of, "g0002-full-r1", measured(180.0))
-    shown = "\n".join(facts_lines(gather.facts(of), None))
-    assert "no efficiency: no launch of one GPU is proven" in shown
-    assert "--arms solo" not in shown
-
-
-@pytest.mark.parametrize(("way", "is_noted"), [("one-allocation", True), ("separate", False)])
-def test_where_one_gpu_is_the_base_of_all_the_note_says_which(tmp_path: Path, way: str, is_noted: bool) -> None:
-    of = on_disk(tmp_path, study((1, 2), 1, way=way))
-    left_run(of, "g0001-full-r1", measured(100.0))
-    left_run(of, "g0002-full-r1", measured(180.0))
-    shown = "\n".join(facts_lines(gather.facts(of), None))
-    assert ("one GPU alone is GPU 0 of node 0, and others may be" in shown) is is_noted
-
-
-def test_the_label_of_a_demonstration_fits(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
-    left_run(
-        of, "g0001-full-r1", measured(100.0, demonstration="CPU, this machine: demonstration, no performance claim")
-    )
-    lines = facts_lines(gather.facts(of), 40)
-    assert "performance claim]" in " ".join(lines)
-    assert all(len(line) <= 40 or of.path.name in line for line in lines), lines
-
-
 @pytest.mark.parametrize("demonstration", ["", "CPU: demonstration"])
 def test_single_gpus_are_a_line_and_a_demonstration_names_none_as_slow(finished: str, demonstration: str) -> None:
-    from runner.study.lookup import find
-
     missing = tuple(f"GPU {number} of node 1" for number in range(10))
     alone = (SingleGpus("solo", (("batch", "8"),), 6, 16, 2, 0.019, "GPU 3 of node 0", 0.041, missing),)
     known = msgspec.structs.replace(gather.facts(find(finished)), single_gpus=alone, demonstration=demonstration)
-    text = " ".join(" ".join(facts_lines(known, 80)).split())
+    text = table_text(known, 80)
     assert "solo, batch=8: 6 of 16 GPUs, each alone, standard deviation between them 1.9 %" in text
     assert ("slowest GPU 3 of node 0: 4.1 % below the mean" in text) is (not demonstration)
     assert "not proven: GPU 0 of node 1," in text
     once = msgspec.structs.replace(known, single_gpus=(msgspec.structs.replace(alone[0], launches=1),))
-    text = " ".join(" ".join(facts_lines(once, 80)).split())
+    text = table_text(once, 80)
     assert "slowest GPU" not in text
     assert ("one launch of each names none as slow" in text) is (not demonstration)
     assert "GPU 7 of node 1 and 2 more" in text

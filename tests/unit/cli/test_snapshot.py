@@ -17,8 +17,9 @@ from runner.core.errors import Exit, RefusedError
 from runner.jobs import snapshot_copy
 from runner.jobs.directory import RunDirectory
 from runner.jobs.snapshot_copy import Snapshot, copy
+from runner.model.request import Request
 from runner.preparation.job import prepare
-from runner.preparation.request import make_options
+from runner.preparation.request import make_request
 from tests.support.documents import result
 from tests.support.repositories import git, repository
 
@@ -40,6 +41,10 @@ pathlib.Path(os.environ["RUNNER_RUN_DIR"], "found").write_text(repr((helper.VALU
 """
 LOCAL = ("submit", "--site", "local", "--runtime", "native", "--gpus", "1", "--snapshot")
 Call = Callable[..., tuple[str, str]]
+
+
+def request_of(runs: Path, *program: str, site: str = "local") -> Request:
+    return make_request({"gpus": 1, "site": site, "snapshot": True, "runs": str(runs), "arguments": program})
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +144,7 @@ def test_what_cannot_be_copied_is_refused_with_the_fix(tmp_path: Path, monkeypat
     def refusal(*program: str, directory: Path = top) -> RefusedError:
         monkeypatch.chdir(directory)
         with pytest.raises(RefusedError) as caught:
-            prepare(make_options(gpus=1, site="local", snapshot=True, runs=tmp_path, arguments=program))
+            prepare(request_of(tmp_path, *program))
         assert caught.value.code == Exit.REFUSED
         return caught.value
 
@@ -180,7 +185,7 @@ def test_a_warning_names_the_links_that_are_left_out(tmp_path: Path, monkeypatch
         (top / name).symlink_to("/elsewhere")
     git(top, "add", "-A")
     monkeypatch.chdir(top)
-    options = make_options(gpus=1, site="local", snapshot=True, runs=tmp_path, arguments=("true",))
+    options = request_of(tmp_path, "true")
     (warning,) = (each for each in prepare(options).findings if each.code == "links-not-copied")
     assert (warning.severity, "no link 'data' and 1 more" in warning.what) == ("warn", True)
 
@@ -210,7 +215,7 @@ def test_submodules_are_copied_and_too_much_is_refused(
     top = repository(tmp_path / "r", {"train.py": b"12345"})
     git(top, "submodule", "add", "-q", str(inner), "deps/sub")
     monkeypatch.chdir(top)
-    prepared = prepare(make_options(gpus=1, site="local", snapshot=True, runs=tmp_path, arguments=("true",)))
+    prepared = prepare(request_of(tmp_path, "true"))
     assert prepared.snapshot is not None
     assert set(prepared.snapshot.names) == {".gitmodules", "train.py", "deps/sub/lib/m.py"}
     copy(prepared.snapshot, empty_run)
@@ -264,6 +269,6 @@ def test_a_submission_whose_copy_fails_leaves_nothing(
 def test_the_copy_is_where_containers_see_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top = repository(tmp_path / "r", {"su b/train.py": b""})
     monkeypatch.chdir(top / "su b")
-    options = make_options(gpus=1, site="technion", snapshot=True, runs=tmp_path, arguments=("python", "train.py"))
+    options = request_of(tmp_path, "python", "train.py", site="technion")
     plan = prepare(options).plan
     assert (plan.workdir, plan.mounts) == ("/results/code/su b", ())

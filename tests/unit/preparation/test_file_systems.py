@@ -14,7 +14,6 @@ from runner.core.errors import RefusedError, UsageError
 from runner.model.plan import WORKSPACE
 from runner.model.request import Mount, Request
 from runner.preparation import file_systems
-from runner.preparation.request import JobOptions
 
 
 def test_a_file_system_that_does_not_answer_is_reported_and_not_waited_for(
@@ -43,7 +42,7 @@ def test_the_files_of_a_program_must_answer_before_they_are_read(
     looked_at: list[str] = []
     monkeypatch.setattr(file_systems, "refuse_silent", lambda paths: looked_at.extend(map(str, paths)))
     program = ("python3", "-u", "/dead/train.py", "--log", "/dead/log.txt")
-    file_systems.check_answers(JobOptions(None, None, Request(gpus=1), tmp_path, program))
+    file_systems.check_answers(Request(gpus=1, runs=str(tmp_path), program=program))
     assert "/dead/train.py" in looked_at
     assert "/dead/log.txt" not in looked_at
 

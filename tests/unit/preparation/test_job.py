@@ -1,4 +1,4 @@
-"""A job is prepared from Python as from the command line, which is then not needed."""
+"""A job is prepared: each file is read once, and the plan is final."""
 
 from __future__ import annotations
 
@@ -8,25 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import run
-from runner.core.errors import Exit, RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
 from runner.model.plan import Finding, record_of
 from runner.preparation.job import prepare
-from runner.preparation.request import make_options
-
-FROM_PYTHON = """
-import sys
-from pathlib import Path
-from runner.preparation.job import prepare
-from runner.preparation.request import make_options
-
-prepared = prepare(make_options(gpus=16, site="technion", recipe="probe", runs=Path(sys.argv[1])))
-sys.stdout.write(prepared.script.text)
-print(prepared.is_refused, [finding.code for finding in prepared.findings], file=sys.stderr)
-print(sorted(name for name in sys.modules if name.split(".")[0] in ("click", "rich")), file=sys.stderr)
-print("runner.cli" in sys.modules, file=sys.stderr)
-"""
-
+from runner.preparation.request import make_request
 
 FILES_READ = """
 import sys
@@ -38,8 +23,8 @@ def count(event, arguments):
         opened[Path(arguments[0]).name] += 1
 sys.addaudithook(count)
 from runner.preparation.job import prepare
-from runner.preparation.request import make_options
-prepare(make_options(gpus=1, site=sys.argv[1], recipe="probe", runs=Path("runs")))
+from runner.preparation.request import make_request
+prepare(make_request({"gpus": 1, "site": sys.argv[1], "recipe": "probe"}))
 print(sorted(opened.items()))
 """
 
@@ -47,20 +32,6 @@ print(sorted(opened.items()))
 @pytest.fixture(autouse=True)
 def _empty_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
-
-
-def test_python_prepares_the_job_that_the_command_line_would_and_imports_no_click(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    words = [sys.executable, "-c", FROM_PYTHON, str(tmp_path / "runs")]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    refused, modules, command_line = done.stderr.splitlines()
-    assert refused == "True ['image-unusable']"
-    assert (modules, command_line) == ("[]", "False")
-    submit = ["submit", "--gpus", "16", "--site", "technion", "--recipe", "probe", "--dry-run"]
-    assert run([*submit, "--runs", str(tmp_path / "runs")]) == Exit.REFUSED
-    assert capfd.readouterr().out == done.stdout
-    assert not (tmp_path / "runs").exists()
 
 
 def test_configuration_site_files_and_recipe_are_each_read_once(
@@ -76,7 +47,8 @@ def test_configuration_site_files_and_recipe_are_each_read_once(
 
 
 def test_a_prepared_job_holds_its_final_plan(tmp_path: Path) -> None:
-    prepared = prepare(make_options(gpus=3, site="hosts", hosts="a:2,b:2", runs=tmp_path, arguments=("./train.sh",)))
+    values = {"gpus": 3, "site": "hosts", "hosts": "a:2,b:2", "runs": str(tmp_path), "arguments": ("./train.sh",)}
+    prepared = prepare(make_request(values))
     assert prepared.recipe_directory is None
     assert prepared.plan.hosts is not None
     assert (prepared.plan.hosts.names, prepared.plan.hosts.programs) == (("a", "b"), ("python3",))
@@ -84,16 +56,16 @@ def test_a_prepared_job_holds_its_final_plan(tmp_path: Path) -> None:
     assert prepared.plan.program == ("./train.sh",)
 
 
-def test_what_was_forced_stands_in_the_record_of_the_plan(tmp_path: Path) -> None:
-    options = make_options(gpus=1, site="technion", recipe="probe", runs=tmp_path, force=("image-unusable",))
-    prepared = prepare(options)
+def test_what_was_forced_stands_in_the_record_of_the_plan() -> None:
+    values = {"gpus": 1, "site": "technion", "recipe": "probe", "force": ("image-unusable",)}
+    prepared = prepare(make_request(values))
     assert not prepared.is_refused
     record = record_of(prepared.plan, prepared.findings)
     assert (record.forced, record.program) == (("image-unusable",), prepared.plan.program)
     assert record_of(prepared.plan, [Finding("image-unusable", "warn", "", "")]).forced == ()
 
 
-def test_a_step_needs_an_allocation_and_a_plan_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_needs_an_allocation_and_a_plan_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for gpus, site, error, says in (
         (2, "technion", RefusedError, "salloc --job-name=probe"),
@@ -101,5 +73,5 @@ def test_a_step_needs_an_allocation_and_a_plan_comes_first(tmp_path: Path, monke
         (0, "technion", UsageError, "request one or more"),
     ):
         with pytest.raises(error) as caught:
-            prepare(make_options(gpus=gpus, site=site, recipe="probe", runs=tmp_path), in_allocation=True)
+            prepare(make_request({"gpus": gpus, "site": site, "recipe": "probe"}, step=True))
         assert says in caught.value.fix

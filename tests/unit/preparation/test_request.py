@@ -1,43 +1,180 @@
-"""What is a recipe and what a program, and which site a list of hosts is."""
+"""A request is one thing, however it was made: from options, from Python, from a file, or from one that is repeated."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import click
+import msgspec
 import pytest
 
+from runner.cli.job_options import given, upgraded
+from runner.cli.submit import command as submit
 from runner.core.errors import UsageError
-from runner.preparation.request import make_options
+from runner.model.origin import CommandLine
+from runner.model.plan import PlannedImage
+from runner.model.request import Mount, Request, RequestRecord
+from runner.preparation.options import FIELDS, words_of
+from runner.preparation.request import complete, image_of, make_request, recipe_of, repeated
+from tests.support.plans import PLAN
+
+EVERY: dict[str, Any] = {
+    "gpus": 2, "nodes": 1, "site": "/a b/site.yaml", "recipe": "probe", "runtime": "pyxis", "image": "/x.sqsh",
+    "mounts": (Mount("/data", "/data", True), Mount("/x", "/y")), "env": (("A", "b c=-d"), ("B", None), ("PATH", True)),
+    "options": (("batch-size", "8"), ("precision", "-x")), "walltime_s": 3725, "queue": "q", "account": "a",
+    "project": "p", "scratch": "/s", "field": "f", "gpu_type": "a100", "cpus_per_gpu": 3, "wireup": "pmix",
+    "bind": "none", "scheduler_options": (("nice", "5"),), "force": ("a", "b"), "job_name": "n", "runs": "/r",
+    "stage": True, "nsys": "0,1", "meter": True, "meter_batch": 4, "env_name": "/e/v", "snapshot": True,
+    "no_diff": True, "hosts": "a:2,b:1", "arguments": ("--x", "$y"),
+}  # fmt: skip
+FIRST = make_request(
+    {
+        "gpus": 2, "env": (("A", "1"), ("B", "2"), ("C", None), ("PATH", True)), "stage": True,
+        "mounts": (Mount("/x", "/data"), Mount("/y", "/out", True)), "options": (("model", "resnet50"),),
+        "scheduler_options": (("mem", "0"),), "force": ("image-unusable",), "runtime": "pyxis",
+        "arguments": ("python", "train.py", "--lr", "1"),
+    },
+    Path("/home/me"),
+)  # fmt: skip
+
+
+def again(changes: dict[str, Any], site: str = "", **more: Any) -> Request:
+    return repeated(RequestRecord(FIRST, site), changes, **more)
+
+
+def parsed(*words: str) -> Request:
+    with submit.make_context("submit", list(words)) as context:
+        assert isinstance(context, click.Context)
+        return make_request(given(context))
+
+
+def test_what_is_written_for_a_reader_and_what_is_kept_say_all_of_it() -> None:
+    """Every option has a value here that is not its default."""
+    request = make_request(EVERY)
+    assert {*EVERY, "hostfile"} - {"gpus", "arguments"} == FIELDS.keys()
+    assert parsed(*words_of(request)) == request
+    kept = json.loads(json.dumps(msgspec.to_builtins(RequestRecord(request))))
+    assert msgspec.convert(kept, RequestRecord).request == request
+    old = upgraded(CommandLine(("submit", "--wait", *words_of(request)), str(Path.cwd()), "s"))
+    assert old == RequestRecord(request, "s")
+
+
+def test_a_value_of_the_shell_is_in_no_record_and_is_read_when_the_job_is_submitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOKEN", "planted")
+    request = parsed("--gpus", "1", "--env", "TOKEN", "--env", "A=1")
+    assert "planted" not in json.dumps(msgspec.to_builtins(request))
+    assert complete(request).env == (("TOKEN", "planted"), ("A", "1"))
+    monkeypatch.delenv("TOKEN")
+    with pytest.raises(UsageError, match="'TOKEN' is not set in this shell"):
+        complete(request)
+
+
+def test_a_request_means_the_same_in_every_directory(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/recipe.yaml").touch()
+    values: dict[str, Any] = {
+        "gpus": 1, "site": "my.yaml", "recipe": "mine", "image": "./x.sqsh", "env_name": "e/v", "hostfile": "h",
+        "mounts": (Mount("data", "/data"), Mount("~/x", "/x")),
+    }  # fmt: skip
+    request = make_request(values, tmp_path)
+    below = [request.site, request.recipe, request.image, request.env_name, request.hostfile, request.runs]
+    assert below == [str(tmp_path / name) for name in ("my.yaml", "mine", "x.sqsh", "e/v", "h", "runs")]
+    assert [each.source for each in request.mounts] == [str(tmp_path / "data"), str(Path("~/x").expanduser())]
+    names = {"gpus": 1, "site": "technion", "recipe": "probe", "image": "hvd:1", "env_name": "mine"}
+    named = make_request(names, tmp_path)
+    assert {name: getattr(named, name) for name in names} == names
 
 
 @pytest.mark.parametrize(
-    ("recipe", "arguments", "chosen", "directory"),
+    ("recipe", "arguments", "chosen", "is_program"),
     [
-        (None, ("python", "t.py"), None, True),
+        (None, ("python", "t.py"), "t", True),
         (None, ("--model", "x"), "horovod-pytorch", False),
         (None, (), "horovod-pytorch", False),
         ("probe", ("python", "t.py"), "probe", False),
     ],
 )
 def test_arguments_are_a_program_unless_a_recipe_is_named_or_they_are_options(
-    recipe: str | None, arguments: tuple[str, ...], chosen: str | None, directory: bool
+    recipe: str | None, arguments: tuple[str, ...], chosen: str, is_program: bool
 ) -> None:
-    asked = make_options(site="s", recipe=recipe, runs=Path("runs"), gpus=1, arguments=arguments)
-    assert asked.recipe == chosen
-    assert (asked.request.directory is not None) is directory
-    assert (asked.program, asked.request.arguments) == ((arguments, ()) if directory else ((), arguments))
+    request = make_request({"gpus": 1, "recipe": recipe, "arguments": arguments})
+    assert recipe_of(request).recipe.name == chosen
+    assert request.starts_in == (str(Path.cwd()) if is_program else None)
+    assert (request.program, request.arguments) == ((arguments, ()) if is_program else ((), arguments))
 
 
-def test_a_list_of_hosts_is_the_site_unless_one_is_named(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("a slots=2\n")
-    for options in (make_options(gpus=1, hosts="a:2"), make_options(gpus=1, hostfile=str(tmp_path / "hosts"))):
-        assert (options.site, options.request.hosts) == ("hosts", (("a", 2),))
-    assert make_options(gpus=1, hosts="a:2", site="mine.yaml").site == "mine.yaml"
-    assert make_options(gpus=1).site is None
-
-
-def test_hosts_are_named_once_and_in_a_file_that_is_there(tmp_path: Path) -> None:
+def test_a_list_of_hosts_is_the_site_unless_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNNER_SITE", raising=False)
+    file = tmp_path / "hosts"
+    file.write_text("a slots=2\n")
+    for given_so in ({"hosts": "a:2"}, {"hostfile": str(file)}):
+        request = complete(make_request({"gpus": 1, **given_so}))
+        assert (request.site, request.hosts) == ("hosts", (("a", 2),))
+    assert complete(make_request({"gpus": 1, "hosts": "a:2", "site": "technion"})).site == "technion"
+    assert complete(make_request({"gpus": 1})).site is None
     with pytest.raises(UsageError, match="hosts are given twice"):
-        make_options(gpus=1, hosts="a:2", hostfile=str(tmp_path / "hosts"))
+        make_request({"gpus": 1, "hosts": "a:2", "hostfile": str(file)})
     with pytest.raises(UsageError, match="No such file"):
-        make_options(gpus=1, hostfile=str(tmp_path / "hosts"))
+        complete(make_request({"gpus": 1, "hostfile": str(tmp_path / "none")}))
+
+
+def test_what_is_given_again_replaces_and_what_is_new_is_added() -> None:
+    assert again({}) == FIRST
+    found = again(
+        {
+            "gpus": 8, "env": (("C", "3"), ("A", "9")), "mounts": (Mount("z", "/data", True),), "nodes": 1,
+            "options": (("model", "resnet18"), ("batch", "1")), "scheduler_options": (("qos", "x"),),
+            "force": ("image-unusable", "mig-slices"), "arguments": ("python", "other.py"),
+        }
+    )  # fmt: skip
+    assert (found.gpus, found.nodes, found.stage) == (8, 1, True)
+    assert (found.env, found.env_of_shell) == ((("B", "2"), ("PATH", ""), ("C", "3"), ("A", "9")), ("PATH",))
+    assert found.mounts == (Mount("/y", "/out", True), Mount("/home/me/z", "/data", True)), "of the first's directory"
+    assert found.options == (("model", "resnet18"), ("batch", "1"))
+    assert found.scheduler_options == (("mem", "0"), ("qos", "x"))
+    assert found.force == ("image-unusable", "mig-slices")
+    assert (found.program, found.directory) == (("python", "other.py"), "/home/me")
+    assert not again({}, without=("stage",)).stage
+    assert again({"env": (("D", "1"),)}, without=("env",)).env == (("D", "1"),)
+
+
+def test_options_without_a_program_are_refused() -> None:
+    with pytest.raises(UsageError, match="--lr is no program") as caught:
+        again({"arguments": ("--lr", "2")})
+    assert "-- python ..." in caught.value.fix
+    assert again({"recipe": "probe", "arguments": ("--sleep", "2")}).arguments == ("--sleep", "2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "image"),
+    [
+        ({}, "x@sha256:00"),
+        ({"image": "y"}, "y"),
+        ({"env_name": "e"}, None),
+        ({"runtime": "native"}, None),
+        ({"runtime": "enroot"}, "x@sha256:00"),
+    ],
+)
+def test_the_image_is_the_one_that_ran_unless_another_is_requested(changes: dict[str, Any], image: str | None) -> None:
+    assert again(changes, image="x@sha256:00").image == image
+
+
+def test_the_image_of_a_plan_is_named_by_its_digest_or_its_file() -> None:
+    def of(image: PlannedImage, runtime: str = "pyxis") -> str:
+        return image_of(msgspec.structs.replace(PLAN, image=image, runtime=runtime))
+
+    digest = "sha256:" + "0" * 64
+    assert image_of(PLAN) == "/i.sqsh"
+    assert of(PlannedImage("a/b:1", digest, "/s/x.sqsh")) == f"a/b:1@{digest}"
+    assert of(PlannedImage("./x.sqsh", digest, "/s/x.sqsh")) == "/s/x.sqsh"
+    assert of(PlannedImage("env", "", "/e"), "native") == ""
+
+
+def test_the_site_is_the_same_one() -> None:
+    assert again({}, "technion").site == "technion"
+    assert again({"site": "local"}, "technion").site == "local"
+    assert again({"hosts": "a:2"}, "hosts").site is None

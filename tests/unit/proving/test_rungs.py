@@ -15,6 +15,7 @@ from runner.proving.climb import attempts
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
 from runner.proving.rungs import MAIN_RESULT, names, rungs
 from runner.recipes.loader import read_recipe
+from runner.sites.loader import read_site
 from tests.support.evidence import GOOD
 from tests.support.proof_records import UUIDS
 from tests.support.proving import earlier_rungs, step_outcome
@@ -46,8 +47,13 @@ ALLREDUCE: dict[str, Any] = {
 }
 
 
-def judge(name: str, outcome: JobOutcome, ladder: Ladder = GPUS) -> Judgement:
-    return BY_NAME[name].judge(ladder, earlier_rungs(), [outcome])
+def judge(name: str, *outcomes: JobOutcome, ladder: Ladder = GPUS, **main: float) -> Judgement:
+    """``main``: images a second of rungs of the main job, ``_`` for ``-``."""
+    earlier = earlier_rungs()
+    for rung, rate in main.items():
+        figures: dict[str, Figure] = {"images_per_s": rate}
+        earlier[rung.replace("_", "-")] = RungRecord(rung.replace("_", "-"), "passed", figures=figures)
+    return BY_NAME[name].judge(ladder, earlier, outcomes)
 
 
 def jobs(name: str, ladder: Ladder = GPUS, **figures: Figure) -> tuple[Job, ...]:
@@ -83,27 +89,9 @@ def test_devices_are_recorded() -> None:
     assert judged.figures["memory_bytes"] == 80 * 10**9
 
 
-@pytest.mark.parametrize(
-    ("facts", "why"),
-    [
-        ({"driver": ""}, "the driver does not say its version"),
-        ({"nvml_problem": "libnvidia-ml.so.1 cannot be loaded"}, "libnvidia-ml.so.1 cannot be loaded"),
-        ({"horovod_nccl": False}, "Horovod has no NCCL"),
-        ({"devices": [{**DEVICE, "uuid": UUIDS[0]}]}, "torch sees 1 device of 2"),
-        ({"devices": [{**DEVICE, "uuid": each, "computes": False} for each in UUIDS]}, "matrices is wrong"),
-        ({"devices": [{**DEVICE, "uuid": None}] * 2}, "no UUID"),
-        ({"driver": None}, "cannot be read"),
-    ],
-)
-def test_devices_fail(facts: dict[str, Any], why: str) -> None:
-    judged = judge("devices", step_outcome("devices", {**DEVICES, **facts}))
-    assert (judged.state, judged.gpus) == ("failed", ())
-    assert why in judged.reason
-
-
 def test_a_ladder_that_pretends_names_no_gpu_and_labels_everything() -> None:
     judged = judge(
-        "devices", step_outcome("devices", {**DEVICES, "driver": "", "horovod_nccl": False}, kind="cpu"), PRETEND
+        "devices", step_outcome("devices", {**DEVICES, "driver": "", "horovod_nccl": False}, kind="cpu"), ladder=PRETEND
     )
     assert (judged.state, judged.gpus, judged.label) == ("passed", (), "pretend: CPU")
     assert "driver" not in judged.versions
@@ -111,14 +99,9 @@ def test_a_ladder_that_pretends_names_no_gpu_and_labels_everything() -> None:
 
 def test_a_step_on_the_wrong_kind_of_device_is_no_evidence() -> None:
     for ladder, kind in ((GPUS, "cpu"), (PRETEND, "cuda")):
-        judged = judge("devices", step_outcome("devices", DEVICES, kind=kind), ladder)
+        judged = judge("devices", step_outcome("devices", DEVICES, kind=kind), ladder=ladder)
         assert "did not do the step devices on" in judged.reason
     assert "no record" in judge("devices", step_outcome("devices", DEVICES, ranks=0)).reason
-
-
-def test_a_job_that_did_not_run_is_no_evidence() -> None:
-    judged = judge("allreduce-n", step_outcome("allreduce", ALLREDUCE, outcome="failed", reasons=("rank 1 exited",)))
-    assert (judged.state, judged.reason) == ("failed", "verdict failed; rank 1 exited")
 
 
 def test_the_bandwidth_of_a_link_is_that_of_nccls_own_tests() -> None:
@@ -128,26 +111,6 @@ def test_the_bandwidth_of_a_link_is_that_of_nccls_own_tests() -> None:
     alone = judge("allreduce-1", step_outcome("allreduce", {**ALLREDUCE, "size": 1}, ranks=1))
     assert alone.state == "passed"
     assert not [name for name in alone.figures if name.startswith("bus")]
-
-
-@pytest.mark.parametrize(
-    ("facts", "processes", "why"),
-    [
-        ({"size": 1}, 2, "saw a world of 1, planned 2"),
-        ({"sums": [{**SUM, "right": False}]}, 2, "wrong sums of 67108864 bytes"),
-        ({"sums": [{**SUM, "on_device": False}]}, 2, "left the device"),
-        ({"sums": []}, 2, "did not reduce the same tensors"),
-        ({"hooked_gradients": 0}, 2, "no gradient went through"),
-        ({"weights_equal": False}, 2, "weights were not moved, and equal"),
-        ({"weights_moved": False}, 2, "weights were not moved, and equal"),
-        ({"nccl_built": False}, 2, "Horovod has no NCCL"),
-        ({}, 0, "NCCL's log shows 0 processes, planned 2"),
-    ],
-)
-def test_an_allreduce_fails(facts: dict[str, Any], processes: int, why: str) -> None:
-    judged = judge("allreduce-n", step_outcome("allreduce", {**ALLREDUCE, **facts}, nccl_processes=processes))
-    assert (judged.state, judged.figures) == ("failed", {})
-    assert why in judged.reason
 
 
 def test_on_gpus_nccl_writes_the_log_that_is_read() -> None:
@@ -193,10 +156,8 @@ MEASURED = JobOutcome(
 def test_a_figure_is_shown_only_where_it_is_proven() -> None:
     good = judge("main-fp32", MEASURED)
     assert (good.state, good.figures["images_per_s"], good.label) == ("passed", 1000.0, "")
-    short = judge("main-fp32", MEASURED, Ladder(2, quick=True))
+    short = judge("main-fp32", MEASURED, ladder=Ladder(2, quick=True))
     assert short.label.startswith("demonstration")
-    refused = judge("main-fp32", JobOutcome("not-proven", ("weights differ",)))
-    assert (refused.state, refused.reason, refused.figures) == ("failed", "verdict not-proven; weights differ", {})
 
 
 def test_those_sentences_are_the_verdicts_own() -> None:
@@ -241,3 +202,176 @@ def test_no_two_ranks_of_a_node_compute_on_the_same_device(count: int, ranks: in
         assert all(list(each) == [0] for each in used)
     else:
         assert sorted(index for each in used for index in each) == list(range(count))
+
+
+def clocks(event: float, wall: float = 1.0) -> JobOutcome:
+    return step_outcome("clocks", {"event_s": [event] * 5, "wall_s": [wall] * 5}, ranks=1)
+
+
+@pytest.mark.parametrize("event_s", [0.991, 1.0, 1.009])
+def test_events_and_wall_clock_agree(event_s: float) -> None:
+    judged = judge("clocks", clocks(event_s))
+    assert judged.state == "passed"
+    assert judged.figures["events_against_wall_percent"] == pytest.approx(100 * (event_s - 1))
+
+
+ROOFLINE: dict[str, Any] = {
+    "products": {"fp32": 50e12, "tf32": 400e12, "amp-bf16": 700e12, "amp-fp16": 700e12},
+    "copy_bytes_per_s": 2.5e12,
+    "flop_per_image": 24_500_000_000,
+    "model": "resnet50",
+    "image_px": 224,
+}
+
+
+def roofline(**changes: Any) -> JobOutcome:
+    return step_outcome("roofline", {**ROOFLINE, **changes}, ranks=1)
+
+
+def test_the_main_jobs_share_of_the_roofline_is_that_of_one_gpu_in_its_own_precision() -> None:
+    judged = judge("roofline", roofline(), main_fp32=800.0, main_channels_last=5000.0)
+    assert judged.state == "passed"
+    assert judged.figures["main-fp32_percent_of_products"] == pytest.approx(100 * 400 * 24.5e9 / 50e12)
+    assert judged.figures["main-channels-last_percent_of_products"] == pytest.approx(100 * 2500 * 24.5e9 / 700e12)
+    assert "main-tf32_percent_of_products" not in judged.figures
+    assert judged.figures["copy_gb_per_s"] == pytest.approx(2500.0)
+
+
+def test_without_counted_operations_there_are_only_rates() -> None:
+    judged = judge("roofline", roofline(flop_per_image=None), main_fp32=800.0)
+    assert judged.state == "passed"
+    assert not [name for name in judged.figures if name.endswith("percent_of_products")]
+
+
+def measured(rate: float = 1000.0, share: float | None = 0.001, **changes: Any) -> JobOutcome:
+    return JobOutcome(**{"outcome": "measured", "images_per_s": rate, "instrumentation_share": share, **changes})
+
+
+def test_the_cost_of_measuring_and_of_hooks() -> None:
+    judged = judge("cost", measured(1000.0), measured(990.0, 0.002), measured(990.0), measured(1000.0), ladder=ONE)
+    assert judged.state == "passed"
+    assert judged.figures["instrumentation_percent"] == pytest.approx(0.2)
+    assert judged.figures["hooks_change_percent"] == pytest.approx(-1.0)
+    assert judged.figures["hooks_verdict"] == "no verdict"
+
+
+def test_plain_and_hooked_runs_alternate_on_one_gpu() -> None:
+    hooks = [dict(job.options)["hooks-at-one"] for job in BY_NAME["cost"].jobs(GPUS, earlier_rungs())]
+    assert hooks == ["false", "true", "true", "false"]
+    assert {job.gpus for job in BY_NAME["cost"].jobs(GPUS, earlier_rungs())} == {1}
+
+
+def script(rate: float = 1000.0, size: int = 2) -> JobOutcome:
+    return step_outcome("synthetic", {"images_per_s": rate, "size": size, "batch_size": 256})
+
+
+def test_ours_and_horovods_script_alternate_with_the_same_batch_and_precision() -> None:
+    jobs = BY_NAME["synthetic"].jobs(GPUS, earlier_rungs())
+    assert [job.recipe for job in jobs] == [{"A": "prove", "B": "horovod-pytorch"}[arm] for arm in "ABBABA"]
+    assert {dict(job.options)["batch-size"] for job in jobs} == {"256"}
+    assert dict(jobs[1].options)["precision"] == "tf32"
+    assert dict(jobs[1].options)["channels-last"] == "false"
+    judged = judge("synthetic", script(), measured(1001.0), measured(999.0), script(1002.0), measured(), script(998.0))
+    assert (judged.state, judged.figures["verdict"]) == ("passed", "equivalent")
+    assert judged.figures["script_images_per_s"] == 1000.0
+
+
+PART = {"uuid": "MIG-1", "problem": "", "devices": 1, "memory_bytes": 10**10, "computes": True}
+
+
+def test_parts_of_gpus_are_tried_where_there_are_some() -> None:
+    obstacle = BY_NAME["mig"].obstacle
+    assert obstacle(GPUS, earlier_rungs(mig=True)) == ""
+    assert "no GPU is cut" in obstacle(GPUS, earlier_rungs())
+    assert "processors" in obstacle(PRETEND, earlier_rungs(mig=True))
+    judged = judge("mig", step_outcome("slices", {"slices": [PART, {**PART, "uuid": "MIG-2"}]}, ranks=1))
+    assert (judged.state, judged.figures) == ("passed", {"slices": 2, "memory_bytes_least": 10**10})
+
+
+def test_where_the_ladder_pretends_both_sides_compute_the_sites_small_model() -> None:
+    site = read_site("local").without_gpus.options["horovod-pytorch"]
+    chosen = dict(BY_NAME["synthetic"].jobs(PRETEND, earlier_rungs())[0].options)
+    assert {name: str(site[name]) for name in ("model", "image-size", "batch-size")}.items() <= chosen.items()
+
+
+def test_the_roofline_waits_for_the_main_job() -> None:
+    assert BY_NAME["roofline"].needs == ("devices", MAIN_RESULT)
+
+
+def devices(**facts: Any) -> JobOutcome:
+    return step_outcome("devices", {**DEVICES, **facts})
+
+
+def allreduce(processes: int = 2, **facts: Any) -> JobOutcome:
+    return step_outcome("allreduce", {**ALLREDUCE, **facts}, nccl_processes=processes)
+
+
+def slices(*parts: dict[str, Any]) -> JobOutcome:
+    return step_outcome("slices", {"slices": list(parts)}, ranks=1)
+
+
+def instrumented(run: JobOutcome) -> tuple[JobOutcome, ...]:
+    return measured(), measured(), run, measured()
+
+
+def scripted(first: JobOutcome) -> tuple[JobOutcome, ...]:
+    return first, measured(), measured(), script(), measured(), script()
+
+
+def times(event_s: list[float], wall_s: list[float]) -> JobOutcome:
+    return step_outcome("clocks", {"event_s": event_s, "wall_s": wall_s}, ranks=1)
+
+
+BROKEN = JobOutcome("failed", ("rank 0 exited with code 1",))
+FAILS: tuple[tuple[str, JobOutcome | tuple[JobOutcome, ...], str], ...] = (
+    ("devices", devices(driver=""), "the driver does not say its version"),
+    ("devices", devices(nvml_problem="libnvidia-ml.so.1 cannot be loaded"), "libnvidia-ml.so.1 cannot be loaded"),
+    ("devices", devices(horovod_nccl=False), "Horovod has no NCCL"),
+    ("devices", devices(devices=[{**DEVICE, "uuid": UUIDS[0]}]), "torch sees 1 device of 2"),
+    ("devices", devices(devices=[{**DEVICE, "uuid": each, "computes": False} for each in UUIDS]), "matrices is wrong"),
+    ("devices", devices(devices=[{**DEVICE, "uuid": None}] * 2), "no UUID"),
+    ("devices", devices(driver=None), "cannot be read"),
+    ("allreduce-n", step_outcome("allreduce", ALLREDUCE, outcome="failed", reasons=("exited",)), "failed; exited"),
+    ("allreduce-n", allreduce(size=1), "saw a world of 1, planned 2"),
+    ("allreduce-n", allreduce(sums=[{**SUM, "right": False}]), "wrong sums of 67108864 bytes"),
+    ("allreduce-n", allreduce(sums=[{**SUM, "on_device": False}]), "left the device"),
+    ("allreduce-n", allreduce(sums=[]), "did not reduce the same tensors"),
+    ("allreduce-n", allreduce(hooked_gradients=0), "no gradient went through"),
+    ("allreduce-n", allreduce(weights_equal=False), "weights were not moved, and equal"),
+    ("allreduce-n", allreduce(weights_moved=False), "weights were not moved, and equal"),
+    ("allreduce-n", allreduce(nccl_built=False), "Horovod has no NCCL"),
+    ("allreduce-n", allreduce(0), "NCCL's log shows 0 processes, planned 2"),
+    ("clocks", clocks(0.98), "differ from the host's clock by -2.00 %"),
+    ("clocks", clocks(1.02), "differ from the host's clock by +2.00 %"),
+    ("clocks", clocks(1.0, wall=0.0), "no times"),
+    ("clocks", times([], []), "no times"),
+    ("clocks", times([1.0, 1.0], [1.0]), "no times"),
+    ("clocks", times([-1.0], [1.0]), "cannot be read"),
+    ("roofline", roofline(copy_bytes_per_s=0.0), ""),
+    ("cost", instrumented(measured(share=0.011)), "our calls took 1.10 % of the window"),
+    ("cost", instrumented(measured(share=None)), "does not say what its instrumentation took"),
+    ("cost", instrumented(BROKEN), "verdict failed; rank 0 exited with code 1"),
+    ("synthetic", scripted(script(size=1)), "a world of 1, planned 2"),
+    ("synthetic", scripted(script(0.0)), "no rate"),
+    ("synthetic", scripted(measured()), "verdict measured"),
+    ("mig", slices(), "lists no part"),
+    ("mig", slices({**PART, "problem": "CUDA error"}), "MIG-1: CUDA error"),
+    ("mig", slices({**PART, "devices": 0}), "MIG-1: 0 devices"),
+    ("mig", slices({**PART, "computes": False}), "MIG-1: a product is wrong"),
+    ("main-fp32", JobOutcome("not-proven", ("weights differ",)), "verdict not-proven; weights differ"),
+)
+
+
+@pytest.mark.parametrize(("rung", "outcomes", "why"), FAILS, ids=[f"{each[0]}: {each[2]}" for each in FAILS])
+def test_a_rung_fails_with_its_reason_and_shows_no_figure(
+    rung: str, outcomes: JobOutcome | tuple[JobOutcome, ...], why: str
+) -> None:
+    judged = judge(rung, *(outcomes if isinstance(outcomes, tuple) else (outcomes,)))
+    assert (judged.state, judged.figures, judged.gpus) == ("failed", {}, ())
+    assert why in judged.reason
+
+
+def test_a_figure_above_the_roofline_is_wrong() -> None:
+    judged = judge("roofline", roofline(), main_fp32=4400.0)
+    assert (judged.state, judged.figures) == ("failed", {})
+    assert "main-fp32: 4400.0 images/s are 108 % of what products of matrices reach" in judged.reason

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from runner.core.errors import UsageError
-from runner.study.directory import read
-from runner.study.listing import list_studies
-from runner.study.lookup import find
+from runner.study.directory import find, read
+from runner.study.gather import list_studies
 from runner.study.plan import launches
 from tests.support.studies import on_disk, study
 

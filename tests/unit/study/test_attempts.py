@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from runner.backends.schedulers.local.client import Local
-from runner.core.errors import RefusedError
 from runner.jobs.directory import SCRIPT, index
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch
 from runner.model.verdict import ArmFigure, Verdict
 from runner.study.attempts import Attempt, attempt_of, settle, to_start, without_verdict
-from runner.study.directory import held_among_machines, is_leased
 from tests.support.studies import left_run, measured, on_disk, study
 
 KEY = "g0001-full-r1"
@@ -25,10 +23,6 @@ LAUNCH = Launch(KEY, 1, "full", 1, 0)
 @pytest.fixture(autouse=True)
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-
-
-def say(line: str) -> None:
-    raise AssertionError(line)
 
 
 def attempts_of_states(*states: str) -> tuple[Attempt, ...]:
@@ -64,7 +58,7 @@ def test_what_was_cut_off_before_the_scheduler_was_called_leaves_nothing(tmp_pat
     (no_record.path / "job.json").unlink()
     (no_script.path / SCRIPT).unlink()
     refused.write("job.json", Submitted("local", "", "", "0", time.time(), refused="no such partition"))
-    settle(of)
+    settle(of, of.study.launches)
     assert of.runs(KEY) == ()
     assert list(index().iterdir()) == []
 
@@ -75,7 +69,7 @@ def test_a_job_that_was_started_by_a_killed_submission_is_found_and_kept(tmp_pat
     (run.path / SCRIPT).write_text("#!/bin/bash\nexec sleep 0\n")
     job = Local().submit(run.path, SCRIPT)
     (run.path / "job.id").write_text(job)
-    settle(of)
+    settle(of, of.study.launches)
     record = run.read("job.json", Submitted)
     assert record is not None
     assert record.job_id == job
@@ -91,7 +85,7 @@ def test_a_submission_that_started_no_job_is_waited_for_and_then_removed(tmp_pat
         time.sleep(seconds)
 
     began = time.monotonic()
-    settle(of, sleep)
+    settle(of, of.study.launches, sleep)
     assert of.runs(KEY) == ()
     assert waited
     assert 1.0 < time.monotonic() - began < 5.0
@@ -106,7 +100,7 @@ def test_a_clock_that_was_set_back_holds_nothing_up(tmp_path: Path) -> None:
         nonlocal slept
         slept += seconds
 
-    settle(of, sleep)
+    settle(of, of.study.launches, sleep)
     assert of.runs(KEY) == ()
     assert slept < 30.0
 
@@ -157,7 +151,7 @@ def test_a_run_that_has_begun_is_never_removed_whatever_else_is_lost(tmp_path: P
         (run.ranks / "0.start.json").touch()
     (run.path / "job.json").write_text("")
     (run.path / SCRIPT).unlink()
-    settle(of)
+    settle(of, of.study.launches)
     assert [each.path for each in of.runs(KEY)] == [run.path]
     shown = attempt_of(run, None)
     assert (shown.state if shown else "missing") == ("proven" if left == "verdict" else "missing")
@@ -168,7 +162,7 @@ def test_what_is_no_run_directory_stays(tmp_path: Path) -> None:
     notes = of.launches(KEY) / "notes"
     notes.mkdir(parents=True)
     (of.launches(KEY) / "read.me").touch()
-    settle(of)
+    settle(of, of.study.launches)
     assert (of.runs(KEY), notes.is_dir()) == ((), True)
 
 
@@ -187,34 +181,3 @@ def test_arms_without_rates_are_no_verdict(tmp_path: Path) -> None:
     arm = ArmFigure("uncoupled", 100.0, 0.0, 0.1, 0.1, 30.0)
     run = left_run(on_disk(tmp_path, study((1,), 1)), KEY, measured(5.0, arms=(arm,)))
     assert without_verdict([run]) == (run,)
-
-
-def test_one_process_at_a_time_works_on_a_study(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
-    seen = [of.is_held]
-    with of.exclusive(say):
-        seen.append(of.is_held)
-        with pytest.raises(RefusedError, match="another `scale` is at work"), of.exclusive(say):
-            pass
-    with of.exclusive(say):
-        pass
-    assert [*seen, of.is_held] == [False, True, False]
-
-
-def test_machines_that_share_a_study_hold_it_by_turns_too(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
-    with held_among_machines(of.path, say):
-        assert is_leased(of.path)
-        with pytest.raises(RefusedError, match="another `scale` is at work"), held_among_machines(of.path, say):
-            pass
-    assert not is_leased(of.path)
-
-
-def test_a_holder_that_was_killed_while_it_took_the_study_holds_up_no_one(tmp_path: Path) -> None:
-    """Before it could write who it is: the kernel knows that it is dead, a file would not."""
-    of = on_disk(tmp_path, study((1,), 1))
-    for name in ("lock", "lease"):
-        (of.path / name).touch()
-    began = time.monotonic()
-    with of.exclusive(say):
-        assert time.monotonic() - began < 5.0

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from runner.core.errors import RefusedError
+from runner.model.request import Request
 from runner.model.study import Launch
 from runner.study import cost
 from runner.study.plan import launches
@@ -76,7 +77,7 @@ def test_a_job_on_whole_nodes_counts_with_all_of_their_gpus() -> None:
 
 
 def test_the_cheaper_way_is_taken_unless_the_same_nodes_are_requested() -> None:
-    asked = ask("1,8,16", "full", [], 3, strong=False)
+    asked = ask(Request(gpus=1), "1,8,16")
     apart = Offer(LAUNCHES, cost.separate(LAUNCHES, BY_KEY, queued=True), ())
     together = Offer(LAUNCHES, cost.one_allocation(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=None), ())
     assert choose(asked, (apart, together), same_nodes=False) is apart

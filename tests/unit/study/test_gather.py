@@ -158,17 +158,3 @@ def test_a_table_of_launches_says_how_many_a_claim_needs() -> None:
     (point,) = gather.points(asked, launches)
     assert point.spread == pytest.approx(0.01, rel=1e-3)
     assert point.launches_needed == {"0.01": 17, "0.02": 6, "0.05": 3}
-
-
-def test_a_study_counts_what_its_runs_count_and_makes_no_mean_of_two_units(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 3))
-    for key, unit, rate in (("r1", "tokens", 1000.0), ("r2", "samples", 10.0), ("r3", "tokens", 1000.0)):
-        left_run(of, f"g0001-full-{key}", measured(rate, unit=unit))
-    found = gather.facts(of)
-    first, second, _ = found.launches
-    assert (first.unit, second.state, second.images_per_s) == ("tokens", "not-proven", None)
-    assert second.why.startswith("it counts samples, and the study's first launch tokens: no figure is made of both;")
-    (point,) = found.points
-    assert point.images_per_s is not None
-    assert point.proven == 2
-    assert point.images_per_s.value == pytest.approx(1000.0)

@@ -81,7 +81,7 @@ def test_a_launch_whose_turn_never_came_is_missing_and_no_attempt(tmp_path: Path
 
 def test_launches_of_an_allocation_that_was_never_submitted_are_removed(tmp_path: Path) -> None:
     of, _run = launch_of(tmp_path, job_id="", submitted_s=time.time() - 60)
-    settle(of)
+    settle(of, of.study.launches)
     assert of.runs(KEY) == ()
 
 
@@ -90,7 +90,7 @@ def test_launches_of_an_allocation_whose_job_is_known_stay(tmp_path: Path) -> No
     record = json.loads((run.path / "job.json").read_text())
     own = of.path / "allocations/1/job.json"
     own.write_text(json.dumps(record | {"job_id": "7.1.x", "allocation": ""}))
-    settle(of)
+    settle(of, of.study.launches)
     assert json.loads((run.path / "job.json").read_text())["job_id"] == "7.1.x"
 
 

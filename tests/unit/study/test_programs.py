@@ -16,7 +16,7 @@ from runner.model.study import StudyFacts
 from runner.study import gather
 from runner.study.attempts import to_start
 from runner.study.directory import StudyDirectory
-from runner.study.listing import list_studies
+from runner.study.gather import list_studies
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
 
@@ -113,6 +113,8 @@ def test_a_launch_that_counts_something_else_is_measured_anew(of: StudyDirectory
     ran(of, SECOND, "a", unit="samples")
     assert why(gather.facts(of))[1].startswith("it counts samples, and the study's first launch tokens: no figure")
     assert [each.key for each in to_start(of.study.launches, gather.attempts(of), 3)] == [SECOND, THIRD]
+    (point,) = gather.facts(of).points
+    assert (point.proven, gather.facts(of).launches[0].unit) == (1, "tokens")
 
 
 def test_another_image_is_another_program(of: StudyDirectory) -> None:

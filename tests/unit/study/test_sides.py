@@ -149,40 +149,35 @@ def better(about: dict[str, Any]) -> None:
     about["study"]["points"][0]["images_per_s"]["value"] *= 1.01
 
 
+def of_launches(change: Any) -> Any:
+    """An edit of the question's launches."""
+    return edited("study.json", lambda study: study.update(launches=change(study["launches"])))
+
+
+def of_first(**changes: str) -> Any:
+    return edited("study.json", lambda study: study["launches"][0].update(changes))
+
+
+def of_runs(**runs: str) -> Any:
+    return edited("bundle.json", lambda about: about["study"]["runs"].update(runs))
+
+
 FORGED: dict[str, tuple[Any, str]] = {
     "a point": (edited("bundle.json", better), "points.0.images_per_s.value differs"),
     "launches swapped": (edited("bundle.json", swapped), "it has another fp16"),
-    "a launch hidden": (
-        edited("bundle.json", lambda about: about["study"]["runs"].update({"g0004-full-true-r1": ""})),
-        "are not the runs of the bundle",
-    ),
-    "a launch more": (edited("bundle.json", lambda about: about["study"]["runs"].update(x="")), "runs.x differs"),
+    "a launch hidden": (of_runs(**{"g0004-full-true-r1": ""}), "are not the runs of the bundle"),
+    "a launch more": (of_runs(x=""), "runs.x differs"),
     "one allocation": (edited("study.json", lambda study: study.update(way="one-allocation")), "it has way separate"),
-    "another arm": (
-        edited("study.json", lambda study: study["launches"][0].update(arm="uncoupled")),
-        "it has arms full",
-    ),
-    "one GPU alone": (
-        edited("study.json", lambda study: study["launches"][0].update(arm="solo")),
-        "one GPU alone has no 4 GPUs",
-    ),
+    "another arm": (of_first(arm="uncoupled"), "it has arms full"),
+    "one GPU alone": (of_first(arm="solo"), "one GPU alone has no 4 GPUs"),
     "no study": (edited("bundle.json", lambda about: about.update(study=None)), "do not belong together"),
     "no question": (lambda payload: payload.pop("study.json"), "question cannot be read"),
-    "fewer launches wanted": (
-        edited("study.json", lambda study: study.update(launches=study["launches"][:3])),
-        "has no such launch",
-    ),
+    "fewer launches wanted": (of_launches(lambda each: each[:3]), "has no such launch"),
     "one launch less wanted": (
-        edited(
-            "study.json",
-            lambda study: study.update(launches=[each for each in study["launches"] if "true-r2" not in each["key"]]),
-        ),
+        of_launches(lambda each: [one for one in each if "true-r2" not in one["key"]]),
         "differs",
     ),
-    "other GPUs": (
-        edited("study.json", lambda study: [each.update(gpus=8) for each in study["launches"]] and study),
-        "it has GPUs 4, the launch 8",
-    ),
+    "other GPUs": (of_launches(lambda each: [one | {"gpus": 8} for one in each]), "it has GPUs 4, the launch 8"),
     "another site": (edited("study.json", lambda study: study.update(site="elsewhere")), "it has site s"),
     "another recipe": (edited("study.json", lambda study: study.update(recipe="x")), "it has recipe r"),
     "settings that it has not": (edited("study.json", lambda study: study.update(settings=[])), "no table can be made"),

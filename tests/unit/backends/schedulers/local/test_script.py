@@ -54,7 +54,7 @@ def test_what_this_machine_cannot_do_is_refused(request_: Request, says: str) ->
 
 
 def test_the_users_program_starts_in_its_directory() -> None:
-    here = Request(gpus=2, directory="/tmp")
+    here = Request(gpus=2, directory="/tmp", program=("true",))
     assert executed(script(here))[1][b"PWD"] == b"/tmp"
     contained = executed(script(here, "charliecloud"))[0]
     assert b"/tmp:/workspace" in contained
@@ -62,7 +62,7 @@ def test_the_users_program_starts_in_its_directory() -> None:
 
 
 def test_another_directory_may_be_mounted_in_its_place() -> None:
-    request = Request(gpus=2, directory="/tmp", mounts=(Mount("/var", "/workspace"),))
+    request = Request(gpus=2, directory="/tmp", program=("true",), mounts=(Mount("/var", "/workspace"),))
     contained = executed(script(request, "charliecloud"))[0]
     assert b"/var:/workspace" in contained
     assert b"/tmp:/workspace" not in contained

@@ -1,0 +1,176 @@
+"""What runs and studies are for a comparison, an export, a report and a bundle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.core.errors import NotProvenError, RunnerError, UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted, instead
+from runner.figures.bundle.making import StudyToBundle, make
+from runner.figures.compare.compare import PointLaunches, Settings, Side
+from runner.figures.compare.launches import MeasuredLaunch, measured_launch
+from runner.figures.compare.sides import runs_named, side_of, side_of_runs
+from runner.jobs.directory import STUDY, RunDirectory
+from runner.jobs.life import Standing, Warn, standing
+from runner.model.bundle import MadeBundle
+from runner.model.report import Report
+from runner.model.study import Arm
+from runner.study.directory import StudyDirectory
+from runner.study.gather import facts, figures
+from runner.study.subject import Subject, find_subject
+
+_ARM: Arm = "full"  # what is compared: training as it is
+
+
+def side(text: str) -> Side:
+    """What a user names as a side of a comparison: a run, several with commas between them, or a study with or without
+    settings.
+
+    Raises:
+        UsageError: it is none of these. NotProvenError: a run is not measured.
+    """
+    name, chosen = chosen_settings(text)
+    if "," in name and not Path(name).exists():
+        return side_of(text)
+    subject = find_subject(name)
+    if not isinstance(subject, RunDirectory):
+        return side_of_study(subject, text, chosen)
+    if chosen:
+        raise UsageError(f"{subject.run_id} is a run, and only a study has settings", where=text)
+    return side_of(text)
+
+
+def side_of_each(names: Sequence[str]) -> Side:
+    """The launches of these names as one side.
+
+    Raises:
+        UsageError: none is named, or one is no run. NotProvenError: one is not measured.
+    """
+    return side_of_runs(", ".join(names), runs_named(names))
+
+
+def runs_of(subject: Subject) -> Sequence[RunDirectory]:
+    """A run, or the measured runs of a study."""
+    return [subject] if isinstance(subject, RunDirectory) else tuple(measured_runs(subject).values())
+
+
+def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
+    """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs.
+
+    Raises:
+        NotProvenError: one is not measured.
+        UsageError: as ``runner.figures.bundle.making.make``.
+    """
+    runs = [run for subject in subjects for run in runs_of(subject)]
+    alone = subjects[0] if len(subjects) == 1 else None
+    study = None if alone is None or isinstance(alone, RunDirectory) else to_bundle(alone)
+    return make(runs, file, key, study)
+
+
+def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
+    """The report on runs, or on a study, and a name for it; runs that have ended are judged first.
+
+    Args:
+        warn: called with why the state of a run is unknown.
+
+    Raises:
+        UsageError: these cannot be in one report.
+    """
+    from runner.figures.report.gather import of_runs, of_study
+
+    runs = [each for each in subjects if isinstance(each, RunDirectory)]
+    studies = [each for each in subjects if not isinstance(each, RunDirectory)]
+    if not studies:
+        more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
+        return of_runs([(run, _state(run, warn)) for run in runs]), f"{runs[0].run_id}{more}"
+    if len(subjects) > 1:
+        others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
+        raise UsageError(
+            f"a report is on one study or on runs, and these are {others}",
+            fix="report each study alone; `compare` holds two against each other",
+        )
+    return of_study(facts(studies[0])), studies[0].path.name
+
+
+def _state(run: RunDirectory, warn: Warn) -> str:
+    """The state of a run that has no verdict; empty for one that has."""
+    try:
+        now = standing(run)
+    except RunnerError as error:
+        warn(f"{run.run_id}: {error.what}")
+        return "unknown"
+    return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
+
+
+def chosen_settings(text: str) -> tuple[str, Settings]:
+    """``STUDY:NAME=VALUE,...``: what names the study, and the settings whose points are meant; all without any.
+
+    Raises:
+        UsageError: what follows the colon is no setting.
+    """
+    if Path(text).exists() or ":" not in text:
+        return text, ()
+    name, _, rest = text.rpartition(":")
+    pairs = tuple(each.partition("=") for each in rest.split(","))
+    if not all(key and equals for key, equals, _ in pairs):
+        raise UsageError(f'"{rest}" is no setting of a study', fix="write STUDY:NAME=VALUE, as --set of `scale` had it")
+    return name, tuple((key, value) for key, _, value in pairs)
+
+
+def side_of_study(study: StudyDirectory, name: str, chosen: Settings = ()) -> Side:
+    """The measured launches of training as it is, by number of GPUs and by the settings that are not chosen.
+
+    Raises:
+        NotProvenError: no such launch is measured.
+        UsageError: the study has no such setting.
+    """
+    known = {f"{key}={value}" for setting in study.study.settings for key, value in setting}
+    for key, value in chosen:
+        if f"{key}={value}" not in known:
+            fix = instead(f"{key}={value}", known, f"it has {', '.join(sorted(known)) or 'none'}")
+            raise UsageError(f"{study.path.name} has no setting {key}={value}", where=name, fix=fix)
+    proven: dict[tuple[int, Settings], list[MeasuredLaunch]] = defaultdict(list)
+    others: dict[tuple[int, Settings], int] = defaultdict(int)
+    for each in facts(study).launches:
+        launch = each.launch
+        if launch.arm != _ARM or not set(chosen) <= set(launch.settings):
+            continue
+        point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
+        if each.state == "proven":
+            proven[point].append(measured_launch(RunDirectory(Path(each.directory))))
+        else:
+            others[point] += 1
+    if not proven:
+        raise NotProvenError(
+            f"no launch of {study.path.name} is measured",
+            where=name,
+            fix=f"`{PROGRAM} scale --resume {study.path.name}`",
+        )
+    return Side(name, {point: PointLaunches(tuple(found), others[point]) for point, found in proven.items()})
+
+
+def measured_runs(study: StudyDirectory) -> dict[str, RunDirectory]:
+    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches.
+
+    Raises:
+        NotProvenError: none is.
+    """
+    launches = facts(study).launches
+    found = {each.launch.key: RunDirectory(Path(each.directory)) for each in launches if each.state == "proven"}
+    if not found:
+        raise NotProvenError(
+            f"no launch of {study.path.name} is measured", fix=f"`{PROGRAM} scale --resume {study.path.name}`"
+        )
+    return found
+
+
+def to_bundle(study: StudyDirectory) -> StudyToBundle:
+    """The study as a bundle takes it.
+
+    Raises:
+        NotProvenError: as ``measured_runs``.
+    """
+    return StudyToBundle((study.path / STUDY).read_bytes(), measured_runs(study), figures, study.gaps())

@@ -1,0 +1,245 @@
+"""A study is run here, from its question, or from where an earlier call has left it: for every entry the same.
+
+offers    what each way to carry it out costs, and what the checks say
+choose    one of them; refuse what the budget does not cover
+begin     the directory
+carry out the launches that are missing, the study held
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Protocol
+
+from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference
+from runner.jobs.directory import RunDirectory
+from runner.model.origin import CommandLine
+from runner.model.plan import PlanRecord
+from runner.model.request import RequestRecord
+from runner.model.study import ATTEMPTS, PlannedStudy, Study
+from runner.preparation.job import code_of, prepare
+from runner.preparation.request import check_directory, image_of, repeated
+from runner.study import gather
+from runner.study.allocation import in_place
+from runner.study.attempts import settle, to_start
+from runner.study.directory import StudyDirectory, create
+from runner.study.programs import refuse_another
+from runner.study.question import Offer, Preparations, Question, check_budget, choose, offer, offers
+from runner.study.ways import Listener, Work, way
+
+
+@dataclass(frozen=True)
+class How:
+    """How a study is run, whatever it asks.
+
+    Attributes:
+        same_nodes: in one allocation. budget: GPU-hours; None for no limit. attempts: runs that a launch may have.
+        waits: until all launches have ended. dry_run: nothing is submitted.
+    """
+
+    same_nodes: bool = False
+    budget: float | None = None
+    attempts: int = ATTEMPTS
+    waits: bool = False
+    dry_run: bool = False
+
+
+class Caller(Protocol):
+    """Who runs a study: what is shown on the way, and asked."""
+
+    def say(self, line: str, /) -> None:
+        """A line about a choice that was made."""
+
+    def preparing(self) -> AbstractContextManager[None]:
+        """Around what may take a while before anything is shown."""
+
+    def planned(self, planned: PlannedStudy, /) -> None:
+        """What is to be launched, and what each way costs."""
+
+    def agrees(self, planned: PlannedStudy, /) -> bool:
+        """Whether it is to be submitted."""
+
+    def begun(self, study: StudyDirectory, /) -> None:
+        """Its directory is there."""
+
+    def differs(self, first: RunDirectory, differences: Sequence[Difference], /) -> None:
+        """What is launched now is not what was launched first."""
+
+    def listening(self) -> AbstractContextManager[Listener]:
+        """What is called while launches are started and waited for."""
+
+
+def run(
+    question: Question, how: How, caller: Caller, command: Callable[[RequestRecord], CommandLine]
+) -> StudyDirectory | PlannedStudy:
+    """Begin a study.
+
+    Args:
+        command: the command line of ``scale``, for a reader.
+
+    Returns:
+        The study; where nothing was begun (a dry run, a refusal, the caller does not agree) what was planned.
+
+    Raises:
+        UsageError, RefusedError: a launch cannot be planned, or the budget is too small. Else as ``resume``.
+    """
+    jobs = _preparations(question, how, caller)
+    with caller.preparing():
+        found = offers(question, jobs)
+    chosen = choose(question, found, same_nodes=how.same_nodes)
+    planned = _planned(found, chosen)
+    if not _goes_on(planned, chosen, how, caller):
+        return planned
+    first = jobs.of(chosen.launches[0])
+    record = RequestRecord(question.request, first.site_file)
+    asked = Study(
+        schema="1",
+        study="",
+        created=datetime.now(timezone.utc).replace(microsecond=0),
+        command=command(record),
+        site=first.plan.site,
+        recipe=first.plan.recipe,
+        way=chosen.cost.way,
+        gpus=question.gpus,
+        arms=question.arms,
+        settings=question.settings,
+        repeats=question.repeats,
+        strong=question.strong,
+        launches=chosen.launches,
+        request=record,
+    )
+    study = create(Path(question.request.runs), first.plan.job_name, asked, time.time())
+    caller.begun(study)
+    with study.exclusive(caller.say):
+        _carry_out(study, chosen, jobs, how, caller)
+    return study
+
+
+def resume(
+    study: StudyDirectory, how: How, caller: Caller, older: Callable[[CommandLine], RequestRecord]
+) -> StudyDirectory | PlannedStudy:
+    """Run what is missing of a study.
+
+    Args:
+        older: the request of a study that has only its command line.
+
+    Returns:
+        As ``run``.
+
+    Raises:
+        RefusedError: another process is at work on it, or launches would now be of another program. Else as ``run``.
+        WaitInterrupted: Ctrl-C while it waits.
+    """
+    if how.dry_run:
+        return _resumed(study, how, caller, older)
+    with study.exclusive(caller.say):
+        study.go_on()
+        settle(study, study.study.launches)
+        return _resumed(study, how, caller, older)
+
+
+def question_of(study: StudyDirectory, older: Callable[[CommandLine], RequestRecord]) -> Question:
+    """The question of a study that goes on: its site and its image stay those that ran.
+
+    Raises:
+        UsageError: its directory is gone.
+    """
+    asked = study.study
+    record = older(asked.command) if asked.request is None else asked.request
+    runs = (run for launch in asked.launches for run in study.runs(launch.key))
+    ran = next((plan for run in runs if (plan := run.read("plan.json", PlanRecord)) is not None), None)
+    request = repeated(record, {}, image="" if ran is None else image_of(ran))
+    check_directory(request, "the study")
+    return Question(request, asked.gpus, asked.arms, asked.repeats, asked.strong)
+
+
+def _resumed(
+    study: StudyDirectory, how: How, caller: Caller, older: Callable[[CommandLine], RequestRecord]
+) -> StudyDirectory | PlannedStudy:
+    all_launches = study.study.launches
+    jobs = _preparations(question_of(study, older), how, caller)
+    made = gather.attempts(study)
+    launches = to_start(all_launches, made, how.attempts)
+    with caller.preparing():
+        chosen = offer(study.study.way, launches, jobs, of=all_launches)
+    if launches:
+        refuse_another(all_launches, made, jobs.of)
+        _show_differences(study, jobs, caller)
+    planned = _planned((chosen,), chosen)
+    if not _goes_on(planned, chosen, how, caller, lambda: _used(study, jobs)):
+        return planned
+    _carry_out(study, chosen, jobs, how, caller)
+    return study
+
+
+def _preparations(question: Question, how: How, caller: Caller) -> Preparations:
+    noted: set[str] = set()
+
+    def say_once(line: str) -> None:
+        if line not in noted:
+            noted.add(line)
+            caller.say(line)
+
+    return Preparations(question, lambda request: prepare(request, say=say_once, keep=not how.dry_run))
+
+
+def _planned(found: Sequence[Offer], chosen: Offer) -> PlannedStudy:
+    return PlannedStudy(chosen.cost.way, chosen.launches, tuple(each.cost for each in found), chosen.findings)
+
+
+def _goes_on(
+    planned: PlannedStudy, chosen: Offer, how: How, caller: Caller, used: Callable[[], float] = lambda: 0.0
+) -> bool:
+    """Whether launches are to be submitted, after what they cost was shown.
+
+    Raises:
+        RefusedError: the budget is too small.
+    """
+    caller.planned(planned)
+    if chosen.is_refused:
+        return False
+    if how.budget is not None:
+        check_budget(chosen.cost, how.budget, used())
+    return not how.dry_run and (not chosen.launches or caller.agrees(planned))
+
+
+def _used(study: StudyDirectory, jobs: Preparations) -> float:
+    """GPU-hours that the study has used, and that launches in the queue or under way are expected to take."""
+    now = gather.facts(study)
+    if now.way != "separate":  # one allocation at a time
+        return now.gpu_hours
+    ahead = tuple(each.launch for each in now.launches if each.state in ("pending", "running"))
+    return now.gpu_hours + offer("separate", ahead, jobs).cost.gpu_hours
+
+
+def _carry_out(study: StudyDirectory, chosen: Offer, jobs: Preparations, how: How, caller: Caller) -> None:
+    with caller.listening() as listener:
+        launches = study.study.launches
+        work = Work(study, launches, jobs.of, listener, waits=how.waits, limit=how.attempts)
+        way(study.study.way).carry_out(work, chosen.launches)
+
+
+def _show_differences(study: StudyDirectory, jobs: Preparations, caller: Caller) -> None:
+    """Tell where launches would now be others than those that ran."""
+    runs = ((launch, run) for launch in study.study.launches for run in study.runs(launch.key))
+    for launch, run in runs:
+        if (plan := run.read("plan.json", PlanRecord)) is None:
+            continue
+        now = jobs.of(launch)
+        placed = now.plan
+        if study.study.way == "one-allocation":
+            largest = max(study.study.launches, key=lambda each: each.gpus)
+            placed = in_place(now.plan, launch, jobs.of(largest).plan)
+        differences = (
+            *plan_differences(plan, placed),
+            *code_differences(run, *code_of(now)),
+            *recipe_difference(run, now.recipe_directory),
+        )
+        if differences:
+            caller.differs(run, differences)
+        return

@@ -1,0 +1,140 @@
+"""What was launched cannot be unmade: a run that is gone, or a log that was changed, stays to be seen."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.backends.schedulers.local.client import Local
+from runner.core.errors import RefusedError, UnknownStateError
+from runner.jobs.directory import RunDirectory
+from runner.jobs.watch import Clock
+from runner.model.job import Cancelled
+from runner.study.attempts import settle, to_start
+from runner.study.campaign import LOG, is_leased
+from runner.study.directory import StudyDirectory
+from runner.study.gather import attempts, facts, wait
+from tests.support.studies import left_run, measured, on_disk, study
+
+SLOW, OTHER = "g0001-full-r1", "g0001-full-r2"
+
+
+@pytest.fixture
+def of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyDirectory:
+    """A study whose runs were launched by a process that was killed before it could note the last of them."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    made = on_disk(tmp_path, study((1,), 2))
+    made.note("launched", SLOW, [left_run(made, SLOW, measured(50.0))])
+    left_run(made, OTHER, measured(100.0))
+    settle(made, made.study.launches)
+    return made
+
+
+def gone(of: StudyDirectory) -> RunDirectory:
+    (run,) = of.runs(SLOW)
+    shutil.rmtree(run.path)
+    return run
+
+
+def test_a_deleted_run_is_a_gap_that_no_later_run_closes_and_counts_as_an_attempt(of: StudyDirectory) -> None:
+    assert facts(of).gaps == ()
+    run = gone(of)
+    (gap,) = facts(of).gaps
+    assert SLOW in gap and run.run_id in gap
+    assert [each.state for each in facts(of).launches] == ["not-proven", "proven"]
+    assert [each.key for each in to_start(of.study.launches, attempts(of), 2)] == [SLOW]
+    assert to_start(of.study.launches, attempts(of), 1) == ()
+    of.note("launched", SLOW, [left_run(of, SLOW, measured(101.0))])
+    now = facts(of)
+    assert (now.state, now.launches[0].attempts, now.gaps) == ("complete", 2, (gap,))
+
+
+def test_a_run_that_never_began_is_no_gap(of: StudyDirectory) -> None:
+    run = gone(of)
+    of.note("never-began", SLOW, [run])
+    assert facts(of).gaps == ()
+    of.note("launched", SLOW, [run])
+    assert len(facts(of).gaps) == 1, "its id was taken again"
+
+
+ALTERED: dict[str, Callable[[Path], object]] = {
+    "without the line of the deleted run": lambda log: log.write_bytes(b"".join(log.read_bytes().splitlines(True)[1:])),
+    "with another run's id": lambda log: log.write_text(log.read_text().replace("train-4", "train-5", 1)),
+    "not readable": lambda log: log.write_text("{\n"),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("change", ALTERED.values(), ids=ALTERED)
+def test_a_log_that_was_altered_is_seen(of: StudyDirectory, change: Callable[[Path], object]) -> None:
+    change(of.path / LOG)
+    gone(of)
+    assert any("log of launches" in gap for gap in facts(of).gaps)
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyDirectory:
+    """A study of one launch, which has no run."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    return on_disk(tmp_path, study((1,), 1))
+
+
+def say(line: str) -> None:
+    raise AssertionError(line)
+
+
+def test_one_process_at_a_time_works_on_a_study_also_after_one_that_was_killed_while_it_took_it(
+    one: StudyDirectory,
+) -> None:
+    """Before it could write who it is: the kernel knows that it is dead, a file would not."""
+    for name in ("lock", "lease"):
+        (one.path / name).touch()
+    held = [one.is_held]
+    began = time.monotonic()
+    with one.exclusive(say):
+        assert time.monotonic() - began < 5.0
+        held.append(one.is_held)
+        with pytest.raises(RefusedError, match="another `scale` is at work"), one.exclusive(say):
+            pass
+    with one.exclusive(say):
+        pass
+    assert [*held, one.is_held] == [False, True, False]
+
+
+def test_machines_that_share_a_study_hold_it_by_turns_too(one: StudyDirectory) -> None:
+    with one.held_among_machines(say):
+        assert is_leased(one.path)
+        with pytest.raises(RefusedError, match="another `scale` is at work"), one.held_among_machines(say):
+            pass
+    assert not is_leased(one.path)
+
+
+def job(run: RunDirectory, script: str) -> str:
+    (run.path / "job.sh").write_text(f"#!/bin/bash\n{script}\n")
+    started = Local().submit(run.path, "job.sh")
+    run.write("job.json", {**run.read("job.json", dict[str, object]), "job_id": started})  # type: ignore[dict-item]
+    return started
+
+
+def test_a_job_that_was_killed_before_it_left_anything_is_judged_after_a_while(one: StudyDirectory) -> None:
+    run = left_run(one, SLOW)
+    job(run, "kill -KILL $$")
+    run.write("cancelled.json", Cancelled("someone", "here", 1.0))
+    found = wait(one, say, timeout_s=60)
+    assert (found.state, found.launches[0].state, bool(found.launches[0].why)) == ("incomplete", "not-proven", True)
+
+
+def test_a_study_that_is_over_is_not_waited_for_and_the_time_to_wait_has_an_end(one: StudyDirectory) -> None:
+    started = job(left_run(one, SLOW), "exec sleep 60")
+    try:
+        with pytest.raises(UnknownStateError, match="has not ended within 1 s"):
+            wait(one, say, timeout_s=1)
+    finally:
+        Local().cancel(started)
+    shutil.rmtree(one.launches(SLOW))
+    left_run(one, SLOW, measured(5.0))
+    assert wait(one, say, clock=Clock(sleep=lambda _seconds: pytest.fail("it waits"))).state == "complete"
