@@ -23,7 +23,7 @@ class Rank0(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         time.sleep(SLOW_S)
-        _ask, answer = greeting(TOKEN, self.server.server_address[1])
+        _ask, answer = greeting(TOKEN, self.connection.getsockname()[1])
         welcome = {"answer": answer, "size": 1, "notified": 0, "master_port": 0, "time_s": time.time() + AHEAD_S}
         self._answer(json.dumps(welcome).encode() if self.path.endswith("present") else b"")
 
