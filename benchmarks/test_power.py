@@ -56,13 +56,18 @@ def fault(row: dict[str, str], texts: dict[Path, str]) -> Change:
     text = texts[file][: match.start()] + row["new"] + texts[file][match.end() :]
     if file.suffix == ".py":
         ast.parse(text)
-    return Change(name, file, text, tests_of(file, row["tests"]))
+    return Change(name, file, text, tests_of(row["tests"], file, row["old"]))
 
 
-def tests_of(file: Path, folder: str) -> tuple[str, ...]:
-    """The tests of a folder, first those that name the module most often: they notice a change soonest."""
+def tests_of(folder: str, file: Path, changed: str) -> tuple[str, ...]:
+    """Tests of a folder, first the module's own and those with rare words of the change: they notice it soonest."""
     texts = {path: path.read_text("utf-8") for path in (ROOT / folder).rglob("test_*.py")}
-    ordered = sorted(texts, key=lambda path: (-texts[path].count(file.stem), path))
+    words = dict.fromkeys(re.findall(r"\w{4,}", f"{file.stem} {changed}"))
+    weights = {word: 1 / (1 + sum(word in text for text in texts.values())) for word in words}
+    rank = {
+        path: (file.stem in path.stem) + sum(weights[word] for word in words if word in texts[path]) for path in texts
+    }
+    ordered = sorted(texts, key=lambda path: (-rank[path], len(texts[path])))
     return (*(str(path.relative_to(ROOT)) for path in ordered), folder)
 
 
@@ -98,7 +103,7 @@ def mutants(file: Path, source: str, tests: str, seed: int, count: int) -> Itera
         line, what, change = list(changes(tree))[site]
         change()
         text = ast.unparse(ast.fix_missing_locations(tree))
-        yield Change(f"{file}:{line}: {what}", file, text, tests_of(file, tests))
+        yield Change(f"{file}:{line}: {what}", file, text, tests_of(tests, file, source.splitlines()[line - 1]))
 
 
 def run(planned: Sequence[Change], jobs: int, limit_s: float) -> Iterator[str]:
@@ -122,13 +127,13 @@ def _outcome(copies: SimpleQueue[Path], limit_s: float, number: int, change: Cha
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
     copy = copies.get()
     environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(copy)}
-    command = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", *change.tests)
+    command = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header")
     kept = (copy / change.file).read_text("utf-8")
     try:
         (copy / change.file).write_text(change.text, "utf-8")
         # No two changes share a time, so that none runs as another's bytecode.
         os.utime(copy / change.file, (number, number))
-        limited = ("timeout", "--kill-after=5", str(limit_s), *command)
+        limited = ("timeout", "--kill-after=5", str(limit_s), *command, *(change.tests[:-1] or change.tests))
         done = subprocess.run(limited, cwd=copy, env=environment, capture_output=True, check=False)
         return OUTCOMES.get(done.returncode, "broken")
     finally:
