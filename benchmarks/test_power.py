@@ -56,7 +56,7 @@ def fault(row: dict[str, str], texts: dict[Path, str]) -> Change:
     text = texts[file][: match.start()] + row["new"] + texts[file][match.end() :]
     if file.suffix == ".py":
         ast.parse(text)
-    return Change(name, file, text, tests_of(row["tests"], file, row["old"]))
+    return Change(name, file, text, tests_of(row["tests"], file, " ".join(row.values())))
 
 
 def tests_of(folder: str, file: Path, changed: str) -> tuple[str, ...]:
@@ -80,7 +80,9 @@ def changes(tree: ast.Module) -> Iterator[tuple[int, str, Callable[[], None]]]:
         elif isinstance(node, ast.BoolOp):
             joint = ast.And() if isinstance(node.op, ast.Or) else ast.Or()
             yield node.lineno, f"joined by {type(joint).__name__}", partial(setattr, node, "op", joint)
-        elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool)
+        ):
             for number in (node.value + 1, node.value - 1):
                 yield node.lineno, f"{node.value} becomes {number}", partial(setattr, node, "value", number)
         elif isinstance(node, ast.Return) and node.value is not None:
@@ -89,9 +91,11 @@ def changes(tree: ast.Module) -> Iterator[tuple[int, str, Callable[[], None]]]:
         elif isinstance(node, ast.If | ast.While | ast.IfExp):
             negated = ast.UnaryOp(ast.Not(), node.test)
             yield node.lineno, "condition negated", partial(setattr, node, "test", negated)
-        for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, [])
             for place, line in enumerate(block if isinstance(block, list) else ()):
-                if isinstance(line, REMOVED) and not isinstance(getattr(line, "value", None), ast.Constant):
+                is_text = isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+                if isinstance(line, REMOVED) and not is_text:
                     yield line.lineno, "statement removed", partial(block.__setitem__, place, ast.Pass())
 
 
