@@ -115,8 +115,9 @@ def test_the_script_is_a_function_of_the_plan_only(tmp_path: Path) -> None:
 
 
 def test_the_script_of_the_users_program_is_a_function_of_its_plan_too() -> None:
-    request = Request(gpus=2, runtime="charliecloud", directory="/home/me/my code")
-    planned = plan(recipe_of(("python", "train.py", "--lr", "1")), local(CPUS), request, IMAGE)
+    words = ("python", "train.py", "--lr", "1")
+    request = Request(gpus=2, runtime="charliecloud", directory="/home/me/my code", program=words)
+    planned = plan(recipe_of(words), local(CPUS), request, IMAGE)
     text = re.sub(r" \\\n +", " ", render(planned, runtime("charliecloud").step(planned)).text)  # its lines as one
     assert "--cd /workspace" in text
     assert "'/home/me/my code:/workspace'" in text
