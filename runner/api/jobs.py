@@ -40,7 +40,7 @@ class Options(TypedDict, total=False):
         scheduler_option: further options of sbatch or qsub.
         force: codes of checks that shall not refuse. name: of the job.
         runs: directory for run directories; every node must see it.
-        stage: start from a copy on each node's disk. nsys: ranks to profile.
+        stage: start from a copy on each node's disk.
         meter: measure the program's training in PyTorch. meter_batch: samples of a rank in a step of its optimizer.
         snapshot: run a copy of the tracked files of the program's git repository.
         no_diff: keep no copy of the program's uncommitted changes.
@@ -72,7 +72,6 @@ class Options(TypedDict, total=False):
     name: str
     runs: str | os.PathLike[str]
     stage: bool
-    nsys: str
     meter: bool
     meter_batch: int
     snapshot: bool

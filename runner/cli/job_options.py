@@ -21,6 +21,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Keys of what click's contexts share: the arguments as they were typed, and the run that is repeated.
 _TYPED, REPEATED, COPIED = "runner.typed", "runner.repeated", "runner.copied"
 
+
+def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        fix = "-- nsys profile -o '%q{RUNNER_RUN_DIR}/rank-%q{RANK}' python3 train.py (docs/jobs.md)"
+        raise UsageError("there is no --nsys: a profiler is a part of the command", where="--nsys", fix=fix)
+
+
 _OPTIONS = (
     click.option("--gpus", type=int, required=True, help="Total number of GPUs; one rank on each."),
     click.option("--nodes", type=int, help="Number of nodes. [default: as few as possible]"),
@@ -126,12 +133,7 @@ _OPTIONS = (
     click.option(
         "--stage", is_flag=True, help="Copy the image to each node's local disk, verify it, and start from there."
     ),
-    click.option(
-        "--nsys",
-        default="",
-        metavar="RANKS",
-        help="Profile these ranks (0, 0,8 or all) with `nsys profile` into RUN/nsys/.",
-    ),
+    click.option("--nsys", hidden=True, expose_value=False, callback=_nsys),
     click.option(
         "--meter",
         is_flag=True,

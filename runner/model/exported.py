@@ -10,7 +10,7 @@ import msgspec
 from runner.model.verdict import Outcome, RunArm
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
-Format = Literal["csv", "json", "mllog", "openmetrics", "reframe"]
+Format = Literal["csv", "json", "reframe"]
 
 
 class ExportedRank(msgspec.Struct, frozen=True):

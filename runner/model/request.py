@@ -69,7 +69,6 @@ class Request(msgspec.Struct, frozen=True):
         scheduler_options: further options for the scheduler, name -> value; they override the site's.
         wireup: how ranks find each other.
         stage: copy the image to each node's own disk first.
-        nsys: ranks to profile, ``0,8`` or ``all``; empty for none.
         env_name: name or directory of an environment that ``env create`` has made.
         env: name and value of variables, in order; None takes the variable away.
         options: ``--set key=value`` pairs, in order.
@@ -108,7 +107,6 @@ class Request(msgspec.Struct, frozen=True):
     directory: str | None = None
     copied_start: str | None = None
     stage: bool = False
-    nsys: str = ""
     hosts: tuple[tuple[str, int], ...] = ()
     bind: Literal["auto", "none"] = "auto"
     env_name: str | None = None

@@ -92,7 +92,21 @@ _APPTAINER = RuntimeFacts(
     versions={"apptainer": ("apptainer", "--version")},
 )
 
-RUNTIMES: dict[str, RuntimeFacts] = {
+# Name -> what to do instead, of runtimes that were here.
+GONE = {
+    "sarus": "sites with Sarus now have Podman, or the Container Engine, which takes Enroot's images as Pyxis does: "
+    "--runtime podman-hpc, enroot or pyxis"
+}
+
+
+class _Rows(dict[str, RuntimeFacts]):
+    def __missing__(self, name: str) -> RuntimeFacts:
+        """Of a container runtime that is not here any more: what was run in it can still be read."""
+        return RuntimeFacts(module="", title=name, image="registry")
+
+
+RUNTIMES: dict[str, RuntimeFacts] = _Rows()
+RUNTIMES |= {
     "pyxis": RuntimeFacts(
         module="pyxis",
         title="Pyxis",
@@ -117,18 +131,6 @@ RUNTIMES: dict[str, RuntimeFacts] = {
         srun_option="image",
         shows_home=True,
         versions={"shifter": ("shifter", "--version")},
-    ),
-    "sarus": RuntimeFacts(
-        module="sarus",
-        title="Sarus",
-        image="registry",
-        # --mount splits at ',' and refuses a second '=' in a value (parseMap, common/Utility.cpp).
-        mounts=MountSyntax(
-            forbidden=",=", pair="type=bind,source={source},destination={target}", read_only=",readonly"
-        ),
-        program="sarus",
-        driver="the site's NVIDIA hook for Sarus brings the driver, where CUDA_VISIBLE_DEVICES is set; ask the site",
-        versions={"sarus": ("sarus", "--version")},
     ),
     "apptainer": _APPTAINER,
     # Apptainer by its older name. Neither is listed with user_namespaces: it may be installed set-uid instead.

@@ -11,7 +11,7 @@ from typing import Protocol, cast
 from runner.core.errors import UsageError
 from runner.core.text import instead
 from runner.model.plan import Plan
-from runner.model.runtimes import RUNTIMES, RuntimeFacts
+from runner.model.runtimes import GONE, RUNTIMES, RuntimeFacts
 from runner.model.step import StepSpec
 
 
@@ -32,7 +32,7 @@ def facts(name: str) -> RuntimeFacts:
         raise UsageError(
             f"no runtime named {name!r}",
             where="--runtime",
-            fix=instead(name, RUNTIMES, f"runtimes: {', '.join(RUNTIMES)}"),
+            fix=GONE.get(name) or instead(name, RUNTIMES, f"runtimes: {', '.join(RUNTIMES)}"),
         )
     return RUNTIMES[name]
 

@@ -83,14 +83,9 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
             *first,
             *unset,
             *options,
-            *_profile(plan),
         ),
         *texts("--", *plan.program),
     )
-
-
-def _profile(plan: Plan) -> tuple[str, ...]:
-    return ("--nsys", plan.nsys) if plan.nsys else ()
 
 
 def shell(plan: Plan, *, rename: bool, change_directory: bool = False) -> tuple[Argument, ...]:

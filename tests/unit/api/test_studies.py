@@ -110,7 +110,7 @@ def test_options_become_the_words_that_the_command_line_reads_as_the_same_values
     given: dict[str, Any] = {
         "site": Path("/a b/site.yaml"), "mount": ["/data:/data:ro", "/x:/y"], "env": {"A": "b c=-d", "-B"[1:]: None},
         "set": {"batch-size": 8, "compile": True, "precision": "-x"}, "time": 3725, "scheduler_option": {"nice": "5"},
-        "stage": True, "snapshot": False, "name": None, "force": ["a", "b"], "cpus_per_gpu": 3, "nsys": "0,1",
+        "stage": True, "snapshot": False, "name": None, "force": ["a", "b"], "cpus_per_gpu": 3,
     }  # fmt: skip
     wanted = values_of("scale", given, Options.__annotations__)
     with submit.command.make_context("submit", ["--gpus=2", *arguments_of(given)]) as context:

@@ -27,6 +27,10 @@ def test_every_module_of_a_runtime_has_a_row() -> None:
     assert modules == {facts.module for facts in RUNTIMES.values()}
 
 
+def test_a_run_in_a_runtime_that_is_gone_can_still_be_read() -> None:
+    assert "sarus" not in RUNTIMES and RUNTIMES["sarus"].is_container
+
+
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_a_row_says_how_the_runtime_is_found_and_mounts(name: str) -> None:
     facts = RUNTIMES[name]
