@@ -3,59 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 
 from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
 from runner.jobs.comparison import code_facts
-from runner.jobs.copies import Identity, identity_of
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
+from runner.jobs.sameness import Identity, Ran, identity_of, ran_with
 from runner.model.job import ExitMarker, Submitted
 from runner.model.plan import Plan
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.model.verdict import Verdict
-from runner.planning.options import options_of
 
 
-@dataclass(frozen=True)
-class MeasuredLaunch:
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLaunch(Ran):
     """A run whose verdict is ``measured``.
 
     Attributes:
         images_per_s: of the whole world, in ``unit``. precision: its 95 % interval within the run; None where there is
             none.
-        batch: samples of a rank in a step; None where unknown.
         nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         identity: by which a copy of it is known; None where that is unknown.
         devices: UUIDs of the ranks' GPUs; empty on CPUs, and where one is unknown.
-        options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
-        demonstration: why the figure is no performance claim; empty where it is one.
-        synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
-        code: what ran, as ``runner.jobs.comparison.code_facts``.
     """
 
     run: str
-    plan: Plan
     images_per_s: float
     precision: tuple[float, float] | None
-    batch: int | None
     nodes: frozenset[str]
     began_s: float
     ended_s: float
-    options: Mapping[str, str]
-    demonstration: str
-    unit: str = "images"
-    synchronisation: str = ""
-    code: Mapping[str, str] = field(default_factory=dict)
     devices: frozenset[str] = frozenset()
     identity: Identity | None = None
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of the run, as its plan counts them."""
-        return self.plan.gpus
 
 
 def measured_launch(run: RunDirectory) -> MeasuredLaunch:
@@ -90,24 +72,18 @@ def launch_of(run: RunDirectory, verdict: Verdict) -> MeasuredLaunch:
         for rank in range(plan.tasks)
         if (start := run.read(f"ranks/{rank}.start.json", StartRecord)) is not None
     }
-    report = run.read("ranks/0.report.json", Report)
+    ran = ran_with(run, plan, verdict, code_facts(run))
     submitted = run.read("job.json", Submitted)
     marker = run.read("exit.json", ExitMarker)
     began_s = starts[0].time_s if 0 in starts else None
     return MeasuredLaunch(
+        **{name.name: getattr(ran, name.name) for name in fields(Ran)},
         run=run.run_id,
-        plan=plan,
         images_per_s=verdict.images_per_s or 0.0,
         precision=verdict.precision,
-        batch=report.batch_size if report else plan.samples_per_step,
         nodes=frozenset(nodes_of(starts, plan.tasks_per_node).values()),
         began_s=began_s if began_s is not None else submitted.submitted_s if submitted else 0.0,
         ended_s=marker.end_s if marker else 0.0,
-        options=options_of(plan.program),
-        demonstration=verdict.demonstration,
-        unit=verdict.unit,
-        synchronisation=verdict.synchronisation,
-        code=code_facts(run),
         devices=_devices(run, plan, starts),
         identity=identity_of(starts.get(0)),
     )

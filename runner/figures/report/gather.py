@@ -13,30 +13,17 @@ from runner import __version__
 from runner.core.text import counted, gpus_text
 from runner.figures.report.details import detailed, environment
 from runner.figures.report.expected import comparisons
-from runner.figures.report.kinds import PlannedKind, kind_of, with_kinds
 from runner.figures.report.numbers import unit_of
 from runner.figures.report.summary import citation, highlights
 from runner.jobs.directory import RunDirectory
+from runner.jobs.sameness import Ran, ran_with, unlike
+from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, Report, Row, RunReport
 from runner.model.study import LaunchFacts, StudyFacts
 from runner.model.verdict import Verdict
 
 MOST_DETAILED = 6
 _MOST_VALUES = 4  # of one fact that differs between runs
-
-
-class _Planned(PlannedKind, kw_only=True):
-    """Of a plan, what a row shows."""
-
-    tasks_per_node: tuple[int, ...]
-    gpus_per_node: int
-    arms: tuple[str, ...] = ("full",)
-
-
-class _Batch(msgspec.Struct):
-    """Of a rank's report: samples that it took in a step."""
-
-    batch_size: int | None = None
 
 
 def of_study(study: StudyFacts) -> Report:
@@ -58,7 +45,7 @@ def of_runs(runs: Sequence[tuple[RunDirectory, str]]) -> Report:
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
     """
-    rows = with_kinds([_row_of_run(run, state) for run, state in runs])
+    rows = _with_kinds([_row_of_run(run, state) for run, state in runs])
     names = list(dict.fromkeys(run.name for run, _ in runs))
     title = f"{names[0]}: a run" if len(rows) == 1 else f"{', '.join(names[:3])}: {len(rows)} runs"
     subtitle = f"{_proven(rows)}; single runs are no claim about scaling: `scale` measures one"
@@ -158,13 +145,20 @@ def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
     )
 
 
-def _row_of_run(run: RunDirectory, state: str) -> tuple[Row, dict[str, str]]:
-    """A run, and of which kind it is."""
-    plan = run.read("plan.json", _Planned)
+def _with_kinds(runs: Sequence[tuple[Row, Ran | None]]) -> tuple[Row, ...]:
+    """The rows, each with that of its kind as settings in which those with a figure differ."""
+    facts = unlike("curve", [ran for row, ran in runs if ran is not None and row.images_per_s is not None])
+    return tuple(
+        msgspec.structs.replace(row, settings=tuple((fact.key, fact.value(ran)) for fact in facts)) if ran else row
+        for row, ran in runs
+    )
+
+
+def _row_of_run(run: RunDirectory, state: str) -> tuple[Row, Ran | None]:
+    """A run, and what it was; None where its plan cannot be read."""
+    plan = run.read("plan.json", PlanRecord)
     verdict = run.read("verdict.json", Verdict)
-    tasks = sum(plan.tasks_per_node) if plan else 0
-    each = plan.gpus_per_node // max(plan.tasks_per_node) if plan and tasks else 0
-    gpus = tasks * max(each, 1)  # on a site without GPUs, a rank stands for one
+    gpus = plan.gpus if plan and plan.tasks else 0
     measured = verdict is not None and verdict.outcome == "measured" and gpus > 0
     figure = verdict.images_per_s if measured and verdict is not None else None
     low, high = (verdict.precision or (None, None)) if verdict is not None and figure is not None else (None, None)
@@ -187,8 +181,7 @@ def _row_of_run(run: RunDirectory, state: str) -> tuple[Row, dict[str, str]]:
         demonstration=verdict.demonstration if verdict is not None else "",
         why=_why(outcome, reasons, verdict) if gpus else "its plan cannot be read",
     )
-    batch = run.read("ranks/0.report.json", _Batch) if figure is not None else None
-    return row, kind_of(plan or PlannedKind(), batch.batch_size if batch else None, row.demonstration)
+    return row, None if plan is None else ran_with(run, plan, verdict or Verdict("unknown"), {})
 
 
 def _why(outcome: str, reasons: Iterable[str], verdict: Verdict | None) -> str:

@@ -166,7 +166,6 @@ def test_a_study_counts_what_its_runs_count_and_makes_no_mean_of_two_units(tmp_p
     found = gather.facts(of)
     first, second, _ = found.launches
     assert (first.unit, second.state, second.images_per_s) == ("tokens", "not-proven", None)
-    assert second.why.startswith("it counts samples, and the study's first launch tokens: no figure is made of both;")
     (point,) = found.points
     assert point.images_per_s is not None
     assert point.proven == 2

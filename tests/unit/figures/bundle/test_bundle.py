@@ -186,7 +186,7 @@ WRONG = {
     "an empty file": (["verify", "/dev/null"], Exit.USAGE, "cannot be read"),
     "another file": (["verify", __file__], Exit.NOT_PROVEN, "not a bundle"),
     "no run": (["export", "--bundle", "x"], Exit.USAGE, "RUN"),
-    "the run twice": (["export", "RUN", "RUN", "--bundle", "/tmp/x"], Exit.USAGE, "the same id"),
+    "the run twice": (["export", "RUN", "RUN", "--bundle", "/tmp/no-such-bundle"], Exit.USAGE, "the same id"),
     "no directory for it": (["export", "RUN", "--bundle", "/nowhere/x"], Exit.USAGE, "there is no such directory"),
     "no key": (["export", "RUN", "--bundle", "x", "--sign", "/nowhere"], Exit.USAGE, "no such key"),
 }
