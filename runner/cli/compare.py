@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import by_shell
-from runner.cli.table import GAP, width_of_terminal, wrapped
+from runner.cli.table import width_of_terminal, wrapped
 from runner.core import files
+from runner.core.columns import GAP
 from runner.core.errors import Exit, InfrastructureError, UsageError
-from runner.core.text import gpus_text, printable
+from runner.core.text import gpus_text, plain, printable
 
 if TYPE_CHECKING:
     from runner.model.compared import Compared
@@ -148,6 +149,6 @@ def _show(compared: Compared) -> None:
 def _lines(lines: Iterable[str]) -> None:
     """In a terminal no wider than it is; in a pipe each in one line."""
     width = width_of_terminal(at_least=_NARROWEST)
-    for line in map(printable, lines):
+    for line in map(plain, lines):
         for row in wrapped(line, width, first=GAP, then=2 * GAP):
             click.echo(row)

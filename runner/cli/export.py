@@ -108,7 +108,7 @@ def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: 
         from runner.cli import json_output
 
         return json_output.show(made)
-    from runner.cli.fields import show_fields
+    from runner.cli.table import show_fields
     from runner.cli.verify import run_fields, study_fields
 
     show_fields([("bundle", f"{made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}")])

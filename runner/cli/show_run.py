@@ -12,7 +12,7 @@ import click
 
 from runner.cli.options import RUN
 from runner.core.errors import Exit, UsageError
-from runner.core.text import counted, printable
+from runner.core.text import counted, first_of, printable
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
@@ -48,7 +48,7 @@ def command(run: str | None, diff_only: bool, as_json: bool) -> int:
         from runner.cli import json_output
 
         return json_output.show(msgspec.structs.asdict(facts) | msgspec.structs.asdict(more))
-    from runner.cli.fields import show_fields
+    from runner.cli.table import show_fields
 
     show_fields(_fields(facts, more, problem))
     return Exit.GOOD
@@ -127,10 +127,9 @@ def _code(more: RunDetails) -> Iterator[tuple[str, str]]:
 def _changes(code: CodeRecord) -> str:
     if not code.dirty:
         return "no uncommitted changes of tracked files"
-    names = ", ".join(code.changed[:_MOST_FILES])
-    more = len(code.changed) - _MOST_FILES
+    names = first_of(code.changed, _MOST_FILES)
     kept = "" if code.diff_kept else "; the difference is not kept"
-    return f"with uncommitted changes: {names}{f' and {more} more' if more > 0 else ''}{kept}"
+    return f"with uncommitted changes: {names}{kept}"
 
 
 def _node(node: NodeShare) -> str:

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import msgspec
 
-from runner.core.text import counted
+from runner.core.text import counted, first_of
 from runner.diagnosis.catalogue import FAILURES, classify, find
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.failure import Failure
@@ -124,10 +124,7 @@ def _where(nodes: list[str], planned: int) -> str:
 
 def _on_nodes(nodes: list[str], most: int = 4) -> str:
     """`` on dgx02``, for a sentence; of many nodes the first and how many more; nothing where none is known."""
-    if not nodes:
-        return ""
-    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
-    return f" on {', '.join(nodes[:most])}{more}"
+    return f" on {first_of(nodes, most)}" if nodes else ""
 
 
 def _cancelled_by(evidence: Evidence) -> str:
@@ -469,7 +466,5 @@ def _signal_name(number: int) -> str:
 
 def format_ranks(ranks: Iterable[int], most: int = 8) -> str:
     """``rank 3``, ``ranks 0, 2``, or the first ``most`` of them and how many more there are."""
-    ordered = sorted(ranks)
-    text = ", ".join(str(rank) for rank in ordered[:most])
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return f"rank{'' if len(ordered) == 1 else 's'} {text}{more}"
+    ordered = [str(rank) for rank in sorted(ranks)]
+    return f"rank{'' if len(ordered) == 1 else 's'} {first_of(ordered, most)}"

@@ -60,7 +60,7 @@ class Fact:
     """One thing that runs are alike in, or not.
 
     Attributes:
-        key: names it; ``other-KEY`` is the code by which ``compare`` refuses, or is told not to.
+        key: names it; ``other-KEY`` is the code by which ``compare`` refuses, and of ``--force``.
         words: what it is. value: of a run; empty where it is not recorded.
         questions: those that it decides, with blanks between.
     """

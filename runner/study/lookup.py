@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
+from runner.core.text import first_of
 from runner.jobs.directory import STUDY
 from runner.study.directory import StudyDirectory, ids, index, name_of, read
 
@@ -52,9 +53,8 @@ def beginning(wanted: str) -> StudyDirectory | None:
 
 def _one(wanted: str, matching: Sequence[str]) -> StudyDirectory | None:
     if len(matching) > 1:
-        more = f" and {len(matching) - _MOST} more" if len(matching) > _MOST else ""
         raise UsageError(
-            f'"{wanted}" matches {len(matching)} studies: {", ".join(matching[:_MOST])}{more}',
+            f'"{wanted}" matches {len(matching)} studies: {first_of(matching, _MOST)}',
             fix="give the id of one of them, or as much of it as no other has",
         )
     return _read(index() / matching[0]) if matching else None

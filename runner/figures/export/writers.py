@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from runner.core.columns import Column, as_csv
 from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns, Format
 
 _OF_RUN = (
@@ -18,19 +17,27 @@ _OF_RUN = (
     "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
     "synchronisation", "arm",
 )  # fmt: skip
-COLUMNS = (*_OF_RUN, *(name if name in ("rank", "node") else f"rank_{name}" for name in ExportedRank.__struct_fields__))
+Facts = Mapping[str, Any]  # of a run, or of a rank
 
 
-def as_csv(runs: Sequence[ExportedRun]) -> str:
-    """One row for each rank of each run (RFC 4180): the run's columns are equal in all rows of the run."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    for run in runs:
-        facts = msgspec.to_builtins(run)
-        own = [facts[name] for name in _OF_RUN]
-        writer.writerows([_cell(each) for each in (*own, *rank.values())] for rank in facts["ranks"])
-    return out.getvalue()
+def _column(place: int, key: str, name: str) -> Column[tuple[Facts, Facts]]:
+    return Column("", values=((name, lambda row: row[place][key]),))
+
+
+_COLUMNS = (
+    *(_column(0, name, name) for name in _OF_RUN),
+    *(
+        _column(1, name, name if name in ("rank", "node") else f"rank_{name}")
+        for name in ExportedRank.__struct_fields__
+    ),
+)
+COLUMNS = tuple(name for column in _COLUMNS for name, _ in column.values)
+
+
+def csv_of(runs: Sequence[ExportedRun]) -> str:
+    """One row for each rank of each run: the run's columns are equal in all rows of the run."""
+    facts = [msgspec.to_builtins(run) for run in runs]
+    return as_csv(_COLUMNS, [(run, rank) for run in facts for rank in run["ranks"]])
 
 
 def as_json(runs: Sequence[ExportedRun]) -> str:
@@ -49,7 +56,7 @@ def as_reframe(runs: Sequence[ExportedRun]) -> str:
 
 
 WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {
-    "csv": as_csv,
+    "csv": csv_of,
     "json": as_json,
     "reframe": as_reframe,
 }
@@ -60,20 +67,6 @@ def _claim(run: ExportedRun) -> str:
     if run.demonstration:
         return "demonstration"
     return run.arm if run.arm != "full" else "unexamined" if run.synchronisation else "performance"
-
-
-def never_a_formula(text: str) -> str:
-    """Text for a cell of CSV: a spreadsheet would compute what begins like a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
-
-
-def _cell(value: Any) -> Any:
-    """A value as CSV has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return never_a_formula(value)
-    return "" if value is None else value
 
 
 def _word(text: str) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from runner import __version__
-from runner.core.text import counted, gpus_text
+from runner.core.text import counted, first_of, gpus_text
 from runner.figures.report.details import detailed, environment
 from runner.figures.report.expected import comparisons
-from runner.figures.report.numbers import unit_of
 from runner.figures.report.summary import citation, highlights
+from runner.figures.tables import unit_of
 from runner.jobs.directory import RunDirectory
 from runner.jobs.sameness import Ran, ran_with, unlike
 from runner.model.plan import PlanRecord
@@ -111,9 +111,8 @@ def common(rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[NamedFact
 def _values(values: dict[str, int]) -> str:
     if len(values) == 1:
         return next(iter(values))
-    shown = [f"{value} ({counted(count, 'run')})" for value, count in list(values.items())[:_MOST_VALUES]]
-    more = f"; and {len(values) - _MOST_VALUES} more values" if len(values) > _MOST_VALUES else ""
-    return "; ".join(shown) + more
+    shown = [f"{value} ({counted(count, 'run')})" for value, count in values.items()]
+    return first_of(shown, _MOST_VALUES, "; ")
 
 
 def _proven(rows: Sequence[Row]) -> str:

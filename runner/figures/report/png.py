@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.core import paths
+from runner.core.numbers import NARROW, percent, rate
 from runner.core.text import gpus_text, printable
 from runner.figures.report.gallery import expected_efficiency, ideal_each, main_kinds
-from runner.figures.report.numbers import NARROW, curve, main_settings, of_each, percent, rate, settings_text, units_of
 from runner.figures.report.pictures.heat_map import STEPS, by_node, node_cells, step_of
+from runner.figures.tables import curve, main_settings, of_each, settings_text, units_of
 from runner.model.report import Report
 from runner.model.study import PointFacts
 

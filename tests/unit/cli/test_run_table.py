@@ -34,7 +34,7 @@ def test_a_pipe_gets_every_column() -> None:
     assert lines(RUNS, NOW, None) == [
         "RUN                          NAME      JOB   STATE    GPUS  SITE         AGE  RESULT",
         "20261122-085900-bert-16      bert      12    running    16  technion    12 s  -",
-        "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321.1 images/s",
+        "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321 images/s",
         "20261122-085900-probe-16     probe     -     ended       2  technion     2 h  10.0 images/s (demo)",
         "20261122-085900-old-16       old       4711  ended      16  technion       -  failed",
     ]
@@ -68,7 +68,7 @@ def test_with_a_figure_in_80_columns_the_result_stands_for_the_state() -> None:
     assert lines(RUNS[:2], NOW, 80) == [
         "RUN                          JOB   GPUS  SITE         AGE  RESULT",
         "20261122-085900-bert-16      12      16  technion    12 s  running",
-        "20261122-085900-resnet50-16  4711    16  technion  10 min  5321.1 images/s",
+        "20261122-085900-resnet50-16  4711    16  technion  10 min  5321 images/s",
     ]
 
 
@@ -77,7 +77,7 @@ def test_40_columns_hold_a_run_in_two_lines() -> None:
         "20261122-085900-bert-16",
         "  running  16 GPUs  12 s  technion",
         "20261122-085900-resnet50-16",
-        "  5321.1 images/s  16 GPUs  10 min",
+        "  5321 images/s  16 GPUs  10 min",
         "20261122-085900-probe-16",
         "  10.0 images/s (demo)  2 GPUs  2 h",
         "20261122-085900-old-16",

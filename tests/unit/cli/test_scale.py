@@ -152,7 +152,7 @@ def test_the_table_fits(finished: str, wide: int | None, tmp_path: Path) -> None
     text = " ".join(" ".join(lines).split())
     assert "incomplete, 3 of 4 launches proven" in text
     assert "rank 3 exited with 1" in text
-    assert "4800.0" in text
+    assert "4800 " in text
     assert "90.3 %" in text
     assert ("331.5" in text or "332.2" in text) and "no A/B verdict" in text
 
@@ -163,7 +163,7 @@ def test_a_number_of_launches_that_is_not_known_is_shown_as_such(finished: str) 
     known = gather.facts(find(finished))
     point = msgspec.structs.replace(known.points[0], spread=0.4, launches_needed=needed(0.4))
     text = " ".join(facts_lines(msgspec.structs.replace(known, points=(point,)), None))
-    assert "standard deviation between launches: up to 40 %" in text
+    assert "standard deviation between launches: up to 40.0 %" in text
     assert "1 %: over 10000, 2 %: 6406, 5 %: 1057" in text
 
 
@@ -220,18 +220,11 @@ def test_the_rows_of_a_loss_are_shown_with_what_they_hold(finished: str, wide: i
     lines = facts_lines(msgspec.structs.replace(known, losses=losses), wide)
     assert all(len(line) <= (wide or 999) or finished in line for line in lines), lines
     text = " ".join(" ".join(lines).split())
-    assert "where the loss at 16 GPUs goes; efficiency 90.3 %:" in text
+    assert "where the loss goes" in text
     assert "waiting for slower ranks" in text
-    assert "7.1 % (6.0-8.0)" in text
+    assert "7.1 % (6.0 % to 8.0 %)" in text
     assert "includes power" in text, "below the row where there is no room beside it"
     assert "8 GPUs: no attribution of the loss: no launch of uncoupled ranks is proven" in text
-
-
-def test_an_interval_is_shown_with_the_efficiency() -> None:
-    from runner.cli.study_table import share_text
-
-    assert share_text(Estimate(0.9, 0.85, 0.95)) == "90.0 % (85.0-95.0)"
-    assert (share_text(Estimate(0.9)), share_text(None)) == ("90.0 %", "-")
 
 
 @pytest.mark.parametrize("wide", [None, 80, 40])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from runner.core.numbers import percent
 from runner.figures.report.markup import Markup, tag
-from runner.figures.report.numbers import percent, settings_text
 from runner.figures.report.pictures.picture import WIDTH, svg, text, ticks
+from runner.figures.tables import settings_text
 from runner.model.study import Loss
 
 _LEFT, _RIGHT = 44, 66

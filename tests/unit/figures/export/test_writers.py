@@ -18,6 +18,7 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
+from runner.core.text import printable
 from runner.figures.export.writers import COLUMNS, WRITERS
 from runner.jobs.directory import RunDirectory
 from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns
@@ -53,7 +54,7 @@ def written(form: Any) -> str:
 
 def test_csv_has_a_row_for_each_rank_of_each_run() -> None:
     rows = list(csv.DictReader(io.StringIO(written("csv"), newline=""), strict=True))
-    assert [(row["run"], row["rank"]) for row in rows] == [("r-2", "0"), ("r-2", "1"), (escaped(HOSTILE), "0")]
+    assert [(row["run"], row["rank"]) for row in rows] == [("r-2", "0"), ("r-2", "1"), (printable(HOSTILE), "0")]
     assert rows[0]["images_per_s"] == "200.5" and rows[2]["images_per_s"] == ""
     assert rows[1]["rank_sm_clock_mhz_min"] == "" and rows[0]["rank_compute_s"] == "0.09"
     assert rows[0]["started"] == "2026-09-21T14:13:20Z" and rows[0]["steady"] == "true"
