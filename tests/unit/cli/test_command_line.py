@@ -404,8 +404,7 @@ def imported(*words: str) -> set[str]:
 
 NEVER_PLANNED = {
     "docker",
-    "matplotlib",
-    "numpy",
+    "PIL",
     "rich",
     "requests",
     "spython",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 
 from runner.cli.report_table import lines
 from runner.core.errors import InfrastructureError, UsageError
+from runner.figures.report import png as slide
 from runner.figures.report.gallery import gallery
 from runner.figures.report.gather import of_runs, of_study
 from runner.figures.report.writing import NAMES, write
@@ -304,3 +306,25 @@ def test_a_picture_for_slides_has_room_for_a_long_title(report: Report, count: i
     with Image.open(tmp_path / "report.png") as picture:
         edge = picture.convert("L").crop((1900, 0, 1920, 200))
         assert edge.getextrema() == (255, 255)
+
+
+@pytest.mark.parametrize("fonts", ["of the machine", "none"])
+def test_the_slide_has_the_pictures_of_the_page(
+    report: Report, fonts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the style's colours: a curve, its expected range, the slow node, parts of the loss; also where no font is."""
+    if fonts == "none":
+        monkeypatch.setattr(slide, "_FONTS", ())
+        slide._font.cache_clear()
+    write(msgspec.structs.replace(report, title="\N{BLACK UP-POINTING TRIANGLE} \u4e2d \x1b"), tmp_path, silent)
+    slide._font.cache_clear()
+    with Image.open(tmp_path / "report.png") as picture:
+        seen = {colour for _, colour in picture.convert("RGB").getcolors(1 << 24)}
+    for name in ("s0", "s1", "ink", "heat0", "heat4", "part1", "part2"):
+        colour = slide._colours()[name]
+        assert tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5)) in seen, name
+
+
+def test_what_a_picture_is_made_of_and_no_slide_can_draw_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        slide._draw(ElementTree.fromstring("<svg><ellipse/></svg>"), Image.new("RGB", (9, 9)), (0.0, 0.0), 1.0)
