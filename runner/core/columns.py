@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import reduce
+from typing import Any, Generic, TypeVar, cast
 
 from runner.core.numbers import DASH
 from runner.core.text import plain, printable
@@ -23,17 +24,35 @@ class Column(Generic[Row]):
 
     Attributes:
         head: its name for people; empty where only programs want it.
-        text: a row's cell for people; empty where there is nothing.
-        values: name -> value of each column of CSV that it makes.
+        text: a row's cell for people, empty where there is nothing; by default the first value.
+        values: the columns of CSV that it makes: name -> attribute of the row or of a part of it (``rate.low``), or a
+            function of the row. Attributes of the column's own name may be named alone, with blanks between.
         right: numbers, which a terminal aligns to the right.
         leave: which column a narrow terminal leaves out first: that of the greatest number; 0: never.
     """
 
     head: str
-    text: Callable[[Row], str] = lambda _row: ""
-    values: tuple[tuple[str, Callable[[Row], Cell]], ...] = ()
+    text: Callable[[Row], str] | None = None
+    values: str | Mapping[str, str | Callable[[Row], Cell]] = ""
     right: bool = False
     leave: int = 0
+
+    def shown(self, row: Row) -> str:
+        """The cell for people."""
+        if self.text is not None:
+            return self.text(row)
+        value = next((of(row) for _, of in self.cells()), None)
+        return "" if value is None else str(value)
+
+    def cells(self) -> list[tuple[str, Callable[[Row], Cell]]]:
+        """Name and value of each column of CSV."""
+        named = self.values if isinstance(self.values, Mapping) else {name: name for name in self.values.split()}
+        return [(name, _attribute(of) if isinstance(of, str) else of) for name, of in named.items()]
+
+
+def _attribute(path: str) -> Callable[[Row], Cell]:
+    """An attribute of a row, or of a part of it; None where the part is not there."""
+    return lambda row: reduce(lambda part, name: getattr(part, name, None), path.split("."), cast(Any, row))
 
 
 @dataclass(frozen=True)
@@ -92,7 +111,7 @@ def as_csv(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> str:
     """RFC 4180: lines end with CR LF, truths are ``true`` and ``false``, and what is unknown is empty. Text has no
     control characters but those that CSV can quote, and no spreadsheet takes it for a formula.
     """
-    values = [each for column in columns for each in column.values]
+    values = [each for column in columns for each in column.cells()]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([name for name, _ in values])
@@ -112,7 +131,7 @@ def _cell(value: Cell) -> Cell:
 def _filled(
     columns: Sequence[Column[Row]], rows: Sequence[Row], *, keep_empty: bool = False
 ) -> list[tuple[Column[Row], list[str]]]:
-    made = [(column, [column.text(row) for row in rows]) for column in columns if column.head]
+    made = [(column, [column.shown(row) for row in rows]) for column in columns if column.head]
     return [each for each in made if keep_empty or any(each[1]) or not rows]
 
 

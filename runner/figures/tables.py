@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple
 
 from runner.core.columns import Cell, Column
 from runner.core.numbers import percent, rate, seconds, span, with_span
@@ -13,7 +13,6 @@ from runner.model.study import Estimate, Loss, LossRow, PointFacts, StudyFacts
 
 MOST_SERIES = 4
 _MOST_NODES = 4
-T = TypeVar("T")
 
 
 def share(estimate: Estimate | None) -> str:
@@ -34,131 +33,109 @@ def _value(estimate: Estimate | None) -> str:
     return "" if estimate is None else rate(estimate.value)
 
 
-def _three(name: str, of: Callable[[T], Estimate | None]) -> tuple[tuple[str, Callable[[T], Cell]], ...]:
+def _three(name: str, path: str) -> dict[str, str]:
     """An estimate as columns of CSV: its value, and the ends of its interval."""
-
-    def end(which: str) -> Callable[[T], Cell]:
-        return lambda row: getattr(of(row), which, None)
-
-    return ((name, end("value")), (f"{name}_low", end("low")), (f"{name}_high", end("high")))
+    return {f"{name}{end and '_'}{end}": f"{path}.{end or 'value'}" for end in ("", "low", "high")}
 
 
 def point_columns(unit: str) -> tuple[Column[PointFacts], ...]:
     """A study's points. What differs between points stays in the narrowest table, and what no other column says."""
+    of_one, of_uncoupled = "efficiency_of_one", "efficiency_of_uncoupled"
     return (
-        Column("GPUs", lambda p: str(p.gpus), (("gpus", lambda p: p.gpus),), right=True),
-        Column("arm", lambda p: p.arm, (("arm", lambda p: p.arm),), leave=3),
-        Column("setting", lambda p: settings_text(p.settings), (("settings", lambda p: settings_text(p.settings)),)),
-        Column(
-            "proven", lambda p: f"{p.proven}/{p.wanted}",
-            (("proven", lambda p: p.proven), ("wanted", lambda p: p.wanted)), right=True, leave=1,
-        ),
-        Column("", values=(("unit", lambda _p: unit),)),
-        Column(
-            f"{unit}/s", lambda p: _value(p.images_per_s),
-            _three("images_per_s", lambda p: p.images_per_s), right=True,
-        ),
+        Column("GPUs", values="gpus", right=True),
+        Column("arm", values="arm", leave=3),
+        Column("setting", values={"settings": lambda p: settings_text(p.settings)}),
+        Column("proven", lambda p: f"{p.proven}/{p.wanted}", "proven wanted", right=True, leave=1),
+        Column("", values={"unit": lambda _p: unit}),
+        Column(f"{unit}/s", lambda p: _value(p.images_per_s), _three("images_per_s", "images_per_s"), right=True),
         Column("95 %", lambda p: interval(p.images_per_s, rate), leave=2),
         Column("per GPU", lambda p: _value(of_each(p)), right=True, leave=5),
-        Column(
-            "efficiency", lambda p: share(p.efficiency_of_one),
-            _three("efficiency_of_one", lambda p: p.efficiency_of_one),
-        ),
-        Column(
-            "of uncoupled", lambda p: share(p.efficiency_of_uncoupled),
-            _three("efficiency_of_uncoupled", lambda p: p.efficiency_of_uncoupled), leave=4,
-        ),
-        Column("", values=(("spread", lambda p: p.spread),)),
-    )  # fmt: skip
+        Column("efficiency", lambda p: share(p.efficiency_of_one), _three(of_one, of_one)),
+        Column("of uncoupled", lambda p: share(p.efficiency_of_uncoupled), _three(of_uncoupled, of_uncoupled), leave=4),
+        Column("", values="spread"),
+    )
 
 
 def run_columns(rows: Sequence[Row]) -> tuple[Column[Row], ...]:
     """Runs; of runs that count different things each rate comes with its unit."""
     is_mixed = len(units_of(rows)) > 1
+    differs: dict[str, str | Callable[[Row], Cell]] = {
+        "settings": lambda r: settings_text(r.settings),
+        "repeat": lambda r: r.repeat or None,
+    }
+    figure = {"images_per_s": "images_per_s", "images_per_s_low": "low", "images_per_s_high": "high"}
+
+    def figure_text(row: Row) -> str:
+        more = f" {row.unit}/s" if is_mixed else ""
+        return "" if row.images_per_s is None else f"{rate(row.images_per_s)}{more}"
+
+    def state(row: Row) -> str:
+        return f"{row.state}, synchronisation not examined" if row.synchronisation else row.state
+
     return (
-        Column("", values=(("key", lambda r: r.key),)),
-        Column("run", lambda r: launch_text(r) if r.repeat else r.run, (("run", lambda r: r.run),)),
-        Column(
-            "GPUs", lambda r: str(r.gpus), (("gpus", lambda r: r.gpus), ("arm", lambda r: r.arm)), right=True, leave=1,
-        ),
-        Column(
-            "differs", lambda r: "" if r.repeat else kind_text(r),
-            (("settings", lambda r: settings_text(r.settings)), ("repeat", lambda r: r.repeat or None)), leave=3,
-        ),
-        Column(
-            "state", lambda r: f"{r.state}, synchronisation not examined" if r.synchronisation else r.state,
-            (("state", lambda r: r.state), ("unit", lambda r: r.unit)), leave=4,
-        ),
-        Column(
-            "rate" if is_mixed else f"{unit_of(rows)}/s",
-            lambda r: _number(r.images_per_s, lambda value: f"{rate(value)}{f' {r.unit}/s' if is_mixed else ''}"),
-            (("images_per_s", lambda r: r.images_per_s), ("images_per_s_low", lambda r: r.low),
-             ("images_per_s_high", lambda r: r.high)),
-            right=True, leave=2,
-        ),
-        Column("per GPU", lambda r: _number(r.per_gpu), (("images_per_s_per_gpu", lambda r: r.per_gpu),), right=True),
-        Column("step", lambda r: _number(r.step_s, seconds), (("step_s", lambda r: r.step_s),), right=True, leave=5),
-        Column("", values=(("sm_clock_mhz", lambda r: r.sm_clock_mhz),)),
-        Column("nodes", lambda r: first_of(r.nodes, _MOST_NODES), (("nodes", lambda r: " ".join(r.nodes)),), leave=6),
-        Column("", values=(
-            ("demonstration", lambda r: r.demonstration), ("why", lambda r: r.why),
-            ("directory", lambda r: r.directory),
-        )),
-    )  # fmt: skip
+        Column("", values="key"),
+        Column("run", lambda r: launch_text(r) if r.repeat else r.run, "run"),
+        Column("GPUs", values="gpus arm", right=True, leave=1),
+        Column("differs", lambda r: "" if r.repeat else kind_text(r), differs, leave=3),
+        Column("state", state, "state unit", leave=4),
+        Column("rate" if is_mixed else f"{unit_of(rows)}/s", figure_text, figure, right=True, leave=2),
+        Column("per GPU", lambda r: _number(r.per_gpu), {"images_per_s_per_gpu": "per_gpu"}, right=True),
+        Column("step", lambda r: _number(r.step_s, seconds), "step_s", right=True, leave=5),
+        Column("", values="sm_clock_mhz"),
+        Column("nodes", lambda r: first_of(r.nodes, _MOST_NODES), {"nodes": lambda r: " ".join(r.nodes)}, leave=6),
+        Column("", values="demonstration why directory"),
+    )
 
 
-def rank_columns(*, demonstration: bool) -> tuple[Column[tuple[RunReport, RankFacts]], ...]:
-    """Ranks, each with its run; of a demonstration none is named as slow."""
+class Ranked(NamedTuple):
+    """A rank, and the run that it is of."""
+
+    run: RunReport
+    rank: RankFacts
+
+
+def rank_columns(*, demonstration: bool) -> tuple[Column[Ranked], ...]:
+    """Ranks; of a demonstration none is named as slow."""
     named, slow = ("stands out", "yes") if demonstration else ("named", "slow")
     return (
-        Column("", values=(
-            ("key", lambda r: r[0].row.key), ("run", lambda r: r[0].row.run), ("gpus", lambda r: r[0].row.gpus),
-        )),
-        Column("rank", lambda r: str(r[1].rank), (("rank", lambda r: r[1].rank),), right=True),
-        Column("node", lambda r: r[1].node, (("node", lambda r: r[1].node), ("local_rank", lambda r: r[1].local_rank))),
-        Column(
-            "compute time of a step", lambda r: seconds(r[1].compute_s), (("compute_s", lambda r: r[1].compute_s),),
-            right=True,
-        ),
-        Column(
-            "over the typical rank", lambda r: percent(r[1].relative), (("relative", lambda r: r[1].relative),),
-            right=True,
-        ),
-        Column(named, lambda r: slow if r[1].slow else "", (("slow", lambda r: r[1].slow),)),
-    )  # fmt: skip
+        Column("", values={name: f"run.row.{name}" for name in ("key", "run", "gpus")}),
+        Column("rank", values={"rank": "rank.rank"}, right=True),
+        Column("node", values={"node": "rank.node", "local_rank": "rank.local_rank"}),
+        Column("compute time of a step", lambda r: seconds(r.rank.compute_s), {"compute_s": "rank.compute_s"}),
+        Column("over the typical rank", lambda r: percent(r.rank.relative), {"relative": "rank.relative"}),
+        Column(named, lambda r: slow if r.rank.slow else "", {"slow": "rank.slow"}),
+    )
 
 
-def loss_columns() -> tuple[Column[tuple[Loss, LossRow | None]], ...]:
-    """What is lost at each size; without a part where there is no attribution."""
+class Lost(NamedTuple):
+    """A part of what is lost at one size; None where there is no attribution."""
 
-    def of(name: str) -> Callable[[tuple[Loss, LossRow | None]], Cell]:
-        return lambda each: getattr(each[1], name, None)
+    all: Loss
+    part: LossRow | None
 
-    def part(each: tuple[Loss, LossRow | None]) -> Estimate | None:
-        return None if each[1] is None else each[1].loss
 
+def loss_columns() -> tuple[Column[Lost], ...]:
+    """What is lost at each size."""
     return (
-        Column("GPUs", lambda each: str(each[0].gpus), (("gpus", lambda each: each[0].gpus),), right=True),
+        Column("GPUs", values={"gpus": "all.gpus"}, right=True),
+        Column("setting", values={"settings": lambda each: settings_text(each.all.settings)}),
+        Column("lost to", values={"lost_to": "part.name"}),
+        Column("of the ideal", lambda each: share(each.part.loss if each.part else None), _three("loss", "part.loss")),
         Column(
-            "setting", lambda each: settings_text(each[0].settings),
-            (("settings", lambda each: settings_text(each[0].settings)),),
+            "ratio of clocks",
+            lambda each: _number(each.part.clock_ratio if each.part else None, "{:.3f}".format),
+            {"clock_ratio": "part.clock_ratio"},
+            right=True,
+            leave=1,
         ),
-        Column("lost to", lambda each: each[1].name if each[1] else "", (("lost_to", of("name")),)),
-        Column(
-            "of the ideal", lambda each: share(part(each)), _three("loss", part),
-        ),
-        Column(
-            "ratio of clocks", lambda each: _number(each[1].clock_ratio if each[1] else None, "{:.3f}".format),
-            (("clock_ratio", of("clock_ratio")),), right=True, leave=1,
-        ),
-        Column("note", lambda each: each[1].note if each[1] else "", (("note", of("note")),)),
-        Column("", values=(("why", lambda each: None if each[1] else each[0].why),)),
-    )  # fmt: skip
+        Column("note", values={"note": "part.note"}),
+        Column("", values={"why": lambda each: None if each.part else each.all.why}),
+    )
 
 
-def losses_of(losses: Iterable[Loss]) -> list[tuple[Loss, LossRow | None]]:
+def losses_of(losses: Iterable[Loss]) -> list[Lost]:
     """The rows of ``loss_columns``."""
-    return [(loss, row) for loss in losses for row in (loss.rows or (None,))]
+    return [Lost(loss, row) for loss in losses for row in (loss.rows or (None,))]
 
 
 def settings_text(settings: Iterable[tuple[str, str]]) -> str:

@@ -18,20 +18,18 @@ _OF_RUN = (
     "synchronisation", "arm",
 )  # fmt: skip
 Facts = Mapping[str, Any]  # of a run, or of a rank
+_OF_RANK = {name if name in ("rank", "node") else f"rank_{name}": name for name in ExportedRank.__struct_fields__}
 
 
-def _column(place: int, key: str, name: str) -> Column[tuple[Facts, Facts]]:
-    return Column("", values=((name, lambda row: row[place][key]),))
+def _of(place: int, key: str) -> Callable[[tuple[Facts, Facts]], Any]:
+    return lambda row: row[place][key]
 
 
 _COLUMNS = (
-    *(_column(0, name, name) for name in _OF_RUN),
-    *(
-        _column(1, name, name if name in ("rank", "node") else f"rank_{name}")
-        for name in ExportedRank.__struct_fields__
-    ),
+    Column("", values={name: _of(0, name) for name in _OF_RUN}),
+    Column("", values={name: _of(1, key) for name, key in _OF_RANK.items()}),
 )
-COLUMNS = tuple(name for column in _COLUMNS for name, _ in column.values)
+COLUMNS = tuple(name for column in _COLUMNS for name, _ in column.cells())
 
 
 def csv_of(runs: Sequence[ExportedRun]) -> str:

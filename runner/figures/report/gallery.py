@@ -20,6 +20,7 @@ from runner.figures.report.pictures.time_line import time_line
 from runner.figures.report.summary import largest_point
 from runner.figures.tables import (
     MOST_SERIES,
+    Ranked,
     all_settings,
     curve,
     interval,
@@ -291,7 +292,7 @@ def _ranks_table(each: RunReport) -> Table:
     name, slow = ("stands out", "yes") if each.row.demonstration else ("named", "slow")
     if len(each.ranks) <= MOST_ROWS:
         columns = rank_columns(demonstration=bool(each.row.demonstration))
-        return for_page(columns, [(each, rank) for rank in each.ranks])
+        return for_page(columns, [Ranked(each, rank) for rank in each.ranks])
     cells = node_cells(each.ranks, MOST_ROWS)
     shown = tuple((cell.name, percent(cell.excess), slow if cell.slow else "") for cell in cells)
     return Table(("node", "its slowest rank over the typical one", name), shown)

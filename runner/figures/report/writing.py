@@ -20,7 +20,7 @@ from runner.core.errors import InfrastructureError, UsageError
 from runner.core.lock import locked
 from runner.figures.report.page import page
 from runner.figures.report.png import png
-from runner.figures.tables import loss_columns, losses_of, point_columns, rank_columns, run_columns
+from runner.figures.tables import Ranked, loss_columns, losses_of, point_columns, rank_columns, run_columns
 from runner.model.report import Report
 
 PAGE, PICTURE, FACTS = "report.html", "report.png", "report.json"
@@ -57,7 +57,7 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
 
 def csv_files(report: Report) -> dict[str, str]:
     """Tidy tables: name of a file -> its content. A column is one quantity, with its unit in its name."""
-    ranks = [(each, rank) for each in report.detailed for rank in each.ranks]
+    ranks = [Ranked(each, rank) for each in report.detailed for rank in each.ranks]
     made = {
         "runs.csv": as_csv(run_columns(report.rows), report.rows),
         "ranks.csv": as_csv(rank_columns(demonstration=False), ranks),

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import NamedTuple
 
 import pytest
 
 from runner.core.columns import Column, Table, as_csv, for_page, for_terminal, lines_of
 
 HOSTILE = "n\x1b[2J\n\u202e"
-ROWS = (("a", 1.5, True), (HOSTILE, 20.25, False))
-COLUMNS: tuple[Column[tuple[str, float, bool]], ...] = (
-    Column("name", lambda row: row[0], (("name", lambda row: row[0]),)),
-    Column(
-        "value", lambda row: f"{row[1]}", (("value_s", lambda row: row[1]), ("none", lambda _row: None)), right=True
-    ),
-    Column("good", lambda row: "yes" if row[2] else "", (("good", lambda row: row[2]),), leave=1),
+
+
+class Row(NamedTuple):
+    name: str
+    value: float
+    good: bool
+
+
+ROWS = (Row("a", 1.5, True), Row(HOSTILE, 20.25, False))
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("name", values="name"),
+    Column("value", values={"value_s": "value", "none": "none.there"}, right=True),
+    Column("good", lambda row: "yes" if row.good else "", "good", leave=1),
     Column("empty"),
 )
 
@@ -41,7 +48,7 @@ def test_a_narrow_terminal_leaves_columns_out_and_then_gives_each_row_its_lines(
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "a,b", 'a"b', HOSTILE])
 def test_csv_is_rfc_4180_and_no_cell_is_a_formula_or_moves_a_cursor(text: str) -> None:
-    made = as_csv(COLUMNS, [(text, 0.1, True)])
+    made = as_csv(COLUMNS, [Row(text, 0.1, True)])
     assert made.count("\r\n") == made.count("\n") == 2
     (row,) = csv.DictReader(io.StringIO(made, newline=""), strict=True)
     assert (row["value_s"], row["none"], row["good"]) == ("0.1", "", "true")
