@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import by_shell
-from runner.cli.table import width_of_terminal, wrapped
+from runner.cli.table import NARROWEST, width_of_terminal, wrapped_all
 from runner.core import files
 from runner.core.columns import GAP
 from runner.core.errors import Exit, InfrastructureError, UsageError
-from runner.core.text import gpus_text, plain, printable
+from runner.core.text import gpus_text, printable
 
 if TYPE_CHECKING:
     from runner.model.compared import Compared
     from runner.model.output import Problem
-
-_NARROWEST = 40
 
 
 def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
@@ -148,7 +146,5 @@ def _show(compared: Compared) -> None:
 
 def _lines(lines: Iterable[str]) -> None:
     """In a terminal no wider than it is; in a pipe each in one line."""
-    width = width_of_terminal(at_least=_NARROWEST)
-    for line in map(plain, lines):
-        for row in wrapped(line, width, first=GAP, then=2 * GAP):
-            click.echo(row)
+    for row in wrapped_all(lines, width_of_terminal(at_least=NARROWEST), GAP):
+        click.echo(row)

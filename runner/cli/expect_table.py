@@ -11,23 +11,23 @@ from runner.core.text import gpus_text
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range, Sensitivity
 
 _POINTS: tuple[Column[ExpectedPoint], ...] = (
-    Column("GPUs", lambda each: str(each.gpus), right=True),
-    Column("nodes", lambda each: str(each.nodes), right=True, leave=2),
+    Column("GPUs", values="gpus", right=True),
+    Column("nodes", values="nodes", right=True, leave=2),
     Column("images/s", lambda each: _range(each.images_per_s, _number), right=True),
     Column("efficiency", lambda each: _range(each.efficiency, percent), right=True),
     Column("step", lambda each: seconds(each.step_s), right=True, leave=3),
     Column("exposed", lambda each: seconds(each.exposed_s), right=True, leave=4),
     Column("waiting", lambda each: seconds(each.waiting_s), right=True, leave=5),
-    Column("bound by", lambda each: each.bound, leave=1),
+    Column("bound by", values="bound", leave=1),
 )
 _INPUTS: tuple[Column[Input], ...] = (
-    Column("input", lambda each: each.name),
+    Column("input", values="name"),
     Column("value", lambda each: _range(Range(each.low, each.value, each.high), _number), right=True),
-    Column("unit", lambda each: each.unit),
-    Column("source", lambda each: each.source),
+    Column("unit", values="unit"),
+    Column("source", values="source"),
 )
 _SENSITIVITIES: tuple[Column[Sensitivity], ...] = (
-    Column("input", lambda each: each.name),
+    Column("input", values="name"),
     Column("20 % less", lambda each: percent(each.less, signed=True), right=True),
     Column("20 % more", lambda each: percent(each.more, signed=True), right=True),
 )

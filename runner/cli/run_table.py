@@ -15,17 +15,17 @@ _REASON = 32  # characters of why a job waits
 
 def lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> list[str]:
     """The table, no line wider than ``width`` as far as ids allow; None for any width."""
-    run = Column[ListedRun]("run", lambda each: each.run)
+    run = Column[ListedRun]("run", values="run")
     gpus = Column[ListedRun]("GPUs", lambda each: str(each.gpus) if each.gpus else "", right=True)
     # What a narrow table leaves out: the id of a run contains its name, a result says that it has ended, and the id
     # finds all the rest.
     whole: tuple[Column[ListedRun], ...] = (
         run,
-        Column("name", lambda each: each.name, leave=1),
+        Column("name", values="name", leave=1),
         Column("job", _job),
-        Column("state", lambda each: each.state),
+        Column("state", values="state"),
         gpus,
-        Column("site", lambda each: each.site),
+        Column("site", values="site"),
         Column("age", lambda each: _age(each, now), right=True),
         Column("result", _result),
     )
@@ -33,7 +33,7 @@ def lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> list[s
         run,
         Column("job", _job, leave=3),
         gpus,
-        Column("site", lambda each: each.site, leave=2),
+        Column("site", values="site", leave=2),
         Column("age", lambda each: _age(each, now), right=True, leave=1),
         Column("result", _state_or_result),
     )

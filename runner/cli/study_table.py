@@ -32,7 +32,7 @@ def cost_lines(costs: Sequence[WayCost], chosen: WayCost, launches: int, wide: i
         return ["every launch is proven, in the queue, or has had all its attempts (--attempts N): nothing to start"]
     columns: tuple[Column[WayCost], ...] = (
         Column("way", lambda each: f"{each.way}{' *' if each == chosen and len(costs) > 1 else ''}"),
-        Column("jobs", lambda each: str(each.jobs), right=True, leave=1),
+        Column("jobs", values="jobs", right=True, leave=1),
         Column("GPU-hours", lambda each: _figure(each.gpu_hours), right=True),
         Column("at most", lambda each: _figure(each.most_gpu_hours), right=True, leave=2),
         Column("time", lambda each: age(each.wall_s), right=True),
@@ -62,12 +62,12 @@ def facts_lines(facts: StudyFacts, wide: int | None) -> list[str]:
 def study_lines(studies: Sequence[ListedStudy], now: datetime, wide: int | None) -> list[str]:
     """The list of studies."""
     columns: tuple[Column[ListedStudy], ...] = (
-        Column("study", lambda each: each.study),
-        Column("state", lambda each: each.state),
+        Column("study", values="study"),
+        Column("state", values="state"),
         Column("proven", lambda each: f"{each.proven}/{each.launches}", right=True),
         Column("GPUs", lambda each: ",".join(map(str, each.gpus)), leave=1),
-        Column("site", lambda each: each.site, leave=3),
-        Column("recipe", lambda each: each.recipe, leave=4),
+        Column("site", values="site", leave=3),
+        Column("recipe", values="recipe", leave=4),
         Column("age", lambda each: age((now - each.created).total_seconds()), right=True, leave=2),
     )
     return lines_of(columns, studies, wide)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -96,6 +93,8 @@ def lines_of(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int | N
     table = for_terminal(columns, rows, width)
     if table is not None:
         return table
+    import textwrap
+
     filled = _filled(columns, rows)
     heads = [f"{column.head} " if place or column.right else "" for place, (column, _) in enumerate(filled)]
     lines: list[str] = []
@@ -111,6 +110,9 @@ def as_csv(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> str:
     """RFC 4180: lines end with CR LF, truths are ``true`` and ``false``, and what is unknown is empty. Text has no
     control characters but those that CSV can quote, and no spreadsheet takes it for a formula.
     """
+    import csv
+    import io
+
     values = [each for column in columns for each in column.cells()]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
