@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
 from runner.cli.study_table import loss_lines, point_lines
-from runner.cli.table import NARROWEST, width_of_terminal, wrapped_all
+from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
 from runner.core.columns import lines_of
-from runner.core.text import counted, gpus_text, printable
+from runner.core.text import counted, gpus_text
 from runner.figures.tables import run_columns, settings_text
 from runner.model.report import Report
 
@@ -19,9 +17,7 @@ _MOST_LINES = 20
 
 def show_report(report: Report, directory: Path) -> None:
     """Print it, as wide as there is room; of any width where it does not go to a terminal."""
-    for line in lines(report, width_of_terminal(at_least=NARROWEST)):
-        click.echo(line)
-    click.echo(f"files: {printable(str(directory))}/: {', '.join(report.files)}")
+    show([*lines(report, width_of_terminal(at_least=NARROWEST)), f"files: {directory}/: {', '.join(report.files)}"])
 
 
 def lines(report: Report, width: int | None) -> list[str]:

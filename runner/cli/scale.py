@@ -190,14 +190,14 @@ class _Call:
         """Show what each way costs; the exit code where nothing is to be started, else None."""
         from runner.cli import json_output
         from runner.cli.show import show_findings
-        from runner.cli.study_table import cost_lines, launch_lines
-        from runner.cli.table import width_of_terminal
+        from runner.cli.study_table import cost_lines
+        from runner.cli.table import show, width_of_terminal
         from runner.model.study import PlannedStudy
         from runner.study.question import check_budget
 
         costs = tuple(each.cost for each in found)
-        for line in cost_lines(costs, chosen.cost, len(chosen.launches), width_of_terminal(err=self.as_json)):
-            click.echo(line, err=self.as_json)
+        width = width_of_terminal(err=self.as_json)
+        show(cost_lines(costs, chosen.cost, len(chosen.launches), width), err=self.as_json)
         show_findings(chosen.findings)
         if not chosen.is_refused:
             check_budget(chosen.cost, self.budget, self._used())
@@ -212,8 +212,7 @@ class _Call:
             planned = PlannedStudy(chosen.cost.way, chosen.launches, costs, chosen.findings)
             return json_output.show(planned, exit_code=code, error=error)
         if self.dry_run:
-            for line in launch_lines(chosen.launches):
-                click.echo(line)
+            show(each.key for each in chosen.launches)
         click.echo("refused: nothing was submitted" if error else "dry run: nothing was submitted", err=True)
         return code
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from runner.cli.table import wrapped_all
 from runner.core.columns import GAP, Column, lines_of
 from runner.core.invocation import PROGRAM
 from runner.core.numbers import age, percent
-from runner.core.text import counted, first_of, gpus_text, printable
+from runner.core.text import counted, first_of, gpus_text
 from runner.figures.tables import loss_columns, losses_of, point_columns
 from runner.model.study import (
-    Launch,
     LaunchFacts,
     ListedStudy,
     Loss,
@@ -40,11 +39,6 @@ def cost_lines(costs: Sequence[WayCost], chosen: WayCost, launches: int, wide: i
     head = f"{counted(launches, 'launch')}; expected, with start and warm-up, without waiting in the queue:"
     notes = [f"{each.way}: {note}" for each in costs for note in each.notes]
     return [*wrapped_all([head], wide), *lines_of(columns, costs, wide), *wrapped_all(notes, wide, GAP)]
-
-
-def launch_lines(launches: Iterable[Launch]) -> list[str]:
-    """The launches in their order."""
-    return [printable(each.key) for each in launches]
 
 
 def facts_lines(facts: StudyFacts, wide: int | None) -> list[str]:

@@ -47,11 +47,16 @@ def wrapped_all(lines: Iterable[str], width: int | None, indent: str = "") -> li
     return [each for line in lines for each in wrapped(plain(line), width, first=indent, then=f"{indent}{GAP}")]
 
 
+def show(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines for people: what others wrote in them changes neither a terminal nor the order of a line."""
+    for line in lines:
+        click.echo(plain(line), err=err)
+
+
 def show_fields(fields: Iterable[tuple[str, str]]) -> None:
     """Print names and values; a name that is empty continues the one before, and an empty value is left out."""
     width = width_of_terminal(at_least=NARROWEST)
     for name, value in fields:
         if value:
             start = f"{name:<{_NAME_WIDTH}} "
-            for line in wrapped(plain(value), width, first=start, then=" " * len(start)):
-                click.echo(line)
+            show(wrapped(plain(value), width, first=start, then=" " * len(start)))

@@ -34,14 +34,14 @@ class Column(Generic[Row]):
     right: bool = False
     leave: int = 0
 
-    def shown(self, row: Row) -> str:
+    def cell(self, row: Row) -> str:
         """The cell for people."""
         if self.text is not None:
             return self.text(row)
-        value = next((of(row) for _, of in self.cells()), None)
+        value = next((of(row) for _, of in self.csv_values()), None)
         return "" if value is None else str(value)
 
-    def cells(self) -> list[tuple[str, Callable[[Row], Cell]]]:
+    def csv_values(self) -> list[tuple[str, Callable[[Row], Cell]]]:
         """Name and value of each column of CSV."""
         named = self.values if isinstance(self.values, Mapping) else {name: name for name in self.values.split()}
         return [(name, _attribute(of) if isinstance(of, str) else of) for name, of in named.items()]
@@ -113,7 +113,7 @@ def as_csv(columns: Sequence[Column[Row]], rows: Iterable[Row]) -> str:
     import csv
     import io
 
-    values = [each for column in columns for each in column.cells()]
+    values = [each for column in columns for each in column.csv_values()]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([name for name, _ in values])
@@ -133,7 +133,7 @@ def _cell(value: Cell) -> Cell:
 def _filled(
     columns: Sequence[Column[Row]], rows: Sequence[Row], *, keep_empty: bool = False
 ) -> list[tuple[Column[Row], list[str]]]:
-    made = [(column, [column.shown(row) for row in rows]) for column in columns if column.head]
+    made = [(column, [column.cell(row) for row in rows]) for column in columns if column.head]
     return [each for each in made if keep_empty or any(each[1]) or not rows]
 
 

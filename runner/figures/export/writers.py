@@ -29,7 +29,7 @@ _COLUMNS = (
     Column("", values={name: _of(0, name) for name in _OF_RUN}),
     Column("", values={name: _of(1, key) for name, key in _OF_RANK.items()}),
 )
-COLUMNS = tuple(name for column in _COLUMNS for name, _ in column.cells())
+COLUMNS = tuple(name for column in _COLUMNS for name, _ in column.csv_values())
 
 
 def csv_of(runs: Sequence[ExportedRun]) -> str:

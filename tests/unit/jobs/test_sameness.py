@@ -76,7 +76,7 @@ def test_every_fact_decides_something_and_has_a_case() -> None:
         assert {fact.key for fact in facts_for(question)} == set(keys.split())  # type: ignore[arg-type]
 
 
-def test_what_a_run_did_not_record_tells_nothing_where_that_is_asked() -> None:
+def test_what_a_run_did_not_record_is_no_difference_where_only_records_count() -> None:
     unknown = dataclasses.replace(ONE, code={})
     assert first_difference("study", ONE, unknown, recorded=True) is None
     assert first_difference("repeats", ONE, unknown) is not None
