@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runner.core.columns import Table
-from runner.figures.report.markup import Markup, join, tag
+from runner.figures.report.markup import Markup, tag
 
 WIDTH = 400
 LABEL_HEIGHT = 22  # of the line that labels a demonstration
@@ -116,8 +116,3 @@ def apart(positions: Sequence[float], least: float) -> list[int]:
         if not kept or positions[kept[-1]] - positions[place] >= least:
             kept.append(place)
     return sorted(kept)
-
-
-def pieces(*groups: Iterable[Markup]) -> Markup:
-    """Markup of several groups."""
-    return join(*groups)
