@@ -346,7 +346,7 @@ def _name(subject: Named) -> str:
 
 
 def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
-    from runner.study.lookup import find_subjects
+    from runner.study.subject import find_subjects
 
     if not named:
         raise UsageError("no run and no study is named", fix="give one, or several runs")

@@ -174,7 +174,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
-    from runner.study.lookup import find_subject
+    from runner.study.subject import find_subject
 
     run = find_subject(wanted)
     if not isinstance(run, RunDirectory):
@@ -202,8 +202,8 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
 def _show_standing(run: RunDirectory, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
-    from runner.cli.text import age
     from runner.cli.waiting import describe
+    from runner.core.numbers import age
     from runner.core.text import printable
     from runner.jobs.output import last_output
 

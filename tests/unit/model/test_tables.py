@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.model.runtimes import RUNTIMES
+from runner.core.registry import UnknownNameError
+from runner.model.runtimes import GONE, RUNTIMES, facts_of_run
 from runner.model.schedulers import SCHEDULERS
 
 ROOT = Path(__file__).parents[3] / "runner/backends"
@@ -41,3 +42,10 @@ def test_a_scheduler_has_what_its_facts_say(name: str) -> None:
     assert offered == wanted | ({"allocation", "salloc"} if facts.steps else set())
     assert (facts.launcher != "") == (facts.nodes == "allocated")
     assert facts.settings().directives == {}
+
+
+def test_a_runtime_that_is_gone_is_refused_with_what_to_do_instead_and_its_runs_can_still_be_read() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        RUNTIMES.module("sarus")
+    assert caught.value.fix == GONE["sarus"]
+    assert "sarus" not in RUNTIMES and facts_of_run("sarus").is_container
