@@ -144,6 +144,10 @@ bench-statistics: venv ## how often the rules behind a figure err, by simulation
 bench-scale: venv ## what watching and judging cost with many ranks and runs, and how that grows
 	@$(BIN)/python -m benchmarks.scale
 
+.PHONY: bench-tests
+bench-tests: venv ## whether the tests notice the faults of benchmarks/faults.yaml, one by one (`python -m benchmarks.test_power mutants`: random ones)
+	@$(BIN)/python -m benchmarks.test_power faults
+
 .PHONY: clean
 clean: venv ## stop boxes and the private engine; remove images, caches and the virtual environment
 	@$(RUNNER) clean --yes

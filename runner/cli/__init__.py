@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -116,7 +115,7 @@ def cli() -> None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with a code of runner.core.errors.Exit."""
     if sys.stdin is None:  # the caller has closed it: it is empty, and no terminal
-        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115  (pathlib takes a tenth of the help's time)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold any byte

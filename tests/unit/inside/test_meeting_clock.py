@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from gpu_runner_inside.launcher import meeting
+from gpu_runner_inside.launcher.rendezvous_server import greeting
 from gpu_runner_inside.launcher.world import World
 
 TOKEN = "0123456789abcdef"
@@ -22,7 +23,8 @@ class Rank0(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         time.sleep(SLOW_S)
-        welcome = {"token": TOKEN, "size": 1, "notified": 0, "master_port": 0, "time_s": time.time() + AHEAD_S}
+        _ask, answer = greeting(TOKEN, self.connection.getsockname()[1])
+        welcome = {"answer": answer, "size": 1, "notified": 0, "master_port": 0, "time_s": time.time() + AHEAD_S}
         self._answer(json.dumps(welcome).encode() if self.path.endswith("present") else b"")
 
     def do_PUT(self) -> None:

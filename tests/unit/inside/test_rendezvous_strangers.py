@@ -211,13 +211,15 @@ def test_a_service_that_drips_holds_no_rank_beyond_its_time_out() -> None:
     ],
 )
 def test_another_service_is_not_taken_for_ours(answer: bytes) -> None:
+    """It may be another user's, who is shown nothing by which the job's own service would take them for a rank."""
+    heard = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
             with suppress(OSError):
                 while True:
                     with suppress(ConnectionError), listening.accept()[0] as sock:
-                        sock.recv(1000)
+                        heard.append(sock.recv(1000))
                         sock.sendall(answer)
 
         thread = threading.Thread(target=serve)
@@ -226,6 +228,14 @@ def test_another_service_is_not_taken_for_ours(answer: bytes) -> None:
             meeting.join(rank_of(1), "127.0.0.1", listening.getsockname()[1], TOKEN, 0.3)
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(10)
+    assert heard
+    assert TOKEN.encode() not in b"".join(heard)
+
+
+def test_a_greeting_is_worth_nothing_at_another_port_or_for_another_key(service: Service) -> None:
+    here, elsewhere = (rendezvous_server.greeting(TOKEN, service.port + more)[0] for more in (0, 1))
+    for path, status in ((f"{here}/lobby/present", 200), (f"{elsewhere}/lobby/present", 403), (f"{here}/a/b", 403)):
+        assert rendezvous.request("127.0.0.1", service.port, "GET", f"/{path}")[0] == status
 
 
 def rank_of(rank: int) -> World:

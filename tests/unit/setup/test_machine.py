@@ -68,8 +68,8 @@ def test_two_installations_never_overlap(tmp_path: Path) -> None:
     for program in (tmp_path / "bin").iterdir():
         program.chmod(0o755)
     code = (
-        "import sys, pathlib; from runner.setup import packages; packages.POLICY = pathlib.Path(sys.argv[1]);"
-        "packages.install(packages.NEEDED[:1], lambda line: None)"
+        "import sys, pathlib; from runner.setup import machine; machine.POLICY = pathlib.Path(sys.argv[1]);"
+        "machine.install_packages(machine.NEEDED[:1], lambda line: None)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "sbin" / "policy-rc.d")]
     env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}

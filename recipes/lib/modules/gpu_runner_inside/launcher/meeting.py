@@ -18,7 +18,7 @@ from gpu_runner_inside.launcher.world import World
 
 Clock = Tuple[Optional[float], Optional[float]]  # rank 0's wall clock less ours, and how wrong that may be; seconds
 _NO_CLOCK: Clock = (None, None)
-_COUNTS = ("size", "notified", "master_port")  # what the server says beside its token
+_COUNTS = ("size", "notified", "master_port")  # what the server says beside its answer
 
 
 class MeetingError(Exception):
@@ -90,7 +90,7 @@ def serve(host: str, port: int, token: str, size: int) -> None:
                 "the rendezvous host must be the node that rank 0 runs on",
             ) from error
         master_port = network.free_port(address, [*ports[place + 1 :], 0])
-        rendezvous_server.start(sock, token, size, {"token": token, "master_port": master_port})
+        rendezvous_server.start(sock, token, size, {"master_port": master_port})
         return
     taken = ", ".join(map(str, ports))
     raise MeetingError("rendezvous-port-taken", f"every port of {taken} is taken on {address} ({host})")
@@ -182,16 +182,17 @@ def _ask_present(address: str, port: int, token: str, timeout_s: float) -> tuple
     """
     if timeout_s <= 0:
         return None, _NO_CLOCK
+    ask, answer = rendezvous_server.greeting(token, port)
     asked_s, began = time.time(), time.monotonic()
     try:
-        status, body = rendezvous.request(address, port, "GET", f"/{token}/lobby/present", timeout_s=timeout_s)
+        status, body = rendezvous.request(address, port, "GET", f"/{ask}/lobby/present", timeout_s=timeout_s)
         present = json.loads(body) if status == 200 else None
     except (OSError, ValueError, RecursionError):  # another service, which may answer anything
         return None, _NO_CLOCK
     round_trip_s = time.monotonic() - began
     if status == 403:
         raise PermissionError(f"the rendezvous at {address}:{port} is another job's")
-    if not isinstance(present, dict) or present.get("token") != token:
+    if not isinstance(present, dict) or present.get("answer") != answer:
         return None, _NO_CLOCK
     if not all(isinstance(present.get(name), int) for name in _COUNTS):
         return None, _NO_CLOCK

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import errno
 import heapq
+import hmac
 import json
 import os
 import select
@@ -111,7 +112,7 @@ class Server:
         sock: from ``listen``.
         token: the job's; the first part of every path.
         size: ranks of the job step, for the lobby.
-        welcome: what ``GET /TOKEN/lobby/present`` answers beside the counts.
+        welcome: what ``GET /ASK/lobby/present`` answers beside the counts (``greeting``).
         wait_s: how long a GET waits for its key.
 
     The scope ``lobby`` is the launchers' own: each rank PUTs its number; ``everyone`` answers, with nothing, when the
@@ -125,7 +126,9 @@ class Server:
         self._prefix = b"/" + token.encode() + b"/"
         # Horovod appends its port to ADDR, which here ends with the token: "/TOKEN:PORT/scope/key".
         self._prefix_and_port = b"/" + token.encode() + b":%d/" % sock.getsockname()[1]
-        self._welcome = welcome
+        ask, answer = greeting(token, sock.getsockname()[1])
+        self._hello = f"/{ask}/".encode() + _PRESENT
+        self._welcome = dict(welcome, answer=answer)
         self._wait_s = wait_s
         self._values: dict[bytes, bytes] = {}  # key path -> whole response
         self._lobby = Lobby(size)
@@ -256,7 +259,9 @@ class Server:
         return False
 
     def _key_of(self, path: bytes) -> bytes:
-        """What follows the job's token in a path; empty where it does not begin with that."""
+        """What follows the job's token in a path; empty where it does not begin with that, and is no greeting."""
+        if path == self._hello:
+            return _PRESENT
         if path.startswith(self._prefix_and_port):
             return path[len(self._prefix_and_port) :]
         return path[len(self._prefix) :] if path.startswith(self._prefix) else b""
@@ -424,6 +429,16 @@ class Server:
 def _json(value: dict[str, Any]) -> bytes:
     body = json.dumps(value).encode()
     return _OK % len(body) + body
+
+
+def greeting(token: str, port: int) -> tuple[str, str]:
+    """What a rank that looks for its job's service asks at a port, and what only that service answers there.
+
+    A stranger may have taken the port, and is not shown the token; what it hears is worth nothing at another port.
+    """
+    key = token.encode()
+    ask, answer = (hmac.new(key, f"{word} {port}".encode(), "sha256").hexdigest()[:32] for word in ("ask", "answer"))
+    return ask, answer
 
 
 def start(sock: socket.socket, token: str, size: int, welcome: dict[str, Any]) -> int:
