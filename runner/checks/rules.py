@@ -193,19 +193,6 @@ def _directives(case: Case) -> Iterator[Finding]:
             )
 
 
-@rule()
-def _nsys(case: Case) -> Iterator[Finding]:
-    """NVIDIA's framework images (NGC) have Nsight Systems; whether others have it is unknown."""
-    about = case.plan.image.about
-    if case.plan.nsys and not (about is not None and about.base.startswith("nvcr.io/nvidia/")):
-        yield Finding(
-            "nsys-not-known",
-            "warn",
-            "it is unknown whether the image has nsys; without it the profiled ranks end with program-not-found",
-            "use an image on a base of NVIDIA, which has it",
-        )
-
-
 @rule("site-unfinished")
 def _left_open(case: Case) -> Iterator[Finding]:
     if case.observed.left_open:

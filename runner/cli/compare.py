@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.options import by_shell
-from runner.cli.table import GAP, width_of_terminal, wrapped
+from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
 from runner.core import files
+from runner.core.columns import GAP
 from runner.core.errors import Exit, InfrastructureError, UsageError
-from runner.core.text import gpus_text, printable
+from runner.core.text import gpus_text
 
 if TYPE_CHECKING:
     from runner.model.compared import Compared
     from runner.model.output import Problem
-
-_NARROWEST = 40
 
 
 def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
@@ -131,11 +130,11 @@ def _show(compared: Compared) -> None:
 
     for found in compared.findings:
         label = "forced" if found.forced else "refused"
-        click.echo(f"{label} [{found.code}]: {printable(found.what)}\n  fix: {printable(found.fix)}", err=True)
+        show([f"{label} [{found.code}]: {found.what}", f"  fix: {found.fix}"], err=True)
         if label == "refused" and compared.second:
-            click.echo(f"  override: --force {found.code}", err=True)
+            show([f"  override: --force {found.code}"], err=True)
     for point in compared.points:
-        click.echo(printable(" ".join((gpus_text(point.gpus), *point.settings))))
+        show([" ".join((gpus_text(point.gpus), *point.settings))])
         _lines(point_lines(point, compared))
     for each in compared.references:
         _lines(reference_lines(each))
@@ -147,7 +146,4 @@ def _show(compared: Compared) -> None:
 
 def _lines(lines: Iterable[str]) -> None:
     """In a terminal no wider than it is; in a pipe each in one line."""
-    width = width_of_terminal(at_least=_NARROWEST)
-    for line in map(printable, lines):
-        for row in wrapped(line, width, first=GAP, then=2 * GAP):
-            click.echo(row)
+    show(wrapped_all(lines, width_of_terminal(at_least=NARROWEST), GAP))

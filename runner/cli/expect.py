@@ -103,7 +103,7 @@ def command(
 
         return json_output.show(answer)
     from runner.cli.expect_table import lines
-    from runner.cli.table import width_of_terminal
+    from runner.cli.table import show, width_of_terminal
 
-    click.echo("\n".join(lines(answer, width_of_terminal())))
+    show(lines(answer, width_of_terminal()))
     return Exit.GOOD

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -19,9 +19,17 @@ if TYPE_CHECKING:
     from runner.study.directory import StudyDirectory
 
 
+class _Form(click.Choice[str]):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in ("mllog", "openmetrics"):
+            fix = "--format json has every figure with its labels; docs/export.md shows how a script passes them on"
+            raise UsageError(f"there is no --format {value}", where="--format", fix=fix)
+        return super().convert(value, param, ctx)
+
+
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN|STUDY...", shell_complete=by_shell("runs and studies"))
-@click.option("--format", "form", type=click.Choice(get_args(Format)), help="What is written.")
+@click.option("--format", "form", type=_Form(get_args(Format)), help="What is written.")
 @click.option(
     "-o",
     "--output",
@@ -101,7 +109,7 @@ def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: 
         from runner.cli import json_output
 
         return json_output.show(made)
-    from runner.cli.fields import show_fields
+    from runner.cli.table import show_fields
     from runner.cli.verify import run_fields, study_fields
 
     show_fields([("bundle", f"{made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}")])

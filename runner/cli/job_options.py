@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from runner.cli.options import by_shell
+from runner.core.errors import UsageError
 from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, default_of, words_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def job_options(command: F) -> F:
     options = (
         click.option("--gpus", type=int, required=True, help=GPUS.help),
         *(_click_option(field, name, option) for field, (name, option) in FIELDS.items()),
+        click.option("--nsys", hidden=True, expose_value=False, callback=_nsys),
         click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
         click.option("--full", is_flag=True, help="With --dry-run: print the files, too, that the script reads."),
         click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
@@ -36,6 +38,12 @@ def job_options(command: F) -> F:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        fix = "-- nsys profile -o '%q{RUNNER_RUN_DIR}/rank-%q{RANK}' python3 train.py (docs/jobs.md)"
+        raise UsageError("there is no --nsys: a profiler is a part of the command", where="--nsys", fix=fix)
 
 
 def some_job_options(*names: str) -> Callable[[F], F]:

@@ -157,12 +157,11 @@ class _Terminal:
     def planned(self, planned: PlannedStudy) -> None:
         from runner.cli.show import show_findings
         from runner.cli.study_table import cost_lines
-        from runner.cli.table import width_of_terminal
+        from runner.cli.table import show, width_of_terminal
 
         chosen = next(each for each in planned.costs if each.way == planned.way)
         width = width_of_terminal(err=self._as_json)
-        for line in cost_lines(planned.costs, chosen, len(planned.launches), width):
-            click.echo(line, err=self._as_json)
+        show(cost_lines(planned.costs, chosen, len(planned.launches), width), err=self._as_json)
         show_findings(planned.findings)
 
     def agrees(self, planned: PlannedStudy) -> bool:
@@ -192,7 +191,7 @@ class _Terminal:
     def not_begun(self, planned: PlannedStudy) -> int:
         """Say why nothing was submitted; returns the exit code."""
         from runner.cli import json_output
-        from runner.cli.study_table import launch_lines
+        from runner.cli.table import show
 
         error = json_output.of_findings(planned.findings)
         if not self._dry_run and error is None:
@@ -202,7 +201,6 @@ class _Terminal:
         if self._as_json:
             return json_output.show(planned, exit_code=code, error=error)
         if self._dry_run:
-            for line in launch_lines(planned.launches):
-                click.echo(line)
+            show(each.key for each in planned.launches)
         click.echo("refused: nothing was submitted" if error else "dry run: nothing was submitted", err=True)
         return code

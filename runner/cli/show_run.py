@@ -12,7 +12,7 @@ import click
 
 from runner.cli.options import RUN
 from runner.core.errors import Exit, UsageError
-from runner.core.text import counted, printable
+from runner.core.text import counted, first_of, printable
 from runner.model.figure import in_words
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def command(run: str | None, diff_only: bool, as_json: bool) -> int:
         from runner.cli import json_output
 
         return json_output.show(facts)
-    from runner.cli.fields import show_fields
+    from runner.cli.table import show_fields
 
     show_fields(_fields(facts, problem))
     return Exit.GOOD
@@ -125,10 +125,9 @@ def _code(facts: ShownRun) -> Iterator[tuple[str, str]]:
 def _changes(code: CodeRecord) -> str:
     if not code.dirty:
         return "no uncommitted changes of tracked files"
-    names = ", ".join(code.changed[:_MOST_FILES])
-    left = len(code.changed) - _MOST_FILES
+    names = first_of(code.changed, _MOST_FILES)
     kept = "" if code.diff_kept else "; the difference is not kept"
-    return f"with uncommitted changes: {names}{f' and {left} more' if left > 0 else ''}{kept}"
+    return f"with uncommitted changes: {names}{kept}"
 
 
 def _node(node: NodeShare) -> str:

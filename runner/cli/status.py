@@ -202,8 +202,8 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
 def _show_standing(run: RunDirectory, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
-    from runner.cli.text import age
     from runner.cli.waiting import describe
+    from runner.core.numbers import age
     from runner.core.text import printable
     from runner.jobs.output import last_output
 

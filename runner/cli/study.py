@@ -67,10 +67,9 @@ def show_facts(facts: StudyFacts, *, as_json: bool, reading: bool = False) -> in
 
         return json_output.show(facts, exit_code=code, error=error)
     from runner.cli.study_table import facts_lines
-    from runner.cli.table import width_of_terminal
+    from runner.cli.table import show, width_of_terminal
 
-    for line in facts_lines(facts, width_of_terminal()):
-        click.echo(line)
+    show(facts_lines(facts, width_of_terminal()))
     return code
 
 

@@ -1,12 +1,18 @@
-"""Tables for a terminal or a pipe."""
+"""Text and facts for a terminal or a pipe."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable
 
-GAP = "  "
-_NARROWEST = 20
+import click
+
+from runner.core.columns import GAP
+from runner.core.text import plain
+
+NARROWEST = 40  # columns of a terminal that facts are printed for
+_LEAST = 20
+_NAME_WIDTH = 10
 
 
 def width_of_terminal(*, err: bool = False, at_least: int = 0) -> int | None:
@@ -31,43 +37,26 @@ def wrapped(text: str, width: int | None, *, first: str = "", then: str = "") ->
     if width is None:
         return [f"{first}{text}"]
     return textwrap.wrap(
-        text, max(width, _NARROWEST), initial_indent=first, subsequent_indent=then,
+        text, max(width, _LEAST), initial_indent=first, subsequent_indent=then,
         break_long_words=False, break_on_hyphens=False,
     ) or [""]  # fmt: skip
 
 
-def aligned(rows: Sequence[Mapping[str, str]], columns: Sequence[str], right: Collection[str] = ()) -> list[str]:
-    """Lines of a table: the columns' names, then the rows.
-
-    Args:
-        right: columns whose cells are aligned to the right.
-    """
-    every = [dict(zip(columns, columns, strict=True)), *rows]
-    widths = {name: max(len(row[name]) for row in every) for name in columns}
-    return [
-        GAP.join(
-            row[name].rjust(widths[name]) if name in right else row[name].ljust(widths[name]) for name in columns
-        ).rstrip()
-        for row in every
-    ]
+def wrapped_all(lines: Iterable[str], width: int | None, indent: str = "") -> list[str]:
+    """Each of the texts, made plain, in lines of its own."""
+    return [each for line in lines for each in wrapped(plain(line), width, first=indent, then=f"{indent}{GAP}")]
 
 
-def fitting(
-    rows: Sequence[Mapping[str, str]],
-    columns: Sequence[str],
-    right: Collection[str],
-    left_out: Sequence[str],
-    width: int | None,
-) -> list[str] | None:
-    """The widest table that fits; None where even the narrowest does not.
+def show(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print lines for people: what others wrote in them changes neither a terminal nor the order of a line."""
+    for line in lines:
+        click.echo(plain(line), err=err)
 
-    Args:
-        left_out: columns that a narrow table leaves out, in this order. width: None for any.
-    """
-    kept = list(columns)
-    for name in ("", *left_out):
-        kept = [column for column in kept if column != name]
-        table = aligned(rows, kept, right)
-        if width is None or max(map(len, table)) <= width:
-            return table
-    return None
+
+def show_fields(fields: Iterable[tuple[str, str]]) -> None:
+    """Print names and values; a name that is empty continues the one before, and an empty value is left out."""
+    width = width_of_terminal(at_least=NARROWEST)
+    for name, value in fields:
+        if value:
+            start = f"{name:<{_NAME_WIDTH}} "
+            show(wrapped(plain(value), width, first=start, then=" " * len(start)))

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.fields import show_fields
 from runner.cli.options import by_shell
+from runner.cli.table import show_fields
 from runner.core.errors import Exit, NotProvenError
+from runner.core.numbers import percent, rate, span, with_span
 from runner.core.text import counted, gpus_text, printable
 from runner.model.figure import in_words
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from runner.model.bundle import BundledRun, BundledStudy, VerifiedBundle
-    from runner.model.study import Estimate
 
 
 @click.command()
@@ -74,32 +74,23 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
     yield from (("gap", f"{each}; figures without it may be chosen ones") for each in study.gaps)
     for point in study.points:
         settings = "".join(f" {name}={value}" for name, value in point.settings)
-        rate = "not proven" if point.images_per_s is None else f"{_estimate(point.images_per_s, 1.0)} {unit}/s"
-        efficiency = (
-            "" if point.efficiency_of_one is None else f", {_estimate(point.efficiency_of_one, 100.0)} % of one GPU"
-        )
-        yield (
-            "",
-            f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}: {rate}{efficiency}"
-            f"{f'; {in_words(point.doubts)}' if point.doubts else ''}",
-        )
+        whole, of_one = point.images_per_s, point.efficiency_of_one
+        figure = f"{with_span(whole.value, whole.low, whole.high, rate)} {unit}/s" if whole else "not proven"
+        efficiency = f", {with_span(of_one.value, of_one.low, of_one.high)} of one GPU" if of_one else ""
+        made_of = f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}"
+        doubts = f"; {in_words(point.doubts)}" if point.doubts else ""
+        yield "", f"{made_of}: {figure}{efficiency}{doubts}"
     for loss in study.losses:
         if loss.rows:
-            rows = ", ".join(f"{row.name} {100.0 * row.loss.value:.1f} %" for row in loss.rows)
+            rows = ", ".join(f"{row.name} {percent(row.loss.value)}" for row in loss.rows)
             yield "", f"{gpus_text(loss.gpus)} lose: {rows}"
-
-
-def _estimate(estimate: Estimate, scale: float) -> str:
-    if estimate.low is None or estimate.high is None:
-        return f"{scale * estimate.value:.1f}"
-    return f"{scale * estimate.value:.1f} ({scale * estimate.low:.1f} to {scale * estimate.high:.1f})"
 
 
 def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
     """A run of a bundle, as its records give it."""
-    precision = "" if run.precision is None else f" (this run, 95 %: {run.precision[0]:.1f} to {run.precision[1]:.1f})"
+    precision = "" if run.precision is None else f" (this run, 95 %: {span(*run.precision, rate)})"
     yield "run", run.run
-    yield "", f"measured: {run.images_per_s:.1f} {run.unit}/s{precision}"
+    yield "", f"measured: {rate(run.images_per_s or 0.0)} {run.unit}/s{precision}"
     nodes = counted(run.nodes, "node")
     yield "", f"{run.recipe} on {gpus_text(run.gpus)}, {nodes} of {run.site}"
     yield from (("", doubt.words) for doubt in (run.figure.doubts if run.figure else ()))

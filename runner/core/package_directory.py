@@ -22,6 +22,7 @@ from runner.core.errors import RefusedError, UsageError
 from runner.core.files import key_of, sha256
 from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
+from runner.core.text import first_of
 
 MANIFEST, LOCK, WORK = "manifest.json", ".lock", ".collecting"
 FRAMEWORK, HOROVOD, COMPILED, REQUIREMENTS = "framework", "horovod", "compiled", "framework.txt"
@@ -213,8 +214,7 @@ def glibc_of(names: Sequence[str]) -> str:
 
 def shortened(names: Sequence[str]) -> str:
     """The first names of a list, for people."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
+    return first_of(names, _MOST_NAMES)
 
 
 def is_free(directory: Path) -> bool:

@@ -49,10 +49,14 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: ``runtime``, for messages. package: of the built-in ones. group: of entry points.
         facts: the type of what a module has as FACTS.
         where: the option or key that names one, for messages.
+        gone: name -> what to do instead, of backends that were here.
     """
 
-    def __init__(self, kind: str, package: str, group: str, facts: type[T], where: str) -> None:
+    def __init__(
+        self, kind: str, package: str, group: str, facts: type[T], where: str, gone: Mapping[str, str] | None = None
+    ) -> None:
         self._kind, self._package, self._group, self._facts, self._where = kind, package, group, facts, where
+        self._gone = gone or {}
         self._modules: dict[str, ModuleType] = {}
         self._built_in: tuple[str, ...] = ()
 
@@ -120,7 +124,7 @@ class Registry(Mapping[str, T], Generic[T]):
         raise UnknownNameError(
             f"no {self._kind} named {name!r}",
             where=self._where,
-            fix=instead(name, known, f"{self._kind}s: {', '.join(known)}"),
+            fix=self._gone.get(name) or instead(name, known, f"{self._kind}s: {', '.join(known)}"),
         )
 
     def _entry_points(self) -> tuple[EntryPoint, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -20,6 +21,12 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
+def plain(text: str, keep: str = "") -> str:
+    """``text`` for a terminal: printable, and numbers as they are typed: ``36900``, ``-3.1 %``."""
+    ungrouped = re.sub("(?<=[0-9])\N{NARROW NO-BREAK SPACE}(?=[0-9])", "", text)
+    return printable(ungrouped.replace("\N{NARROW NO-BREAK SPACE}", " ").replace("\N{MINUS SIGN}", "-"), keep)
+
+
 def counted(number: int, noun: str) -> str:
     """``1 node``, ``16 nodes``, ``3 launches``."""
     plural = f"{noun}es" if noun.endswith(("ch", "s")) else f"{noun[:-1]}ies" if noun.endswith("dy") else f"{noun}s"
@@ -29,6 +36,12 @@ def counted(number: int, noun: str) -> str:
 def gpus_text(gpus: int) -> str:
     """``1 GPU``, ``16 GPUs``."""
     return counted(gpus, "GPU")
+
+
+def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """``a, b, c``; of more than ``most`` the first: ``a, b and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{separator.join(names[:most])}{more}"
 
 
 def instead(wrong: str, names: Iterable[str], otherwise: str) -> str:

@@ -24,6 +24,7 @@ from runner.core.files import files_below, key_of, tree_hash
 from runner.core.lock import locked
 from runner.core.package_directory import PackageDirectory
 from runner.core.progress import Progress
+from runner.core.text import first_of
 from runner.environments import directory
 from runner.environments import script as scripts
 from runner.environments.script import Places
@@ -232,8 +233,7 @@ def modules_like(wanted: Sequence[str], there: Iterable[str]) -> list[str]:
     near = sorted({name for name in there if any(stem in name.lower() for stem in stems) and not name.endswith(":")})
     if not near:
         return ["no module with such a name, or with Horovod in it, is there"]
-    more = f", and {len(near) - _MOST_MODULES} more" if len(near) > _MOST_MODULES else ""
-    return [f"modules like these that are there: {', '.join(near[:_MOST_MODULES])}{more}"]
+    return [f"modules like these that are there: {first_of(near, _MOST_MODULES)}"]
 
 
 def _current(inputs: str, root: Path) -> Environment | None:

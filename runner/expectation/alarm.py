@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from runner.core.numbers import percent
 from runner.core.text import counted
 from runner.model.expectation import Cause, Comparison, ExpectedPoint, Signs
 from runner.model.study import Estimate
@@ -27,7 +28,7 @@ def compare(point: ExpectedPoint, measured: Estimate, signs: Signs | None = None
     interval = f"{measured.low:.4g} to {measured.high:.4g} samples/s measured"
     if measured.high < expected.low:
         missing = 1 - measured.value / expected.low
-        why = f"{interval}, {reach}: at least {missing:.0%} is missing"
+        why = f"{interval}, {reach}: at least {percent(missing, 0)} is missing"
         return Comparison(point.gpus, measured, expected, "below", why, causes(point, signs))
     if measured.low > expected.high:
         why = f"{interval}, {reach}: an input of the expectation is too low"
@@ -94,12 +95,12 @@ def _slow_ranks(point: ExpectedPoint, signs: Signs) -> Cause:
     name, fix = "slow ranks", "exclude the slow node or GPU, and report it to the site"
     if not signs.judged_ranks:
         return Cause(name, "possible", ("not every rank recorded its own compute time",), fix)
-    slow = [f"node {node} was {excess:.1%} slower" for node, excess in signs.slow_nodes]
-    slow += [f"rank {rank} was {excess:.1%} slower" for rank, excess in signs.slow_ranks]
+    slow = [f"node {node} was {percent(excess)} slower" for node, excess in signs.slow_nodes]
+    slow += [f"rank {rank} was {percent(excess)} slower" for rank, excess in signs.slow_ranks]
     if slow and signs.removable >= _LEAST_COST:
-        return Cause(name, "shown", (*slow, f"they cost at most {signs.removable:.1%} of a step"), fix)
+        return Cause(name, "shown", (*slow, f"they cost at most {percent(signs.removable)} of a step"), fix)
     if slow:
-        return Cause(name, "excluded", (*slow, f"which costs {signs.removable:.1%} of a step"), fix)
+        return Cause(name, "excluded", (*slow, f"which costs {percent(signs.removable)} of a step"), fix)
     return Cause(name, "excluded", (f"none of {counted(point.gpus, 'rank')} was slow for most of the run",), fix)
 
 

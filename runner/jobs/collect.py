@@ -20,7 +20,7 @@ from runner.jobs.run import NODES, PLAN, RESULT, VERSIONS, Run, decoded
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.records import ExitRecord, MeterRecord, NodeRecord, Report, Result, StartRecord
-from runner.model.runtimes import RUNTIMES
+from runner.model.runtimes import facts_of_run
 from runner.model.schedulers import SCHEDULERS
 
 _LOG_BYTES = 50_000  # of the end of a log
@@ -220,7 +220,7 @@ def container_faults(run: Run, plan: Plan, starts: Container[int]) -> Iterator[C
     Args:
         starts: the ranks that have left a record: their launcher ran in the container.
     """
-    if not RUNTIMES[plan.runtime].is_container:
+    if not facts_of_run(plan.runtime).is_container:
         return
     some = any(rank in starts for rank in range(plan.tasks))
     for rank in range(plan.tasks):
@@ -247,7 +247,7 @@ def _container_fault(
 def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, str]:
     """What the job recorded of what ran it: by its script, or by the runtime through the ranks' variables."""
     names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
-    runtime = RUNTIMES[plan.runtime]
+    runtime = facts_of_run(plan.runtime)
     names += [plan.runtime] if runtime.version_variable else []
     names += runtime.versions
     recorded = dict(line.split("\t", 1) for line in _lines(run.path / VERSIONS) if "\t" in line)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from runner.core.text import counted
+from runner.core.text import counted, first_of
 from runner.jobs.collect import Evidence
 from runner.model.records import GpuState, GpuSummary, NodeRecord, WindowEnd
 
@@ -50,8 +50,7 @@ def remarks(evidence: Evidence) -> Iterable[str]:
             numbers = ", ".join(str(xid) for xid in sorted(set(record.xids)))
             causes.setdefault(f"the driver reported XID {numbers} meanwhile", []).append(record.host)
     for cause, places in causes.items():
-        more = f" and {len(places) - _MOST} more" if len(places) > _MOST else ""
-        yield f"{', '.join(places[:_MOST])}{more}: {cause}"
+        yield f"{first_of(places, _MOST)}: {cause}"
 
 
 def unseen(evidence: Evidence) -> Iterable[str]:
@@ -66,8 +65,7 @@ def unseen(evidence: Evidence) -> Iterable[str]:
         yield "the driver does not say whether GPUs throttled"
     lost = [record.host for record in seen if _stopped_answering(evidence, record)]
     if lost:
-        where = ", ".join(lost[:_MOST]) + (f" and {len(lost) - _MOST} more" if len(lost) > _MOST else "")
-        yield f"the driver stopped answering in the window on {where}: what came later is unknown"
+        yield f"the driver stopped answering in the window on {first_of(lost, _MOST)}: what came later is unknown"
 
 
 def energy_j_per_sample(evidence: Evidence) -> float | None:

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import msgspec
 
-from runner.core.text import counted
+from runner.core.text import counted, first_of
 from runner.diagnosis.catalogue import FAILURES, classify, find
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.failure import Failure
@@ -23,7 +23,7 @@ from runner.jobs.clocks import EndTime, end_times
 from runner.jobs.collect import Evidence
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
-from runner.model.runtimes import RUNTIMES
+from runner.model.runtimes import facts_of_run
 from runner.model.schedulers import SCHEDULERS
 from runner.model.verdict import Outcome, Verdict
 
@@ -124,10 +124,7 @@ def _where(nodes: list[str], planned: int) -> str:
 
 def _on_nodes(nodes: list[str], most: int = 4) -> str:
     """`` on dgx02``, for a sentence; of many nodes the first and how many more; nothing where none is known."""
-    if not nodes:
-        return ""
-    more = f" and {len(nodes) - most} more" if len(nodes) > most else ""
-    return f" on {', '.join(nodes[:most])}{more}"
+    return f" on {first_of(nodes, most)}" if nodes else ""
 
 
 def _cancelled_by(evidence: Evidence) -> str:
@@ -373,7 +370,7 @@ def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iter
         "name": _signal_name(record.signal or 0),
         "code": record.exit_code,
         "rss_mib": record.max_rss_bytes / 2**20,
-        "place": "the image" if RUNTIMES[evidence.plan.runtime].is_container else "the environment",
+        "place": "the image" if facts_of_run(evidence.plan.runtime).is_container else "the environment",
         "limit": _memory_limit(evidence),
     }
     return (sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence)
@@ -431,7 +428,7 @@ def failed_verdict(
 
 
 def _fix(evidence: Evidence, failure: Failure) -> str:
-    driver = RUNTIMES[evidence.plan.runtime].driver
+    driver = facts_of_run(evidence.plan.runtime).driver
     return failure.fix.replace("{driver}", driver).replace("{maxrss}", _max_rss(evidence))
 
 
@@ -470,7 +467,5 @@ def _signal_name(number: int) -> str:
 
 def format_ranks(ranks: Iterable[int], most: int = 8) -> str:
     """``rank 3``, ``ranks 0, 2``, or the first ``most`` of them and how many more there are."""
-    ordered = sorted(ranks)
-    text = ", ".join(str(rank) for rank in ordered[:most])
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return f"rank{'' if len(ordered) == 1 else 's'} {text}{more}"
+    ordered = [str(rank) for rank in sorted(ranks)]
+    return f"rank{'' if len(ordered) == 1 else 's'} {first_of(ordered, most)}"

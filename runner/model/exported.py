@@ -11,7 +11,7 @@ from runner.model.figure import FigureKeys
 from runner.model.verdict import Outcome, RunArm
 
 Time = Annotated[datetime, msgspec.Meta(tz=True)]
-Format = Literal["csv", "json", "mllog", "openmetrics", "reframe"]
+Format = Literal["csv", "json", "reframe"]
 
 
 class ExportedRank(msgspec.Struct, frozen=True):

@@ -164,7 +164,6 @@ class Plan(msgspec.Struct, frozen=True):
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's.
         caches: where the program's caches are.
-        nsys: ranks whose program runs under ``nsys profile``: ``0,8`` or ``all``; empty for none.
     """
 
     job_name: str
@@ -205,7 +204,6 @@ class Plan(msgspec.Struct, frozen=True):
     stage: str = ""
     umask: int = 0o022
     caches: Caches = "shell"
-    nsys: str = ""
     divides_cpus: bool = False
     host_paths: bool = False
     unset: tuple[str, ...] = ()

@@ -109,7 +109,6 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     env_of_shell: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
     stage: bool = False
-    nsys: str = ""
     hosts: tuple[tuple[str, int], ...] = ()
     hostfile: str | None = None
     bind: Literal["auto", "none"] = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from runner.core.registry import Registry
+from runner.core.registry import Registry, UnknownNameError
 from runner.model.names import ImageForm
 
 NATIVE = "native"  # no container: the program runs in an environment
@@ -79,9 +79,22 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
         return self.image != "none"
 
 
+# Name -> what to do instead, of runtimes that were here.
+GONE = {
+    "sarus": "sites with Sarus now have Podman, or the Container Engine, which takes Enroot's images as Pyxis does: "
+    "--runtime podman-hpc, enroot or pyxis"
+}
 RUNTIMES: Registry[RuntimeFacts] = Registry(
-    "runtime", "runner.backends.runtimes", "gpu_runner.runtimes", RuntimeFacts, where="--runtime"
+    "runtime", "runner.backends.runtimes", "gpu_runner.runtimes", RuntimeFacts, where="--runtime", gone=GONE
 )
+
+
+def facts_of_run(name: str) -> RuntimeFacts:
+    """Of the runtime that a run was in. Of one that is not here any more nothing is known but that it ran images."""
+    try:
+        return RUNTIMES[name]
+    except UnknownNameError:
+        return RuntimeFacts(title=name, image="registry")
 
 
 def programs() -> dict[str, str]:

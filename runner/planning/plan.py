@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Sequence
 
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.core.text import counted
 from runner.model.environment import Environment
 from runner.model.job import Allocation
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
@@ -131,12 +131,11 @@ def plan(
         wireup=chosen.wireup,
         device=site.device,
         transport=site.transport,
-        demonstration=_demonstration(site, request),
+        demonstration=_demonstration(site, program),
         workdir=_workdir(request),
         stage=site.local_scratch if request.stage else "",
         umask=request.umask,
         caches=caches.choose_caches(site, runtime, mounts, request.home),
-        nsys=_profiled(request.nsys, sum(placed)),
         existing_allocation=choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
         hosts=placement.choose_hosts(
             site,
@@ -149,20 +148,9 @@ def plan(
     )
 
 
-def _demonstration(site: Site, request: Request) -> str:
-    return "; ".join(filter(None, (site.demonstration, "profiled by nsys, which costs time" if request.nsys else "")))
-
-
-def _profiled(ranks: str, count: int) -> str:
-    """``all``, or numbers of existing ranks."""
-    if not ranks or ranks == "all":
-        return ranks
-    for number in ranks.split(","):
-        if not re.fullmatch(r"\d{1,6}", number, re.ASCII) or int(number) >= count:
-            raise UsageError(
-                f"{number!r} is not one of {counted(count, 'rank')}", where="--nsys", fix="--nsys 0, 0,8 or all"
-            )
-    return ranks
+def _demonstration(site: Site, program: Sequence[str]) -> str:
+    is_profiled = re.search(r"(?:^|[\s/])nsys\s+profile\s", " ".join(program))
+    return "; ".join(filter(None, (site.demonstration, is_profiled and "profiled by nsys, which costs time")))
 
 
 def _divides_cpus(site: Site, request: Request) -> bool:

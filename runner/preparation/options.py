@@ -239,8 +239,6 @@ class Options(TypedDict, total=False):
     runs: Annotated[_Path, Option(
         "Directory for run directories; every node must see it.", PATH, metavar="PATH", shows_default=True)]
     stage: Annotated[bool, Option("Copy the image to each node's local disk, verify it, and start from there.", FLAG)]
-    nsys: Annotated[str, Option(
-        "Profile these ranks (0, 0,8 or all) with `nsys profile` into RUN/nsys/.", PLAIN, metavar="RANKS")]
     meter: Annotated[bool, Option(
         "Measure your program's training in PyTorch, with no change to it (docs/meter.md).", FLAG)]
     meter_batch: Annotated[int, Option(

@@ -15,7 +15,7 @@ from runner.core.errors import UsageError
 from runner.images import reference as references
 from runner.model.plan import Plan
 from runner.model.request import Request, RequestRecord
-from runner.model.runtimes import NATIVE, RUNTIMES
+from runner.model.runtimes import NATIVE, facts_of_run
 from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
@@ -203,6 +203,6 @@ def _replaced(recorded: Sequence[Any], changes: Sequence[Any], key: Any) -> tupl
 
 def image_of(plan: Plan) -> str:
     """The image that ran, as an option names it: by its digest, or the file; empty for none."""
-    if not RUNTIMES[plan.runtime].is_container:
+    if not facts_of_run(plan.runtime).is_container:
         return ""
     return plan.image.path if references.is_path(plan.image.reference) else plan.image.pinned

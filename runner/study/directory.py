@@ -19,6 +19,7 @@ import msgspec
 from runner.core import file_system, files, paths
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
+from runner.core.text import first_of
 from runner.jobs.directory import LAUNCHES, STUDY
 from runner.model.study import Study
 from runner.study.campaign import Campaign
@@ -151,9 +152,8 @@ def beginning(wanted: str) -> StudyDirectory | None:
 
 def _one(wanted: str, matching: Sequence[str]) -> StudyDirectory | None:
     if len(matching) > 1:
-        more = f" and {len(matching) - _MOST} more" if len(matching) > _MOST else ""
         raise UsageError(
-            f'"{wanted}" matches {len(matching)} studies: {", ".join(matching[:_MOST])}{more}',
+            f'"{wanted}" matches {len(matching)} studies: {first_of(matching, _MOST)}',
             fix="give the id of one of them, or as much of it as no other has",
         )
     return _read(index() / matching[0]) if matching else None

@@ -14,17 +14,15 @@ from dataclasses import replace
 from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
-from runner.jobs.comparison import code_differences, commit_facts, copied_code, recipe_difference
+from runner.jobs.comparison import code_differences, recipe_difference
 from runner.jobs.directory import RunDirectory
-from runner.model.plan import RESULTS
+from runner.jobs.sameness import Ran, facts_for, first_difference, ran_of
 from runner.model.study import Launch
 from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob, code_of
 from runner.study.attempts import Attempt
 
 _STAMP = len("20261122-120000")  # with which the id of a run begins
-_OF_COMMIT = ("commit", "changes")
-_NAMES = {"changes": "changes since the commit"}
 
 
 def of_one_program(launches: Iterable[Launch], made: Mapping[str, Sequence[Attempt]]) -> dict[str, tuple[Attempt, ...]]:
@@ -36,7 +34,7 @@ def of_one_program(launches: Iterable[Launch], made: Mapping[str, Sequence[Attem
     first = first_proven(made)
     if first is None:
         return {key: tuple(each) for key, each in made.items()}
-    program = program_of(first.run)
+    program = ran_of(first.run)
     alike = {key: tuple(_checked(attempt, first, program) for attempt in each) for key, each in made.items()}
     points: dict[tuple[object, ...], list[str]] = {}
     for each in launches:
@@ -55,16 +53,6 @@ def first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:
     """The earliest; of one second, the first in the study's order."""
     proven = [attempt for each in made.values() for attempt in each if attempt.state == "proven"]
     return min(proven, key=lambda attempt: attempt.run.run_id[:_STAMP], default=None)
-
-
-def program_of(run: RunDirectory) -> dict[str, str]:
-    """What ran, by what may differ between runs; without what is not recorded."""
-    plan = run.plan
-    image = plan.image.digest or plan.image.sha256 or plan.image.path if plan else ""
-    # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
-    is_copied = plan is not None and f"{plan.workdir}/".startswith(f"{RESULTS}/")
-    code = {"program": copied_code(run)} if is_copied else commit_facts(run)
-    return {name: value for name, value in (code | {"image": image}).items() if value}
 
 
 def refuse_another(
@@ -95,11 +83,11 @@ def refuse_another(
 
 def _since(first: RunDirectory, now: PreparedJob) -> Iterator[str]:
     """What of the program is not as it was, a sentence each."""
-    then = program_of(first)
-    image = now.plan.image
+    then, image = ran_of(first), now.plan.image
+    recorded = {fact.key: fact.value(then) for fact in facts_for("study")} if then else {}
     for each in recipe_difference(first, now.recipe_directory):
         yield f"the program is not as it was ({each.first} -> {each.second})"
-    if any(name in then for name in _OF_COMMIT):
+    if recorded.get("commit"):
         for each in code_differences(first, *code_of(now)):
             if each.key not in ("repository", "branch"):
                 yield f"the code is not as it was ({each.key}: {each.first} -> {each.second})"
@@ -107,23 +95,19 @@ def _since(first: RunDirectory, now: PreparedJob) -> Iterator[str]:
     if words and (differs := _changed(words, hidden_command(now.plan.program))):
         yield f"the program's options are not as they were ({differs})"
     digest = image.digest or image.sha256 or image.path
-    if "image" in then and digest != then["image"]:
-        yield f"the image is not as it was ({then['image']} -> {digest})"
+    if recorded.get("image") and digest != recorded["image"]:
+        yield f"the image is not as it was ({recorded['image']} -> {digest})"
 
 
-def _checked(attempt: Attempt, first: Attempt, program: Mapping[str, str]) -> Attempt:
+def _checked(attempt: Attempt, first: Attempt, program: Ran | None) -> Attempt:
     if attempt.state != "proven" or attempt is first:
         return attempt
-    own = program_of(attempt.run)
-    differs = next((name for name in program if name in own and own[name] != program[name]), "")
-    if differs:
-        name, own_value, value = _NAMES.get(differs, differs), _short(own[differs]), _short(program[differs])
-        why = f"its {name} ({own_value}) is not that of the study's first launch ({value})"
-    elif attempt.verdict and first.verdict and attempt.verdict.unit != first.verdict.unit:
-        why = f"it counts {attempt.verdict.unit}, and the study's first launch {first.verdict.unit}"
-    else:
+    own = ran_of(attempt.run)
+    fact = first_difference("study", program, own, recorded=True) if program and own else None
+    if fact is None or program is None or own is None:
         return attempt
-    return _left_out(attempt, why)
+    values = _short(fact.value(own)), _short(fact.value(program))
+    return _left_out(attempt, f"its {fact.words} ({values[0]}) is not that of the study's first launch ({values[1]})")
 
 
 def _with_words(then: Sequence[str], first: str, attempt: Attempt) -> Attempt:

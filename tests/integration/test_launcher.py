@@ -195,25 +195,6 @@ def test_a_rendezvous_host_that_is_not_rank_0s_is_reported(tmp_path: Path, job: 
     assert "must be the node that rank 0 runs on" in err
 
 
-def test_ranks_are_profiled_by_nsys_where_they_are_named(tmp_path: Path, job: int) -> None:
-    """A stand-in that records its words and does as nsys does: it runs the program, and ends with its status."""
-    nsys = tmp_path / "bin/nsys"
-    nsys.parent.mkdir()
-    record = f'printf "%s\\n" "$@" >"{tmp_path}/said"'
-    nsys.write_text(f'#!/bin/sh\n{record}\nwhile [ "$1" != sh ]; do shift; done\nexec "$@"\n')
-    nsys.chmod(0o755)
-    path = {"PATH": f"{nsys.parent}:{os.environ['PATH']}"}
-    words = ["--nsys", "1", "--", "sh", "-c", "exit $((RANK * 7))", "it's"]
-    tasks = [start(tmp_path, job, rank, 2, words, path) for rank in range(2)]
-    assert [task.end()[0] for task in tasks] == [0, 7]
-    said = (tmp_path / "said").read_text().splitlines()
-    assert said[0] == "profile"
-    assert said[-5:] == [f"--output={tmp_path}/nsys/rank-1", *words[3:]]
-    missing = start(tmp_path / "other", job, 0, 1, ["--nsys", "all", "--", "true"], {"PATH": "/usr/bin:/bin"})
-    assert missing.end()[0] == 127
-    assert "nsys" in missing.record("exit")["message"]
-
-
 def test_a_program_that_is_not_there(tmp_path: Path, job: int) -> None:
     missing, locked = (start(tmp_path / n, job, 0, 1, ["--", p]) for n, p in (("a", "/no/such"), ("b", "/etc/passwd")))
     assert missing.end()[0] == 127

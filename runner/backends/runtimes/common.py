@@ -87,14 +87,9 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
             *first,
             *unset,
             *options,
-            *_profile(plan),
         ),
         *texts("--", *plan.program),
     )
-
-
-def _profile(plan: Plan) -> tuple[str, ...]:
-    return ("--nsys", plan.nsys) if plan.nsys else ()
 
 
 def shell(run: Argument = _RESULTS, *, directory: Argument = ()) -> tuple[Argument, ...]:

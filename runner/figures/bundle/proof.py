@@ -15,8 +15,8 @@ from runner import __version__
 from runner.core.errors import NotProvenError, RunnerError
 from runner.core.files import sha256
 from runner.core.text import counted
-from runner.jobs.copies import FIX, copy_among, first_rank_of, identity_of
 from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.sameness import FIX, copy_among, first_rank_of, identity_of
 from runner.jobs.verdict import judge
 from runner.model.bundle import BundledRun
 from runner.model.figure import figure_keys

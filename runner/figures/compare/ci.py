@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from runner.core.text import gpus_text, printable
+from runner.core.text import gpus_text, plain
 from runner.figures.compare.text import point_lines, reference_lines
 from runner.model.compared import Compared, Judgement
 
@@ -44,7 +44,7 @@ def junit(compared: Compared) -> str:
         if row.result != "passed":
             lines.append(f"      <{row.result} message={_attribute(row.lines[-1])}/>")
         text = "\n".join((*row.lines, compared.demonstration) if compared.demonstration else row.lines)
-        shown = printable(text, keep="\n")
+        shown = plain(text, keep="\n")
         lines += [f"      <system-out>{escape(shown)}</system-out>", "    </testcase>"]
     return "\n".join([*lines, "  </testsuite>", "</testsuites>", ""])
 
@@ -85,9 +85,9 @@ def _result(judgement: Judgement) -> Result:
 
 
 def _attribute(text: str) -> str:
-    return quoteattr(printable(text, keep="\n"), {"\n": "&#10;"})
+    return quoteattr(plain(text, keep="\n"), {"\n": "&#10;"})
 
 
 def _cell(text: str) -> str:
     """Text that no table, HTML or link of Markdown comes of."""
-    return "".join(f"\\{each}" if each in r"\`*_{}[]<>#|~" else each for each in printable(text))
+    return "".join(f"\\{each}" if each in r"\`*_{}[]<>#|~" else each for each in plain(text))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.core.errors import Exit, UsageError
-from runner.core.text import gpus_text
+from runner.core.text import first_of, gpus_text
 from runner.figures.compare.fit import check_codes, check_different, misfits, not_repeats
 from runner.figures.compare.launches import MeasuredLaunch
 from runner.figures.compare.points import compare_point
@@ -143,8 +143,7 @@ def _points_of(side: Side) -> str:
         f"{gpus_text(gpus)}{' with ' if settings else ''}{', '.join(f'{name}={value}' for name, value in settings)}"
         for gpus, settings in side.points
     ]
-    more = f" and {len(named) - _MOST_POINTS} more" if len(named) > _MOST_POINTS else ""
-    return f"{', '.join(named[:_MOST_POINTS])}{more}"
+    return first_of(named, _MOST_POINTS)
 
 
 def _differences(pairs: Sequence[tuple[Settings, PointLaunches, PointLaunches]]) -> tuple[str, ...]:

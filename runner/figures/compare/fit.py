@@ -1,45 +1,17 @@
-"""What cannot be compared with what: rules over the plans of two launches, each with the code that overrides it."""
+"""What cannot be compared with what, each with the code that overrides it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from runner.core.errors import UsageError
 from runner.core.text import instead
 from runner.figures.compare.launches import MeasuredLaunch
-from runner.jobs.copies import FIX, copy_among
+from runner.jobs.sameness import FIX, copy_among, differences, facts_for, first_difference
 from runner.model.plan import Finding
 
-_NONE = "none"
-FIGURE_OPTIONS = ("model", "precision", "image-size")  # of programs: what decides a figure
-
-
-def _option(name: str) -> Callable[[MeasuredLaunch], str]:
-    return lambda launch: launch.options.get(name, _NONE)
-
-
-# code -> what it is, and its value of a launch.
-_RULES: dict[str, tuple[str, Callable[[MeasuredLaunch], str]]] = {
-    "other-recipe": ("recipe", lambda launch: launch.plan.recipe),
-    "other-model": ("model", _option("model")),
-    "other-precision": ("precision", _option("precision")),
-    "other-batch": ("batch of a GPU", lambda launch: str(launch.batch)),
-    "other-image-size": ("image size", _option("image-size")),
-    "other-gpus": ("number of GPUs", lambda launch: str(launch.gpus)),
-    "other-placement": ("ranks on each node", lambda launch: ",".join(map(str, launch.plan.tasks_per_node))),
-    "other-device": ("device", lambda launch: f"{launch.plan.device} {launch.plan.gpu_type}".strip()),
-    "other-site": ("site", lambda launch: launch.plan.site),
-    "other-arm": ("arm of the figure", lambda launch: launch.plan.arms[-1]),
-    "other-unit": ("unit of the figure", lambda launch: launch.figure.unit),
-    "other-proof": (
-        "synchronisation",
-        lambda launch: "not-examined" if launch.figure.has("not-examined") else "proven",
-    ),
-    "other-claim": ("claim", lambda launch: "demonstration" if launch.figure.demonstration else "performance"),
-}
 _REPEATS = "not-repeats"
-_CODE = ("program", "commit", "changes")  # of a launch's code, what repeats share
-CODES = frozenset((*_RULES, _REPEATS))
+CODES = frozenset((*(fact.code for fact in facts_for("compare")), _REPEATS))
 
 
 def check_codes(force: Iterable[str]) -> frozenset[str]:
@@ -66,11 +38,11 @@ def misfits(
     Launches of a side must be repeats of each other: one program with one code, image and environment.
     """
     found = [*_repeats("A", first), *_repeats("B", second)]
-    for code, (what, value) in _RULES.items():
-        values = [sorted(set(map(value, side))) for side in (first, second)]
-        if values[0] != values[1]:
-            one, two = (" and ".join(each) for each in values)
-            found.append(_finding(code, f"{what}: A has {one}, B has {two}", "compare runs that are equal in it"))
+    for fact, *values in differences("compare", first, second):
+        one, two = (" and ".join(each) for each in values)
+        found.append(
+            _finding(fact.code, f"{fact.words}: A has {one}, B has {two}", "compare runs that are equal in it")
+        )
     return tuple(_forced(each, force) for each in found)
 
 
@@ -93,21 +65,11 @@ def check_different(launches: Iterable[MeasuredLaunch]) -> None:
 def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
     first, *others = side
     for other in others:
-        for what in ("program", "image", "env", "unset", "runtime", "tasks_per_node", "site"):
-            if getattr(first.plan, what) != getattr(other.plan, what):
-                yield _repeat(name, first, other, what)
-                return
-        if any(first.code.get(what) != other.code.get(what) for what in _CODE):
-            yield _repeat(name, first, other, "code")
+        if fact := first_difference("repeats", first, other):
+            what = f"launches of {name} are no repeats: {other.run} has another {fact.words} than {first.run}"
+            fix = "give launches of one and the same job, as `rerun` or `scale --repeats` make them"
+            yield _finding(_REPEATS, what, fix)
             return
-
-
-def _repeat(name: str, first: MeasuredLaunch, other: MeasuredLaunch, what: str) -> Finding:
-    return _finding(
-        _REPEATS,
-        f"launches of {name} are no repeats: {other.run} has another {what} than {first.run}",
-        "give launches of one and the same job, as `rerun` or `scale --repeats` make them",
-    )
 
 
 def _finding(code: str, what: str, fix: str) -> Finding:

@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 
 from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
 from runner.jobs.comparison import code_facts
-from runner.jobs.copies import Identity, identity_of
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
+from runner.jobs.sameness import Identity, Ran, identity_of, ran_with
 from runner.model.figure import NO_INTERVAL, Doubt, Figure, figure_of, shared_doubts
 from runner.model.plan import Plan
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
-from runner.planning.options import options_of
 
 
-@dataclass(frozen=True)
-class MeasuredLaunch:
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLaunch(Ran):
     """A run whose verdict is ``measured``.
 
     Attributes:
         figure: of the whole world.
-        batch: samples of a rank in a step; None where unknown.
         nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         identity: by which a copy of it is known; None where that is unknown.
         devices: UUIDs of the ranks' GPUs; empty on CPUs, and where one is unknown.
-        options: of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value.
-        code: what ran, as ``runner.jobs.comparison.code_facts``.
     """
 
     run: str
-    plan: Plan
     figure: Figure
-    batch: int | None
     nodes: frozenset[str]
     began_s: float
     ended_s: float
-    options: Mapping[str, str]
-    code: Mapping[str, str] = field(default_factory=dict)
     devices: frozenset[str] = frozenset()
     identity: Identity | None = None
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of the run, as its plan counts them."""
-        return self.plan.gpus
 
 
 def measured_launch(run: RunDirectory) -> MeasuredLaunch:
@@ -72,17 +59,14 @@ def measured_launch(run: RunDirectory) -> MeasuredLaunch:
     reports = run.records.records("report", Report, range(plan.tasks))
     starts = run.records.records("start", StartRecord, range(plan.tasks))
     submitted, marker = run.submitted, run.marker
+    ran = ran_with(run, plan, now, code_facts(run))
     began_s = starts[0].time_s if 0 in starts else None
     return MeasuredLaunch(
+        **{each.name: getattr(ran, each.name) for each in fields(Ran)},
         run=run.run_id,
-        plan=plan,
-        figure=figure,
-        batch=reports[0].batch_size if 0 in reports else plan.samples_per_step,
         nodes=frozenset(nodes_of(starts, plan.tasks_per_node).values()),
         began_s=began_s if began_s is not None else submitted.submitted_s if submitted else 0.0,
         ended_s=marker.end_s if marker else 0.0,
-        options=options_of(plan.program),
-        code=code_facts(run),
         devices=_devices(plan, starts, reports),
         identity=identity_of(starts.get(0)),
     )

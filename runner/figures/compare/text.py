@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from runner.core.numbers import change, percent, rate, span
 from runner.core.text import counted, gpus_text
 from runner.model.compared import AgainstReference, Compared, ComparedPoint, ComparedSide
 from runner.model.figure import Doubt, in_words
@@ -22,9 +23,9 @@ def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:
     yield f"B: {_side(point.second)}"
     if point.spread is not None and point.verdict == "no verdict":
         needed = ", ".join(
-            f"{change:.0%}: {point.launches_needed.get(f'{change:g}', f'over {MOST_LAUNCHES}')}" for change in CHANGES
+            f"{percent(each, 0)}: {point.launches_needed.get(f'{each:g}', f'over {MOST_LAUNCHES}')}" for each in CHANGES
         )
-        yield f"launches differ by {_percent(point.spread)}; launches of each side to find a change of {needed}"
+        yield f"launches differ by {percent(point.spread)}; launches of each side to find a change of {needed}"
     elif point.verdict == "no verdict" and min(len(point.first.runs), len(point.second.runs)) < LEAST_LAUNCHES:
         yield f"{_CLAIM}; where launches differ by 1 %, 6 find a change of 2 %"
     yield verdict_line(point, compared.margin)
@@ -42,14 +43,14 @@ def _judged(point: ComparedPoint, limit: float) -> str:
 
 def verdict_line(point: ComparedPoint, margin: float) -> str:
     """``verdict: B is faster: +1.8 % (95 %: +0.9 % to +2.7 %)``."""
-    interval = "" if point.low is None or point.high is None else f" (95 %: {_sign(point.low)} to {_sign(point.high)})"
-    change = f"{_sign(point.change)}{interval}"
+    interval = span(point.low, point.high, change)
+    made = f"{change(point.change)}{f' (95 %: {interval})' if interval else ''}"
     if point.verdict == "no verdict":
-        return f"no verdict: {point.why}; B against A: {change}"
+        return f"no verdict: {point.why}; B against A: {made}"
     kind, _, within = point.verdict.partition(", ")
     what = "equivalent" if kind == "equivalent" else f"B is {kind}"
-    limit = f" (margin {margin:.1%})" if within or kind == "equivalent" else ""
-    return f"{what}{', ' if within else ''}{within}{limit}: {change}"
+    limit = f" (margin {percent(margin)})" if within or kind == "equivalent" else ""
+    return f"{what}{', ' if within else ''}{within}{limit}: {made}"
 
 
 def reference_lines(each: AgainstReference) -> Iterator[str]:
@@ -57,17 +58,18 @@ def reference_lines(each: AgainstReference) -> Iterator[str]:
     interval = ""
     if each.low is not None and each.high is not None:
         of_what = f"of {len(each.runs)} launches" if each.interval_of == "launches" else "of this run alone"
-        interval = f" (95 %, {of_what}: {each.low:.1f} to {each.high:.1f})"
+        interval = f" (95 %, {of_what}: {span(each.low, each.high, rate)})"
     count = counted(len(each.runs), "launch")
     doubts = _doubts(each.doubts)
-    yield f"{count} on {gpus_text(each.gpus)}: {each.figure:.1f} {each.unit}{interval}{doubts and f'; {doubts}'}"
-    most = "" if each.at_most is None else f", at most {each.at_most:.1f}"
-    yield f"reference: {each.value:.1f} {each.unit}, at least {each.at_least:.1f}{most} ({each.source}, {each.date})"
+    yield f"{count} on {gpus_text(each.gpus)}: {rate(each.figure)} {each.unit}{interval}{doubts and f'; {doubts}'}"
+    most = "" if each.at_most is None else f", at most {rate(each.at_most)}"
+    known = f"{each.source}, {each.date}"
+    yield f"reference: {rate(each.value)} {each.unit}, at least {rate(each.at_least)}{most} ({known})"
     if each.above:
         yield "above its reference: the reference is out of date, or the run is not what it is for"
     else:
         by = "" if each.interval_of != "none" else ", by the figure alone: there is no interval"
-        yield f"{_JUDGED[each.judgement]} {each.at_least:.1f} {each.unit}{by}"
+        yield f"{_JUDGED[each.judgement]} {rate(each.at_least)} {each.unit}{by}"
 
 
 _JUDGED = {
@@ -81,17 +83,9 @@ _JUDGED = {
 def _side(side: ComparedSide) -> str:
     count = counted(len(side.runs), "launch")
     more = f", {side.not_proven} more not proven" if side.not_proven else ""
-    return "; ".join(filter(None, (f"{side.images_per_s:.1f} {side.unit}/s, {count}{more}", _doubts(side.doubts))))
+    return "; ".join(filter(None, (f"{rate(side.images_per_s)} {side.unit}/s, {count}{more}", _doubts(side.doubts))))
 
 
 def _doubts(doubts: Iterable[Doubt]) -> str:
     """Of a demonstration the comparison is labelled as a whole."""
     return in_words(doubts, labelled=True)
-
-
-def _sign(share: float) -> str:
-    return f"{100.0 * share:+.2f} %"
-
-
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.2f} %"

@@ -8,7 +8,7 @@ from pathlib import Path
 from runner.core.errors import RunnerError
 from runner.core.text import counted
 from runner.expectation.alarm import compare
-from runner.figures.report.numbers import curve, main_settings
+from runner.figures.tables import curve, main_settings
 from runner.jobs import expected as inputs
 from runner.jobs.directory import RunDirectory
 from runner.jobs.expected import OneGpu

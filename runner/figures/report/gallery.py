@@ -8,31 +8,32 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from runner.core.text import gpus_text
+from runner.core.columns import Table, for_page
+from runner.core.numbers import percent, rate, seconds
+from runner.core.text import first_of, gpus_text
 from runner.figures.report.markup import Markup
-from runner.figures.report.numbers import (
-    DASH,
-    MOST_SERIES,
-    all_settings,
-    curve,
-    interval,
-    launch_text,
-    main_settings,
-    of_each,
-    percent,
-    rate,
-    seconds,
-    settings_text,
-    unit_of,
-    units_of,
-)
 from runner.figures.report.pictures.curves import Axes, Reference, Series, curves
 from runner.figures.report.pictures.heat_map import heat_map, node_cells
 from runner.figures.report.pictures.losses import losses
-from runner.figures.report.pictures.picture import Picture, Table
+from runner.figures.report.pictures.picture import Picture
 from runner.figures.report.pictures.time_line import time_line
 from runner.figures.report.summary import largest_point
-from runner.model.figure import in_words
+from runner.figures.tables import (
+    MOST_SERIES,
+    Ranked,
+    all_settings,
+    curve,
+    interval,
+    loss_columns,
+    losses_of,
+    main_settings,
+    of_each,
+    point_columns,
+    rank_columns,
+    run_columns,
+    settings_text,
+    units_of,
+)
 from runner.model.report import Report, Row, RunReport
 from runner.model.study import Estimate, PointFacts, StudyFacts
 
@@ -101,7 +102,7 @@ def _scaling(study: StudyFacts, report: Report) -> Iterator[Picture]:
     assert point is not None
     each_now = of_each(point)
     assert each_now is not None
-    sure = interval(each_now, "rate")
+    sure = interval(each_now, rate)
     says = f"{rate(each_now.value)} {report.unit}/s per GPU at {gpus_text(point.gpus)}" + (
         f" (95 %: {sure})." if sure else "."
     )
@@ -194,43 +195,7 @@ def _whole(study: StudyFacts, report: Report) -> Iterator[Picture]:
 
 
 def _points_table(study: StudyFacts, unit: str) -> Table:
-    rows = [
-        (
-            str(point.gpus),
-            point.arm,
-            settings_text(point.settings) or DASH,
-            f"{point.proven} of {point.wanted}",
-            rate(point.images_per_s.value) if point.images_per_s else "not proven",
-            interval(point.images_per_s, "rate") or DASH,
-            _rate_of(of_each(point)),
-            _share(point.efficiency_of_one),
-            _share(point.efficiency_of_uncoupled),
-        )
-        for point in study.points[:MOST_ROWS]
-    ]
-    head = (
-        "GPUs",
-        "arm",
-        "setting",
-        "proven launches",
-        f"{unit}/s",
-        "95 %",
-        "per GPU",
-        "of one GPU",
-        "of uncoupled GPUs",
-    )
-    return Table(head, tuple(rows))
-
-
-def _rate_of(estimate: Estimate | None) -> str:
-    return rate(estimate.value) if estimate is not None else DASH
-
-
-def _share(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return DASH
-    sure = interval(estimate)
-    return f"{percent(estimate.value)} ({sure})" if sure else percent(estimate.value)
+    return for_page(point_columns(unit), study.points[:MOST_ROWS])
 
 
 def _of_runs(report: Report) -> Iterator[Picture]:
@@ -287,23 +252,8 @@ def main_kinds(rows: Sequence[Row]) -> list[tuple[tuple[str, str], ...]]:
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """Runs, as many as a page can show; of runs that count different things each rate comes with its unit."""
-    is_mixed = len(units_of(rows)) > 1
-    shown = [
-        (
-            launch_text(row),
-            str(row.gpus),
-            ", ".join(filter(None, (row.state, in_words(row.figure.doubts, labelled=True) if row.figure else ""))),
-            f"{rate(row.images_per_s)}{f' {row.unit}/s' if is_mixed else ''}" if row.images_per_s is not None else DASH,
-            rate(row.per_gpu) if row.per_gpu is not None else DASH,
-            seconds(row.step_s) if row.step_s is not None else DASH,
-            ", ".join(row.nodes[:4]) + (f" and {len(row.nodes) - 4} more" if len(row.nodes) > 4 else "") or DASH,
-        )
-        for row in rows[:MOST_ROWS]
-    ]
-    return Table(
-        ("run", "GPUs", "state", "rate" if is_mixed else f"{unit_of(rows)}/s", "per GPU", "step", "nodes"), tuple(shown)
-    )
+    """Runs, as many as a page can show."""
+    return for_page(run_columns(rows), rows[:MOST_ROWS])
 
 
 def _heat_maps(report: Report) -> Iterator[Picture]:
@@ -323,15 +273,14 @@ def _slow_sentence(each: RunReport) -> str:
     names = [f"node {node} by {percent(excess)}" for node, excess in each.slow_nodes.items()]
     names += [f"rank {rank} by {percent(excess)}" for rank, excess in each.slow_ranks.items()]
     if names:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         cost = (
             f" Without {'it' if len(names) == 1 else 'them'} a step takes up to {percent(each.removable)} less."
             if each.removable > 0.0
             else ""
         )
         if each.row.demonstration:
-            return f"What stands out in this demonstration, which names none as slow: {', '.join(names[:3])}{more}."
-        return f"Slow: {', '.join(names[:3])}{more}.{cost}"
+            return f"What stands out in this demonstration, which names none as slow: {first_of(names, 3)}."
+        return f"Slow: {first_of(names, 3)}.{cost}"
     largest = max(rank.relative for rank in each.ranks)
     if each.cannot_tell:
         return f"The slowest rank is {percent(largest)} slower; healthy ranks can differ as much, so none is named."
@@ -342,11 +291,8 @@ def _ranks_table(each: RunReport) -> Table:
     """Ranks, or nodes where there are many."""
     name, slow = ("stands out", "yes") if each.row.demonstration else ("named", "slow")
     if len(each.ranks) <= MOST_ROWS:
-        rows = tuple(
-            (str(rank.rank), rank.node, seconds(rank.compute_s), percent(rank.relative), slow if rank.slow else "")
-            for rank in each.ranks
-        )
-        return Table(("rank", "node", "compute time of a step", "over the typical rank", name), rows)
+        columns = rank_columns(demonstration=bool(each.row.demonstration))
+        return for_page(columns, [Ranked(each, rank) for rank in each.ranks])
     cells = node_cells(each.ranks, MOST_ROWS)
     shown = tuple((cell.name, percent(cell.excess), slow if cell.slow else "") for cell in cells)
     return Table(("node", "its slowest rank over the typical one", name), shown)
@@ -365,23 +311,9 @@ def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:
         about = "" if is_sure else f"; 95 %: {interval(worst.loss)}"
         says += f"; the largest part is {worst.name} ({percent(worst.loss.value)}{about})"
     says += "."
-    rows = tuple(
-        (
-            str(loss.gpus),
-            settings_text(loss.settings) or DASH,
-            row.name,
-            percent(row.loss.value),
-            interval(row.loss) or DASH,
-            f"{row.clock_ratio:.3f}" if row.clock_ratio is not None else DASH,
-            row.note or DASH,
-        )
-        for loss in known
-        for row in loss.rows
-    )[:MOST_ROWS]
-    head = ("GPUs", "setting", "lost to", "share of the ideal", "95 %", "ratio of clocks", "note")
     title = "Where the rest goes"
     drawn = losses("loss", title, f"Stacked bars over the number of GPUs. {says}", known, report.demonstration)
-    yield Picture("loss", title, says, drawn, Table(head, rows))
+    yield Picture("loss", title, says, drawn, for_page(loss_columns(), losses_of(known)[:MOST_ROWS]))
 
 
 def _time_lines(report: Report) -> Iterator[Picture]:

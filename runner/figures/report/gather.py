@@ -7,14 +7,16 @@ from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
 
+import msgspec
+
 from runner import __version__
-from runner.core.text import counted, gpus_text
+from runner.core.text import counted, first_of, gpus_text
 from runner.figures.report.details import detailed, environment
 from runner.figures.report.expected import comparisons
-from runner.figures.report.kinds import kind_of, with_kinds
-from runner.figures.report.numbers import unit_of
 from runner.figures.report.summary import citation, highlights
+from runner.figures.tables import unit_of
 from runner.jobs.run import Run
+from runner.jobs.sameness import Ran, ran_with, unlike
 from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, shared_doubts
 from runner.model.report import NamedFact, Report, Row, RunReport
 from runner.model.study import LaunchFacts, StudyFacts
@@ -43,7 +45,7 @@ def of_runs(runs: Sequence[tuple[Run, str]]) -> Report:
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
     """
-    rows = with_kinds([_row_of_run(run, state) for run, state in runs])
+    rows = _with_kinds([_row_of_run(run, state) for run, state in runs])
     names = list(dict.fromkeys(run.name for run, _ in runs))
     title = f"{names[0]}: a run" if len(rows) == 1 else f"{', '.join(names[:3])}: {len(rows)} runs"
     subtitle = f"{_proven(rows)}; single runs are no claim about scaling: `scale` measures one"
@@ -110,9 +112,8 @@ def common(rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[NamedFact
 def _values(values: dict[str, int]) -> str:
     if len(values) == 1:
         return next(iter(values))
-    shown = [f"{value} ({counted(count, 'run')})" for value, count in list(values.items())[:_MOST_VALUES]]
-    more = f"; and {len(values) - _MOST_VALUES} more values" if len(values) > _MOST_VALUES else ""
-    return "; ".join(shown) + more
+    shown = [f"{value} ({counted(count, 'run')})" for value, count in values.items()]
+    return first_of(shown, _MOST_VALUES, "; ")
 
 
 def _proven(rows: Sequence[Row]) -> str:
@@ -145,10 +146,19 @@ def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
     )
 
 
-def _row_of_run(run: Run, state: str) -> tuple[Row, dict[str, str]]:
-    """A run, and of which kind it is."""
+def _with_kinds(runs: Sequence[tuple[Row, Ran | None]]) -> tuple[Row, ...]:
+    """The rows, each with that of its kind as settings in which those with a figure differ."""
+    facts = unlike("curve", [ran for row, ran in runs if ran is not None and row.images_per_s is not None])
+    return tuple(
+        msgspec.structs.replace(row, settings=tuple((fact.key, fact.value(ran)) for fact in facts)) if ran else row
+        for row, ran in runs
+    )
+
+
+def _row_of_run(run: Run, state: str) -> tuple[Row, Ran | None]:
+    """A run, and what it was; None where its plan cannot be read."""
     plan, verdict = run.plan, run.verdict
-    gpus = plan.gpus if plan else 0
+    gpus = plan.gpus if plan and plan.tasks else 0
     keys = figure_keys(verdict, plan.arms[-1] if plan and plan.arms else None)
     figure: Figure | None = keys.get("figure") if gpus else None
     outcome = "proven" if figure is not None else verdict.outcome if verdict is not None else state or "unknown"
@@ -167,8 +177,7 @@ def _row_of_run(run: Run, state: str) -> tuple[Row, dict[str, str]]:
         why=_why(outcome, reasons, verdict) if gpus else "its plan cannot be read",
         **(keys if figure else {"demonstration": keys.get("demonstration", "")}),
     )
-    report = run.records.report(0) if figure is not None else None
-    return row, kind_of(plan, report.batch_size if report else None, row.demonstration)
+    return row, None if plan is None else ran_with(run, plan, verdict, {})
 
 
 def _why(outcome: str, reasons: Iterable[str], verdict: Verdict | None) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from runner.core.columns import Table
+from runner.core.numbers import DASH, rate
 from runner.core.text import counted, gpus_text
 from runner.figures.report.gallery import MOST_ROWS, gallery, rows_table
 from runner.figures.report.markup import Markup, tag
-from runner.figures.report.numbers import DASH, interval, launch_text, rate
-from runner.figures.report.pictures.picture import Picture, Table
+from runner.figures.report.pictures.picture import Picture
 from runner.figures.report.summary import against
+from runner.figures.tables import interval, launch_text
 from runner.model.expectation import Comparison
 from runner.model.figure import in_words
 from runner.model.report import Report, RunReport
@@ -137,7 +139,7 @@ def _expected(report: Report) -> Iterator[Markup]:
         return
     rows = tuple(
         (
-            str(each.gpus), rate(each.measured.value), interval(each.measured, "rate") or DASH,
+            str(each.gpus), rate(each.measured.value), interval(each.measured, rate) or DASH,
             f"{rate(each.expected.low)} to {rate(each.expected.high)}", each.state,
         )
         for each in report.expected

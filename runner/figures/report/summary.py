@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from runner import __version__
+from runner.core.numbers import percent, rate, span
 from runner.core.text import counted, gpus_text
-from runner.figures.report.numbers import (
-    all_settings,
-    curve,
-    interval,
-    launch_text,
-    of_each,
-    percent,
-    rate,
-    settings_text,
-    unit_of,
-    units_of,
-)
+from runner.figures.tables import all_settings, curve, interval, launch_text, of_each, settings_text, unit_of, units_of
 from runner.model.expectation import Comparison
 from runner.model.figure import Doubt, in_words
 from runner.model.report import Highlight, Row, RunReport
@@ -67,14 +57,14 @@ def _of_runs(measured: Sequence[Row]) -> Iterator[Highlight]:
 
 
 def _each(row: Row) -> str:
-    return f"{rate((row.low or 0.0) / row.gpus)} to {rate((row.high or 0.0) / row.gpus)}"
+    return span((row.low or 0.0) / row.gpus, (row.high or 0.0) / row.gpus, rate)
 
 
 def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport], unit: str) -> Iterator[Highlight]:
     each = of_each(point)
     assert each is not None
     setting = settings_text(point.settings)
-    sure = interval(each, "rate")
+    sure = interval(each, rate)
     note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {counted(point.wanted, 'launch')} proven"
     at = ", ".join(filter(None, (gpus_text(point.gpus), setting)))
     yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} {unit}/s", note)
@@ -178,8 +168,8 @@ def _alarm(expected: Sequence[Comparison], unit: str) -> Iterator[Highlight]:
 
 def against(each: Comparison, unit: str) -> str:
     """The measured interval and the expected range, in words."""
-    reach = f"{rate(each.expected.low)} to {rate(each.expected.high)} {unit}/s expected"
-    return f"{reach}, {interval(each.measured, 'rate') or rate(each.measured.value)} measured"
+    reach = f"{span(each.expected.low, each.expected.high, rate)} {unit}/s expected"
+    return f"{reach}, {interval(each.measured, rate) or rate(each.measured.value)} measured"
 
 
 def _first_reason(rows: Sequence[Row]) -> str:
@@ -241,7 +231,7 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
         return
     kind = "strong" if study.strong else "weak"
     setting = settings_text(point.settings)
-    sure, of_one = interval(point.images_per_s, "rate"), point.efficiency_of_one
+    sure, of_one = interval(point.images_per_s, rate), point.efficiency_of_one
     text = f"{study.recipe}{f' ({setting})' if setting else ''} on {_ranks(point.gpus, study.demonstration)} "
     text += f"of {study.site}: "
     text += f"{rate(point.images_per_s.value)} {unit_of(rows)}/s"

@@ -15,11 +15,12 @@ from pathlib import Path
 import msgspec
 
 from runner.core import files
+from runner.core.columns import as_csv
 from runner.core.errors import InfrastructureError, UsageError
 from runner.core.lock import locked
-from runner.figures.report.csv_files import csv_files
 from runner.figures.report.page import page
 from runner.figures.report.png import png
+from runner.figures.tables import Ranked, loss_columns, losses_of, point_columns, rank_columns, run_columns
 from runner.model.report import Report
 
 PAGE, PICTURE, FACTS = "report.html", "report.png", "report.json"
@@ -52,6 +53,19 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     except OSError as error:
         raise _cannot_be_written(error.strerror, directory) from None
     return complete
+
+
+def csv_files(report: Report) -> dict[str, str]:
+    """Tidy tables: name of a file -> its content. A column is one quantity, with its unit in its name."""
+    ranks = [Ranked(each, rank) for each in report.detailed for rank in each.ranks]
+    made = {
+        "runs.csv": as_csv(run_columns(report.rows), report.rows),
+        "ranks.csv": as_csv(rank_columns(demonstration=False), ranks),
+    }
+    if report.study is not None:
+        made["points.csv"] = as_csv(point_columns(report.unit), report.study.points)
+        made["losses.csv"] = as_csv(loss_columns(), losses_of(report.study.losses))
+    return made
 
 
 def _cannot_be_written(why: str | None, directory: Path) -> InfrastructureError:

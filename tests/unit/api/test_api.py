@@ -157,7 +157,8 @@ def test_it_takes_the_options_of_the_command_line() -> None:
     @job_options
     def command(**_values: object) -> None: ...
 
-    given = {option.opts[0].lstrip("-").replace("-", "_") for option in command.params if option.opts[0][0] == "-"}
+    options = [each for each in command.params if each.opts[0][0] == "-" and each.expose_value]
+    given = {option.opts[0].lstrip("-").replace("-", "_") for option in options}
     assert set(Options.__annotations__) == given - {"gpus", "dry_run", "full", "json", "S"} | {"scheduler_option"}
 
 

@@ -14,7 +14,6 @@ from runner.backends.runtimes import runtime
 from runner.checks import registry
 from runner.checks.registry import Case, Observed, Seen, Workspace, check, codes, refuses, rule, rules
 from runner.core.errors import UsageError
-from runner.model.image import ImageFacts
 from runner.model.plan import Finding, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
@@ -300,13 +299,11 @@ def test_a_step_that_hides_gpus_from_ranks_is_refused(option: str) -> None:
     assert [(finding.code, option in finding.fix) for finding in refused] == [("gpus-hidden", True)]
 
 
-def test_whether_nsys_is_in_an_image_is_known_of_nvidias() -> None:
-    assert findings_of(nsys="0")["nsys-not-known"].severity == "warn"
-    site = read_site("technion")
-    about = ImageFacts(base="nvcr.io/nvidia/pytorch:25.02-py3")
-    planned = plan(RECIPE, site, Request(gpus=16, nsys="0"), msgspec.structs.replace(IMAGE, about=about))
-    assert "nsys-not-known" not in {finding.code for finding in check(planned, site, NOTHING_WRONG)}
-    assert "profiled" in planned.demonstration
+def test_a_figure_under_a_profiler_is_a_demonstration() -> None:
+    one_rank = '[ "$RANK" = 0 ] && exec /opt/bin/nsys profile -o /results/rank-0 "$@"; exec "$@"'
+    for program in (("nsys", "profile", "python3", "train.py"), ("sh", "-c", one_rank, "sh", "python3")):
+        made = plan(msgspec.structs.replace(RECIPE, program=program), read_site("technion"), Request(gpus=16), IMAGE)
+        assert made.demonstration == "profiled by nsys, which costs time"
 
 
 def other_world(words: str, site: str = "technion", **asked: Any) -> Finding | None:

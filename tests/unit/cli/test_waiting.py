@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from runner.cli.text import age
 from runner.cli.waiting import describe, display
+from runner.core.numbers import age
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
 

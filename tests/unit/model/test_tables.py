@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.core.registry import UnknownNameError
 from runner.jobs.run import Run
 from runner.model.plan import record_of
-from runner.model.runtimes import RUNTIMES
+from runner.model.runtimes import GONE, RUNTIMES, facts_of_run
 from runner.model.schedulers import SCHEDULERS
 from tests.support.plans import PLAN
 
@@ -63,3 +64,10 @@ def test_a_plan_that_has_a_key_for_each_scheduler_is_read(
     read = Run(tmp_path).plan
     assert read is not None
     assert (read.scheduler_settings, read.settings.places_ranks) == (own, places)
+
+
+def test_a_runtime_that_is_gone_is_refused_with_what_to_do_instead_and_its_runs_can_still_be_read() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        RUNTIMES.module("sarus")
+    assert caught.value.fix == GONE["sarus"]
+    assert "sarus" not in RUNTIMES and facts_of_run("sarus").is_container

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from runner.core.numbers import percent
 from runner.figures.report.markup import Markup, tag
-from runner.figures.report.numbers import percent
 from runner.figures.report.pictures.picture import WIDTH, shortened, svg, text
 from runner.model.report import RankFacts
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from runner.core.numbers import percent
 from runner.figures.report.markup import Markup, tag
-from runner.figures.report.numbers import percent, settings_text
 from runner.figures.report.pictures.picture import WIDTH, svg, text, ticks
+from runner.figures.tables import settings_text
 from runner.model.study import Loss
 
 _LEFT, _RIGHT = 44, 66
@@ -99,8 +100,8 @@ def _patterns(key: str) -> Iterator[Markup]:
         "M-2 2l4 -4M0 8l8 -8M6 10l4 -4",
         "M-2 6l4 4M0 0l8 8M6 -2l4 4",
         "M0 4h8",
-        "M4 0v8",
-        "M0 4h8M4 0v8",
+        "M4 0V8",
+        "M0 4h8M4 0V8",
     )
     yield tag(
         "defs",

@@ -10,20 +10,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from runner.figures.report.markup import Markup, join, tag
+from runner.core.columns import Table
+from runner.figures.report.markup import Markup, tag
 
 WIDTH = 400
 LABEL_HEIGHT = 22  # of the line that labels a demonstration
 MARKERS = ("circle", "square", "triangle", "diamond")
 _CHARACTER = 8.0  # mean width of a character of a picture's text
-
-
-@dataclass(frozen=True)
-class Table:
-    """What a picture shows, in words and numbers: all rows have as many cells as the head."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -123,8 +116,3 @@ def apart(positions: Sequence[float], least: float) -> list[int]:
         if not kept or positions[kept[-1]] - positions[place] >= least:
             kept.append(place)
     return sorted(kept)
-
-
-def pieces(*groups: Iterable[Markup]) -> Markup:
-    """Markup of several groups."""
-    return join(*groups)

@@ -79,7 +79,7 @@ def test_an_image_that_podman_hpc_would_have_built_is_not_pulled(commands: Path)
 
 
 def test_where_a_command_is_not_here_or_fails_nothing_is_known(commands: Path) -> None:
-    for runtime in ("shifter", "podman-hpc", "sarus"):
+    for runtime in ("shifter", "podman-hpc"):
         assert problem(runtime, NAME, ("/results",)) == ("", "")
     has(commands, "podman-hpc", "exit 125\n")
     has(commands, "shifter", "exit 1\n")

@@ -160,5 +160,5 @@ def test_launches_of_other_code_are_refused_without_an_override_that_is_none(
         run.write("code.json", CodeRecord("/home/u/work", run.run_id, "main", dirty=False))
     assert runner(["compare", ",".join(str(run.path) for run in runs), "--reference"]) == Exit.REFUSED
     said = capsys.readouterr().err
-    assert said.count(" has another code than ") == 1
+    assert said.count(" has another commit than ") == 1
     assert "--force" not in said

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client.openmetrics import parser
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
+from runner.core.text import printable
 from runner.figures.export.writers import COLUMNS, WRITERS
 from runner.jobs.directory import RunDirectory
 from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns
@@ -27,7 +27,6 @@ from runner.model.verdict import Verdict
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
 
-parse: Any = parser.text_string_to_metric_families  # its package has no types
 PAGE = (Path(__file__).resolve().parents[4] / "docs/export.md").read_text("utf-8")
 BEGAN = datetime(2026, 9, 21, 14, 13, 20, tzinfo=timezone.utc)
 HOSTILE = 'a "b"\\ {c}, d\ne\r\t=1+1 \u202e ö \udcff'
@@ -57,7 +56,7 @@ def written(form: Any) -> str:
 
 def test_csv_has_a_row_for_each_rank_of_each_run() -> None:
     rows = list(csv.DictReader(io.StringIO(written("csv"), newline=""), strict=True))
-    assert [(row["run"], row["rank"]) for row in rows] == [("r-2", "0"), ("r-2", "1"), (escaped(HOSTILE), "0")]
+    assert [(row["run"], row["rank"]) for row in rows] == [("r-2", "0"), ("r-2", "1"), (printable(HOSTILE), "0")]
     assert rows[0]["images_per_s"] == "200.5" and rows[2]["images_per_s"] == ""
     assert rows[1]["rank_sm_clock_mhz_min"] == "" and rows[0]["rank_compute_s"] == "0.09"
     assert rows[0]["started"] == "2026-09-21T14:13:20Z" and rows[0]["steady"] == "true"
@@ -79,56 +78,31 @@ def test_json_has_its_version_and_every_value() -> None:
     assert msgspec.convert(value, ExportedRuns) == ExportedRuns("gpu-runner-export/1", (RUN, FAILED))
 
 
-def test_mllog_lines_have_the_syntax_of_mlperf_s_library() -> None:
-    """mlcommons/logging, mlperf_logging/mllog/mllog.py: the prefix, and one object with these keys in this order."""
-    open_intervals: list[str] = []
-    keys = []
-    for line in written("mllog").splitlines():
-        prefix, _, rest = line.partition(" ")
-        event = json.loads(rest)
-        assert prefix == ":::MLLOG"
-        assert list(event) == ["namespace", "time_ms", "event_type", "key", "value", "metadata"]
-        assert isinstance(event["time_ms"], int) and {"file", "lineno"} <= set(event["metadata"])
-        assert event["metadata"]["no_mlperf_result"] is True
-        if event["event_type"] == "INTERVAL_START":
-            open_intervals.append(event["key"])
-        elif event["event_type"] == "INTERVAL_END":
-            assert open_intervals.pop() == event["key"]
-        else:
-            assert event["event_type"] == "POINT_IN_TIME"
-        keys.append(event["key"])
-        if event["key"] == "tracked_stats":
-            assert (event["value"], event["metadata"]["step"]) == ({"throughput": 200.5}, 1)
-        if event["key"] == "global_batch_size":
-            assert event["value"] == 20
-    assert open_intervals == []
-    assert keys == ["launch", "global_batch_size", "tracked_stats", "launch", "launch", "launch"]
+def test_a_figure_of_another_arm_is_none_of_training_in_every_form() -> None:
+    run = msgspec.structs.replace(RUN, arm="uncoupled")
+    assert WRITERS["reframe"]([run]).endswith("claim=uncoupled arm=uncoupled\n")
+    (row, *_) = csv.DictReader(io.StringIO(WRITERS["csv"]([run])))
+    assert row["arm"] == "uncoupled"
+    assert WRITERS["reframe"]([RUN]).endswith("claim=performance\n")
 
 
-def test_openmetrics_is_read_by_prometheus_own_parser() -> None:
-    families = {family.name: family for family in parse(written("openmetrics"))}
-    (figure,) = families["gpu_runner_throughput_per_second"].samples
-    assert (figure.value, figure.labels["claim"], figure.labels["unit"]) == (200.5, "performance", "images")
-    good, bad = families["gpu_runner_measured"].samples
-    assert (good.value, bad.value, bad.labels["run"]) == (1.0, 0.0, escaped(HOSTILE))
-    assert families["gpu_runner_window_seconds"].unit == "seconds"
-    assert [sample.value for sample in families["gpu_runner_rank_compute_seconds"].samples] == [0.09, 0.09]
-    assert {family.type for family in families.values()} == {"gauge"}
+def test_a_figure_whose_synchronisation_was_not_examined_is_labelled_in_every_form() -> None:
+    run = msgspec.structs.replace(RUN, synchronisation="not-examined")
+    assert WRITERS["reframe"]([run]).endswith("claim=unexamined\n")
+    assert '"synchronisation": "not-examined"' in WRITERS["json"]([run])
+    assert ",not-examined," in WRITERS["csv"]([run])
 
 
 def test_a_figure_in_tokens_is_called_so() -> None:
     tokens = msgspec.structs.replace(MEASURED, unit="tokens")
     run = msgspec.structs.replace(RUN, **figure_keys(tokens))
     assert "throughput=200.500 tokens/s" in WRITERS["reframe"]([run])
-    assert 'unit="tokens",claim=' in WRITERS["openmetrics"]([run])
-    assert '"unit": "tokens"' in WRITERS["mllog"]([run])
     assert ",tokens,200.5," in WRITERS["csv"]([run])
 
 
 def test_no_run_gives_valid_files() -> None:
     assert WRITERS["csv"]([]).count("\n") == 1
-    assert [family.samples for family in parse(WRITERS["openmetrics"]([]))] == [[]] * 6
-    assert WRITERS["mllog"]([]) == WRITERS["reframe"]([]) == ""
+    assert WRITERS["reframe"]([]) == ""
 
 
 def test_the_regular_expression_of_the_page_finds_the_figure_of_a_measured_run_only() -> None:
@@ -212,6 +186,7 @@ WRONG = {
     "a key without a bundle": (["export", "RUN", "--format", "csv", "--sign", "x"], "only a bundle is signed"),
     "a bundle elsewhere": (["export", "RUN", "--bundle", "x", "-o", "y"], "its own file"),
     "another form": (["export", "RUN", "--format", "parquet"], "parquet"),
+    "a form that is gone": (["export", "RUN", "--format", "openmetrics"], "--format json has every figure"),
 }
 
 

@@ -28,7 +28,6 @@ from gpu_runner_inside.launcher import (
     meeting,
     metering,
     network,
-    nsys,
     program,
     watcher,
     wireup,
@@ -129,7 +128,7 @@ class Launch:
             bound = self._bind(here, shown)
             self._record_start(here, token, shown, place, bound, made)
             self.program_started_s, self.program_started_monotonic_s = time.time(), time.monotonic()
-            argv, port = self._argv(here.rank), 0 if place is None else place.master_port
+            argv, port = self.options.argv, 0 if place is None else place.master_port
             ended = self.contact.during(
                 port, lambda: self.relay.run(argv, made, self.options.run_dir, umask=options.umask)
             )
@@ -251,13 +250,6 @@ class Launch:
         allowed = frozenset(os.sched_getaffinity(0))
         of_all = self.options.bind == "gpu-share"
         return binding.apply(binding.near_gpu(here.local_rank, here.local_size, shown, allowed, of_all=of_all))
-
-    def _argv(self, rank: int) -> tuple[str, ...]:
-        options = self.options
-        try:
-            return nsys.wrapped(options.argv, options.nsys, rank, options.run_dir)
-        except OSError as error:
-            raise LaunchError("record-not-written", f"the directory of nsys's reports: {error}") from error
 
     def _record_start(
         self,

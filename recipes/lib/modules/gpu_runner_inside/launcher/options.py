@@ -23,7 +23,6 @@ class Options:
     unset: tuple[str, ...]
     timeout_s: float
     leave_together: float | None
-    nsys: str
     umask: int | None
     caches: str
     argv: tuple[str, ...]
@@ -72,9 +71,6 @@ def options_of(words: list[str]) -> Options:
         help="end well only when every rank of the node has ended, or after S seconds; 0: however long that takes",
     )
     parser.add_argument(
-        "--nsys", default="", metavar="RANKS", help="run PROGRAM of these ranks (0,8 or all) under `nsys profile`"
-    )
-    parser.add_argument(
         "--umask", type=lambda text: int(text, 8), metavar="OCTAL", help="of PROGRAM; default: the launcher's own"
     )
     parser.add_argument(
@@ -105,7 +101,6 @@ def options_of(words: list[str]) -> Options:
         tuple(filter(None, given.unset.split(","))),
         given.rendezvous_timeout,
         given.leave_together,
-        given.nsys,
         given.umask,
         given.caches,
         tuple(argv),
