@@ -33,8 +33,8 @@ from runner.jobs.image_usage import image_uses
 from runner.jobs.life import standing
 from runner.jobs.listing import Selection, list_runs
 from runner.jobs.lookup import find
-from runner.jobs.presence import patience, presence
 from runner.jobs.verdict import judge
+from runner.jobs.watch import patience, presence
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.origin import CommandLine
 from runner.model.plan import Plan, PlannedImage

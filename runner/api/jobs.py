@@ -88,7 +88,7 @@ class Run:
         Raises:
             UnknownStateError: the scheduler does not answer.
         """
-        from runner.jobs.cancel import cancel_run
+        from runner.jobs.states import cancel_run
 
         job_id, had_ended = cancel_run(self._files)
         return Cancellation(self.id, str(self.directory), job_id, had_ended)

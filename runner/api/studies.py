@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVa
 
 from runner.api.jobs import CheckRefusedError, Run, check_timeout, warn
 from runner.core.errors import UsageError
-from runner.model.bundle import MadeBundle, VerifiedBundle
 from runner.model.compared import Compared
 from runner.model.expectation import Expectation
+from runner.model.exported import MadeBundle, VerifiedBundle
 from runner.model.names import Wireup
 from runner.model.origin import CommandLine
 from runner.model.report import Report

@@ -16,9 +16,9 @@ def command(run: str | None, as_json: bool) -> int:
     """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; or the
     newest run).
     """
-    from runner.jobs.cancel import cancel_run
     from runner.jobs.directory import RunDirectory
     from runner.jobs.lookup import kept_outcome
+    from runner.jobs.states import cancel_run
     from runner.study.subject import find_subject
 
     directory = find_subject(run)

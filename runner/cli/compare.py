@@ -101,7 +101,7 @@ def command(
 
 
 def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) -> None:
-    from runner.figures.compare import ci
+    from runner.figures.compare import text as ci
 
     for path, text in ((junit, ci.junit), (markdown, ci.markdown)):
         if path is not None:
@@ -113,7 +113,7 @@ def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) 
 
 def _problem(compared: Compared, code: Exit) -> Problem | None:
     from runner.cli.json_output import of_findings
-    from runner.figures.compare.ci import cases
+    from runner.figures.compare.text import cases
     from runner.model.output import Problem
 
     if code == Exit.GOOD:

@@ -115,7 +115,7 @@ def _codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
 
 
 def _compare_codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.figures.compare.fit import CODES
+    from runner.figures.compare.compare import CODES
 
     return map(CompletionItem, sorted(CODES))
 

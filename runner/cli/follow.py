@@ -12,11 +12,9 @@ from runner.cli.waiting import display
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
-from runner.jobs.cancel import cancel
 from runner.jobs.directory import RunDirectory
-from runner.jobs.logs import LogFile, Selection, follow
-from runner.jobs.states import scheduler_of
-from runner.jobs.telling import host_of
+from runner.jobs.logs import LogFile, Selection, follow, host_of
+from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress
 
 

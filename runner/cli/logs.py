@@ -32,8 +32,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     Ctrl-C leaves the job alone.
     """
     from runner.cli.follow import follow_to_verdict
-    from runner.jobs.logs import Selection, check_ranks, log_files, parse_ranks
-    from runner.jobs.telling import first_failed
+    from runner.jobs.logs import Selection, check_ranks, first_failed, log_files, parse_ranks
 
     if ranks is not None and every:
         raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")
@@ -106,8 +105,7 @@ def _show_json(files: tuple[LogFile, ...], lines: int | None) -> int:
 
 def _print(run: RunDirectory, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:
     from runner.cli.follow import Printer
-    from runner.jobs.logs import left_out, read
-    from runner.jobs.telling import ends_with_lost_image
+    from runner.jobs.logs import ends_with_lost_image, left_out, read
 
     printer = Printer(run, prefixed=prefixed)
     for file in files:
@@ -132,7 +130,7 @@ def _ended_well(run: RunDirectory) -> bool:
 def _why_none(run: RunDirectory) -> str:
     from runner.cli.waiting import describe
     from runner.jobs.life import Standing, standing
-    from runner.jobs.presence import presence
+    from runner.jobs.watch import presence
 
     now = standing(run)
     if isinstance(now, Standing):

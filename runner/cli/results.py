@@ -13,11 +13,10 @@ from runner.images.building.build import BuiltImage
 from runner.images.building.without_engine.build import Built
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.comparison import Difference
-from runner.model.bundle import MadeBundle, VerifiedBundle
 from runner.model.compared import Compared
 from runner.model.environment import Environment
 from runner.model.expectation import Expectation
-from runner.model.exported import ExportedRuns
+from runner.model.exported import ExportedRuns, MadeBundle, VerifiedBundle
 from runner.model.listed_run import RunList
 from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts, ShownRun
 from runner.model.proof_record import ProofRecord

@@ -17,7 +17,7 @@ from runner.core.text import counted, printable
 from runner.model.figure import figure_of, is_of_value
 from runner.model.runtimes import facts_of_run
 from runner.model.schedulers import SCHEDULERS
-from runner.model.script import LIBRARY
+from runner.model.step import LIBRARY
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory

@@ -205,7 +205,7 @@ def _show_standing(run: RunDirectory, now: Standing) -> None:
     from runner.cli.waiting import describe
     from runner.core.numbers import age
     from runner.core.text import printable
-    from runner.jobs.output import last_output
+    from runner.jobs.logs import last_output
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
     is_running = now.progress.state is not None and now.progress.state.phase == "running"

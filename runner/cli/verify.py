@@ -17,7 +17,7 @@ from runner.model.figure import in_words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.model.bundle import BundledRun, BundledStudy, VerifiedBundle
+    from runner.model.exported import BundledRun, BundledStudy, VerifiedBundle
 
 
 @click.command()

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from runner.expectation.curve import Curve
-from runner.expectation.network import Network
+from runner.expectation.network import Curve, Network
 from runner.expectation.step import Reduction, Step, Training, step
 from runner.model.expectation import Bound, ExpectedPoint, Input, Range, Sensitivity
 

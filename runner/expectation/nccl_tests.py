@@ -17,7 +17,7 @@ from statistics import median_low
 
 from runner.core.errors import UsageError
 from runner.core.text import counted
-from runner.expectation.curve import Curve, too_small
+from runner.expectation.network import Curve, too_small
 
 _PREFIX = re.compile(r"\s*(?:\[\d+(?:,\d+)?\](?:<\w+>)?:?|\d+:)?\s*")
 _RANK = re.compile(r"#?\s*Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\b")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from runner.expectation.spread import expected_maximum
+from runner.expectation.network import expected_maximum
 
 SLICES = 128  # of the backward pass
 _MOST_BUCKETS = 1024  # of a step: more are put together, so that no input makes the answer take long

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from runner.core import file_system, files
-from runner.diagnosis import container_log, log_patterns, nccl_log, telling_line
+from runner.diagnosis import container_log, failure, nccl_log
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.nccl_log import NcclLog
 from runner.jobs.nodes import nodes_of
@@ -131,14 +131,14 @@ def collect(run: Run, state: JobState) -> Evidence:
         reports=reports,
         result=_result(run, plan, damaged),
         damaged=tuple(damaged),
-        batch_line=telling_line.of_script(_lines(run.logs / "batch.err")),
+        batch_line=nccl_log.of_script(_lines(run.logs / "batch.err")),
         node_lines=_node_lines(run),
         rank_lines=rank_lines,
         rank_quotes={
             rank: quote
             for rank, line in rank_lines.items()
-            if (log_patterns.IMAGE_LOST.search(line) or log_patterns.END.search(line))
-            and (quote := telling_line.before_end(_lines(run.logs / f"rank-{rank}.err")))
+            if (failure.IMAGE_LOST.search(line) or failure.END.search(line))
+            and (quote := nccl_log.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
         watched=_by_node(watched.values(), starts),
         meters=meters,
@@ -149,9 +149,7 @@ def collect(run: Run, state: JobState) -> Evidence:
         versions=_versions(run, plan, starts),
         hosts=tuple(line.strip() for line in _lines(run.path / NODES, from_start=_NODES_BYTES) if line.strip()),
         failed_nodes=tuple(
-            match[1]
-            for line in _lines(run.logs / "batch.err")
-            if (match := log_patterns.FAILED_NODE.match(line.strip()))
+            match[1] for line in _lines(run.logs / "batch.err") if (match := failure.FAILED_NODE.match(line.strip()))
         ),
         cancelled=run.cancelled,
         plan_sha256=files.sha256(file_system.read_bytes(run.path / PLAN)),
@@ -200,7 +198,7 @@ def _task_ends(run: Run) -> dict[int, tuple[str, str]]:
     """
     ends: dict[int, tuple[str, str]] = {}
     for line in _lines(run.logs / "batch.err"):
-        match = log_patterns.TASK_END.match(line.strip())
+        match = failure.TASK_END.match(line.strip())
         for part in match[2].split(",") if match else ():
             ranks = _RANKS.fullmatch(part)
             if match and ranks:

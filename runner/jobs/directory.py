@@ -25,7 +25,7 @@ from runner.jobs.run import (
     Run,
     is_whole_id,
 )
-from runner.model.script import LIBRARY, JobScript
+from runner.model.step import LIBRARY, JobScript
 
 RunDirectory = Run
 __all__ = [

@@ -14,8 +14,8 @@ from runner.core import file_system
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, instead
 from runner.expectation import nccl_tests
-from runner.expectation.curve import Curve, too_small
 from runner.expectation.expect import Machine, Placement, Workload, names, point
+from runner.expectation.network import Curve, too_small
 from runner.expectation.parameters import Parameter, Parameters, load
 from runner.jobs import figure
 from runner.jobs.collect import Evidence

@@ -8,8 +8,8 @@ from typing import Any
 from runner.core.hide import hidden_command
 from runner.jobs.life import Standing
 from runner.jobs.nodes import nodes_of
-from runner.jobs.presence import presence
 from runner.jobs.run import CODE_DIFF, Run, utc
+from runner.jobs.watch import presence
 from runner.model.figure import figure_of
 from runner.model.job import Phase
 from runner.model.origin import NodeShare

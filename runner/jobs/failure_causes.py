@@ -17,8 +17,7 @@ import msgspec
 from runner.core.text import counted, first_of
 from runner.diagnosis.catalogue import FAILURES, classify, find
 from runner.diagnosis.container_log import ContainerFault
-from runner.diagnosis.failure import Failure
-from runner.diagnosis.log_patterns import IMAGE_LOST
+from runner.diagnosis.failure import IMAGE_LOST, Failure
 from runner.jobs.clocks import EndTime, end_times
 from runner.jobs.collect import Evidence
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN

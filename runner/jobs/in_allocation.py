@@ -131,7 +131,7 @@ class InAllocation:
             UnknownStateError: it cannot be asked, because nothing can be written there.
         """
         asked = self._run.path / CANCELLED
-        if asked.exists():  # ``runner.jobs.cancel`` writes it with who asks
+        if asked.exists():  # ``runner.jobs.states`` writes it with who asks
             return
         try:
             files.write_private(asked, "{}\n")

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from runner.core.errors import RunnerError
-from runner.jobs.cancel import cancel
 from runner.jobs.logs import LogFile, follow, one_rank
-from runner.jobs.presence import patience, presence
 from runner.jobs.run import PROVENANCE, Run
-from runner.jobs.states import scheduler_of
-from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, progress, wait
+from runner.jobs.states import cancel, scheduler_of
+from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, patience, presence, progress, wait
 from runner.model.job import JobState
 from runner.model.verdict import Verdict
 

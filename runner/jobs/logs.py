@@ -1,4 +1,4 @@
-"""The logs of a run: which of its files a user means, where their ends begin, and how they grow."""
+"""The last thing that a run has written: whether it still moves."""
 
 from __future__ import annotations
 
@@ -13,10 +13,105 @@ from pathlib import Path
 from typing import BinaryIO
 
 from runner.core import file_system
-from runner.core.errors import UnknownStateError, UsageError
+from runner.core.errors import RunnerError, UnknownStateError, UsageError
 from runner.jobs.run import Run
 from runner.jobs.states import scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
+from runner.model.verdict import Verdict
+
+_TAIL_BYTES = 4096
+_LONGEST_LINE = 200
+
+
+@dataclass(frozen=True)
+class LastOutput:
+    """The newest output of a run.
+
+    Attributes:
+        file: below the run directory. line: its last line that is not empty, cut off after 200 characters.
+        age_s: seconds since it was written, by the clock of this machine.
+    """
+
+    file: str
+    line: str
+    age_s: float
+
+
+def last_output(run: Run) -> LastOutput | None:
+    """From the log that was written last; None if there is no output yet."""
+    newest: tuple[float, os.DirEntry[str]] | None = None
+    with suppress(OSError), os.scandir(run.logs) as entries:
+        for entry in entries:
+            with suppress(OSError):  # it was replaced while it was looked at
+                status = entry.stat(follow_symlinks=False)
+                if entry.is_file(follow_symlinks=False) and status.st_size > 0:
+                    newest = max(newest or (0.0, entry), (status.st_mtime, entry), key=lambda each: each[0])
+    if newest is None:
+        return None
+    written_s, entry = newest
+    return LastOutput(f"logs/{entry.name}", _last_line(entry.path), max(0.0, time.time() - written_s))
+
+
+def _last_line(path: str) -> str:
+    """A bar that a program draws anew after a carriage return counts as a line."""
+    try:
+        with Path(path).open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip()[:_LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
+
+
+_QUOTED = re.compile(r"logs/([^/:]+):")
+_OF_RANK = re.compile(r"rank-(\d+)\.")
+
+
+def first_failed(run: Run) -> tuple[Selection, int | None]:
+    """The logs of the rank that failed first, or of rank 0 where none has or that is unknown; that rank, or None.
+
+    With them the log of the batch script or of a node that the verdict quotes.
+    """
+    verdict = run.verdict or _judged_so_far(run)
+    quoted = _QUOTED.match(verdict.log) if verdict is not None else None
+    name = quoted[1] if quoted else ""
+    rank = verdict.rank if verdict is not None else None
+    if rank is None and (of_rank := _OF_RANK.match(name)):
+        rank = int(of_rank[1])
+    script = frozenset({name} if name and not _OF_RANK.match(name) else ())
+    return one_rank(rank or 0, script=script), rank
+
+
+def host_of(run: Run, rank: int) -> str:
+    """Where a rank runs, by its own record; empty where it has left none (yet)."""
+    start = run.records.start(rank)
+    return start.host if start is not None else ""
+
+
+def ends_with_lost_image(run: Run, log: LogFile) -> bool:
+    """Whether a rank's log ends as one does whose container lost its image when the job ended, and the verdict quotes
+    another line: then that end tells nothing of the cause.
+    """
+    verdict = run.verdict
+    if verdict is None or log.rank is None or log.path.suffix != ".err":
+        return False
+    from runner.diagnosis.failure import IMAGE_LOST  # of no use for most logs
+
+    last = b"".join(read(log, 1)).decode("utf-8", "replace").strip()
+    return IMAGE_LOST.search(last) is not None and last not in verdict.log
+
+
+def _judged_so_far(run: Run) -> Verdict | None:
+    """The verdict by what is there now; None where no rank has ended yet, or where it cannot be judged."""
+    if not any(name.endswith(".exit.json") for name in file_system.names_in(run.ranks)):
+        return None
+    from runner.jobs.verdict import judge
+
+    try:
+        return judge(run.evidence)
+    except (RunnerError, OSError):
+        return None
+
 
 WHOLE_BYTES = 10_000_000  # of a log without a number of lines: what is longer is shown from here before its end
 _LINES_BYTES = 1 << 28  # of a log with one: lines without end must not fill the memory

@@ -24,7 +24,7 @@ from runner.model.job import Submitted
 from runner.model.origin import CodeRecord, CommandLine, Provenance, Source
 from runner.model.plan import Finding, Plan, record_of
 from runner.model.request import RequestRecord
-from runner.model.script import JobScript
+from runner.model.step import JobScript
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from runner.model.script import LIBRARY
-
 
 class Text(msgspec.Struct, frozen=True):
     """Literal text: any character but NUL."""
@@ -107,3 +105,18 @@ class StepSpec(msgspec.Struct, frozen=True):
     inherits: bool = False
     files: tuple[Path, ...] = ()
     does: str = ""
+
+
+LIBRARY = "lib"  # in the run directory: where the launcher and these files lie
+
+
+class JobScript(msgspec.Struct, frozen=True):
+    """A script.
+
+    Attributes:
+        text: of ``job.sh``.
+        files: name in LIBRARY -> text, of the files that it reads or starts. It names the SHA-256 of each.
+    """
+
+    text: str
+    files: dict[str, str]

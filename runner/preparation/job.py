@@ -32,17 +32,16 @@ from runner.core import paths, process
 from runner.model.plan import Finding, Plan
 from runner.model.request import Request, RequestRecord
 from runner.model.schedulers import SCHEDULERS
-from runner.model.script import JobScript
 from runner.model.site import Site
+from runner.model.step import JobScript
 from runner.planning.plan import plan
-from runner.preparation.allocation import existing_allocation, missing_allocation
 from runner.preparation.choices import choose_all
-from runner.preparation.clients import clients
 from runner.preparation.file_systems import check_answers, refuse_missing_script
 from runner.preparation.image import find_image
 from runner.preparation.observation import observe
 from runner.preparation.options import words_of
 from runner.preparation.request import complete, recipe_of
+from runner.preparation.scheduler import clients, existing_allocation, missing_allocation
 from runner.preparation.site import read_user_site
 from runner.preparation.site_choice import Say, silent
 from runner.recipes.loader import library

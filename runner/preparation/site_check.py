@@ -19,7 +19,7 @@ from runner.model.runtimes import RUNTIMES
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.planning.plan import plan
-from runner.preparation.clients import clients
+from runner.preparation.scheduler import clients
 from runner.preparation.site import UserSite, with_user_values
 from runner.preparation.site_choice import plain_name
 from runner.recipes.loader import read_recipe

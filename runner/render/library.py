@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runner.core.files import sha256
 from runner.model.exit_codes import NOT_LOADED
-from runner.model.script import LIBRARY, JobScript
+from runner.model.step import LIBRARY, JobScript
 
 
 def job_script(parts: Iterable[str], files: Iterable[Path]) -> JobScript:

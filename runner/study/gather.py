@@ -35,11 +35,12 @@ from runner.model.study import (
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import log_rates, of_size, single_gpus
-from runner.study import allocation, sameness
+from runner.study import sameness
 from runner.study.attempts import Attempt, attempt_of, decisive, of_gone, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
 from runner.study.programs import of_one_program
+from runner.study.ways import one_allocation
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
@@ -89,12 +90,12 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         points=points(asked, found),
         losses=tuple(_without_rows(each, differences) for each in losses(asked, found)),
         demonstration=next((each.demonstration for each in found if each.demonstration), ""),
-        gpu_hours=allocation.gpu_hours(study.path, [attempt.run for each in made.values() for attempt in each])
+        gpu_hours=one_allocation.gpu_hours(study.path, [attempt.run for each in made.values() for attempt in each])
         if together
         else math.fsum(_gpu_hours(attempt.run) for each in made.values() for attempt in each),
         single_gpus=single_gpus(found) if together else (),
         differences=differences,
-        switches=allocation.switches(study.path) if together else {},
+        switches=one_allocation.switches(study.path) if together else {},
         gaps=study.gaps(),
     )
 
@@ -352,5 +353,5 @@ def _gpu_hours(run: RunDirectory) -> float:
     plan, start, marker = run.plan, run.records.start(0), run.marker
     if plan is None or start is None or start.time_s is None:
         return 0.0
-    end_s = marker.end_s if marker is not None else min(allocation.last_sign_s(run), start.time_s + plan.walltime_s)
+    end_s = marker.end_s if marker is not None else min(one_allocation.last_sign_s(run), start.time_s + plan.walltime_s)
     return max(0.0, end_s - start.time_s) * plan.occupied_gpus / 3600.0

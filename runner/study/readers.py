@@ -10,12 +10,11 @@ from runner.core.errors import NotProvenError, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
-from runner.figures.compare.compare import PointLaunches, Settings, Side
+from runner.figures.compare.compare import PointLaunches, Settings, Side, runs_named, side_of, side_of_runs
 from runner.figures.compare.launches import MeasuredLaunch, measured_launch
-from runner.figures.compare.sides import runs_named, side_of, side_of_runs
 from runner.jobs.directory import STUDY, RunDirectory
 from runner.jobs.life import Standing, Warn, standing
-from runner.model.bundle import MadeBundle
+from runner.model.exported import MadeBundle
 from runner.model.report import Report
 from runner.model.study import Arm
 from runner.study.directory import StudyDirectory

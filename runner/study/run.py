@@ -25,12 +25,12 @@ from runner.model.study import ATTEMPTS, PlannedStudy, Study
 from runner.preparation.job import code_of, prepare
 from runner.preparation.request import check_directory, image_of, repeated
 from runner.study import gather
-from runner.study.allocation import in_place
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory, create
 from runner.study.programs import refuse_another
 from runner.study.question import Offer, Preparations, Question, check_budget, choose, offer, offers
 from runner.study.ways import Listener, Work, way
+from runner.study.ways.one_allocation import in_place
 
 
 @dataclass(frozen=True)

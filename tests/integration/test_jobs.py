@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 
 from runner import box
 from runner.box import Box
-from runner.render.sbatch import directive
+from runner.render.directives import sbatch_directive
 from tests.support.commands import Runner
 from tests.support.documents import result
 from tests.support.hostile import HOSTILE
@@ -289,7 +289,7 @@ def test_a_directive_arrives_at_slurm_as_it_is(runner: Runner, tmp_path: Path, c
 @given(comment=HOSTILE.filter(lambda text: text and not set(text) & set("\n\r")))
 def test_hostile_directives_arrive_at_slurm_as_they_are(cluster: Box, comment: str) -> None:
     """Scripts that are held and never run, so that there can be many."""
-    script = f"#!/bin/bash\n{directive('comment', comment)}\n#SBATCH --hold\n"
+    script = f"#!/bin/bash\n{sbatch_directive('comment', comment)}\n#SBATCH --hold\n"
 
     def client(name: str, *words: str, given: bytes = b"") -> bytes:
         return subprocess.run(

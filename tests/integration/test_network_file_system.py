@@ -19,7 +19,7 @@ import pytest
 from runner.core import file_system
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish, standing
-from runner.jobs.presence import presence
+from runner.jobs.watch import presence
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
 from tests.support.evidence import changed, ended, write_record, write_run

@@ -13,9 +13,8 @@ from runner.model.names import ImageForm
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
-from runner.model.script import JobScript
 from runner.model.site import RuntimeAtSite, Site
-from runner.model.step import StepSpec
+from runner.model.step import JobScript, StepSpec
 from runner.planning.personal import Personal, account, expand_placeholders
 from runner.planning.plan import plan
 from runner.planning.queues import with_queue

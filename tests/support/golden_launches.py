@@ -11,9 +11,8 @@ from runner.backends.schedulers import render, render_launches
 from runner.model.job import ListedLaunch
 from runner.model.plan import LaunchPlace, Plan
 from runner.model.request import Request
-from runner.model.script import JobScript
 from runner.model.site import Site
-from runner.model.step import StepSpec
+from runner.model.step import JobScript, StepSpec
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
 from tests.support.golden_jobs import CHARLIECLOUD, TRAIN

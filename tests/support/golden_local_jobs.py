@@ -11,8 +11,8 @@ from runner.backends.schedulers import render
 from runner.model.environment import Activate, Setup
 from runner.model.job import AllocatedNode, Allocation
 from runner.model.request import Mount, Request
-from runner.model.script import JobScript
 from runner.model.site import RuntimeAtSite, Site, SshFacts
+from runner.model.step import JobScript
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
 from runner.sites.loader import read_site

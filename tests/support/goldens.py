@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
-from runner.model.script import JobScript
+from runner.model.step import JobScript
 from runner.sites.loader import read_site
 from tests.support import golden_jobs, golden_launches, golden_local_jobs
 

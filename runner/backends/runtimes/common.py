@@ -11,8 +11,7 @@ from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES, RuntimeFacts
 from runner.model.schedulers import SCHEDULERS
-from runner.model.script import LIBRARY
-from runner.model.step import RUN_DIRECTORY, Argument, Export, Load, Statement, Text, Unset, Var, text, texts
+from runner.model.step import LIBRARY, RUN_DIRECTORY, Argument, Export, Load, Statement, Text, Unset, Var, text, texts
 
 SHELL = Path(__file__).parent / "shell"
 RANK = SHELL / "rank.sh"

@@ -16,7 +16,7 @@ from runner.core.errors import RefusedError
 from runner.model.job import Allocation, JobState
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS
-from runner.model.script import JobScript
+from runner.model.step import JobScript
 
 if TYPE_CHECKING:
     from runner.model.job import ListedLaunch

@@ -19,7 +19,7 @@ from runner.figures.bundle.proof import canonical_json, check_different, proven_
 from runner.figures.bundle.proven_study import RUNS, STUDY, Figures, proven_study
 from runner.figures.bundle.redaction import redacted_file, secrets_of
 from runner.jobs.directory import RunDirectory
-from runner.model.bundle import Bundle, BundledRun, MadeBundle
+from runner.model.exported import Bundle, BundledRun, MadeBundle
 
 TOP = "gpu-runner-bundle"
 ABOUT = "bundle.json"

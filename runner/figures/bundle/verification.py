@@ -24,7 +24,7 @@ from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
 from runner.figures.bundle.members import is_member, missing
 from runner.figures.bundle.proof import check_different, difference, proven_run
 from runner.figures.bundle.proven_study import RUNS, STUDY, Figures, proven_study
-from runner.model.bundle import Bundle, BundledRun, VerifiedBundle
+from runner.model.exported import Bundle, BundledRun, VerifiedBundle
 
 _LATER = ("figure", "doubts")
 _MOST_BYTES = 1 << 33

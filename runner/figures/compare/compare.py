@@ -1,19 +1,139 @@
-"""``compare``: two sides of proven runs against each other, or one side against its reference."""
+"""What a user names as a side of ``compare``: a run, or several with commas between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.core.errors import Exit, UsageError
-from runner.core.text import first_of, gpus_text
-from runner.figures.compare.fit import check_codes, check_different, misfits, not_repeats
-from runner.figures.compare.launches import MeasuredLaunch
+from runner.core.text import first_of, gpus_text, instead
+from runner.figures.compare.launches import MeasuredLaunch, measured_launch
 from runner.figures.compare.points import compare_point
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
 from runner.jobs.comparison import plan_differences
+from runner.jobs.directory import RunDirectory
+from runner.jobs.lookup import find
+from runner.jobs.sameness import FIX, copy_among, differences, facts_for, first_difference
 from runner.model.compared import Compared
+from runner.model.plan import Finding
+
+
+def runs_of(text: str) -> tuple[RunDirectory, ...]:
+    """The runs that a user means: each an id, a name, the beginning of one, a job's id or a directory.
+
+    Raises:
+        UsageError: one of them is none, or is there twice.
+    """
+    return runs_named([text] if Path(text).exists() else [name for name in text.split(",") if name])
+
+
+def runs_named(names: Sequence[str]) -> tuple[RunDirectory, ...]:
+    """The runs of these names, one each.
+
+    Raises:
+        UsageError: as ``runs_of``.
+    """
+    if not names:
+        raise UsageError("no run is named", fix="give a run, or several with commas between them")
+    runs = tuple(find(name) for name in names)
+    ids = [run.run_id for run in runs]
+    twice = next((run_id for run_id in ids if ids.count(run_id) > 1), "")
+    if twice:
+        raise UsageError(f"{twice} is named twice", fix="name each run once")
+    return runs
+
+
+def side_of(text: str) -> Side:
+    """The side of these runs.
+
+    Raises:
+        UsageError: as ``runs_of``. NotProvenError: one is not measured.
+    """
+    return side_of_runs(text, runs_of(text))
+
+
+def side_of_runs(name: str, runs: Sequence[RunDirectory]) -> Side:
+    """The side of these runs, one at least.
+
+    Raises:
+        NotProvenError: one is not measured.
+    """
+    launches = tuple(map(measured_launch, runs))
+    return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})
+
+
+_REPEATS = "not-repeats"
+CODES = frozenset((*(fact.code for fact in facts_for("compare")), _REPEATS))
+
+
+def check_codes(force: Iterable[str]) -> frozenset[str]:
+    """The codes that ``--force`` names.
+
+    Raises:
+        UsageError: there is no such code.
+    """
+    codes = frozenset(force)
+    for code in sorted(codes - CODES):
+        raise UsageError(
+            f"compare has no code {code!r}",
+            where="--force",
+            fix=instead(code, CODES, f"codes: {', '.join(sorted(CODES))}"),
+        )
+    return codes
+
+
+def misfits(
+    first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch], force: frozenset[str]
+) -> tuple[Finding, ...]:
+    """Why two sides cannot be compared; those whose code is in ``force`` only warn.
+
+    Launches of a side must be repeats of each other: one program with one code, image and environment.
+    """
+    found = [*_repeats("A", first), *_repeats("B", second)]
+    for fact, *values in differences("compare", first, second):
+        one, two = (" and ".join(each) for each in values)
+        found.append(
+            _finding(fact.code, f"{fact.words}: A has {one}, B has {two}", "compare runs that are equal in it")
+        )
+    return tuple(_forced(each, force) for each in found)
+
+
+def not_repeats(side: Sequence[MeasuredLaunch]) -> tuple[Finding, ...]:
+    """Why launches that are held against a reference are no repeats of each other."""
+    return tuple(_repeats("A", side))
+
+
+def check_different(launches: Iterable[MeasuredLaunch]) -> None:
+    """A launch counts once, also where its run directory was copied.
+
+    Raises:
+        UsageError: the first ranks of two began in one job step at the same instant.
+    """
+    twice = copy_among((each.run, each.identity) for each in launches)
+    if twice is not None:
+        raise UsageError(f"{' and '.join(twice)} are one launch: the same ranks began at the same instant", fix=FIX)
+
+
+def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
+    first, *others = side
+    for other in others:
+        if fact := first_difference("repeats", first, other):
+            what = f"launches of {name} are no repeats: {other.run} has another {fact.words} than {first.run}"
+            fix = "give launches of one and the same job, as `rerun` or `scale --repeats` make them"
+            yield _finding(_REPEATS, what, fix)
+            return
+
+
+def _finding(code: str, what: str, fix: str) -> Finding:
+    return Finding(code, "refuse", what, fix)
+
+
+def _forced(finding: Finding, force: frozenset[str]) -> Finding:
+    if finding.code not in force:
+        return finding
+    return Finding(finding.code, "warn", finding.what, finding.fix, finding.who, forced=True)
+
 
 # Of differences between plans those that say nothing about the figure.
 _NOT_TELLING = frozenset(("plan job_name",))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from runner.core.errors import NotAcceptedError
 from runner.jobs import directory
-from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish
+from runner.jobs.states import cancel_run
 from runner.jobs.watch import JobProgress
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch

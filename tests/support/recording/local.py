@@ -16,8 +16,8 @@ from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
-from runner.model.script import JobScript
 from runner.model.site import NodeShape, Site
+from runner.model.step import JobScript
 from runner.planning.plan import plan
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})

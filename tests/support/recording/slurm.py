@@ -25,8 +25,8 @@ from runner.model.plan import PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES, programs
-from runner.model.script import JobScript
 from runner.model.site import NodeShape, Site
+from runner.model.step import JobScript
 from runner.planning.plan import plan
 
 _IMAGE_WINS = r"""

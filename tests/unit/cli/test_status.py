@@ -18,8 +18,8 @@ from runner.cli import run as runner
 from runner.core import files
 from runner.core.errors import Exit
 from runner.jobs import directory
-from runner.jobs.cancel import cancel_run
 from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.states import cancel_run
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
 from tests.support.documents import result

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.expectation.curve import Curve
 from runner.expectation.expect import Machine, Placement, Workload, point
-from runner.expectation.network import Network
+from runner.expectation.network import Curve, Network, expected_maximum
 from runner.expectation.parameters import load
-from runner.expectation.spread import expected_maximum
 from runner.expectation.step import Reduction, Step, Training, step
 from tests.support.expectations import RESNET50, a100_cluster, exact, expected, with_inputs
 

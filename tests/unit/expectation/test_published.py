@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from runner.expectation.alarm import is_input_bound
-from runner.expectation.curve import Curve
 from runner.expectation.expect import Machine, Placement, Workload, point
+from runner.expectation.network import Curve
 from runner.model.expectation import ExpectedPoint
 from tests.support.expectations import KNOWN, RESNET50, a100_cluster, between, exact, expected, shipped, with_inputs
 

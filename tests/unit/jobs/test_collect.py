@@ -12,9 +12,9 @@ import pytest
 from runner.backends.schedulers.slurm.client import Slurm
 from runner.core.errors import UsageError
 from runner.jobs import directory
-from runner.jobs.cancel import cancel
 from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
+from runner.jobs.states import cancel
 from runner.jobs.verdict import judge
 from runner.model.job import JobState
 from tests.support.evidence import GOOD, ended, node, start, write_plan, write_record

@@ -13,13 +13,14 @@ from runner.jobs.logs import (
     LogFile,
     Selection,
     check_ranks,
+    ends_with_lost_image,
+    first_failed,
     left_out,
     log_files,
     one_rank,
     parse_ranks,
     read,
 )
-from runner.jobs.telling import ends_with_lost_image, first_failed
 from runner.model.plan import record_of
 from runner.model.verdict import Verdict
 from tests.support.evidence import ended, start

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.jobs.directory import RunDirectory
-from runner.jobs.output import last_output
+from runner.jobs.logs import last_output
 
 
 @pytest.fixture

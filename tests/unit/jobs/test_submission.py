@@ -17,7 +17,7 @@ from runner.jobs.life import standing
 from runner.jobs.states import scheduler_of
 from runner.jobs.submission import submit
 from runner.model.job import Submitted
-from runner.model.script import JobScript
+from runner.model.step import JobScript
 from tests.support.limits import largest_file
 from tests.support.plans import PLAN
 

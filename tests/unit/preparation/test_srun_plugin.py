@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.core.process import Completed
-from runner.preparation.srun_plugin import judged, others
+from runner.preparation.observation import judged, others
 from runner.sites.loader import read_site
 
 PLAIN = "Usage: srun [OPTIONS(0)...]\n\nParallel run options:\n  -A, --account=name          charge job\n"

@@ -15,9 +15,10 @@ from runner.model.job import JobState
 from runner.model.plan import LaunchPlace, ListedHosts
 from runner.model.site import Queue
 from runner.model.study import Launch
-from runner.study import allocation, cost
+from runner.study import cost
 from runner.study.attempts import attempt_of, settle
 from runner.study.gather import facts
+from runner.study.ways import one_allocation
 from tests.support.plans import PLAN, SITE
 from tests.support.studies import left_run, measured, on_disk, study
 
@@ -43,17 +44,17 @@ def test_an_allocation_has_time_for_all_launches_and_no_more_than_the_site_allow
     assert cost.needed_s(100.0, 3600) == 180
     assert cost.needed_s(100.0, 150) == 150, "a launch ends at its own time limit"
     assert cost.most_s(lengths) == 1860
-    assert allocation.limit_s(lengths, SITE, None) == 1860
+    assert one_allocation.limit_s(lengths, SITE, None) == 1860
     queue = msgspec.structs.replace(SITE, queues={"short": Queue(max_walltime_s=1200)})
-    assert allocation.limit_s(lengths, queue, "short") == 1200
-    assert allocation.limit_s(lengths * 10, SITE, None) == 3600
+    assert one_allocation.limit_s(lengths, queue, "short") == 1200
+    assert one_allocation.limit_s(lengths * 10, SITE, None) == 3600
 
 
 def test_a_solo_launch_has_its_node_and_its_gpu() -> None:
     hosts = ListedHosts(("nodea", "nodeb"))
     largest = msgspec.structs.replace(FOUR, hosts=hosts)
     single = msgspec.structs.replace(ONE, hosts=ListedHosts(("nodea",)), divides_cpus=True)
-    placed = allocation.in_place(single, Launch("s", 1, "solo", 1, 0, node=1, device=1), largest)
+    placed = one_allocation.in_place(single, Launch("s", 1, "solo", 1, 0, node=1, device=1), largest)
     assert placed.launch == LaunchPlace(first_node=1, first_gpu=1, node_gpus=2)
     assert not placed.divides_cpus
     assert placed.hosts == ListedHosts(("nodeb",))

@@ -21,8 +21,7 @@ from runner.backends.schedulers.script_parts import (
 )
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
-from runner.model.script import JobScript
-from runner.model.step import StepSpec
+from runner.model.step import JobScript, StepSpec
 from runner.render.library import checked, job_script
 from runner.render.shell import statement
 

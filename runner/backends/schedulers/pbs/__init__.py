@@ -34,12 +34,12 @@ class PbsFacts(SchedulerSettings, frozen=True):
     cpu_bind: str = "none"
 
     def check(self) -> None:
-        from runner.render.pbs import directive
+        from runner.render.directives import pbs_directive
 
         for key, options in (("directives", self.directives), ("resources", self.resources)):
             for option, value in options.items():
                 try:
-                    directive(option, value)
+                    pbs_directive(option, value)
                 except UsageError as error:
                     raise UsageError(error.what, where=f"{key}.{option}", fix=error.fix) from None
 

@@ -28,10 +28,9 @@ from runner.backends.schedulers.script_parts import (
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
-from runner.model.script import JobScript
-from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Var, library_file, text, texts
+from runner.model.step import RUN_DIRECTORY, Argument, JobScript, StepSpec, Var, library_file, text, texts
+from runner.render.directives import pbs_directive
 from runner.render.library import checked, job_script
-from runner.render.pbs import directive
 from runner.render.shell import command, statement
 
 # Options and resources that the plan itself decides, and what decides them.
@@ -103,14 +102,14 @@ def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
 
 
 def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
-    yield directive("N", plan.job_name)
+    yield pbs_directive("N", plan.job_name)
     if plan.queue is not None:
-        yield directive("q", plan.queue)
+        yield pbs_directive("q", plan.queue)
     if plan.account is not None:
-        yield directive("A", plan.account)
-    yield directive("select", _select(plan))
-    yield directive("place", settings(plan).place)
-    yield directive("walltime", clock(plan.walltime_s))
+        yield pbs_directive("A", plan.account)
+    yield pbs_directive("select", _select(plan))
+    yield pbs_directive("place", settings(plan).place)
+    yield pbs_directive("walltime", clock(plan.walltime_s))
     resources = dict(sorted(settings(plan).resources.items())) | dict(plan.directives) | dict(step.directives)
     for option, value in resources.items():
         if option in _REFUSED:
@@ -124,11 +123,11 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
                 where=f"site {plan.site}: pbs: {option}" if of_the_site else f"--scheduler-option {option}",
                 fix=f"leave it out; it follows from {by}" if by else "leave it out",
             )
-        yield directive(option, value)
-    yield directive("S", "/bin/bash")
-    yield directive("r", "n")
-    yield directive("o", "logs/batch.out")
-    yield directive("e", "logs/batch.err")
+        yield pbs_directive(option, value)
+    yield pbs_directive("S", "/bin/bash")
+    yield pbs_directive("r", "n")
+    yield pbs_directive("o", "logs/batch.out")
+    yield pbs_directive("e", "logs/batch.err")
 
 
 def _select(plan: Plan) -> str:

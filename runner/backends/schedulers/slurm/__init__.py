@@ -70,13 +70,13 @@ class SlurmFacts(SchedulerSettings, frozen=True):
         return settings, tuple(sorted(options.items()))
 
     def check(self) -> None:
-        from runner.render.sbatch import directive
+        from runner.render.directives import sbatch_directive
 
         if "wait" in self.step:
             raise UsageError("is decided by slurm.wait_s", where="step.wait", fix="write `slurm: {wait_s: N}`")
         for option, value in self.directives.items():
             try:
-                directive(option, value)
+                sbatch_directive(option, value)
             except UsageError as error:
                 raise UsageError(error.what, where=f"directives.{option}", fix=error.fix) from None
 
@@ -142,6 +142,6 @@ def settings(plan: Plan) -> SlurmFacts:
 
 connect = later("runner.backends.schedulers.slurm.client", "Slurm")
 render = later("runner.backends.schedulers.slurm.script", "render")
-render_launches = later("runner.backends.schedulers.slurm.launches", "render")
+render_launches = later("runner.backends.schedulers.launches", "render")
 allocation = later("runner.backends.schedulers.slurm.client", "allocation")
 salloc = later("runner.backends.schedulers.slurm.script", "salloc")

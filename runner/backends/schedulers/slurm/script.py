@@ -29,10 +29,9 @@ from runner.backends.schedulers.slurm import options as slurm_options
 from runner.backends.schedulers.slurm import settings
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
-from runner.model.script import JobScript
-from runner.model.step import LIVE, RUN_DIRECTORY, Argument, StepSpec, Text, Var, library_file, text, texts
+from runner.model.step import LIVE, RUN_DIRECTORY, Argument, JobScript, StepSpec, Text, Var, library_file, text, texts
+from runner.render.directives import sbatch_directive
 from runner.render.library import checked, job_script
-from runner.render.sbatch import directive
 from runner.render.shell import command, quoted_arguments, statement
 
 SLURM, _KEEPER = SHELL / "slurm.sh", SHELL / "keeper.sh"
@@ -174,58 +173,58 @@ def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
 
 
 def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
-    yield directive("job-name", plan.job_name)
+    yield sbatch_directive("job-name", plan.job_name)
     if plan.queue is not None:
-        yield directive(settings(plan).queue_option, plan.queue)
+        yield sbatch_directive(settings(plan).queue_option, plan.queue)
     if plan.account is not None:
-        yield directive("account", plan.account)
-    yield directive("nodes", str(plan.nodes))
+        yield sbatch_directive("account", plan.account)
+    yield sbatch_directive("nodes", str(plan.nodes))
     yield from _tasks(plan)
     yield _gpus(plan)
     if not plan.divides_cpus:
-        yield directive("cpus-per-task", str(plan.cpus_per_task))
+        yield sbatch_directive("cpus-per-task", str(plan.cpus_per_task))
     yield from _memory(plan)
     if plan.whole_nodes and settings(plan).exclusive and "exclusive" not in dict(plan.directives):
-        yield directive("exclusive")
+        yield sbatch_directive("exclusive")
     for option, value in plan.directives:
         slurm_options.refuse(option, plan)
-        yield directive(option, value or None)
+        yield sbatch_directive(option, value or None)
     for option, value in step.directives:
-        yield directive(option, value)
-    yield directive("time", _clock(plan.walltime_s))
+        yield sbatch_directive(option, value)
+    yield sbatch_directive("time", _clock(plan.walltime_s))
     if plan.walltime_s >= 5:
-        yield directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
-    yield directive("no-requeue")
-    yield directive("export", settings(plan).export.upper())
-    yield directive("output", "logs/batch.out")
-    yield directive("error", "logs/batch.err")
+        yield sbatch_directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
+    yield sbatch_directive("no-requeue")
+    yield sbatch_directive("export", settings(plan).export.upper())
+    yield sbatch_directive("output", "logs/batch.out")
+    yield sbatch_directive("error", "logs/batch.err")
 
 
 def _tasks(plan: Plan) -> Iterator[str]:
     most = max(plan.tasks_per_node)
     if settings(plan).tasks == "per-node":
-        yield directive("ntasks-per-node", str(most))
+        yield sbatch_directive("ntasks-per-node", str(most))
     else:
-        yield directive("ntasks", str(plan.tasks))
-        yield directive("mincpus", str(most * plan.cpus_per_task))
+        yield sbatch_directive("ntasks", str(plan.tasks))
+        yield sbatch_directive("mincpus", str(most * plan.cpus_per_task))
 
 
 def _gpus(plan: Plan) -> str:
     typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
     if settings(plan).gpus == "gres":
-        return directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
+        return sbatch_directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
     if settings(plan).gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
-        return directive("gpus", f"{typed}{plan.gpus}")
-    return directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
+        return sbatch_directive("gpus", f"{typed}{plan.gpus}")
+    return sbatch_directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
 
 
 def _memory(plan: Plan) -> Iterator[str]:
     if slurm_options.memory(plan):
         return
     if settings(plan).memory == "per-node":
-        yield directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
+        yield sbatch_directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
     elif settings(plan).memory == "per-cpu":
-        yield directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
+        yield sbatch_directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
 
 
 def _shape(plan: Plan, *options: str) -> tuple[Argument, ...]:

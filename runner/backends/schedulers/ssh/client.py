@@ -18,7 +18,7 @@ import msgspec
 
 from runner.backends.schedulers.local import client
 from runner.backends.schedulers.local.job_processes import JobProcesses
-from runner.backends.schedulers.ssh import command, preflight
+from runner.backends.schedulers.ssh import preflight
 from runner.core import file_system, process
 from runner.core.errors import Exit, NotAcceptedError, UnknownStateError
 from runner.model.job import JobState
@@ -106,7 +106,9 @@ def _head(hosts: ListedHosts) -> str:
         NotAcceptedError: there is no ssh, or its configuration cannot be taken.
     """
     try:
-        done = process.run((*command.command_line(hosts), "-G", "--", hosts.names[0]), timeout_s=_QUICK_S, check=False)
+        done = process.run(
+            (*preflight.command_line(hosts), "-G", "--", hosts.names[0]), timeout_s=_QUICK_S, check=False
+        )
     except process.CommandNotFoundError as error:
         fix = "apt-get install openssh-client"
         raise NotAcceptedError("ssh was not found", where="PATH", fix=fix, code=Exit.REFUSED) from error
@@ -122,7 +124,7 @@ def _ask_all(hosts: ListedHosts, question: str) -> Sequence[process.Completed | 
     children = []
     try:
         for host in hosts.names:
-            argv = (*command.command_line(hosts), "--", host, command.REMOTE)
+            argv = (*preflight.command_line(hosts), "--", host, preflight.REMOTE)
             children.append((argv, process.start(argv, stdin=process.PIPE)))
         for _, child in children:
             assert child.stdin is not None

@@ -1,7 +1,4 @@
-"""Whether listed nodes are ready for a job: the code that each runs through ssh, and what its answer means. Pure.
-
-The code, shell/preflight.sh, goes to the standard input of the node's bash; answers are lines that begin with MARK.
-"""
+"""How ssh is called: by the job's controller, and before it by the check whether the nodes are ready."""
 
 from __future__ import annotations
 
@@ -11,8 +8,29 @@ from dataclasses import dataclass
 
 from runner.backends.schedulers.script_parts import SHELL
 from runner.core.errors import Exit
-from runner.model.plan import Plan
+from runner.model.plan import ListedHosts, Plan
 from runner.render.shell import quote_always
+
+# No person is there to answer ssh's questions, and a lost node is noticed within 45 s. Names, keys, routes and
+# which hosts to trust come from the user's configuration; nothing here loosens it.
+OPTIONS = (
+    *("-T", "-x"),
+    *("-o", "BatchMode=yes"),
+    *("-o", "ConnectTimeout=15"),
+    *("-o", "ServerAliveInterval=15"),
+    *("-o", "ServerAliveCountMax=3"),
+    # A connection that is shared would live on after its job, and hold its files open.
+    *("-o", "ControlMaster=no"),
+    *("-o", "ClearAllForwardings=yes"),
+)
+# The command for a node's login shell, of any kind: all else goes through standard input.
+REMOTE = "exec bash -s"
+
+
+def command_line(hosts: ListedHosts) -> tuple[str, ...]:
+    """The program and its options; ``-- HOST`` and REMOTE come after them."""
+    return ("ssh", *(("-F", hosts.config) if hosts.config else ()), *OPTIONS)
+
 
 MARK = "gpu-runner:"
 TOKEN = "hosts.token"  # file in the run directory: who reads its content sees that very directory

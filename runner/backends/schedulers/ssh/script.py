@@ -20,11 +20,10 @@ from runner.backends.schedulers.script_parts import (
     rank,
     versions,
 )
-from runner.backends.schedulers.ssh.command import command_line
+from runner.backends.schedulers.ssh.preflight import command_line
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
-from runner.model.script import JobScript
-from runner.model.step import StepSpec, texts
+from runner.model.step import JobScript, StepSpec, texts
 from runner.render.library import checked, job_script
 from runner.render.shell import folded, quoted_arguments, statement
 

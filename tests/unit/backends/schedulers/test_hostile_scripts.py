@@ -17,7 +17,7 @@ from runner.model.request import Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
-from runner.render.sbatch import directive
+from runner.render.directives import sbatch_directive
 from tests.support.hostile import HARD, HOSTILE
 from tests.support.recording.slurm import arrives_or_is_refused
 
@@ -39,7 +39,7 @@ def test_hard_values_arrive(via: str) -> None:
 @given(HOSTILE)
 def test_a_directive_is_one_line_or_refused(value: str) -> None:
     try:
-        line = directive("comment", value)
+        line = sbatch_directive("comment", value)
     except UsageError as error:
         assert any(character in value for character in "\n\r\0")
         assert "--comment" in error.where

@@ -17,7 +17,7 @@ from runner.cli.verify import run_fields
 from runner.core.errors import Exit
 from runner.figures.bundle.redaction import redacted_json, redacted_text, secrets_of
 from runner.jobs.directory import RunDirectory
-from runner.model.bundle import BundledRun
+from runner.model.exported import BundledRun
 from runner.model.figure import figure_keys
 from runner.model.verdict import ARMS, Verdict
 from runner.render.shell import quote

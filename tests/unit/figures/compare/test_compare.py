@@ -14,10 +14,10 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
-from runner.figures.compare.ci import junit, markdown
-from runner.figures.compare.fit import CODES
+from runner.figures.compare.compare import CODES
 from runner.figures.compare.launches import measured_launch
 from runner.figures.compare.points import compare_point
+from runner.figures.compare.text import junit, markdown
 from runner.jobs.directory import RunDirectory
 from runner.model.compared import Compared
 from runner.model.job import ExitMarker

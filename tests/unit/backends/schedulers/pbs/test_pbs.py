@@ -20,10 +20,10 @@ from runner.model.job import JobState
 from runner.model.plan import Plan, PlannedImage
 from runner.model.recipe import Recipe
 from runner.model.request import Request
-from runner.model.script import JobScript
 from runner.model.site import NodeShape, Site
+from runner.model.step import JobScript
 from runner.planning.plan import plan
-from runner.render.pbs import directive
+from runner.render.directives import pbs_directive
 from tests.support.hostile import HOSTILE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
@@ -82,7 +82,7 @@ def directives(script: JobScript) -> dict[str, str]:
 @example("'\"\\ '")
 def test_a_directive_is_read_back_as_it_was_or_refused(value: str) -> None:
     try:
-        line, resource = directive("M", value), directive("filesystems", value)
+        line, resource = pbs_directive("M", value), pbs_directive("filesystems", value)
     except UsageError:
         assert any(character in value for character in "\n\r\0")
         return

@@ -1,17 +1,40 @@
-"""The existing allocation that a job becomes a step of (``run``)."""
+"""Where the client programs of a site's scheduler are."""
 
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import with_steps
 from runner.core.errors import RefusedError
+from runner.core.invocation import PROGRAM
 from runner.model.job import Allocation
 from runner.model.plan import Plan
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
-from runner.preparation.clients import clients
+
+
+def clients(site: Site) -> Path | None:
+    """The directory of the site's client programs; None for PATH.
+
+    Raises:
+        RefusedError: the site is a box that is not up.
+    """
+    if not site.box:
+        return None
+    from runner import box  # what makes one is long to import, and no other site needs it
+
+    if box.inside() == site.box:
+        return None
+    running = box.find(site.box)
+    if running is None:
+        raise RefusedError(
+            f"the box {site.box!r} is not up",
+            where=f"site {site.name}",
+            fix=f"{PROGRAM} box up --name {site.box}",
+        )
+    return running.bin_dir
 
 
 def existing_allocation(site: Site) -> Allocation | None:
