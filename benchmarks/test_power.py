@@ -179,7 +179,7 @@ def main() -> None:
     if options.what == "faults":
         print(f"{results.count('killed')} of {len(planned)} killed")
         raise SystemExit(results.count("killed") < len(planned))
-    print("\nmodule,mutants,killed,timed out,survived,broken,share killed")
+    print("\nmodule,mutants,killed,of these timed out,survived,broken,share killed")
     pairs = list(zip((change.file for change in planned), results, strict=True))
     for path in (*files, Path(options.folder)):
         of = Counter(result for file, result in pairs if file.is_relative_to(path))
