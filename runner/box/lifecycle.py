@@ -202,7 +202,7 @@ def _lay_out(state: Path, spec: BoxSpec, pristine: Path) -> None:
     site = msgspec.structs.replace(read_site(DEFAULT_NAME), box=spec.name)
     if (pristine / "usr/bin/apptainer").exists():
         site = msgspec.structs.replace(site, runtimes=(*site.runtimes, "apptainer"))
-    (state / "site.yaml").write_bytes(msgspec.yaml.encode(site))
+    (state / "site.yaml").write_bytes(msgspec.yaml.encode(site.document))
     wrapper = state / "bin" / config.WRAPPERS[0]
     wrapper.write_text(config.script("wrapper"))
     wrapper.chmod(0o755)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -25,6 +25,15 @@ T = TypeVar("T")
 
 ATTRIBUTE = "FACTS"  # of each backend's module: what is known of it
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+
+
+def later(module: str, name: str) -> Callable[..., Any]:
+    """What a module has under a name, imported when it is called."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    return call
 
 
 class UnknownNameError(UsageError, KeyError):

@@ -102,6 +102,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         identity: command whose output has the cluster's name; empty where there is none to ask.
         cluster_name: regular expression of the line with it, whose group is the name.
         job_variable: variable of a job's processes with its id; empty without one.
+        variables: beginnings of the names of variables that must reach a job's script and its ranks, besides those of
+            Slurm, PBS, PALS and PMI, which reach them in any case.
         memory_options: options of a job that say how much memory it gets; one replaces any other.
         memory_used: command that tells what memory a job ``{job}`` has used; empty where there is none.
         preference: where clients of several are on a machine, the one with the lowest number is asked first.
@@ -123,6 +125,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     identity: tuple[str, ...] = ()
     cluster_name: str = ""
     job_variable: str = ""
+    variables: tuple[str, ...] = ()
     memory_options: tuple[str, ...] = ()
     memory_used: str = ""
     preference: int = 50

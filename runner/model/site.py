@@ -10,7 +10,7 @@ from runner.model.environment import FrameworkSource, Kind, Setup
 from runner.model.names import Transport
 from runner.model.recipe import Option
 from runner.model.request import Mount
-from runner.model.schedulers import SchedulerSettings, settings_of
+from runner.model.schedulers import SCHEDULERS, SchedulerSettings, settings_of
 
 # A feature of Slurm nodes whose GPUs are fake, so that any client sees that ranks compute on CPUs there.
 FAKE_GPUS = "fake-gpus"
@@ -329,3 +329,10 @@ class Site(SiteFile, frozen=True):
     def settings(self) -> SchedulerSettings:
         """How jobs are requested from its scheduler."""
         return settings_of(self.scheduler, self.scheduler_settings)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As a site file has it."""
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        section, settings = SCHEDULERS[self.scheduler].section, values.pop("scheduler_settings")
+        return values | ({section: settings} if section else {})

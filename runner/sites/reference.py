@@ -117,6 +117,11 @@ def _runtimes() -> Iterator[str]:
         found = " or ".join(filter(None, (program, plugin)))
         alone = f"yes: `{facts.install}`" if facts.without_scheduler else "no"
         yield f"| `{name}` | {facts.image} | {paths} | {found} | {alone} |"
+    yield from ("", "What brings NVIDIA's driver into each:", "")
+    drivers: dict[str, list[str]] = {}
+    for name, facts in RUNTIMES.items():
+        drivers.setdefault(facts.driver, []).append(f"`{name}`")
+    yield from (f"- {', '.join(names)}: {driver}" for driver, names in drivers.items())
     yield ""
 
 

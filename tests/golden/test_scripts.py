@@ -5,6 +5,7 @@ After a deliberate change: ``pytest tests/golden --update-goldens``, and read th
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from hashlib import sha256
@@ -114,9 +115,10 @@ def test_the_script_is_a_function_of_the_plan_only(tmp_path: Path) -> None:
 
 
 def test_the_script_of_the_users_program_is_a_function_of_its_plan_too() -> None:
-    request = Request(gpus=2, runtime="charliecloud", directory="/home/me/my code")
-    planned = plan(recipe_of(("python", "train.py", "--lr", "1")), local(CPUS), request, IMAGE)
-    text = render(planned, runtime("charliecloud").step(planned)).text.replace(" \\\n   ", "")
+    words = ("python", "train.py", "--lr", "1")
+    request = Request(gpus=2, runtime="charliecloud", directory="/home/me/my code", program=words)
+    planned = plan(recipe_of(words), local(CPUS), request, IMAGE)
+    text = re.sub(r" \\\n +", " ", render(planned, runtime("charliecloud").step(planned)).text)  # its lines as one
     assert "--cd /workspace" in text
     assert "'/home/me/my code:/workspace'" in text
     assert text.count("python train.py --lr 1") == 1

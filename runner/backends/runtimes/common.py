@@ -10,6 +10,7 @@ from runner.model.exit_codes import NOT_LOADED
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
 from runner.model.runtimes import RUNTIMES, RuntimeFacts
+from runner.model.schedulers import SCHEDULERS
 from runner.model.script import LIBRARY
 from runner.model.step import RUN_DIRECTORY, Argument, Export, Load, Statement, Text, Unset, Var, text, texts
 
@@ -31,6 +32,11 @@ _LAUNCHERS: dict[str, tuple[str, ...]] = {
 STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
 # The same of the scripts that start ranks themselves (supervise.sh, hosts.sh of the schedulers): whole names.
 STARTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RUNNER_JOB_ID", "RUNNER_NODE")
+
+
+def starters(plan: Plan) -> tuple[str, ...]:
+    """The beginnings of the names of variables that each task has of its own, or of its job."""
+    return (*STARTERS, *SCHEDULERS[plan.scheduler].variables)
 
 
 def load_lines(plan: Plan) -> tuple[Statement, ...]:

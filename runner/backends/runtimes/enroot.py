@@ -8,7 +8,6 @@ from runner.backends.runtimes.common import (
     RANK,
     SHELL,
     STARTED,
-    STARTERS,
     carried,
     image_file,
     launched_program,
@@ -16,6 +15,7 @@ from runner.backends.runtimes.common import (
     mount_options,
     prefixed,
     shell,
+    starters,
 )
 from runner.core.errors import UsageError
 from runner.model.plan import RESULTS, Plan
@@ -60,8 +60,6 @@ FACTS = RuntimeFacts(
 _SHELL = SHELL / "enroot.sh"
 _PREFIX = "runner-"  # of the containers' names
 _RC: Argument = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
-# Patterns of the names that each task's container gets.
-_CARRIED = " ".join((*(f"{prefix}*" for prefix in (*STARTERS, PREFIX)), *STARTED, "CUDA_VISIBLE_DEVICES"))
 
 
 def step(plan: Plan) -> StepSpec:
@@ -104,7 +102,7 @@ def step(plan: Plan) -> StepSpec:
             text("start"),
             _RC,
             name,
-            *texts(_CARRIED, str(len(mounts))),
+            *texts(_carried(plan), str(len(mounts))),
             *mounts,
             *shell(directory=text(plan.workdir)),
             *launched_program(plan),
@@ -113,6 +111,11 @@ def step(plan: Plan) -> StepSpec:
         does="unpacks the image",
         files=(_SHELL, leftovers.FILE, RANK),
     )
+
+
+def _carried(plan: Plan) -> str:
+    """Patterns of the names that each task's container gets."""
+    return " ".join((*(f"{prefix}*" for prefix in (*starters(plan), PREFIX)), *STARTED, "CUDA_VISIBLE_DEVICES"))
 
 
 def _quoted(value: str) -> str:

@@ -8,13 +8,13 @@ from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import (
     RANK,
     STARTED,
-    STARTERS,
     carried,
     image_reference,
     launched_program,
     loads,
     mount_options,
     shell,
+    starters,
 )
 from runner.model.plan import RESULTS, Plan
 from runner.model.runtimes import MountSyntax, RuntimeFacts
@@ -54,7 +54,7 @@ def step(plan: Plan) -> StepSpec:
             text("--volume"),
             (Var(RUN_DIRECTORY), Text(f":{RESULTS}")),
             *mount_options(plan, "--volume"),
-            *(text(f"--env={prefix}*") for prefix in STARTERS),
+            *(text(f"--env={prefix}*") for prefix in starters(plan)),
             *(text(f"--env={name}") for name in names),
             text(image_reference(plan)),
             *shell(),

@@ -1,20 +1,9 @@
-"""Nodes that the user lists and ssh reaches, with no scheduler; ``ssh`` beside this is imported when it is called."""
+"""Nodes that the user lists and ssh reaches, with no scheduler: see ``ssh`` beside this."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from runner.backends.schedulers.local import render_launches
+from runner.core.registry import later
 from runner.model.schedulers import SchedulerFacts
-
-if TYPE_CHECKING:
-    from runner.backends.schedulers.ssh.client import SshHosts
-    from runner.model.plan import Plan
-    from runner.model.script import JobScript
-    from runner.model.step import StepSpec
-
-__all__ = ["FACTS", "connect", "render", "render_launches"]
 
 FACTS = SchedulerFacts(
     title="listed hosts",
@@ -23,16 +12,6 @@ FACTS = SchedulerFacts(
     launches=True,
 )
 
-
-def connect(clients: Path | None) -> SshHosts:
-    """The hosts of each job's plan; ``clients`` are programs that the controller finds first."""
-    from runner.backends.schedulers.ssh.client import SshHosts
-
-    return SshHosts(clients)
-
-
-def render(plan: Plan, step: StepSpec) -> JobScript:
-    """The controller's script; see ``ssh.script``."""
-    from runner.backends.schedulers.ssh import script
-
-    return script.render(plan, step)
+connect = later("runner.backends.schedulers.ssh.client", "SshHosts")
+render = later("runner.backends.schedulers.ssh.script", "render")
+render_launches = later("runner.backends.schedulers.launches", "on_this_machine")

@@ -44,10 +44,13 @@ def environment(plan: Plan) -> Iterator[str]:
     """
     in_container = RUNTIMES[plan.runtime].is_container
     on_modules = bool(plan.load) or not in_container
+    own = quoted_arguments(texts(*(f"{prefix}*" for prefix in SCHEDULERS[plan.scheduler].variables)))
     anew = f". lib/{PROFILE.name}"
     # Nothing of the profile may be taken out of what a program without a container runs on, but what misleads it.
     again = f"runner_unset_login{' but-libraries' if on_modules else ''}" if in_container else "runner_unset_proxies"
     yield "# What runs must not depend on your login shell."
+    if own and needs_profile(plan):
+        yield f"runner_own=({own})"
     if not plan.settings.login_shell:
         yield f"{anew}; {again}"
         return

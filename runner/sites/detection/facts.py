@@ -64,49 +64,40 @@ class GpuNodes:
 
 
 class Cluster(Protocol):
-    """A cluster as its scheduler's clients describe it."""
+    """A cluster as its scheduler's clients describe it; what is unknown is empty.
+
+    Attributes:
+        name: as the scheduler names it. version: of the scheduler.
+        partitions_known: what ``site detect --partition`` takes.
+        options: long options, without dashes, that plugins add to the starter of tasks.
+        mpi: the starter's ways to start MPI programs.
+        silent: commands that did not answer -> the reason.
+        lacking: of them those without which a site is not described: for nodes, partitions, queues.
+    """
 
     @property
-    def name(self) -> str:
-        """As the scheduler names it; empty where unknown."""
-
+    def name(self) -> str: ...
     @property
-    def version(self) -> str:
-        """Of the scheduler; empty where unknown."""
-
+    def version(self) -> str: ...
     @property
-    def partitions_known(self) -> tuple[str, ...]:
-        """What ``site detect --partition`` takes; empty where it takes nothing."""
-
+    def partitions_known(self) -> tuple[str, ...]: ...
     @property
-    def options(self) -> frozenset[str]:
-        """Long options, without dashes, that plugins add to the starter of tasks."""
-
+    def options(self) -> frozenset[str]: ...
     @property
-    def mpi(self) -> tuple[str, ...]:
-        """The ways of its starter's to start MPI programs; empty where unknown."""
-
+    def mpi(self) -> tuple[str, ...]: ...
     @property
-    def silent(self) -> Mapping[str, str]:
-        """Commands that did not answer -> the reason."""
-
+    def silent(self) -> Mapping[str, str]: ...
     @property
-    def lacking(self) -> tuple[str, ...]:
-        """Of the silent commands those without which a site is not described: for nodes, partitions, queues."""
+    def lacking(self) -> tuple[str, ...]: ...
 
     def queue_limits(self) -> dict[str, dict[str, int]]:
-        """The queues that jobs can go to now, each with its limits as a site file has them; empty where unknown."""
+        """The queues that jobs can go to now, each with its limits as a site file has them."""
 
     def gpu_nodes(self, queues: Iterable[str], /) -> GpuNodes | None:
         """The nodes that jobs are planned for, of these queues if any are given; None where none has GPUs."""
 
     def entries(self, partition: str | None, day: str, /) -> Iterable[Entry]:
-        """Facts, unknowns and remarks for a site file.
-
-        Args:
-            partition: whose nodes to take; None for those with the most GPUs.
-            day: when the cluster was asked.
-        """
+        """All for a site file, of the nodes of that partition, or of those with the most GPUs; asked on that day."""
 
 
 def seconds(clock: str) -> int | None:

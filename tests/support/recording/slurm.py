@@ -179,7 +179,8 @@ def arrives_or_is_refused(
     assert os.fsencode(image) in joined or b"registry.example/i:1" in joined
     assert os.fsencode(f"--mpi={mpi}") in arrived.words
     for source, target in mounts:
-        assert os.fsencode(RUNTIMES[via].mounts.pair.format(source=source, target=target)) in joined
+        forms = (RUNTIMES[via].mounts.pair.format(source=source, target=target), f"{source}\n{target}")
+        assert any(os.fsencode(form) in joined for form in forms)
     return len(arguments) + len(of_recipe) + len(env) + 2 * len(mounts) + 3
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.core.registry import UnknownNameError
+from runner.jobs.run import Run
+from runner.model.plan import record_of
 from runner.model.runtimes import GONE, RUNTIMES, facts_of_run
 from runner.model.schedulers import SCHEDULERS
+from tests.support.plans import PLAN
 
 ROOT = Path(__file__).parents[3] / "runner/backends"
 
@@ -28,6 +33,7 @@ def test_a_runtime_says_how_it_is_found_and_mounts(name: str) -> None:
     assert callable(RUNTIMES.module(name).step)
     assert facts.program or (facts.srun_option and facts.plugin), "what is missing can be named"
     assert bool(facts.install) is facts.without_scheduler
+    assert facts.driver, "what a verdict without a GPU names"
     assert facts.mounts.pair.format(source="/a b", target="/c").startswith(("/a b", "type="))
     re.compile(facts.failure)
 
@@ -49,3 +55,19 @@ def test_a_runtime_that_is_gone_is_refused_with_what_to_do_instead_and_its_runs_
         RUNTIMES.module("sarus")
     assert caught.value.fix == GONE["sarus"]
     assert "sarus" not in RUNTIMES and facts_of_run("sarus").is_container
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "own", "places"),
+    [("slurm", {"step": {"distribution": "cyclic"}, "wait_s": 5}, True), ("pbs", {"whole_nodes": True}, False)],
+)
+def test_a_plan_that_has_a_key_for_each_scheduler_is_read(
+    tmp_path: Path, scheduler: str, own: dict[str, object], places: bool
+) -> None:
+    """As they were until settings became the scheduler's own."""
+    plan = msgspec.to_builtins(record_of(PLAN, ())) | {"scheduler": scheduler, "slurm": {}, "pbs": {}, scheduler: own}
+    del plan["scheduler_settings"]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    read = Run(tmp_path).plan
+    assert read is not None
+    assert (read.scheduler_settings, read.settings.places_ranks) == (own, places)

@@ -41,6 +41,15 @@ def test_a_shipped_site_has_only_runtimes_that_there_are_and_says_where_its_fact
             value = value.get(step, value) if isinstance(value, dict) else getattr(value, step)
 
 
+@pytest.mark.parametrize("name", names())
+def test_a_site_that_is_written_is_read_as_it_was(name: str, tmp_path: Path) -> None:
+    """As `box up` writes one, and one that had a section for each scheduler."""
+    site = read_site(name)
+    for document in (site.document, {"slurm": {}, "pbs": {"place": "free"}} | site.document):
+        path = write(tmp_path / "site.yaml", msgspec.yaml.encode(document).decode())
+        assert read_site(path) == site
+
+
 def test_the_reference_is_the_codes() -> None:
     """``python -m runner site reference >docs/sites.md`` after a change of the schema."""
     assert (Path(__file__).parents[3] / "docs/sites.md").read_text() == reference()

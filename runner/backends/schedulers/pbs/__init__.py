@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from runner.core.errors import UsageError
+from runner.core.registry import later
 from runner.model.schedulers import SchedulerFacts, SchedulerSettings
 
 if TYPE_CHECKING:
-    from runner.backends.schedulers.pbs.client import Pbs
     from runner.model.plan import Plan
-    from runner.model.script import JobScript
-    from runner.model.step import StepSpec
 
 
 class PbsFacts(SchedulerSettings, frozen=True):
@@ -77,15 +74,5 @@ def settings(plan: Plan) -> PbsFacts:
     return msgspec.convert(plan.scheduler_settings, PbsFacts)
 
 
-def connect(clients: Path | None) -> Pbs:
-    """The complex that the client programs in ``clients`` (None: PATH) speak to."""
-    from runner.backends.schedulers.pbs.client import Pbs
-
-    return Pbs(clients)
-
-
-def render(plan: Plan, step: StepSpec) -> JobScript:
-    """The batch script; see ``script``."""
-    from runner.backends.schedulers.pbs import script
-
-    return script.render(plan, step)
+connect = later("runner.backends.schedulers.pbs.client", "Pbs")
+render = later("runner.backends.schedulers.pbs.script", "render")

@@ -4,7 +4,7 @@
 set +u   # the profile reads names that are not set
 runner_path=$(printenv PATH)   # bash's own default has the current directory in it
 # What the scheduler itself sets for a job, and what a file system may need to let the job in.
-runner_keep_only 'SLURM*' 'PBS*' 'PALS*' GPU_DEVICE_ORDINAL KRB5CCNAME
+runner_keep_only 'SLURM*' 'PBS*' 'PALS*' "${runner_own[@]}" GPU_DEVICE_ORDINAL KRB5CCNAME
 export PATH=/usr/local/bin:/usr/bin:/bin HOME="${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}"
 # shellcheck source=/dev/null
 if [ -r /etc/profile ]; then . /etc/profile; fi   # and no start-up file of the user's

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from runner.core.errors import UsageError
+from runner.core.registry import later
 from runner.model.schedulers import SchedulerFacts, SchedulerSettings
 
 if TYPE_CHECKING:
-    from runner.backends.schedulers.slurm.client import Slurm
-    from runner.model.job import Allocation, ListedLaunch
     from runner.model.plan import Plan
-    from runner.model.script import JobScript
-    from runner.model.step import StepSpec
 
 # How much memory a job gets of each node, or for each processor or GPU: sbatch takes one of them (sbatch(1)).
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -144,36 +140,8 @@ def settings(plan: Plan) -> SlurmFacts:
     return msgspec.convert(plan.scheduler_settings, SlurmFacts)
 
 
-def connect(clients: Path | None) -> Slurm:
-    """The cluster that the client programs in ``clients`` (None: PATH) speak to."""
-    from runner.backends.schedulers.slurm.client import Slurm
-
-    return Slurm(clients)
-
-
-def render(plan: Plan, step: StepSpec) -> JobScript:
-    """The batch script; see ``script``."""
-    from runner.backends.schedulers.slurm import script
-
-    return script.render(plan, step)
-
-
-def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
-    """The script of a study's one allocation; see ``launches``."""
-    from runner.backends.schedulers.slurm import launches as launches_script
-
-    return launches_script.render(plan, step, launches)
-
-
-def allocation(clients: Path | None) -> Allocation | None:
-    """The allocation of this shell; see ``client``."""
-    from runner.backends.schedulers.slurm import client
-
-    return client.allocation(clients)
-
-
-def salloc(plan: Plan, step: StepSpec) -> str:
-    """The command line for a shell that holds an allocation for the plan."""
-    from runner.backends.schedulers.slurm import script
-
-    return script.salloc(plan, step)
+connect = later("runner.backends.schedulers.slurm.client", "Slurm")
+render = later("runner.backends.schedulers.slurm.script", "render")
+render_launches = later("runner.backends.schedulers.slurm.launches", "render")
+allocation = later("runner.backends.schedulers.slurm.client", "allocation")
+salloc = later("runner.backends.schedulers.slurm.script", "salloc")
