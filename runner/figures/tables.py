@@ -71,22 +71,22 @@ def run_columns(rows: Sequence[Row]) -> tuple[Column[Row], ...]:
         more = f" {row.unit}/s" if is_mixed else ""
         return "" if row.images_per_s is None else f"{rate(row.images_per_s)}{more}"
 
-    def state(row: Row) -> str:
-        return ", ".join(filter(None, (row.state, in_words(row.figure.doubts, labelled=True) if row.figure else "")))
+    def doubts(row: Row, *, labelled: bool = False) -> str:
+        return in_words(row.figure.doubts, labelled=labelled) if row.figure else ""
 
     return (
         Column("", values="key"),
         Column("run", lambda r: launch_text(r) if r.repeat else r.run, "run"),
         Column("GPUs", values="gpus arm", right=True, leave=1),
         Column("differs", lambda r: "" if r.repeat else kind_text(r), differs, leave=3),
-        Column("state", state, "state unit", leave=4),
+        Column("state", lambda r: r.state, "state unit", leave=4),
         Column("rate" if is_mixed else f"{unit_of(rows)}/s", figure_text, figure, right=True, leave=2),
         Column("per GPU", lambda r: _number(r.per_gpu), {"images_per_s_per_gpu": "per_gpu"}, right=True),
         Column("step", lambda r: _number(r.step_s, seconds), "step_s", right=True, leave=5),
         Column("", values="sm_clock_mhz"),
         Column("nodes", lambda r: first_of(r.nodes, _MOST_NODES), {"nodes": lambda r: " ".join(r.nodes)}, leave=6),
         Column("", values="demonstration why directory"),
-        Column("", values={"doubts": lambda r: in_words(r.figure.doubts) if r.figure else ""}),
+        Column("doubts", lambda r: doubts(r, labelled=True), {"doubts": doubts}, leave=7),
     )
 
 

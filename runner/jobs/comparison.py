@@ -14,7 +14,7 @@ from runner.core.hide import hidden_command, hidden_value, is_secret_name
 from runner.jobs.run import CODE_DIFF, CODE_FILES, SCRIPT, Run
 from runner.model.figure import in_words
 from runner.model.origin import CodeRecord
-from runner.model.plan import RESULTS, Plan, PlannedImage
+from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount
 from runner.model.schedulers import SCHEDULERS
 
@@ -160,10 +160,8 @@ def _programs(recipe: Path) -> str:
 
 def code_facts(run: Run) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
-    copied, plan = copied_code(run), run.plan
-    # Of a program that was copied the commit of the place it came from tells nothing, also where the copy is gone.
-    is_copied = plan is not None and f"{plan.workdir}/".startswith(f"{RESULTS}/")
-    facts = {"program": copied} if copied else {} if is_copied else commit_facts(run)
+    copied = copied_code(run)
+    facts = {"program": copied} if copied else commit_facts(run)
     return facts | {"gpu-runner": _versions(run)["gpu-runner"]}
 
 

@@ -16,7 +16,7 @@ from runner.jobs.code_record import is_source
 from runner.jobs.comparison import code_facts
 from runner.jobs.run import Run
 from runner.model.figure import Figure, figure_of
-from runner.model.plan import Plan
+from runner.model.plan import RESULTS, Plan
 from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
@@ -166,7 +166,13 @@ def unlike(question: Question, runs: Sequence[Ran]) -> tuple[Fact, ...]:
 def ran_of(run: Run) -> Ran | None:
     """What a run was, by its own files; None where its plan cannot be read."""
     plan = run.plan
-    return None if plan is None else ran_with(run, plan, run.verdict, code_facts(run))
+    if plan is None:
+        return None
+    code = code_facts(run)
+    if f"{plan.workdir}/".startswith(f"{RESULTS}/"):
+        # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
+        code = {"program": code.get("program", "")}
+    return ran_with(run, plan, run.verdict, code)
 
 
 def ran_with(run: Run, plan: Plan, verdict: Verdict | None, code: Mapping[str, str]) -> Ran:

@@ -78,19 +78,17 @@ def test_json_has_its_version_and_every_value() -> None:
     assert msgspec.convert(value, ExportedRuns) == ExportedRuns("gpu-runner-export/1", (RUN, FAILED))
 
 
-def test_a_figure_of_another_arm_is_none_of_training_in_every_form() -> None:
-    run = msgspec.structs.replace(RUN, arm="uncoupled")
-    assert WRITERS["reframe"]([run]).endswith("claim=uncoupled arm=uncoupled\n")
-    (row, *_) = csv.DictReader(io.StringIO(WRITERS["csv"]([run])))
-    assert row["arm"] == "uncoupled"
-    assert WRITERS["reframe"]([RUN]).endswith("claim=performance\n")
-
-
-def test_a_figure_whose_synchronisation_was_not_examined_is_labelled_in_every_form() -> None:
-    run = msgspec.structs.replace(RUN, synchronisation="not-examined")
-    assert WRITERS["reframe"]([run]).endswith("claim=unexamined\n")
-    assert '"synchronisation": "not-examined"' in WRITERS["json"]([run])
-    assert ",not-examined," in WRITERS["csv"]([run])
+def test_what_a_figure_may_be_quoted_as_stands_in_the_line_of_reframe() -> None:
+    unexamined = msgspec.structs.replace(MEASURED, synchronisation="not-examined")
+    claims = {
+        "claim=performance\n": RUN,
+        "claim=uncoupled arm=uncoupled doubts=other-arm\n": msgspec.structs.replace(
+            RUN, arm="uncoupled", **figure_keys(MEASURED, "uncoupled")
+        ),
+        "claim=unexamined doubts=not-examined\n": msgspec.structs.replace(RUN, **figure_keys(unexamined)),
+    }
+    for end, run in claims.items():
+        assert WRITERS["reframe"]([run]).endswith(end)
 
 
 def test_a_figure_in_tokens_is_called_so() -> None:

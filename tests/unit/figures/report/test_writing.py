@@ -269,7 +269,8 @@ def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_pa
     assert "Synchronisation was not examined in 3 of 15 runs" in said
     assert "trained in step" not in said
     write(made, tmp_path / "report", silent)
-    assert "proven, synchronisation not examined" in (tmp_path / "report/report.html").read_text()
+    page = (tmp_path / "report/report.html").read_text()
+    assert page.count(">synchronisation not examined; no interval</td>") == 3
     assert "all ranks ran, each on its own device, and trained in step." in " ".join(of_study(study).cite)
 
 
