@@ -76,6 +76,8 @@ def find(wanted: str | None) -> Tool:
             try:
                 program = sif.apptainer_program()
             except RefusedError:
+                if wanted:
+                    raise
                 continue
             return Tool(name, program, _version(program), () if os.geteuid() == 0 else ("--fakeroot",))
         if process.find(name) is not None:

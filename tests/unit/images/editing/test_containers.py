@@ -93,7 +93,7 @@ def test_a_program_that_is_not_here_is_refused_with_how_to_get_it(
     with pytest.raises(RefusedError, match="none of enroot, apptainer, ch-run was found") as caught:
         tools.find(None)
     assert "apt install charliecloud-runtime" in caught.value.fix
-    with pytest.raises(RefusedError, match="apptainer was not found"):
+    with pytest.raises(RefusedError, match="neither apptainer nor singularity was found"):
         tools.find("apptainer")
 
 

@@ -114,12 +114,13 @@ def of_a_node(env: Mapping[str, str], world: World, meeting: Meeting | None, gpu
         gpus: of each node; None where they are not counted.
     """
     made = dict(env)
-    made.update(NNODES=str(world.nodes), NODE_RANK=str(world.node_rank))
+    made["NNODES"] = str(world.nodes)
     if gpus is not None:
         made["NPROC_PER_NODE"] = str(gpus)
     if meeting is None:
         made["PET_STANDALONE"] = "1"
     else:
+        made["NODE_RANK"] = str(world.node_rank)
         _master(made, meeting)
     for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT"):
         if name in made:
