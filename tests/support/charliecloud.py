@@ -1,4 +1,4 @@
-"""Debian's ch-image and ch-run, unpacked into the cache, not installed."""
+"""Debian's ch-run, unpacked into the cache, not installed."""
 
 from __future__ import annotations
 
@@ -8,33 +8,18 @@ from pathlib import Path
 
 from tests.support.packages import unpacked
 
-# ch-run, what both programs load, and what ch-image imports.
-_OTHERS = (
-    *("charliecloud-runtime", "charliecloud-common", "libsquashfuse0", "libfuse3-3"),
-    *("python3-lark", "python3-requests", "python3-urllib3", "python3-idna", "python3-chardet", "python3-certifi"),
-)
+_OTHERS = ("charliecloud-common", "libsquashfuse0", "libfuse3-3")  # what it loads
 
 
 def tools(directory: Path) -> dict[str, str]:
-    """Variables under which ch-image and ch-run are found; ``directory`` gets them, for any user, and their storage."""
-    root = directory / "charliecloud"
-    shutil.copytree(unpacked("charliecloud-builders", *_OTHERS), root, symlinks=True)
-    programs, real = directory / "bin", directory / "real"
+    """Variables under which ch-run is found; ``directory`` gets it, for any user."""
+    root, programs = directory / "charliecloud", directory / "bin"
+    shutil.copytree(unpacked("charliecloud-runtime", *_OTHERS), root, symlinks=True)
     programs.mkdir()
-    real.mkdir()
-    # ch-image looks for ch-run beside itself, and for its library beside the directory that it is in.
-    (directory / "lib").symlink_to(root / "usr/lib")
-    (real / "ch-image").write_bytes((root / "usr/bin/ch-image").read_bytes())
     libraries = ":".join(f"{root}/{place}/{os.uname().machine}-linux-gnu" for place in ("usr/lib", "lib"))
     loader = "/lib64/ld-linux-x86-64.so.2"
-    runs = f'#!/bin/sh\nexec {loader} --library-path {libraries} {root}/usr/bin/ch-run "$@"\n'
-    modules = root / "usr/lib/python3/dist-packages"
-    builds = f'#!/bin/sh\nPYTHONPATH={modules} exec /usr/bin/python3 {real}/ch-image "$@"\n'
-    for path, text in ((programs / "ch-run", runs), (real / "ch-run", runs), (programs / "ch-image", builds)):
-        path.write_text(text)
-        path.chmod(0o755)
-    return {
-        "PATH": f"{programs}:/usr/bin:/bin:/usr/sbin:/sbin",
-        "CH_IMAGE_STORAGE": str(directory / "storage"),
-        "USER": "builder",
-    }
+    (programs / "ch-run").write_text(
+        f'#!/bin/sh\nexec {loader} --library-path {libraries} {root}/usr/bin/ch-run "$@"\n'
+    )
+    (programs / "ch-run").chmod(0o755)
+    return {"PATH": f"{programs}:/usr/bin:/bin:/usr/sbin:/sbin", "USER": "builder"}

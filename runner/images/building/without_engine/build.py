@@ -30,7 +30,7 @@ from runner.images.store import integrity, store
 from runner.images.store.stored_image import Form
 from runner.images.writable_root import tools
 
-TOOLS = (*tools.TOOLS, "ch-image")  # what --with takes; ch-image is Charliecloud's ch-run
+TOOLS = (*tools.TOOLS, "ch-image")  # what --with takes; ch-image: an old name of ch-run
 
 
 @dataclass(frozen=True)
