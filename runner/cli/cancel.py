@@ -19,7 +19,7 @@ def command(run: str | None, as_json: bool) -> int:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.lookup import kept_outcome
     from runner.jobs.states import cancel_run
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     directory = find_subject(run)
     if not isinstance(directory, RunDirectory):

@@ -75,7 +75,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
 
 def _directory(wanted: str | None) -> RunDirectory:
     from runner.jobs.directory import RunDirectory
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     subject = find_subject(wanted)
     if isinstance(subject, RunDirectory):

@@ -21,7 +21,7 @@ def command(run: str | None, timeout_s: float | None, cancel_on_interrupt: bool,
     """
     from runner.cli.show import wait_and_judge
     from runner.jobs.directory import RunDirectory
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     subject = find_subject(run)
     if not isinstance(subject, RunDirectory):

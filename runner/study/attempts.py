@@ -140,7 +140,7 @@ def _unfinished(run: RunDirectory, record: Submitted, state: JobState | None) ->
     return None
 
 
-def of_gone(run: RunDirectory) -> Attempt:
+def gone_attempt(run: RunDirectory) -> Attempt:
     """A run that was launched, and whose directory is not there any more: it counts, and proves nothing."""
     return Attempt(run, "not-proven", "its run was launched, and its directory is gone")
 
