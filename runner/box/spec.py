@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
 
 # Slurm version -> the Debian suite whose packages have it (2026-11). That of unstable has no PMIx plugin.
 SUITES: dict[str, str] = {"22.05": "bookworm", "24.11": "trixie", "26.05": "unstable"}

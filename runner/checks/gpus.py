@@ -9,9 +9,9 @@ from typing import Literal
 import msgspec
 
 from runner.checks.registry import Case, rule
+from runner.model.backends import SCHEDULERS
 from runner.model.image import Horovod, ImageFacts
 from runner.model.plan import Finding, Plan
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Hardware, Queue, Site
 
 # ``kernels``: as they are. ``ptx``: the driver must translate them first. ``none``: they do not run. ``unknown``: no

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from runner.checks import gpus
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
-from runner.model.environment import Environment
-from runner.model.image import ImageFacts
+from runner.model.backends import RUNTIMES
+from runner.model.image import Environment, ImageFacts
 from runner.model.plan import Finding, Plan
-from runner.model.recipe import Recipe
-from runner.model.runtimes import RUNTIMES
+from runner.model.request import Recipe
 from runner.model.site import Hardware
 from runner.planning import wireup
 

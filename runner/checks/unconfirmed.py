@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from runner.model.backends import SCHEDULERS
 from runner.model.plan import Plan
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.planning.wireup import BY_MPI
 

@@ -10,7 +10,7 @@ import click
 
 from runner.cli.options import by_shell, setting
 from runner.core.errors import Exit
-from runner.model.names import Wireup
+from runner.model.request import Wireup
 
 _MOST_POINTS = 64
 _WIREUPS = tuple(each for each in get_args(Wireup) if each != "own")

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from runner.cli.table import wrapped_all
 from runner.core.columns import Column, lines_of
-from runner.core.numbers import percent, rate, seconds, with_span
-from runner.core.text import gpus_text
+from runner.core.text import gpus_text, percent, rate, seconds, with_span
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range, Sensitivity
 
 _POINTS: tuple[Column[ExpectedPoint], ...] = (

@@ -10,7 +10,7 @@ import click
 from runner.cli.bundling import KEY
 from runner.cli.options import by_shell
 from runner.core.errors import Exit, InfrastructureError, UsageError
-from runner.model.exported import Format
+from runner.model.output import Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +81,7 @@ def command(
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
     from runner.figures.export.reading import exported_run
     from runner.figures.export.writers import WRITERS
-    from runner.model.exported import ExportedRuns
+    from runner.model.output import ExportedRuns
 
     exported = [exported_run(run) for run in directories]
     text = WRITERS[form](exported)

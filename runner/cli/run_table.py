@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from runner.core.columns import GAP, Column, for_terminal
-from runner.core.numbers import age, rate
-from runner.core.text import gpus_text, plain
+from runner.core.text import age, gpus_text, plain, rate
 from runner.model.figure import in_short
-from runner.model.listed_run import ListedRun
+from runner.model.output import ListedRun
 
 _REASON = 32  # characters of why a job waits
 

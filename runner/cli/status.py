@@ -12,7 +12,7 @@ import click
 from runner.cli.options import RUN_OR_STUDY, age_s, by_shell
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
-from runner.model.listed_run import State
+from runner.model.output import State
 from runner.model.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _show_list(selection: Selection, *, as_json: bool) -> int:
     listing, studies = list_runs(selection), _studies(selection)
     if as_json:
         from runner.cli import json_output
-        from runner.model.listed_run import RunList
+        from runner.model.output import RunList
 
         return json_output.show(RunList(listing.runs, listing.more, listing.refused, studies))
     from runner.cli.table import width_of_terminal
@@ -203,8 +203,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 def _show_standing(run: RunDirectory, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
     from runner.cli.waiting import describe
-    from runner.core.numbers import age
-    from runner.core.text import printable
+    from runner.core.text import age, printable
     from runner.jobs.logs import last_output
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")

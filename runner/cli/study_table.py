@@ -8,8 +8,7 @@ from datetime import datetime
 from runner.cli.table import wrapped_all
 from runner.core.columns import GAP, Column, lines_of
 from runner.core.invocation import PROGRAM
-from runner.core.numbers import age, percent
-from runner.core.text import counted, first_of, gpus_text
+from runner.core.text import age, counted, first_of, gpus_text, percent
 from runner.figures.tables import loss_columns, losses_of, point_columns
 from runner.model.figure import OWN_OF_A_POINT, shared_doubts
 from runner.model.study import (

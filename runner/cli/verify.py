@@ -10,14 +10,13 @@ import click
 from runner.cli.options import by_shell
 from runner.cli.table import show_fields
 from runner.core.errors import Exit, NotProvenError
-from runner.core.numbers import percent, rate, span, with_span
-from runner.core.text import counted, gpus_text, printable
+from runner.core.text import counted, gpus_text, percent, printable, rate, span, with_span
 from runner.model.figure import in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.model.exported import BundledRun, BundledStudy, VerifiedBundle
+    from runner.model.output import BundledRun, BundledStudy, VerifiedBundle
 
 
 @click.command()

@@ -13,7 +13,6 @@ import msgspec
 
 from runner.core import package_directory
 from runner.environments.spec import CONDA_PYTHON, VARIABLES, EnvironmentSpec, PackagesSpec
-from runner.model.environment import Activate, Framework, Setup
 from runner.model.exit_codes import (
     BUSY,
     NO_CONDA,
@@ -24,9 +23,10 @@ from runner.model.exit_codes import (
     NOT_PROVEN,
     WRONG_PACKAGES,
 )
+from runner.model.image import Activate, Framework, Setup
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
 from runner.planning.environment import setup_lines
-from runner.render.shell import quote, statement
+from runner.render import quote, statement
 
 _PYTHON = f"python={CONDA_PYTHON}"
 _PIP = ("python3", "-m", "pip")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from runner.model.environment import Activate, Framework, FrameworkSource, Kind, Setup
-from runner.model.runtimes import NATIVE
+from runner.model.backends import NATIVE
+from runner.model.image import Activate, EnvironmentKind, Framework, FrameworkSource, Setup
 from runner.model.site import RuntimeAtSite, Site
 
 # The framework of each device, with what the proof and the recipes import besides; the versions that images are proven
@@ -41,7 +41,7 @@ class EnvironmentSpec:
     """
 
     name: str
-    kind: Kind
+    kind: EnvironmentKind
     framework: Framework
     setup: Setup
     requirements: tuple[str, ...]
@@ -81,7 +81,7 @@ def of_site(
     site: Site,
     name: str,
     *,
-    kind: Kind | None = None,
+    kind: EnvironmentKind | None = None,
     framework: Framework = "pytorch",
     modules: tuple[str, ...] = (),
     requirements: tuple[str, ...] = (),
@@ -128,7 +128,7 @@ def nccl_for(site: Site, requested: str) -> str:
 def packages_of_site(
     site: Site,
     *,
-    kind: Kind | None = None,
+    kind: EnvironmentKind | None = None,
     framework: Framework = "pytorch",
     modules: tuple[str, ...] = (),
     requirements: tuple[str, ...] = (),

@@ -9,8 +9,8 @@ import msgspec
 
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, gpus_text
+from runner.model.backends import SCHEDULERS
 from runner.model.plan import ListedHosts
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, NodeShape, Site
 
 MOST_NODES = 10_000  # more than any cluster has today

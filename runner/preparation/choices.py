@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import RefusedError, UsageError
+from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS
 from runner.model.request import Request
-from runner.model.runtimes import NATIVE, RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement, queues
 from runner.preparation.site import UserSite

@@ -23,9 +23,9 @@ from runner.environments.spec import (
     packages_of_images,
     packages_of_site,
 )
-from runner.model.environment import Environment, Framework, Kind, Setup
+from runner.model.backends import NATIVE
+from runner.model.image import Environment, EnvironmentKind, Framework, Setup
 from runner.model.request import Request
-from runner.model.runtimes import NATIVE
 from runner.model.site import RuntimeAtSite
 from runner.preparation.site import UserSite, read_user_site
 from runner.preparation.site_choice import Say, silent
@@ -162,7 +162,7 @@ def prepare_packages(
     site: str | None,
     framework: Framework | None,
     modules: tuple[str, ...],
-    kind: Kind | None,
+    kind: EnvironmentKind | None,
     requirements: tuple[str, ...],
     python: str | None,
     image: bool,

@@ -18,13 +18,10 @@ from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import SUFFIXES, Form, form_of
-from runner.model.environment import Environment, Setup
-from runner.model.image import ImageFacts, facts_of
-from runner.model.names import ImageForm
+from runner.model.backends import RUNTIMES, SCHEDULERS
+from runner.model.image import Environment, ImageFacts, Setup, facts_of
 from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
-from runner.model.recipe import Recipe
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import ImageForm, Recipe
 from runner.model.site import RuntimeAtSite
 from runner.planning.plan import image_reference
 from runner.preparation.choices import Choices

@@ -14,7 +14,7 @@ import msgspec
 from runner.core import files as atomic
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.model.recipe import Recipe
+from runner.model.request import Recipe
 from runner.planning.starters import TORCHRUN, starter
 from runner.preparation.horovod_use import sources
 from runner.recipes.draft import ProgramOption, draft, program_options

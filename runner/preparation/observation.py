@@ -16,10 +16,8 @@ from runner.core import process
 from runner.core.errors import RunnerError
 from runner.core.paths import home
 from runner.images.store import owners, sidecar
-from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES, programs
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
+from runner.model.request import Recipe, Request
 from runner.model.site import Site
 from runner.preparation.choices import Choices
 from runner.preparation.horovod_use import horovod_use
@@ -49,7 +47,9 @@ def problem_of_srun_plugin(site: Site, runtime: str) -> tuple[str, str]:
         return "", ""
     if _has(done.out, option):
         return "", ""
-    here = [name for name, program in programs().items() if process.find(program, str(where) if where else None)]
+    here = [
+        name for name, program in runtime_programs().items() if process.find(program, str(where) if where else None)
+    ]
     return judged(runtime, done, others(site, runtime, done.out, here))
 
 

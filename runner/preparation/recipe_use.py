@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from runner.core.invocation import PROGRAM
-from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
+from runner.model.request import Recipe, Request
 from runner.model.site import Site
 from runner.planning.plan import image_reference
 

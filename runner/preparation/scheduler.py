@@ -9,9 +9,9 @@ from runner.backends.runtimes import runtime
 from runner.backends.schedulers import with_steps
 from runner.core.errors import RefusedError
 from runner.core.invocation import PROGRAM
+from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
 from runner.model.plan import Plan
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 
 

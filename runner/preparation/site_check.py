@@ -12,11 +12,9 @@ from runner.checks.unconfirmed import WORD
 from runner.core import files
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.strict_yaml import read
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, PlannedImage
-from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm, Request
 from runner.model.site import Site
 from runner.planning.plan import plan
 from runner.preparation.scheduler import clients

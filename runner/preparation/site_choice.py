@@ -18,8 +18,8 @@ from runner.core import paths, strict_yaml
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import Document
-from runner.model.names import PLAIN_NAME
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
+from runner.model.request import PLAIN_NAME
 from runner.sites import loader
 from runner.sites.loader import GENERIC, check_shape, names, read_documents, read_site, with_bases
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.model.recipe import Recipe
+from runner.model.request import Recipe
 
 _FLAGS = frozenset(("store_true", "store_false"))
 

@@ -19,7 +19,7 @@ from runner.environments.spec import (
     packages_of_site,
     setup_of_jobs,
 )
-from runner.model.environment import Activate, Setup
+from runner.model.image import Activate, Setup
 from runner.planning.personal import expand_placeholders
 from runner.sites.loader import names, read_site
 from tests.support.golden_jobs import ELVIS

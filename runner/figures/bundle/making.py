@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from runner.core import file_system, files
+from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
 from runner.figures.bundle import archive, bag, signature
@@ -19,7 +19,7 @@ from runner.figures.bundle.proof import canonical_json, check_different, proven_
 from runner.figures.bundle.proven_study import RUNS, STUDY, Figures, proven_study
 from runner.figures.bundle.redaction import redacted_file, secrets_of
 from runner.jobs.directory import RunDirectory
-from runner.model.exported import Bundle, BundledRun, MadeBundle
+from runner.model.output import Bundle, BundledRun, MadeBundle
 
 TOP = "gpu-runner-bundle"
 ABOUT = "bundle.json"
@@ -89,7 +89,7 @@ def check_replaceable(file: Path) -> None:
     try:
         if not file.parent.is_dir():
             raise UsageError("there is no such directory to write a bundle into", where=str(file.parent), fix="make it")
-        with file_system.open_regular(file) as opened:
+        with files.open_regular(file) as opened:
             begins_so = archive.begins_with(opened, f"{TOP}/{bag.INFO}")
     except FileNotFoundError:
         return

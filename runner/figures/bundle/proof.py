@@ -18,8 +18,8 @@ from runner.core.text import counted
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.sameness import FIX, copy_among, first_rank_of, identity_of
 from runner.jobs.verdict import judge
-from runner.model.exported import BundledRun
 from runner.model.figure import figure_keys
+from runner.model.output import BundledRun
 from runner.model.verdict import Verdict
 
 PLAN, VERDICT = "plan.json", "verdict.json"

@@ -11,7 +11,7 @@ import msgspec
 from runner.core.errors import NotProvenError, RunnerError
 from runner.core.text import gpus_text
 from runner.jobs.directory import RunDirectory
-from runner.model.exported import BundledStudy
+from runner.model.output import BundledStudy
 from runner.model.plan import Plan
 from runner.model.study import Launch, Loss, PointFacts, Study
 from runner.model.verdict import ARMS

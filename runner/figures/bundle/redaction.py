@@ -10,10 +10,9 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from runner.core.hide import hidden_command, hidden_value, is_secret_name
-from runner.core.redact import REDACTED, redacted
+from runner.core.hide import REDACTED, hidden_command, hidden_value, is_secret_name, redacted
 from runner.model.plan import Plan
-from runner.render.shell import quote_always
+from runner.render import quote_always
 
 _LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
 _COMMANDS = frozenset(("program", "argv", "arguments"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from runner.figures.compare.launches import MeasuredLaunch, doubts_of, in_order
-from runner.model.compared import ComparedPoint, ComparedSide, Judgement
+from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
 from runner.statistics.comparison import Comparison, compare
 from runner.statistics.launches import mean_rate, needed
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from runner.core.columns import Column, as_csv
-from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns, Format
 from runner.model.figure import Doubt, in_codes, in_words
+from runner.model.output import ExportedRank, ExportedRun, ExportedRuns, Format
 
 _OF_RUN = (
     "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",

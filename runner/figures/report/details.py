@@ -10,15 +10,14 @@ from statistics import median, median_low
 import msgspec
 
 from runner.core.errors import RunnerError
-from runner.core.hide import hidden_value, is_secret_name
-from runner.core.redact import REDACTED, redacted
+from runner.core.hide import REDACTED, hidden_value, is_secret_name, redacted
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
 from runner.jobs.expected import signs_of
 from runner.jobs.facts import run_facts
 from runner.jobs.figure import Measurement
 from runner.jobs.run import SCRIPT, Run
-from runner.model.origin import CodeRecord, Source
+from runner.model.job import CodeRecord, Source
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Row, RunReport, StepTimes
 from runner.model.verdict import Verdict

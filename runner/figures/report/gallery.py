@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from runner.core.columns import Table, for_page
-from runner.core.numbers import percent, rate, seconds
-from runner.core.text import first_of, gpus_text
+from runner.core.text import first_of, gpus_text, percent, rate, seconds
 from runner.figures.report.markup import Markup
 from runner.figures.report.pictures.curves import Axes, Reference, Series, curves
 from runner.figures.report.pictures.heat_map import heat_map, node_cells

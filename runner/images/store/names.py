@@ -8,7 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from runner.core import file_system, files
+from runner.core import files
 from runner.core.errors import InfrastructureError
 from runner.core.files import key_of
 from runner.images import reference as references
@@ -60,9 +60,9 @@ def read(ref: Path) -> tuple[str, str]:
         InfrastructureError: it may not be read.
     """
     try:
-        raw = file_system.read_bytes(ref, _LARGEST)
+        raw = files.read_bytes(ref, _LARGEST)
         file, _, name = raw.removesuffix(b"\n").decode("utf-8", "replace").partition("\n")
-    except (FileNotFoundError, NotADirectoryError, file_system.UnusableFileError):
+    except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
         return "", ""
     except OSError as error:
         raise unreadable(ref, error) from error

@@ -7,8 +7,8 @@ from typing import Literal
 
 from runner.checks.image_fit import version
 from runner.core.text import gpus_text, instead
+from runner.model.backends import RUNTIMES
 from runner.model.plan import Finding
-from runner.model.runtimes import RUNTIMES
 from runner.model.site import Queue, RuntimeAtSite, Site
 from runner.sites.detection.cluster import Detected
 

@@ -21,8 +21,7 @@ from runner.box import Bind, BoxSpec, NodeShape
 from runner.core import process
 from runner.environments.directory import RECORD
 from runner.environments.spec import of_site, setup_of_jobs
-from runner.model.environment import Environment
-from runner.model.image import ImageFacts
+from runner.model.image import Environment, ImageFacts
 from runner.planning.personal import expand_placeholders
 from runner.sites.loader import GENERIC, read_site
 from tests.support.commands import Runner

@@ -12,8 +12,7 @@ from runner.checks.registry import Seen, Workspace
 from runner.checks.storage import findings
 from runner.cli import run
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Home, Scratch
 from runner.planning.personal import Personal, with_scratch
 from runner.planning.plan import plan

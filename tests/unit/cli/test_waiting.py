@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from runner.cli.waiting import describe, display
-from runner.core.numbers import age
+from runner.core.text import age
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
 

@@ -23,8 +23,8 @@ from runner.environments.collect import framework_version, requirements_of
 from runner.environments.make import failure
 from runner.environments.script import Places, collection, creation
 from runner.environments.spec import EnvironmentSpec, of_site, packages_of_images, packages_of_site
-from runner.model.environment import Setup
 from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
+from runner.model.image import Setup
 from runner.sites.loader import read_site
 from tests.support.container_programs import imported
 from tests.support.package_directories import HERE, collected

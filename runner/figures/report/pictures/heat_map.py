@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.core.numbers import percent
+from runner.core.text import percent
 from runner.figures.report.markup import Markup, tag
 from runner.figures.report.pictures.picture import WIDTH, shortened, svg, text
 from runner.model.report import RankFacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from runner.core.numbers import percent
+from runner.core.text import percent
 from runner.figures.report.markup import Markup, tag
 from runner.figures.report.pictures.picture import WIDTH, svg, text, ticks
 from runner.figures.tables import settings_text
