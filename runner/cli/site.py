@@ -102,7 +102,7 @@ def detect_site(
     """
     from runner.core.strict_yaml import document_of
     from runner.preparation.site_check import detect_cluster, site_name, write_draft
-    from runner.sites.detection import draft
+    from runner.sites.detection.draft import draft
     from runner.sites.loader import unknowns
 
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)

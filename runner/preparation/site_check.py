@@ -23,7 +23,8 @@ from runner.preparation.scheduler import clients
 from runner.preparation.site import UserSite, with_user_values
 from runner.preparation.site_choice import plain_name
 from runner.recipes.loader import read_recipe
-from runner.sites.detection import Detected, detect, differences
+from runner.sites.detection.cluster import Detected, detect
+from runner.sites.detection.compare import differences
 from runner.sites.loader import GENERIC, Unknown, check_shape, read_documents, site_of, unknowns
 from runner.sites.user import read_config
 

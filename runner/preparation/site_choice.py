@@ -135,7 +135,8 @@ def _site_name(cluster: str) -> str:
 
 
 def _detected(cluster: Cluster, say: Say, *, keep: bool) -> tuple[Document, ...]:
-    from runner.sites.detection import detect, draft
+    from runner.sites.detection.cluster import detect
+    from runner.sites.detection.draft import draft
 
     path = loader.kept_path(cluster.name)
     if path.exists():
