@@ -26,8 +26,7 @@ import msgspec
 
 from runner.backends.runtimes import runtime, staging
 from runner.backends.schedulers import Scheduler, connect, render
-from runner.checks.registry import check, refuses
-from runner.checks.unconfirmed import unconfirmed
+from runner.checks.registry import check, refuses, unconfirmed
 from runner.core import paths, process
 from runner.model.plan import Finding, Plan
 from runner.model.request import Request, RequestRecord
@@ -35,15 +34,11 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
-from runner.preparation.choices import choose_all
-from runner.preparation.file_systems import check_answers, refuse_missing_script
-from runner.preparation.image import find_image
-from runner.preparation.observation import observe
+from runner.preparation.choices import choose_all, find_image
+from runner.preparation.observation import check_answers, observe, refuse_missing_script
 from runner.preparation.options import words_of
 from runner.preparation.request import complete, recipe_of
-from runner.preparation.scheduler import clients, existing_allocation, missing_allocation
-from runner.preparation.site import read_user_site
-from runner.preparation.site_choice import Say, silent
+from runner.preparation.site import Say, clients, existing_allocation, missing_allocation, read_user_site, silent
 from runner.recipes.loader import library
 
 if TYPE_CHECKING:
