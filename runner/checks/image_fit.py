@@ -15,7 +15,6 @@ from runner.model.image import Horovod, ImageFacts
 from runner.model.plan import Finding, Plan
 from runner.model.recipe import Recipe
 from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Hardware, Queue, Site
 from runner.planning import wireup
 
@@ -77,28 +76,6 @@ _CAPABILITIES = {
     **{"l40": "8.9", "l40s": "8.9", "h100": "9.0", "h200": "9.0", "gh200": "9.0", "b200": "10.0", "gb200": "10.0"},
     **{"b300": "10.3", "gb300": "10.3"},
 }
-_SLICE = re.compile(r"\dg\.\d+gb")
-
-
-@rule("gpus-hidden")
-def check_gpus(case: Case) -> Iterator[Finding]:
-    """GPUs that peers would not see, and slices that do not talk to each other."""
-    plan = case.plan
-    hiding = plan.settings.hidden_gpus
-    if hiding:
-        yield Finding(
-            "gpus-hidden",
-            "refuse",
-            "each rank would see its own GPU only: ranks pin themselves by local rank, and NCCL wants its peers",
-            f"take {' and '.join(hiding)} out of `{SCHEDULERS[plan.scheduler].section}` of {plan.site}",
-        )
-    if _SLICE.search(plan.gpu_type) and plan.gpus > 1:
-        yield Finding(
-            "mig-slices",
-            "warn",
-            f"{plan.gpu_type} is a slice of a GPU: NCCL does not connect two slices of one GPU",
-            "ask for whole GPUs, or for one rank",
-        )
 
 
 def job_hardware(plan: Plan, site: Site) -> Hardware:
