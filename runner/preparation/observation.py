@@ -19,6 +19,7 @@ from runner.core.errors import RefusedError, RunnerError, UsageError
 from runner.core.paths import home
 from runner.images.store import owners, sidecar, store
 from runner.model.plan import WORKSPACE
+from runner.images.store import owners, stored_image
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES, programs
@@ -261,7 +262,7 @@ def _image_owner(image: JobImage) -> str:
     if image.environment is not None or not image.planned.path or image.problem:
         return ""
     path = Path(image.planned.path)
-    return owners.stranger(path, path.parent) or owners.stranger(sidecar.path_of(path), path.parent)
+    return owners.stranger(path, path.parent) or owners.stranger(stored_image.sidecar_path(path), path.parent)
 
 
 def _both_names(path: Path) -> tuple[str, ...]:
