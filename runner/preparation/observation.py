@@ -17,9 +17,8 @@ from runner.checks.registry import Observed, Seen
 from runner.core import process
 from runner.core.errors import RefusedError, RunnerError, UsageError
 from runner.core.paths import home
-from runner.images.store import owners, sidecar, store
+from runner.images.store import owners, store, stored_image
 from runner.model.plan import WORKSPACE
-from runner.images.store import owners, stored_image
 from runner.model.recipe import Recipe
 from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES, programs
