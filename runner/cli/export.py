@@ -82,6 +82,8 @@ def _write(directories: Sequence[RunDirectory], form: Format, output: Path | Non
     from runner.figures.export.reading import exported_run
     from runner.figures.export.writers import WRITERS
     from runner.model.output import ExportedRuns
+    from runner.figures.export import WRITERS, exported_run
+    from runner.model.exported import ExportedRuns
 
     exported = [exported_run(run) for run in directories]
     text = WRITERS[form](exported)

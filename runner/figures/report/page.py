@@ -8,8 +8,7 @@ from pathlib import Path
 from runner.core.columns import Table
 from runner.core.text import DASH, counted, gpus_text, rate
 from runner.figures.report.gallery import MOST_ROWS, gallery, rows_table
-from runner.figures.report.markup import Markup, tag
-from runner.figures.report.pictures.picture import Picture
+from runner.figures.report.picture import Markup, Picture, tag
 from runner.figures.report.summary import against
 from runner.figures.tables import interval, launch_text
 from runner.model.expectation import Comparison
