@@ -162,10 +162,10 @@ def _by_engine(
 
 def _without_engine(framework: str, base: str | None, tool: str, args: dict[str, str], *, as_json: bool) -> int:
     from runner.cli.progress import display
-    from runner.images.building.without_engine import build
+    from runner.images.building import without_engine
 
     with display(quiet=as_json) as progress:
-        built = build(framework, base, tool, progress, args=args)
+        built = without_engine(framework, base, tool, progress, args=args)
     if as_json:
         from runner.cli import json_output
 

@@ -79,11 +79,8 @@ def command(
 
 
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
-    from runner.figures.export.reading import exported_run
-    from runner.figures.export.writers import WRITERS
-    from runner.model.output import ExportedRuns
     from runner.figures.export import WRITERS, exported_run
-    from runner.model.exported import ExportedRuns
+    from runner.model.output import ExportedRuns
 
     exported = [exported_run(run) for run in directories]
     text = WRITERS[form](exported)

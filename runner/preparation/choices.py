@@ -13,19 +13,16 @@ import msgspec
 from runner.backends.runtimes import image_problem
 from runner.core import paths
 from runner.core.errors import RefusedError, UsageError
-from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS
 from runner.core.invocation import PROGRAM
 from runner.environments import directory
 from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import SUFFIXES, Form, form_of
-from runner.model.environment import Environment, Setup
-from runner.model.image import ImageFacts, facts_of
-from runner.model.names import ImageForm
+from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS
+from runner.model.image import Environment, ImageFacts, Setup, facts_of
 from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
-from runner.model.recipe import Recipe
-from runner.model.request import Request
+from runner.model.request import ImageForm, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement
 from runner.planning.plan import image_reference

@@ -26,16 +26,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from runner.backends.runtimes import common, runtime
-from runner.backends.schedulers import Scheduler, connect, render
-from runner.checks.registry import check, refuses
-from runner.checks.unconfirmed import unconfirmed
-from runner.core import paths, process
-from runner.model.backends import SCHEDULERS
-from runner.backends.runtimes import runtime, staging
 from runner.backends.schedulers import Scheduler, connect, render, with_steps
 from runner.checks.registry import check, refuses, unconfirmed
 from runner.core import paths, process
 from runner.core.errors import RefusedError
+from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
 from runner.model.plan import Finding, Plan
 from runner.model.request import Request, RequestRecord

@@ -17,15 +17,10 @@ from runner.checks.registry import Observed, Seen
 from runner.core import process
 from runner.core.errors import RefusedError, RunnerError, UsageError
 from runner.core.paths import home
-from runner.images.store import owners, sidecar
-from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
-from runner.model.request import Recipe, Request
 from runner.images.store import owners, store, stored_image
+from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.plan import WORKSPACE
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
-from runner.model.runtimes import RUNTIMES, programs
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Site
 from runner.preparation.choices import Choices, JobImage
 from runner.preparation.horovod_use import horovod_use, is_source

@@ -18,19 +18,11 @@ import msgspec
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import UnusableFileError, open_regular, sha256
 from runner.core.hide import REDACTED
-from runner.figures.bundle import archive, bag, signature
-from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
-from runner.figures.bundle.members import is_member, missing
-from runner.figures.bundle.proof import check_different, difference, proven_run
-from runner.figures.bundle.proven_study import RUNS, STUDY, Figures, proven_study
-from runner.model.output import Bundle, BundledRun, VerifiedBundle
-from runner.core.files import sha256
-from runner.core.redact import REDACTED
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import is_member, missing
 from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
 from runner.figures.bundle.proof import RUNS, STUDY, Figures, check_different, difference, proven_run, proven_study
-from runner.model.exported import Bundle, BundledRun, VerifiedBundle
+from runner.model.output import Bundle, BundledRun, VerifiedBundle
 
 _LATER = ("figure", "doubts")
 _MOST_BYTES = 1 << 33

@@ -16,11 +16,6 @@ from typing import Protocol, cast
 from runner.core.errors import RefusedError
 from runner.core.text import instead
 from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS, runtime_programs
-from runner.sites.detection import answers, host
-from runner.sites.detection.answers import Answer
-from runner.sites.detection.facts import Cluster, Entry, Fact, Note, Unknown
-from runner.model.runtimes import NATIVE, RUNTIMES, programs
-from runner.model.schedulers import SCHEDULERS
 from runner.sites.detection import facts as answers
 from runner.sites.detection import host
 from runner.sites.detection.facts import Answer, Cluster, Entry, Fact, Note, Unknown, Value

@@ -26,9 +26,7 @@ from runner.planning.environment import setup_lines
 from runner.planning.plan import plan
 from runner.preparation.choices import as_image
 from runner.preparation.environment import choose_proof
-from runner.preparation.image import as_image
 from runner.render import statement
-from runner.render.shell import statement
 from runner.sites.loader import read_site
 from tests.support.conda_installer import channel, installer
 from tests.support.documents import result

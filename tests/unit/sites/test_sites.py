@@ -11,9 +11,6 @@ from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
-from runner.planning.personal import Personal, account, expand_placeholders, missing_values
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_site
 from runner.sites.reference import reference
