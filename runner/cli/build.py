@@ -165,7 +165,7 @@ def _without_engine(framework: str, base: str | None, tool: str, args: dict[str,
     from runner.images.building import without_engine
 
     with display(quiet=as_json) as progress:
-        built = without_engine(framework, base, tool, progress, args=args)
+        built = without_engine.build(framework, base, tool, progress, args=args)
     if as_json:
         from runner.cli import json_output
 
