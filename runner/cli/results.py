@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Literal
 
+import click
 import msgspec
 
 from runner.box import Box
@@ -335,3 +336,11 @@ def _tidy(definition: dict[str, Any]) -> dict[str, Any]:
     if "description" not in definition:
         return definition
     return definition | {"description": inspect.cleandoc(definition["description"])}
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of what every command prints with --json."""
+    import json
+
+    click.echo(json.dumps(json_schema(), indent=1))

@@ -6,7 +6,7 @@ import msgspec
 
 from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
-from runner.environments.spec import EnvironmentSpec, setup_of_jobs
+from runner.environments.script import EnvironmentSpec, setup_of_jobs
 from runner.model.backends import RUNTIMES
 from runner.model.image import Environment, Horovod, ImageFacts, Mpi
 from runner.model.plan import Plan, PlannedImage
