@@ -22,6 +22,8 @@ import msgspec
 
 from runner.core import file_system, files, paths
 from runner.core.errors import RefusedError, UsageError
+from runner.core import files, paths
+from runner.core.errors import RefusedError
 from runner.core.files import files_below, key_of, tree_hash
 from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
@@ -38,6 +40,7 @@ from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch
 from runner.preparation.environment import PreparedEnvironment, prepare_environment
+from runner.model.verdict import RungRecord
 from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.request import make_request
 from runner.preparation.site import read_user_site
@@ -175,7 +178,7 @@ def _climbed(
         attempt = known.attempt + 1
     else:
         # With these inputs it may have been tried before others were: such an attempt is finished, not repeated.
-        tried = attempts(file_system.names_in(place.path / place.folder), rung.name, inputs)
+        tried = attempts(files.names_in(place.path / place.folder), rung.name, inputs)
         attempt = max(tried, default=0) + 1 if anew or not tried else max(tried)
     listener.begins(rung)
     jobs = f"{rung.name}-{inputs[:12]}.{attempt}"
@@ -299,7 +302,7 @@ def _facts(run: RunDirectory, tasks: int) -> tuple[ProvingRecord, ...]:
 def _read(file: Path) -> RungRecord | None:
     """A rung's result; None where it is not there, or not whole."""
     try:
-        return msgspec.json.decode(file_system.read_bytes(file), type=RungRecord)
+        return msgspec.json.decode(files.read_bytes(file), type=RungRecord)
     except (OSError, ValueError, RecursionError):
         return None
 
