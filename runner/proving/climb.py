@@ -20,10 +20,8 @@ from typing import Any
 
 import msgspec
 
-from runner.core import file_system, files, paths
-from runner.core.errors import RefusedError, UsageError
 from runner.core import files, paths
-from runner.core.errors import RefusedError
+from runner.core.errors import RefusedError, UsageError
 from runner.core.files import files_below, key_of, tree_hash
 from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
@@ -39,14 +37,14 @@ from runner.model.records import ProvingRecord, Report
 from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch
-from runner.preparation.environment import PreparedEnvironment, prepare_environment
 from runner.model.verdict import RungRecord
+from runner.preparation.environment import PreparedEnvironment, prepare_environment
 from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.request import make_request
 from runner.preparation.site import read_user_site
 from runner.proving import rungs
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
-from runner.sites.machine import gpu_driver, gpu_uuids
+from runner.sites.loader import gpu_driver, gpu_uuids
 from runner.sites.proofs import digest_of, user_records
 from runner.study import separate
 from runner.study.attempts import settle
