@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render_launches
 from runner.core import file_system
 from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownStateError
@@ -117,7 +117,7 @@ def _start(work: Work, wanted: Sequence[Launch]) -> None:
     walltime_s = limit_s(lengths, largest.site, largest.plan.queue)
     study = work.campaign.path
     plan = msgspec.structs.replace(largest.plan, job_name=name_of(study.name), walltime_s=walltime_s)
-    step = staging.step(plan, runtime(plan.runtime))
+    step = common.staged_step(plan, runtime(plan.runtime))
     render_launches(plan, step, ())  # refuses what cannot be, before anything is made
     own = _made(study)
     runs: list[RunDirectory] = []
