@@ -79,8 +79,7 @@ def command(
 
 
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
-    from runner.figures.export.reading import exported_run
-    from runner.figures.export.writers import WRITERS
+    from runner.figures.export import WRITERS, exported_run
     from runner.model.exported import ExportedRuns
 
     exported = [exported_run(run) for run in directories]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.checks.gpus import horovod_architectures
+from runner.checks.image_fit import horovod_architectures
 from runner.core.text import printable
 from runner.model.image import Horovod
 

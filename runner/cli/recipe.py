@@ -49,7 +49,7 @@ def list_recipes(as_json: bool) -> int:
 @_JSON
 def show_recipe(recipe: str, as_json: bool) -> int:
     """Show what RECIPE (a name or a folder) runs: program, options, image, and the command at each site."""
-    from runner.preparation.recipe_use import commands_at_sites
+    from runner.preparation.new_recipe import commands_at_sites
     from runner.recipes.loader import read_recipe
     from runner.sites.loader import names, read_site
 

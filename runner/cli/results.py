@@ -10,7 +10,7 @@ import msgspec
 from runner.box import Box
 from runner.cli.quickstart import Taken
 from runner.images.building.build import BuiltImage
-from runner.images.building.without_engine.build import Built
+from runner.images.building.without_engine import Built
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.comparison import Difference
 from runner.model.compared import Compared

@@ -65,6 +65,8 @@ def show_site(site: str, as_json: bool) -> int:
     from runner.sites.loader import names, read_site
     from runner.sites.machine import gpu_uuids
     from runner.sites.proofs import proven_by, read_records, with_recorded
+    from runner.sites.loader import gpu_uuids, read_site
+    from runner.sites.proofs import proven_by, read_records
 
     found = with_recorded(read_site(site)) if site in names() else read_site(site)
     proven = proven_by(read_records(), found, gpu_uuids())
@@ -102,7 +104,7 @@ def detect_site(
     """
     from runner.core.strict_yaml import document_of
     from runner.preparation.site_check import detect_cluster, site_name, write_draft
-    from runner.sites.detection import draft
+    from runner.sites.detection.cluster import draft
     from runner.sites.loader import unknowns
 
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)

@@ -13,10 +13,9 @@ from typing import Literal
 from runner.core import file_system
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, instead
-from runner.expectation import nccl_tests
-from runner.expectation.expect import Machine, Placement, Workload, names, point
+from runner.expectation import network
+from runner.expectation.expect import Machine, Parameter, Parameters, Placement, Workload, load, names, point
 from runner.expectation.network import Curve, too_small
-from runner.expectation.parameters import Parameter, Parameters, load
 from runner.jobs import figure
 from runner.jobs.collect import Evidence
 from runner.jobs.run import Run
@@ -256,7 +255,7 @@ def curve_of_file(path: Path, ranks: int | None) -> Curve:
         raise UsageError(f"cannot read it: {error.strerror}", where=str(path), fix=fix) from None
     if b"\0" in raw:
         raise UsageError("no text", where=str(path), fix="give all_reduce_perf's text or CSV")
-    return nccl_tests.parse(raw.decode("utf-8-sig", "replace"), str(path), ranks)
+    return network.parse(raw.decode("utf-8-sig", "replace"), str(path), ranks)
 
 
 def signs_of(evidence: Evidence, site: Site | None = None) -> Signs:

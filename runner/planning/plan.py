@@ -20,11 +20,10 @@ from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import environment as caches
 from runner.planning import environment as metering
-from runner.planning import placement, queues, wireup
+from runner.planning import placement, wireup
 from runner.planning.environment import merge, nccl_log, setup_lines
 from runner.planning.options import arguments, arms, samples_per_step
-from runner.planning.placement import place
-from runner.planning.queues import choose_nodes
+from runner.planning.placement import choose_nodes, place
 
 
 def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
@@ -112,7 +111,7 @@ def plan(
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
         whole_nodes=whole and scheduler.exclusive_nodes,
         walltime_s=walltime_s,
-        queue=queues.choose_queue(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
+        queue=placement.choose_queue(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
         account=request.account,
         scheduler_settings=msgspec.to_builtins(settings),
         mpi=chosen.mpi,

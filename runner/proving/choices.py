@@ -17,7 +17,7 @@ from runner.preparation.site import read_user_site
 from runner.proving import rungs
 from runner.proving.climb import Place
 from runner.proving.ladder import Ladder
-from runner.sites.machine import gpu_driver, gpu_uuids
+from runner.sites.loader import gpu_driver, gpu_uuids
 
 ENVIRONMENT = "prove"  # the one that is made where none is named
 _RANKS_IN_PRETENCE = 2

@@ -10,7 +10,7 @@ from runner.model.proof_record import Figure
 from runner.proving.facts import ClocksFacts, RooflineFacts, SlicesFacts, SyntheticFacts
 from runner.proving.jobs import FIRST, MODERN, batch, benchmark, capability, facts_of, precision, step
 from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed
-from runner.statistics.comparison import compare
+from runner.statistics.launches import compare
 
 _CLOCKS_AGREE = 0.01  # of device events and the host's clock
 _MOST_INSTRUMENTATION = 0.01  # of a step

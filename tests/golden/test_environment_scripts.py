@@ -20,8 +20,8 @@ from runner.environments.spec import (
     setup_of_jobs,
 )
 from runner.model.environment import Activate, Setup
-from runner.planning.personal import expand_placeholders
 from runner.sites.loader import names, read_site
+from runner.sites.user import expand_placeholders
 from tests.support.golden_jobs import ELVIS
 
 SCRIPTS = Path(__file__).parent / "environment_scripts"

@@ -15,12 +15,12 @@ from runner.model.request import Mount, Request
 from runner.model.runtimes import RUNTIMES
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import JobScript, StepSpec
-from runner.planning.personal import Personal, account, expand_placeholders
+from runner.planning.placement import with_queue
 from runner.planning.plan import plan
-from runner.planning.queues import with_queue
-from runner.preparation.image import as_image
+from runner.preparation.choices import as_image
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
+from runner.sites.user import Personal, account, expand_placeholders
 
 FILE = PlannedImage(
     reference="gpu-runner/horovod-pytorch:25.02-py3",

@@ -15,8 +15,7 @@ from runner.model.site import RuntimeAtSite, Site, SshFacts
 from runner.model.step import JobScript
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
-from runner.sites.loader import read_site
-from runner.sites.machine import Machine, fit_to_machine
+from runner.sites.loader import Machine, fit_to_machine, read_site
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_jobs import HOSTILE, TRAIN
 

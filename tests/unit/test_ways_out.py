@@ -15,7 +15,7 @@ from PIL import Image
 from runner.cli import run as runner
 from runner.cli.verify import run_fields, study_fields
 from runner.core.errors import Exit
-from runner.figures.export.writers import WRITERS
+from runner.figures.export import WRITERS
 from runner.jobs.directory import index
 from runner.jobs.expected import one_gpu_of
 from runner.jobs.run import Run

@@ -19,11 +19,10 @@ from runner.core import file_system
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
 from runner.core.redact import REDACTED
-from runner.figures.bundle import archive, bag, signature
+from runner.figures.bundle import bag, signature
+from runner.figures.bundle.bag import is_member, missing
 from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
-from runner.figures.bundle.members import is_member, missing
-from runner.figures.bundle.proof import check_different, difference, proven_run
-from runner.figures.bundle.proven_study import RUNS, STUDY, Figures, proven_study
+from runner.figures.bundle.proof import RUNS, STUDY, Figures, check_different, difference, proven_run, proven_study
 from runner.model.exported import Bundle, BundledRun, VerifiedBundle
 
 _LATER = ("figure", "doubts")
@@ -93,7 +92,7 @@ def _members(opened: BinaryIO) -> Iterator[tuple[str, bytes]]:
     size = os.fstat(opened.fileno()).st_size
     if size > _MOST_BYTES:
         raise NotProvenError(f"it is longer than a bundle may be ({_MOST_BYTES} bytes)")
-    for member, content in archive.read(opened, size):
+    for member, content in bag.read(opened, size):
         name = member.removeprefix(f"{TOP}/")
         if name == member:
             raise NotProvenError(f"the bundle was altered: {member} is not below {TOP}", where=member)

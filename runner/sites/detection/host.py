@@ -9,8 +9,7 @@ from pathlib import Path
 
 from runner.core.text import gpus_text
 from runner.model.runtimes import programs
-from runner.sites.detection.answers import Answer
-from runner.sites.detection.facts import Entry, Fact, Note, Unknown
+from runner.sites.detection.facts import Answer, Entry, Fact, Note, Unknown
 
 _OF_INTEREST = re.compile(r"horovod|pytorch|tensorflow|conda|nccl", re.IGNORECASE)
 SCRIPT = (Path(__file__).parent / "host.sh").read_text()

@@ -26,8 +26,8 @@ from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.planning.environment import setup_lines
 from runner.planning.plan import plan
+from runner.preparation.choices import as_image
 from runner.preparation.environment import choose_proof
-from runner.preparation.image import as_image
 from runner.render.shell import statement
 from runner.sites.loader import read_site
 from tests.support.conda_installer import channel, installer

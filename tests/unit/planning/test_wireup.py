@@ -19,7 +19,7 @@ from runner.model.site import MpiFacts, Site
 from runner.model.step import text, texts
 from runner.planning.plan import plan
 from runner.planning.wireup import Choice, choose, mesh_s
-from runner.preparation.image import mpi_of
+from runner.preparation.choices import mpi_of
 from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))

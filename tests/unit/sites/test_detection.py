@@ -14,9 +14,10 @@ from runner.cli import run
 from runner.core.errors import Exit
 from runner.model.runtimes import RUNTIMES, programs
 from runner.model.site import Site
-from runner.sites.detection import Detected, differences, draft, host, pbs, slurm
-from runner.sites.detection.answers import Answer, ask_all
-from runner.sites.detection.facts import seconds
+from runner.preparation.site_check import differences
+from runner.sites.detection import host, pbs, slurm
+from runner.sites.detection.cluster import Detected, draft
+from runner.sites.detection.facts import Answer, ask_all, seconds
 from runner.sites.loader import names, read_documents, read_site, unknowns
 from tests.support.documents import result
 

@@ -15,7 +15,7 @@ import pytest
 from runner.cli import run as runner
 from runner.cli.verify import run_fields
 from runner.core.errors import Exit
-from runner.figures.bundle.redaction import redacted_json, redacted_text, secrets_of
+from runner.figures.bundle.making import redacted_json, redacted_text, secrets_of
 from runner.jobs.directory import RunDirectory
 from runner.model.exported import BundledRun
 from runner.model.figure import figure_keys

@@ -9,32 +9,29 @@ from pathlib import Path
 from runner.core.errors import RefusedError
 from runner.core.progress import Progress
 from runner.images import reference as references
-from runner.images.building.without_engine.build_spec import (
+from runner.images.building.dockerfile import (
     ARCHIVES,
-    BuildSpec,
-    ResolvedBase,
-    write_context,
-)
-from runner.images.building.without_engine.steps import (
     Arg,
+    BuildSpec,
     Copy,
     Env,
     Label,
+    ResolvedBase,
     Run,
     Stage,
     environment,
     of_shell,
     step_text,
+    write_context,
 )
 from runner.images.conversion import sif
 from runner.images.conversion.publishing import publish
 from runner.images.conversion.sif import SifMaker
 from runner.images.packing import rootfs
 from runner.images.sources import archives, manifests
+from runner.images.sources.credentials import is_loopback
 from runner.images.sources.registry import Registry
-from runner.images.sources.token_services import is_loopback
-from runner.images.writable_root.copies import work_directory
-from runner.images.writable_root.tools import Tool
+from runner.images.writable_root import Tool, work_directory
 
 # Where Apptainer keeps the variables of a base that came from Docker; 1.4 has set them in %post already.
 _BASE_VARIABLES = "/.singularity.d/env/10-docker2singularity.sh"
@@ -135,7 +132,7 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
     return ResolvedBase(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))
 
 
-def stored(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
+def built(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
     """Build the image into the store; the variables that it has from its base are known to the SIF alone.
 
     Raises:

@@ -1,9 +1,4 @@
-"""A private container engine, which leaves the host unchanged.
-
-It is a Docker daemon in its own mount namespace (its overlay mounts never show on the host), with no bridge, no packet
-filter rules, its own data root, containerd namespace and cgroup parent; it is ended by its process id. Facts: docs of
-dockerd 20.10 and later; an engine without a bridge builds and runs with the host's network.
-"""
+"""Container engines: which one is used (the one that was named, or the first that answers), and a private one."""
 
 from __future__ import annotations
 
@@ -12,14 +7,108 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.core import paths, process
-from runner.core.errors import InfrastructureError, RefusedError, RunnerError
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.core.files import sha256
-from runner.images.engine.client import open_client
+
+if TYPE_CHECKING:
+    import docker
+
+
+NO_ENGINE_FIX = (
+    "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
+)
+
+
+def open_client(url: str, *, where: str) -> docker.DockerClient:
+    """A client of the engine. ``where``: what named the URL, for messages.
+
+    Raises:
+        UsageError: this is no URL of an engine. InfrastructureError: the engine does not answer.
+    """
+    import docker
+    import requests
+
+    try:
+        # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
+        client = docker.DockerClient(base_url=url, timeout=900, use_ssh_client=url.startswith("ssh://"))
+        client.ping()
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+        denied = "ermission denied" in str(error)
+        raise InfrastructureError(
+            f"the container engine at {_without_login(url)} does not answer"
+            + (": permission denied" if denied else ""),
+            where=where,
+            fix="join the group that owns the socket (often `docker`), then log in again" if denied else NO_ENGINE_FIX,
+        ) from error
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{_without_login(url)!r} is not the URL of a container engine",
+            where=where,
+            fix="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
+        ) from error
+    return client
+
+
+def _without_login(url: str) -> str:
+    """The URL without its user name and password."""
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    has_user = "@" in rest and not rest.startswith("/")
+    return f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if has_user else url
+
+
+def connect(url: str | None = None, *, state: Path | None = None) -> docker.DockerClient:
+    """A client of the first engine that answers: ``url``, DOCKER_HOST, Docker's socket, Podman's, our private one.
+
+    Raises:
+        UsageError: what was named is no URL. InfrastructureError: the engine that was named does not answer.
+        RefusedError: none was named and none answers.
+    """
+    return connected(url, state=state)[1]
+
+
+def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str, docker.DockerClient]:
+    """The URL of that engine, and its client; raises as ``connect`` does."""
+    named = url or os.environ.get("DOCKER_HOST")
+    if named:
+        return named, open_client(named, where="--engine" if url else "DOCKER_HOST")
+    tried: list[str] = []
+    for candidate in default_urls(state or private_state()):
+        if not Path(candidate.removeprefix("unix://")).exists():
+            continue
+        try:
+            return candidate, open_client(candidate, where=candidate)
+        except InfrastructureError as error:
+            tried.append(error.what)
+    raise RefusedError("no container engine answers", where="; ".join(tried), fix=NO_ENGINE_FIX)
+
+
+def needs_host_network(client: docker.DockerClient) -> bool:
+    """Whether containers need the host's network: the engine has no bridge network, or is Podman, which lists one that
+    its plugins cannot create, and none when rootless. The host's network always works.
+    """
+    return _is_podman(client) or not client.networks.list(filters={"driver": "bridge"})
+
+
+def default_urls(state: Path) -> Iterator[str]:
+    """Where an engine may answer: Docker's sockets, Podman's, and the private engine's of this ``state``."""
+    yield "unix:///var/run/docker.sock"
+    runtime_dir = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    yield f"unix://{runtime_dir}/docker.sock"
+    yield f"unix://{runtime_dir}/podman/podman.sock"
+    if has_private_sockets(state):
+        yield private_url(state)
+
+
+def _is_podman(client: docker.DockerClient) -> bool:
+    components = client.version().get("Components") or []
+    return any("podman" in str(part.get("Name", "")).lower() for part in components)
+
 
 # sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.
 _SOCKET_ROOM = 64
@@ -31,12 +120,12 @@ _NAMESPACE = "gpu-runner"
 _FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
 
 
-def default_state() -> Path:
+def private_state() -> Path:
     """Where the private engine keeps everything: below the cache directory."""
     return paths.cache("engine")
 
 
-def start(state: Path) -> str:
+def start_private(state: Path) -> str:
     """Start the private engine (or find it running) and return its URL.
 
     Needs root, or ``sudo`` without a password; the socket then belongs to the user's group.
@@ -45,12 +134,12 @@ def start(state: Path) -> str:
         RefusedError: dockerd is absent, root is out of reach, or another user owns the directory of its sockets.
         InfrastructureError: it did not come up; the log's last lines are in the message.
     """
-    address = url(state)
+    address = private_url(state)
     if _pid(state) is not None and _comes_to_answer(address, lambda: _pid(state) is not None):
         return address
     if process.find("dockerd", _search_path()) is None:
         raise RefusedError("dockerd is not installed", fix="install the package docker.io (or docker-ce)")
-    stop(state)  # removes what a killed one left: its pid files and sockets would stop a new one
+    stop_private(state)  # removes what a killed one left: its pid files and sockets would stop a new one
     paths.ensure_directory(state)
     _make_private(_run_dir(state))
     _created_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
@@ -66,7 +155,7 @@ def start(state: Path) -> str:
     return address
 
 
-def stop(state: Path) -> bool:
+def stop_private(state: Path) -> bool:
     """Stop the private engine and all of its processes; its images stay. False where none was running."""
     pid = _pid(state)
     if pid is not None:
@@ -74,7 +163,7 @@ def stop(state: Path) -> bool:
         if not _ended(pid, _STOP_S):
             _signal(pid, signal.SIGKILL)
             _ended(pid, 5.0)
-    if not has_own_sockets(state):
+    if not has_private_sockets(state):
         return False  # absent, or another user's: its content is not to be trusted
     orphan = _process(_run_dir(state) / "x/containerd/containerd.pid", _run_dir(state) / "x/containerd/containerd.toml")
     if orphan is not None:
@@ -91,18 +180,18 @@ def stop(state: Path) -> bool:
     return pid is not None
 
 
-def remove(state: Path) -> None:
+def remove_private(state: Path) -> None:
     """Stop the private engine and delete its images and all that it keeps."""
-    stop(state)
+    stop_private(state)
     _remove_tree(state)
 
 
-def url(state: Path) -> str:
+def private_url(state: Path) -> str:
     """The private engine's URL, whether or not it runs."""
     return f"unix://{_run_dir(state)}/docker.sock"
 
 
-def has_own_sockets(state: Path) -> bool:
+def has_private_sockets(state: Path) -> bool:
     """Whether the sockets' directory exists and is this user's alone."""
     return _is_private(_run_dir(state))
 
@@ -157,7 +246,7 @@ def _dockerd_command(state: Path) -> list[str]:
     )
     command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(run_dir / "own")]
     command += [*map(str, _FIXED_PLACES), "--"]
-    command += ["--host", url(state), "--group", str(os.getgid())]
+    command += ["--host", private_url(state), "--group", str(os.getgid())]
     command += ["--data-root", str(state.absolute() / "data"), "--exec-root", str(run_dir / "x")]
     command += ["--pidfile", str(run_dir / "dockerd.pid"), "--cgroup-parent", f"/{_CGROUP_PARENT}"]
     command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
@@ -198,7 +287,7 @@ def _as_root() -> list[str]:
 
 def _pid(state: Path) -> int | None:
     """The running private engine's process id."""
-    if not has_own_sockets(state):
+    if not has_private_sockets(state):
         return None
     return _process(_run_dir(state) / "dockerd.pid", state.absolute() / "data")
 

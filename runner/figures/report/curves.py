@@ -1,4 +1,4 @@
-"""Curves over the number of GPUs: measured points with their intervals, every launch, ideal and expected."""
+"""Curves over the number of GPUs, and the time line of a run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,72 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.figures.report.markup import Markup, tag
-from runner.figures.report.pictures.picture import MARKERS, WIDTH, apart, marker, path, svg, text, ticks, width_of
+from runner.figures.report.picture import (
+    MARKERS,
+    WIDTH,
+    Markup,
+    apart,
+    marker,
+    path,
+    svg,
+    tag,
+    text_at,
+    ticks,
+    width_of,
+)
+from runner.model.report import StepTimes
 from runner.model.study import Estimate
 
+_LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 62, 8, 12, 120, 40
+_LEAST_SPAN = 0.04  # of the median: noise of 0.1 % shall not fill the picture
+
+
+def time_line(key: str, title: str, description: str, steps: StepTimes, demonstration: str) -> Markup:
+    """The picture; what was left out of the figure is hatched."""
+    body = _body(steps)
+    return svg(key, title, description, _TOP + _PLOT + _BOTTOM, body, demonstration)
+
+
+def _body(steps: StepTimes) -> Iterator[Markup]:
+    middle = sorted(steps.middle_s)[len(steps.middle_s) // 2]
+    low, high = min(steps.low_s), max(steps.high_s)
+    missing = max(_LEAST_SPAN * middle - (high - low), 0.0) / 2
+    low, high = max(low - missing, 0.0), high + missing
+    margin = 0.06 * (high - low)
+    low, high = max(low - margin, 0.0), high + margin
+    end_s = steps.at_s[-1]
+    unit, factor = ("ms", 1000.0) if middle < 1.0 else ("s", 1.0)
+
+    def x(at_s: float) -> float:
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * at_s / end_s
+
+    def y(value_s: float) -> float:
+        return _TOP + _PLOT * (high - value_s) / (high - low)
+
+    bottom = _TOP + _PLOT
+    for value in ticks(low * factor, high * factor, 4):
+        at = y(value / factor)
+        yield tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=at, y2=at, class_="grid")
+        yield text_at(f"{value:g}", _LEFT - 7, at + 4, "t tick", "end")
+    yield tag("line", x1=_LEFT, x2=WIDTH - _RIGHT, y1=bottom, y2=bottom, class_="axis")
+    for value in ticks(0.0, end_s, 6):
+        yield text_at(f"{value:g}", x(value), bottom + 16, "t tick", "middle")
+    yield text_at(f"step time, {unit}", 2, bottom + 34, "t quiet")
+    yield text_at("seconds in the window", WIDTH - 4, bottom + 34, "t quiet", "end")
+    if steps.groups_per_point > 1:
+        upper = [(x(at), y(value)) for at, value in zip(steps.at_s, steps.high_s, strict=True)]
+        lower = [(x(at), y(value)) for at, value in zip(steps.at_s, steps.low_s, strict=True)]
+        yield tag("path", d=f"{path([*upper, *reversed(lower)])}Z", class_="band steps")
+    line = [(x(at), y(value)) for at, value in zip(steps.at_s, steps.middle_s, strict=True)]
+    yield tag("path", d=path([(_LEFT, line[0][1]), *line]), class_="curve s0 thin")
+    if steps.cut_s > 0.0:
+        yield tag("rect", x=_LEFT, y=_TOP, width=x(steps.cut_s) - _LEFT, height=_PLOT, class_="cut")
+        yield tag("line", x1=x(steps.cut_s), x2=x(steps.cut_s), y1=_TOP, y2=bottom, class_="axis")
+        yield text_at("left out", x(steps.cut_s) + 5, _TOP + 12, "t quiet halo")
+
+
 _HEIGHT = 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 22, 16, 42
+_CURVE_LEFT, _CURVE_RIGHT, _CURVE_TOP, _CURVE_BOTTOM = 62, 22, 16, 42
 _LEGEND = 20
 _LONG = 26
 _MOST_DOTS = 60  # launches shown at one size
@@ -66,8 +126,8 @@ def curves(
         | {size for each in references for size, _ in each.points}
     )
     legend_rows = _legend_rows(series, references)
-    top = _TOP + _LEGEND * len(legend_rows)
-    bottom = top + _HEIGHT - _TOP - _BOTTOM
+    top = _CURVE_TOP + _LEGEND * len(legend_rows)
+    bottom = top + _HEIGHT - _CURVE_TOP - _CURVE_BOTTOM
     x, y = _across(sizes), _upward(axes, top, bottom)
     body = [
         *_legend(legend_rows),
@@ -82,7 +142,7 @@ def curves(
             )
         ),
     ]
-    return svg(key, title, description, bottom + _BOTTOM, body, demonstration)
+    return svg(key, title, description, bottom + _CURVE_BOTTOM, body, demonstration)
 
 
 def _is_below(number: int, series: Sequence[Series], references: Sequence[Reference]) -> bool:
@@ -99,9 +159,9 @@ def _is_below(number: int, series: Sequence[Series], references: Sequence[Refere
 def _across(sizes: Sequence[int]) -> Callable[[int], float]:
     """Positions of sizes: equal steps for equal factors."""
     if len(sizes) < 2:
-        return lambda _size: (_LEFT + WIDTH - _RIGHT) / 2
+        return lambda _size: (_CURVE_LEFT + WIDTH - _CURVE_RIGHT) / 2
     first, last = math.log(sizes[0]), math.log(sizes[-1])
-    left, right = _LEFT + 22, WIDTH - _RIGHT - 14
+    left, right = _CURVE_LEFT + 22, WIDTH - _CURVE_RIGHT - 14
     return lambda size: left + (right - left) * (math.log(size) - first) / (last - first)
 
 
@@ -123,14 +183,16 @@ def _grid(
     else:
         values = ticks(axes.low, axes.high)
     for value in values:
-        yield tag("line", x1=_LEFT, x2=WIDTH - 4, y1=y(value), y2=y(value), class_="grid")
-        yield text(axes.write(value).removesuffix(".0").removesuffix(".00"), _LEFT - 7, y(value) + 4, "t tick", "end")
-    yield tag("line", x1=_LEFT, x2=WIDTH - 4, y1=bottom, y2=bottom, class_="axis")
+        yield tag("line", x1=_CURVE_LEFT, x2=WIDTH - 4, y1=y(value), y2=y(value), class_="grid")
+        yield text_at(
+            axes.write(value).removesuffix(".0").removesuffix(".00"), _CURVE_LEFT - 7, y(value) + 4, "t tick", "end"
+        )
+    yield tag("line", x1=_CURVE_LEFT, x2=WIDTH - 4, y1=bottom, y2=bottom, class_="axis")
     positions = [x(size) for size in sizes]
     for place in apart(positions, 26):
-        yield text(str(sizes[place]), positions[place], bottom + 17, "t tick", "middle")
-    yield text("GPUs", WIDTH - 4, bottom + 35, "t quiet", "end")
-    yield text(axes.name, 2, bottom + 35, "t quiet")
+        yield text_at(str(sizes[place]), positions[place], bottom + 17, "t tick", "middle")
+    yield text_at("GPUs", WIDTH - 4, bottom + 35, "t quiet", "end")
+    yield text_at(axes.name, 2, bottom + 35, "t quiet")
 
 
 def _reference(each: Reference, x: Callable[[int], float], y: Callable[[float], float]) -> Iterator[Markup]:
@@ -180,11 +242,11 @@ def _points(
         edge = one.low if below else one.high
         shown, at = axes.write(one.value), y(one.value if edge is None else edge) + (19 if below else -9)
         half = width_of(shown) / 2
-        middle = min(max(x(size), _LEFT + half + 2), WIDTH - half - 2)
+        middle = min(max(x(size), _CURVE_LEFT + half + 2), WIDTH - half - 2)
         if edge is not None and abs(y(edge) - y(one.value)) > _LONG:  # beside the whisker, not at its far end
             middle = x(size) + (half + 8 if place == 0 else -half - 8)
             at = y(one.value) + (19 if below else -9)
-        yield text(shown, middle, at, "t value halo", "middle")
+        yield text_at(shown, middle, at, "t value halo", "middle")
 
 
 def _legend_rows(series: Sequence[Series], references: Sequence[Reference]) -> list[list[tuple[str, str, int]]]:
@@ -215,5 +277,5 @@ def _legend(rows: Sequence[Sequence[tuple[str, str, int]]]) -> Iterator[Markup]:
                 if kind == "expected":
                     yield tag("rect", x=x, y=y - 9, width=26, height=10, class_="band expected")
                 yield tag("path", d=f"M{x:.1f} {y - 4:.1f}h26", class_=f"ref {kind}")
-            yield text(name, x + 32, y, "t")
+            yield text_at(name, x + 32, y, "t")
             x += width_of(name) + 42

@@ -1,17 +1,65 @@
-"""What all pictures share: their size, their frame with a name for screen readers, and their scales.
-
-A picture is drawn for a width of 400: a phone shows it at 0.8 of that, a desktop at 1.3. Colours are classes of
-style.css. Nothing is shown by colour alone: series differ by marker and dash, parts of bars by pattern.
-"""
+"""Escaped HTML and SVG, and what all pictures share: their frame, their scales and their labels."""
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runner.core.columns import Table
-from runner.figures.report.markup import Markup, tag
+from runner.core.text import printable
+
+_SPACES = "\n\t\N{NARROW NO-BREAK SPACE}"
+VOID = frozenset(("br", "col", "hr", "link", "meta"))
+
+
+class Markup(str):
+    """Text that is markup already; only this module and shipped style sheets make it."""
+
+    __slots__ = ()
+
+
+Child = str | Iterable[str] | None
+
+
+def escaped(value: str) -> Markup:
+    """``value`` as a person sees it in a terminal: control characters, halves of characters and marks that reorder the
+    line are shown by their codes, and all that means something in HTML is escaped.
+    """
+    return Markup(html.escape(printable(value, _SPACES)))
+
+
+def tag(name: str, /, *children: Child, **attributes: str | float | None) -> Markup:
+    """``<name attributes>children</name>``. An attribute that is None is left out; ``class_`` is ``class``, and other
+    ``_`` are ``-``.
+    """
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(_number(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Markup(f"<{name}{written}>" if name in VOID else f"<{name}{written}>{join(*children)}</{name}>")
+
+
+def join(*children: Child) -> Markup:
+    """The children one after another: markup as it is, everything else escaped."""
+    pieces: list[str] = []
+    for child in children:
+        if isinstance(child, Markup):
+            pieces.append(child)
+        elif isinstance(child, str):
+            pieces.append(escaped(child))
+        elif child is not None:
+            pieces.append(join(*child))
+    return Markup("".join(pieces))
+
+
+def _number(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
 
 WIDTH = 400
 LABEL_HEIGHT = 22  # of the line that labels a demonstration
@@ -62,7 +110,7 @@ def demonstration_label() -> tuple[Markup, ...]:
     )
 
 
-def text(content: str, x: float, y: float, kind: str = "t", anchor: str = "start") -> Markup:
+def text_at(content: str, x: float, y: float, kind: str = "t", anchor: str = "start") -> Markup:
     """A line of text; ``anchor``: which end of it stands at ``x``."""
     return tag("text", content, x=float(x), y=float(y), class_=kind, text_anchor=None if anchor == "start" else anchor)
 

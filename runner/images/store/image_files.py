@@ -1,4 +1,4 @@
-"""A squashfs file's head, listing and small files (format 4.0: Documentation/filesystems/squashfs.rst)."""
+"""The heads, listings and small files of squashfs and SIF files, read without Apptainer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,72 @@ from pathlib import Path
 
 from runner.core import process
 from runner.core.errors import InfrastructureError
+
+# Launch script, magic, version, architecture, id; two times; descriptors: free, all, offset, bytes; data: the last two.
+_HEADER = struct.Struct("<32s10s3s3s16s2q4q2q")
+_MAGIC = b"SIF_MAGIC\0"
+# Type, used, id, group, link; offset, bytes, bytes with padding; two times, owner, group; name; kind of file system
+# and partition.
+_DESCRIPTOR = struct.Struct("<i?3I3q4q128s2i376x")
+_PARTITION, _SQUASHFS, _PRIMARY_SYSTEM = 0x4004, 1, 2
+_MOST_DESCRIPTORS = 4096
+
+
+@dataclass(frozen=True)
+class SifRoot:
+    """Where in a SIF file the squashfs of its root lies, in bytes; ``end``: of all that belongs to the file."""
+
+    offset: int
+    end: int
+
+
+def sif_root(path: Path) -> SifRoot | None:
+    """The root's place; None where the file is no SIF, or one without a squashfs to start from."""
+    with path.open("rb") as file:
+        head = file.read(_HEADER.size)
+        if len(head) < _HEADER.size:
+            return None
+        fields = _HEADER.unpack(head)
+        magic, total, table, data, data_bytes = fields[1], fields[8], fields[9], fields[11], fields[12]
+        if magic != _MAGIC or not 0 < total <= _MOST_DESCRIPTORS or table < 0:
+            return None
+        file.seek(table)
+        raw = file.read(total * _DESCRIPTOR.size)
+    for descriptor in _DESCRIPTOR.iter_unpack(raw[: len(raw) - len(raw) % _DESCRIPTOR.size]):
+        kind, used, offset, filesystem, partition = descriptor[0], descriptor[1], descriptor[5], *descriptor[13:15]
+        if used and (kind, filesystem, partition) == (_PARTITION, _SQUASHFS, _PRIMARY_SYSTEM):
+            return SifRoot(offset, data + data_bytes)
+    return None
+
+
+def sif_problem(path: Path) -> str:
+    """Why the file cannot be a whole SIF, by its head and size alone; empty if nothing speaks against it."""
+    found, size = sif_root(path), path.stat().st_size
+    if found is None:
+        return f"it is no SIF with a squashfs as its root ({size} bytes)"
+    return f"it is cut off: {size} bytes of {found.end}" if size < found.end else ""
+
+
+def sif_entries(path: Path) -> Counter[str]:
+    """The lines of its root's listing, as ``squashfs.entries``.
+
+    Raises:
+        CommandFailedError: its tables cannot be read. InfrastructureError: it is no whole SIF.
+    """
+    return squashfs_entries(path, _whole(path).offset)
+
+
+def sif_content(path: Path, name: str) -> str:
+    """A file of its root (relative to it); empty where there is none. Raises InfrastructureError: no whole SIF."""
+    return squashfs_content(path, name, _whole(path).offset)
+
+
+def _whole(path: Path) -> SifRoot:
+    why, found = sif_problem(path), sif_root(path)
+    if why or found is None:
+        raise InfrastructureError(f"this is no whole SIF file: {why}", where=str(path), fix="convert the image again")
+    return found
+
 
 MAGIC = b"hsqs"
 _SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
@@ -49,7 +115,7 @@ def superblock(path: Path) -> Superblock | None:
     return Superblock(inodes, made_s, block, _COMPRESSORS.get(compressor, str(compressor)), used)
 
 
-def problem(path: Path) -> str:
+def squashfs_problem(path: Path) -> str:
     """Why the file cannot be a whole squashfs, by its head and size alone; empty if nothing speaks against it."""
     size = path.stat().st_size
     head = superblock(path)
@@ -60,7 +126,7 @@ def problem(path: Path) -> str:
     return ""
 
 
-def entries(path: Path, offset: int = 0) -> Counter[str]:
+def squashfs_entries(path: Path, offset: int = 0) -> Counter[str]:
     """The lines of its listing, each with its number; a name with newlines is several. ``offset``: in the file, bytes.
 
     Raises:
@@ -70,7 +136,7 @@ def entries(path: Path, offset: int = 0) -> Counter[str]:
     return Counter(listing.removesuffix("\n").split("\n"))
 
 
-def content(path: Path, name: str, offset: int = 0) -> str:
+def squashfs_content(path: Path, name: str, offset: int = 0) -> str:
     """A small file in it, by its name relative to the root; empty where there is none, or one of more than 1 MiB.
 
     Args:
@@ -101,7 +167,7 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
         InfrastructureError: it cannot be read, or holds something else; says what.
     """
     wanted = Counter(line for name in {_TOP, *_paths(names)} for line in _shown(name).split("\n"))
-    found = entries(path)
+    found = squashfs_entries(path)
     lacking, strange = wanted - found, found - wanted
     if lacking or strange:
         first = next(iter(lacking or strange))
