@@ -63,7 +63,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
     """Show all facts about IMAGE (a reference, a digest or a file), and whether it looks intact."""
     import msgspec
 
-    from runner.cli.horovod import summary
+    from runner.cli.build import horovod_summary
     from runner.images.store import integrity
     from runner.model.image import facts_of
 
@@ -88,7 +88,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
             click.echo(f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
     about = facts_of(found.about)
     if about is not None and about.framework:
-        click.echo(f"Horovod: {summary(about.horovod)}")
+        click.echo(f"Horovod: {horovod_summary(about.horovod)}")
     return Exit.GOOD
 
 

@@ -17,7 +17,7 @@ from runner.core.text import printable
 if TYPE_CHECKING:
     from runner.linting.check import Report
     from runner.model.output import Problem
-    from runner.model.recipe import Option, Recipe
+    from runner.model.request import Option, Recipe
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 

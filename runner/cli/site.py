@@ -12,7 +12,7 @@ from runner.cli.options import by_shell, setting
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.environment import setup_lines
 from runner.sites.proofs import Proven

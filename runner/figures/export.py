@@ -18,8 +18,8 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
 from runner.jobs.run import utc
-from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns, Format
 from runner.model.figure import Doubt, figure_keys, in_codes, in_words
+from runner.model.output import ExportedRank, ExportedRun, ExportedRuns, Format
 from runner.model.records import ExitRecord, GpuSummary, NodeRecord, Report, StartRecord
 from runner.planning.options import options_of
 

@@ -9,10 +9,10 @@ import msgspec
 
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, gpus_text
+from runner.model.backends import SCHEDULERS
 from runner.model.job import AllocatedNode, Allocation
 from runner.model.plan import ListedHosts, StepNodes
 from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, NodeShape, Queue, Site
 
 

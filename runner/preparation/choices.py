@@ -19,14 +19,10 @@ from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import SUFFIXES, Form, form_of
-from runner.model.environment import Environment, Setup
-from runner.model.image import ImageFacts, facts_of
-from runner.model.names import ImageForm
+from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS
+from runner.model.image import Environment, ImageFacts, Setup, facts_of
 from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
-from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.runtimes import NATIVE, RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import ImageForm, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement
 from runner.planning.plan import image_reference
@@ -176,7 +172,7 @@ def _environment_of_shell(choices: Choices) -> JobImage:
         return JobImage(nothing)
     if way.load or way.setup != Setup():
         return JobImage(nothing, note=_unused(choices.site.name))
-    environment, note = directory.of_shell()
+    environment, note = directory.environment_of_shell()
     if environment is None:
         return JobImage(nothing, note=note)
     if nodes == "listed":  # they get the variables of this shell

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import Scheduler, connect, render, with_steps
 from runner.checks.registry import check, refuses, unconfirmed
 from runner.core import paths, process
 from runner.core.errors import RefusedError
+from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
 from runner.model.plan import Finding, Plan
 from runner.model.request import Request, RequestRecord
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.snapshot_copy import Snapshot
     from runner.jobs.submission import Origin
-    from runner.model.origin import CodeRecord, CommandLine
+    from runner.model.job import CodeRecord, CommandLine
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         raise _missing_allocation(planned, choices.site)
     observed = observe(request, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, request.force)
-    script = render(planned, staging.step(planned, runtime(planned.runtime)))
+    script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
     return PreparedJob(
         asked,
         choices.site,
@@ -227,7 +227,7 @@ def start(
 
 def command_of(prepared: PreparedJob) -> CommandLine:
     """The ``submit`` that asks for a job which no command line has asked for, for a reader."""
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
 
     request = prepared.request
     site = "" if request.site else prepared.site_file
@@ -240,7 +240,7 @@ def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     Raises:
         UsageError: a value that the shell cannot take; says which.
     """
-    return replace(prepared, plan=plan, script=render(plan, staging.step(plan, runtime(plan.runtime))))
+    return replace(prepared, plan=plan, script=render(plan, common.staged_step(plan, runtime(plan.runtime))))
 
 
 def make_launch(

@@ -18,11 +18,9 @@ from runner.core import process
 from runner.core.errors import RefusedError, RunnerError, UsageError
 from runner.core.paths import home
 from runner.images.store import owners, store, stored_image
+from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.plan import WORKSPACE
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
-from runner.model.runtimes import RUNTIMES, programs
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Site
 from runner.preparation.choices import Choices, JobImage
 from runner.preparation.horovod_use import horovod_use, is_source
@@ -142,7 +140,9 @@ def problem_of_srun_plugin(site: Site, runtime: str) -> tuple[str, str]:
         return "", ""
     if _has(done.out, option):
         return "", ""
-    here = [name for name, program in programs().items() if process.find(program, str(where) if where else None)]
+    here = [
+        name for name, program in runtime_programs().items() if process.find(program, str(where) if where else None)
+    ]
     return judged(runtime, done, others(site, runtime, done.out, here))
 
 

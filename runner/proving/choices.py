@@ -10,8 +10,8 @@ from runner.core.errors import RefusedError, UsageError
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.environments.make import make
+from runner.model.backends import SCHEDULERS
 from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
 from runner.preparation.environment import PreparedEnvironment, prepare_environment
 from runner.preparation.site import read_user_site
 from runner.proving import rungs

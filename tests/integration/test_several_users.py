@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from runner.cli.importer import command as importer
-from runner.core import lease
+from runner.core import lock
 from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_source
@@ -45,7 +45,7 @@ def place() -> Iterator[Path]:
     with open_directory() as directory:
         # Python's modules are read once by root: the others may not be able to read them.
         convert(image(directory), directory / "first")
-        with lease.leased(directory / "first/lease", print):
+        with lock.leased(directory / "first/lease", print):
             store.sweep("k", directory / "first")
         prune_images(directory / "first", Limits(max_bytes=0), dry_run=False)
         yield directory
@@ -143,7 +143,7 @@ def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
 
     def die_holding(die: object) -> None:
         assert callable(die)
-        with lease.leased(claim, print):
+        with lock.leased(claim, print):
             die()
 
     killed_as(ALICE, die_holding)
@@ -151,7 +151,7 @@ def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
 
     def hold() -> tuple[list[str], float]:
         began = time.monotonic()
-        with lease.leased(claim, print, limit_s=20):
+        with lock.leased(claim, print, limit_s=20):
             store.sweep("k", target)
             return sorted(each.name for each in target.glob(".k.claim*")), time.monotonic() - began
 

@@ -18,8 +18,8 @@ from runner.core.text import counted, gpus_text
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.sameness import FIX, copy_among, first_rank_of, identity_of
 from runner.jobs.verdict import judge
-from runner.model.exported import BundledRun, BundledStudy
 from runner.model.figure import figure_keys
+from runner.model.output import BundledRun, BundledStudy
 from runner.model.plan import Plan
 from runner.model.study import Launch, Loss, PointFacts, Study
 from runner.model.verdict import ARMS, Verdict

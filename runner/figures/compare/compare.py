@@ -14,7 +14,7 @@ from runner.jobs.comparison import plan_differences
 from runner.jobs.directory import RunDirectory
 from runner.jobs.lookup import find
 from runner.jobs.sameness import FIX, copy_among, differences, facts_for, first_difference
-from runner.model.compared import Compared
+from runner.model.expectation import Compared
 from runner.model.plan import Finding
 
 

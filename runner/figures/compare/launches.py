@@ -13,7 +13,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.life import Standing, standing
 from runner.jobs.nodes import nodes_of
 from runner.jobs.sameness import Identity, Ran, identity_of, ran_with
-from runner.model.compared import ComparedPoint, ComparedSide, Judgement
+from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
 from runner.model.figure import NO_INTERVAL, Doubt, Figure, figure_of, shared_doubts
 from runner.model.plan import Plan
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord

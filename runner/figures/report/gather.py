@@ -13,8 +13,7 @@ import msgspec
 
 from runner import __version__
 from runner.core.errors import RunnerError
-from runner.core.hide import hidden_value, is_secret_name
-from runner.core.redact import REDACTED, redacted
+from runner.core.hide import REDACTED, hidden_value, is_secret_name, redacted
 from runner.core.text import counted, first_of, gpus_text
 from runner.expectation.alarm import compare
 from runner.figures.report.summary import citation, highlights
@@ -30,7 +29,7 @@ from runner.jobs.run import SCRIPT, Run
 from runner.jobs.sameness import Ran, ran_with, unlike
 from runner.model.expectation import Comparison
 from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, shared_doubts
-from runner.model.origin import CodeRecord, Source
+from runner.model.job import CodeRecord, Source
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
 from runner.model.study import BASES, LaunchFacts, PointFacts, StudyFacts

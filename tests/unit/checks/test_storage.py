@@ -12,8 +12,7 @@ from runner.checks.limits import storage_findings
 from runner.checks.registry import Seen, Workspace
 from runner.cli import run
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Home, Scratch
 from runner.planning.plan import plan
 from runner.sites.loader import read_site

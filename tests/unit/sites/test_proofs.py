@@ -10,6 +10,7 @@ import pytest
 
 from runner.cli import run
 from runner.model.names import Wireup
+from runner.model.request import Wireup
 from runner.planning.wireup import obstacle
 from runner.sites.loader import names, read_site
 from runner.sites.proofs import recorded, with_recorded

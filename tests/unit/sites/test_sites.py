@@ -9,9 +9,8 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_site
 from runner.sites.reference import reference

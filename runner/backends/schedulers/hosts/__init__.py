@@ -1,9 +1,9 @@
-"""Nodes that the user lists and ssh reaches, with no scheduler: see ``ssh`` beside this."""
+"""Nodes that the user lists and ssh reaches, with no scheduler."""
 
 from __future__ import annotations
 
 from runner.core.registry import later
-from runner.model.schedulers import SchedulerFacts
+from runner.model.backends import SchedulerFacts
 
 FACTS = SchedulerFacts(
     title="listed hosts",
@@ -12,6 +12,6 @@ FACTS = SchedulerFacts(
     launches=True,
 )
 
-connect = later("runner.backends.schedulers.ssh.client", "SshHosts")
-render = later("runner.backends.schedulers.ssh.script", "render")
+connect = later("runner.backends.schedulers.hosts.client", "SshHosts")
+render = later("runner.backends.schedulers.hosts.script", "render")
 render_launches = later("runner.backends.schedulers.launches", "on_this_machine")

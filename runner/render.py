@@ -1,14 +1,101 @@
-"""Arguments into shell code for bash."""
+"""The only place where arguments become shell code and scheduler directives."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
 
 from runner.core.errors import UsageError
-from runner.model.step import Argument, Export, Load, Run, Statement, Text, Unset
+from runner.core.files import sha256
+from runner.model.exit_codes import NOT_LOADED
+from runner.model.step import LIBRARY, Argument, Export, JobScript, Load, Run, Statement, Text, Unset
 
-_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
+
+def one_line(value: str, where: str) -> None:
+    """Raises UsageError where the value holds a character that would end the directive's line; says which."""
+    for character, name in (("\n", "newline"), ("\0", "NUL"), ("\r", "carriage return")):
+        if character in value:
+            raise UsageError(
+                f"a {name} cannot stand in a scheduler directive", where=where, fix=f"leave the {name} out"
+            )
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]-]+\Z", re.ASCII)
+_OPTION = re.compile(r"[A-Za-z]\Z", re.ASCII)
+_RESOURCE = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z", re.ASCII)
+
+
+def pbs_directive(option: str, value: str) -> str:
+    """One directive line: ``option`` is one letter, or the name of a resource, which becomes ``-l NAME=VALUE``.
+
+    Raises:
+        UsageError: the name or value cannot stand in a directive (says which character).
+    """
+    if not _RESOURCE.match(option):
+        raise UsageError(f"{option!r} is no option of qsub and no resource", where="directives")
+    one_line(value, f"{option}={value!r}")
+    if _OPTION.match(option):
+        return f"#PBS -{option} {_word(value)}"
+    return f"#PBS -l {_word(f'{option}={value}')}"
+
+
+def _word(value: str) -> str:
+    if _PLAIN.match(value):
+        return value
+    return '"\'"'.join(f"'{part}'" for part in value.split("'"))
+
+
+_SBATCH_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./&\[\]-]+\Z", re.ASCII)
+_SBATCH_OPTION = re.compile(r"[a-z][a-z0-9-]*\Z", re.ASCII)
+
+
+def sbatch_directive(option: str, value: str | None = None) -> str:
+    """One directive line.
+
+    Args:
+        option: long option name without dashes.
+        value: None for an option that takes none.
+
+    Raises:
+        UsageError: the option's name or value cannot stand in a directive (says which character).
+    """
+    if not _SBATCH_OPTION.match(option):
+        raise UsageError(f"{option!r} is no name of an sbatch option", where="directives")
+    if value is None:
+        return f"#SBATCH --{option}"
+    one_line(value, f"--{option}={value!r}")
+    if _SBATCH_PLAIN.match(value):
+        return f"#SBATCH --{option}={value}"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'#SBATCH --{option}="{escaped}"'
+
+
+def job_script(parts: Iterable[str], files: Iterable[Path]) -> JobScript:
+    """A script of these parts, each one whole lines, that reads these files."""
+    return JobScript("\n".join(parts), {path.name: _library_text(path) for path in files})
+
+
+def checked(files: Iterable[Path], *sourced: Path) -> str:
+    """Shell code that ends with NOT_LOADED unless all files are there as they are now, and reads some of them."""
+    sums = "\n".join(f"{sha256(_library_text(path).encode())}  {LIBRARY}/{path.name}" for path in dict.fromkeys(files))
+    read = " && ".join(f". {LIBRARY}/{path.name}" for path in sourced)
+    return f"""\
+# What this script calls is in these files, with the reasons. If one was changed since, the job ends with {NOT_LOADED}.
+sha256sum --check --quiet >&2 <<'END' || exit {NOT_LOADED}
+{sums}
+END
+{read} || exit {NOT_LOADED}
+"""
+
+
+@cache
+def _library_text(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+_SHELL_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+\Z", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _OF_THE_PROFILE = ((Text("module"),), (Text("ml"),))  # functions that a login shell defines
 _WIDTH = 118  # of a job's commands, which people read
@@ -21,14 +108,14 @@ def quote(value: str) -> str:
     """``value`` quoted for the shell; any character but NUL arrives unchanged."""
     if "\0" in value:
         raise UsageError("a NUL character cannot be passed to a program", where=repr(value))
-    if _PLAIN.match(value):
+    if _SHELL_PLAIN.match(value):
         return value
     return "'" + value.replace("'", "'\\''") + "'"
 
 
 def quote_always(value: str) -> str:
     """As ``quote``, in quotes even where none are needed: the right-hand side of an assignment."""
-    return quote(value) if not _PLAIN.match(value) else f"'{value}'"
+    return quote(value) if not _SHELL_PLAIN.match(value) else f"'{value}'"
 
 
 def quoted_argument(parts: Argument) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from runner.backends.schedulers.hosts.client import command_line
 from runner.backends.schedulers.script_parts import (
     COMMON,
     INTO_RUN_DIRECTORY,
@@ -20,12 +21,10 @@ from runner.backends.schedulers.script_parts import (
     rank,
     versions,
 )
-from runner.backends.schedulers.ssh.preflight import command_line
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.step import JobScript, StepSpec, texts
-from runner.render.library import checked, job_script
-from runner.render.shell import folded, quoted_arguments, statement
+from runner.render import checked, folded, job_script, quoted_arguments, statement
 
 _HOSTS = SHELL / "hosts.sh"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from runner.core.installation import report
+from runner.core.invocation import missing_module
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -41,12 +41,12 @@ def test_without_one_package_it_is_named(tmp_path: Path) -> None:
 def test_the_fix_is_what_can_be_typed(tmp_path: Path) -> None:
     checkout = tmp_path / "my $code"
     checkout.mkdir()
-    assert "install gpu-runner's release file again with pip" in report("yaml", checkout)
+    assert "install gpu-runner's release file again with pip" in missing_module("yaml", checkout)
     (checkout / "Makefile").touch()
-    assert report("yaml", checkout).endswith(f"make -C '{checkout}' venv && . '{checkout}/.venv/bin/activate'")
+    assert missing_module("yaml", checkout).endswith(f"make -C '{checkout}' venv && . '{checkout}/.venv/bin/activate'")
     (checkout / ".venv").mkdir()
     (checkout / ".venv/.ready").touch()
-    assert report("yaml", checkout).endswith(f"fix:   . '{checkout}/.venv/bin/activate'")
+    assert missing_module("yaml", checkout).endswith(f"fix:   . '{checkout}/.venv/bin/activate'")
 
 
 def test_what_an_old_python_reads_first_is_in_its_own_language() -> None:
