@@ -14,8 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, paths, strict_yaml
-from runner.core import files, paths
+from runner.core import files, paths, strict_yaml
 from runner.core.files import sha256
 from runner.core.text import gpus_text
 from runner.model.backends import SCHEDULERS

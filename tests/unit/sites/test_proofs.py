@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 
 from runner.cli import run
-from runner.model.names import Wireup
 from runner.model.request import Wireup
 from runner.planning.wireup import obstacle
 from runner.sites.loader import names, read_site
