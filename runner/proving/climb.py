@@ -31,13 +31,12 @@ from runner.jobs.collect import collect
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish
 from runner.jobs.watch import JobProgress
+from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
-from runner.model.proof_record import REQUIRED, ProofRecord, RungRecord
 from runner.model.records import ProvingRecord, Report
 from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch
-from runner.model.verdict import RungRecord
+from runner.model.verdict import REQUIRED, ProofRecord, RungRecord
 from runner.preparation.environment import PreparedEnvironment, prepare_environment
 from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.request import make_request

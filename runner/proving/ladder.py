@@ -9,7 +9,6 @@ from typing import TypeVar
 import msgspec
 
 from runner.model.plan import RESULTS
-from runner.model.proof_record import ProvenGpu, RungRecord, RungState
 from runner.model.records import ProvingRecord
 from runner.model.verdict import Outcome, ProvenGpu, ProvenValue, RungRecord, RungState
 

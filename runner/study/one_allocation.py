@@ -20,7 +20,7 @@ import msgspec
 
 from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render_launches
-from runner.core import file_system
+from runner.core import files
 from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
@@ -75,7 +75,7 @@ def cancel(study: Campaign) -> tuple[str, ...]:
 
 def allocations(study: Path) -> tuple[RunDirectory, ...]:
     """The directories of a study's allocations, the oldest first."""
-    numbers = sorted(int(name) for name in file_system.names_in(study / ALLOCATIONS) if name.isdigit())
+    numbers = sorted(int(name) for name in files.names_in(study / ALLOCATIONS) if name.isdigit())
     return tuple(RunDirectory(study / ALLOCATIONS / str(number)) for number in numbers)
 
 
@@ -263,7 +263,7 @@ def last_sign_s(run: RunDirectory) -> float:
     """Unix time of the last change of a log or a rank's record; 0 without any."""
     times = [0.0]
     for folder in (run.logs, run.ranks):
-        for name in file_system.names_in(folder):
+        for name in files.names_in(folder):
             with suppress(OSError):
                 times.append((folder / name).lstat().st_mtime)
     return max(times)

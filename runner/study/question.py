@@ -11,12 +11,9 @@ import msgspec
 from runner.backends.schedulers import has_launches
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import gpus_text
-from runner.model.backends import SCHEDULERS
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan
-from runner.model.recipe import Recipe
 from runner.model.request import Recipe, Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.model.study import REPEATS, Arm, Launch, Way, WayCost
 from runner.planning.options import options_of
 from runner.preparation import request as requests
