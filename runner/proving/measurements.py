@@ -8,7 +8,6 @@ from statistics import median
 
 from runner.model.verdict import ProvenValue
 from runner.proving.facts import ClocksFacts, RooflineFacts, SlicesFacts, SyntheticFacts
-from runner.proving.jobs import FIRST, MODERN, batch, benchmark, capability, facts_of, precision, step
 from runner.proving.ladder import (
     FIRST,
     MODERN,
