@@ -21,7 +21,7 @@ from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import first_of
 from runner.jobs import lookup
-from runner.jobs.directory import LAUNCHES, STUDY, RunDirectory
+from runner.jobs.directory import LAUNCHES, STUDY, Run
 from runner.model.study import Study
 from runner.study.campaign import Campaign
 from runner.study.plan import is_whole
@@ -44,7 +44,7 @@ class StudyDirectory(Campaign):
         self.is_logged = study.logged
 
 
-Subject = RunDirectory | StudyDirectory
+Subject = Run | StudyDirectory
 
 
 def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:

@@ -25,7 +25,7 @@ from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownSta
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory, write_script
+from runner.jobs.directory import SCRIPT, Run, write_script
 from runner.jobs.in_allocation import BEGUN, STOPPED, has_begun, never_began
 from runner.jobs.life import WaitInterrupted
 from runner.jobs.states import cancel_run, connected, scheduler_of
@@ -73,10 +73,10 @@ def cancel(study: Campaign) -> tuple[str, ...]:
     return tuple(cancelled)
 
 
-def allocations(study: Path) -> tuple[RunDirectory, ...]:
+def allocations(study: Path) -> tuple[Run, ...]:
     """The directories of a study's allocations, the oldest first."""
     numbers = sorted(int(name) for name in files.names_in(study / ALLOCATIONS) if name.isdigit())
-    return tuple(RunDirectory(study / ALLOCATIONS / str(number)) for number in numbers)
+    return tuple(Run(study / ALLOCATIONS / str(number)) for number in numbers)
 
 
 def limit_s(launches: Sequence[tuple[float, int]], site: Site, queue: str | None) -> int:
@@ -120,7 +120,7 @@ def _start(work: Work, wanted: Sequence[Launch]) -> None:
     step = common.staged_step(plan, runtime(plan.runtime))
     render_launches(plan, step, ())  # refuses what cannot be, before anything is made
     own = _made(study)
-    runs: list[RunDirectory] = []
+    runs: list[Run] = []
     try:
         for launch in wanted:
             prepared = work.prepare(launch)
@@ -167,16 +167,16 @@ def _start(work: Work, wanted: Sequence[Launch]) -> None:
     work.listener.tell(f"job {job_id}: {counted(len(wanted), 'launch')}, one after another, on {size}")
 
 
-def _made(study: Path) -> RunDirectory:
+def _made(study: Path) -> Run:
     (study / ALLOCATIONS).mkdir(mode=0o700, exist_ok=True)
     number = max((int(each.path.name) for each in allocations(study)), default=0) + 1
-    own = RunDirectory(study / ALLOCATIONS / str(number))
+    own = Run(study / ALLOCATIONS / str(number))
     own.path.mkdir(mode=0o700)
     own.logs.mkdir()
     return own
 
 
-def _discard(*runs: RunDirectory) -> None:
+def _discard(*runs: Run) -> None:
     for run in reversed(runs):
         directory.discard(run)
 
@@ -211,7 +211,7 @@ def _wait(work: Work) -> None:
         separate.finished(work, launch, run)
 
 
-def _begins(run: RunDirectory, on_progress: Callable[[JobProgress], None]) -> bool:
+def _begins(run: Run, on_progress: Callable[[JobProgress], None]) -> bool:
     """Wait until the launch has begun; False where its allocation is over before.
 
     Raises:
@@ -240,26 +240,26 @@ def _begins(run: RunDirectory, on_progress: Callable[[JobProgress], None]) -> bo
 
 def switches(study: Path) -> dict[str, str]:
     """The leaf switch of each node that the study had, where it is known; empty without an allocation."""
-    lines = RunDirectory(study / ALLOCATIONS).content("nodes").decode("utf-8", "replace").splitlines()
+    lines = Run(study / ALLOCATIONS).content("nodes").decode("utf-8", "replace").splitlines()
     pairs = (line.partition("\t") for line in lines)
     return {node: switch for node, _, switch in pairs if switch not in ("", "-")}
 
 
-def gpu_hours(study: Path, runs: Iterable[RunDirectory]) -> float:
+def gpu_hours(study: Path, runs: Iterable[Run]) -> float:
     """GPU-hours of a study's allocations, from the start of the first launch to the last end that each recorded, or to
     the last sign of a launch in it: an allocation that was lost, or still runs, recorded no end.
 
     Args:
         runs: of the study.
     """
-    by_allocation: dict[str, list[RunDirectory]] = {}
+    by_allocation: dict[str, list[Run]] = {}
     for run in runs:
         if has_begun(run) and (record := run.submitted) is not None:
             by_allocation.setdefault(record.allocation, []).append(run)
     return math.fsum(_gpu_hours(own, by_allocation.get(str(own.path), ())) for own in allocations(study))
 
 
-def last_sign_s(run: RunDirectory) -> float:
+def last_sign_s(run: Run) -> float:
     """Unix time of the last change of a log or a rank's record; 0 without any."""
     times = [0.0]
     for folder in (run.logs, run.ranks):
@@ -269,7 +269,7 @@ def last_sign_s(run: RunDirectory) -> float:
     return max(times)
 
 
-def _gpu_hours(own: RunDirectory, runs: Sequence[RunDirectory]) -> float:
+def _gpu_hours(own: Run, runs: Sequence[Run]) -> float:
     plan, marker = own.plan, own.marker
     if plan is None:
         return 0.0

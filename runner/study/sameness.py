@@ -10,7 +10,7 @@ from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
 from runner.jobs.comparison import code_differences, recipe_difference
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.sameness import Ran, facts_for, first_difference, ran_of
 from runner.model.plan import LaunchPlace
 from runner.model.study import Launch
@@ -79,7 +79,7 @@ def refuse_another(
         )
 
 
-def _since(first: RunDirectory, now: PreparedJob) -> Iterator[str]:
+def _since(first: Run, now: PreparedJob) -> Iterator[str]:
     """What of the program is not as it was, a sentence each."""
     then, image = ran_of(first), now.plan.image
     recorded = {fact.key: fact.value(then) for fact in facts_for("study")} if then else {}
@@ -120,7 +120,7 @@ def _left_out(attempt: Attempt, why: str) -> Attempt:
     return replace(attempt, state="not-proven", why=f"{why}: no figure is made of both; {again}")
 
 
-def _words(run: RunDirectory) -> tuple[str, ...]:
+def _words(run: Run) -> tuple[str, ...]:
     """The program's command line; empty where it is not recorded."""
     plan = run.plan
     return hidden_command(plan.program) if plan else ()
@@ -182,7 +182,7 @@ def place_differences(launches: Mapping[str, Mapping[Place, RankFacts]]) -> tupl
     return tuple(_with_count(each) for each in found.values())
 
 
-def run_differences(runs: Iterable[tuple[str, RunDirectory]]) -> tuple[str, ...]:
+def run_differences(runs: Iterable[tuple[str, Run]]) -> tuple[str, ...]:
     """The differences between runs that have ended, given with the keys of their launches."""
     return place_differences({key: dict(_ranks(run)) for key, run in runs})
 
@@ -206,7 +206,7 @@ def _with_count(sentences: Sequence[str]) -> str:
     return sentences[0] + (f" (and {more} more)" if more else "")
 
 
-def _ranks(run: RunDirectory) -> Iterator[tuple[Place, RankFacts]]:
+def _ranks(run: Run) -> Iterator[tuple[Place, RankFacts]]:
     plan = run.plan
     place = (plan.launch if plan else None) or LaunchPlace()
     starts = run.records.starts.values()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from runner.core.errors import NotAcceptedError
 from runner.jobs import directory
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.life import finish
 from runner.jobs.states import cancel_run
 from runner.jobs.watch import JobProgress
@@ -88,7 +88,7 @@ def cancel(study: StudyDirectory) -> tuple[str, ...]:
     return tuple(job_id for job_id, had_ended in cancelled if not had_ended)
 
 
-def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunDirectory]]) -> bool:
+def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, Run]]) -> bool:
     """Start the first; whether the scheduler took it. While others are in the queue, a refusal may be a limit on how
     many may be there: it is tried again when one has ended.
     """
@@ -111,7 +111,7 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunD
     return True
 
 
-def finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
+def finished(work: Work, launch: Launch, run: Run) -> Verdict:
     """Wait until a launch has ended; tells its verdict."""
     tasks = run.tasks
     verdict = finish(run, lambda progress: work.listener.progress(progress, tasks), work.listener.warn)
@@ -121,7 +121,7 @@ def finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
     return verdict
 
 
-def open_runs_of(campaign: Campaign, launches: Sequence[Launch]) -> list[tuple[Launch, RunDirectory]]:
+def open_runs_of(campaign: Campaign, launches: Sequence[Launch]) -> list[tuple[Launch, Run]]:
     """Runs of these launches whose jobs are not over, in their order."""
     runs = {run.path: (launch, run) for launch in launches for run in campaign.runs(launch.key)}
     unsettled = without_verdict(run for _, run in runs.values())
