@@ -82,15 +82,9 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     return Exit.GOOD
 
 
-<<<<<<< HEAD
-def _directory(wanted: str | None) -> RunDirectory:
-    from runner.jobs.directory import RunDirectory
-    from runner.study.directory import find_subject
-=======
 def _directory(wanted: str | None) -> Run:
     from runner.jobs.directory import Run
-    from runner.study.subject import find_subject
->>>>>>> main
+    from runner.study.directory import find_subject
 
     subject = find_subject(wanted)
     if isinstance(subject, Run):

@@ -15,9 +15,8 @@ from pathlib import Path
 from runner.core import files
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, Run
-from runner.jobs.in_allocation import never_began
 from runner.jobs.life import judge_at_once
-from runner.jobs.states import connected, query, scheduler_of
+from runner.jobs.states import connected, never_began, query, scheduler_of
 from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch, LaunchState

@@ -26,9 +26,8 @@ from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, Run, write_script
-from runner.jobs.in_allocation import BEGUN, STOPPED, has_begun, never_began
 from runner.jobs.life import WaitInterrupted
-from runner.jobs.states import cancel_run, connected, scheduler_of
+from runner.jobs.states import BEGUN, STOPPED, cancel_run, connected, has_begun, never_began, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 from runner.model.job import ListedLaunch, Submitted
 from runner.model.plan import LaunchPlace, Plan, record_of

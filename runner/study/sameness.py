@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
-from runner.jobs.comparison import code_differences, recipe_difference
+from runner.jobs.comparison import Ran, code_differences, facts_for, first_difference, ran_of, recipe_difference
 from runner.jobs.directory import Run
-from runner.jobs.sameness import Ran, facts_for, first_difference, ran_of
 from runner.model.plan import LaunchPlace
 from runner.model.study import Launch
 from runner.planning.options import options_of
