@@ -89,12 +89,12 @@ def _without_skip(report: _Report) -> _Report:
 def engine_client() -> docker.DockerClient:
     """The engine that answers, else the private one below the cache directory; it is left running."""
     from runner.core.errors import RefusedError
-    from runner.images.engine import connection, private_engine
+    from runner.images import engine
 
     try:
-        return connection.connect()
+        return engine.connect()
     except RefusedError:
-        return connection.connect(private_engine.start(private_engine.default_state()))
+        return engine.connect(engine.start_private(engine.private_state()))
 
 
 def _built(framework: str, client: docker.DockerClient) -> BuiltImage:
