@@ -107,9 +107,9 @@ def _built(framework: str, client: docker.DockerClient) -> BuiltImage:
 
 def _stored(image: BuiltImage, client: docker.DockerClient) -> StoredImage:
     from runner.core.progress import Silent
-    from runner.images.conversion.squashfs import convert
+    from runner.images.conversion.squashfs import convert_engine_image
 
-    return convert(image.reference, client, Silent()).image
+    return convert_engine_image(image.reference, client, Silent()).image
 
 
 @pytest.fixture(scope="session")
