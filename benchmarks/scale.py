@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from runner.cli.study_table import facts_lines
+from runner.cli.study import facts_lines
 from runner.core.files import sha256
 from runner.jobs import directory
 from runner.jobs.collect import Evidence, collect

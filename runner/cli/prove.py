@@ -61,7 +61,7 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     does nothing twice that has passed with the same inputs. Exits with 6 if a rung fails.
     """
     from runner.cli.progress import display
-    from runner.cli.show import warn
+    from runner.cli.wait import warn
     from runner.jobs.life import WaitInterrupted
     from runner.proving import rungs
     from runner.proving.choices import choose, ready

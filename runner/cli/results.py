@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Literal
 
+import click
 import msgspec
 
 from runner.box import Box
@@ -280,8 +281,11 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "box status": (list[Box],),
     "quickstart": (Quickstart,),
     "clean": (Cleaned,),
+    "images importer get": (ServedImage,),
+    "images importer release": (Released,),
     "importer get": (ServedImage,),
     "importer release": (Released,),
+    "recipe expect": (Expectation,),
     "expect": (Expectation,),
     "prove": (ProofRecord,),
     "recipe list": (list[Named],),
@@ -326,3 +330,11 @@ def _tidy(definition: dict[str, Any]) -> dict[str, Any]:
     if "description" not in definition:
         return definition
     return definition | {"description": inspect.cleandoc(definition["description"])}
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of what every command prints with --json."""
+    import json
+
+    click.echo(json.dumps(json_schema(), indent=1))

@@ -150,14 +150,14 @@ class _Terminal:
         say(line)
 
     def preparing(self) -> AbstractContextManager[None]:
-        from runner.cli.waiting import slow
+        from runner.cli.progress import slow
 
         return slow("preparing the jobs")
 
     def planned(self, planned: PlannedStudy) -> None:
-        from runner.cli.show import show_findings
-        from runner.cli.study_table import cost_lines
+        from runner.cli.study import cost_lines
         from runner.cli.table import show, width_of_terminal
+        from runner.cli.wait import show_findings
 
         chosen = next(each for each in planned.costs if each.way == planned.way)
         width = width_of_terminal(err=self._as_json)
@@ -177,8 +177,8 @@ class _Terminal:
             click.echo(f"study {study.path.name}: {study.path}")
 
     def differs(self, first: RunDirectory, differences: Sequence[Difference]) -> None:
-        from runner.cli.diff import show_differences
-        from runner.cli.show import warn
+        from runner.cli.rerun import show_differences
+        from runner.cli.wait import warn
 
         warn(f"what is launched now differs from {first.run_id} (first -> now); a new study would not mix them:")
         show_differences(differences, err=True)

@@ -29,7 +29,7 @@ _MAKER = re.compile(r"^# cmd: (/.*?)/(?:bin|condabin)/(?:conda|mamba) ", re.MULT
 _CONDA_SH = "etc/profile.d/conda.sh"
 
 
-def of_shell() -> tuple[Environment | None, str]:
+def environment_of_shell() -> tuple[Environment | None, str]:
     """The environment whose ``python3`` this shell's PATH finds first, and why it cannot be used in a job; None where
     that is no environment's: the system's, or a module's.
 
@@ -57,7 +57,7 @@ def active_in_shell() -> str:
     return str(root)
 
 
-def of_directory(root: Path) -> Environment | None:
+def environment_of_directory(root: Path) -> Environment | None:
     """The virtual or conda environment of a directory; None where there is none.
 
     Raises:
@@ -209,7 +209,7 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     root = Path(name_or_directory).absolute() if by_path else directory_of(name_or_directory, user_directory(scratch))
     environment = read(root)
     if environment is None and by_path and not (root / SCRIPT).exists():
-        environment = of_directory(root)
+        environment = environment_of_directory(root)
     if environment is None:
         begun = (root / SCRIPT).exists()
         broken = fault(root) if by_path and not begun else ""

@@ -27,8 +27,7 @@ from runner.core.progress import Progress
 from runner.core.text import first_of
 from runner.environments import directory
 from runner.environments import script as scripts
-from runner.environments.script import Places
-from runner.environments.spec import VARIABLES, EnvironmentSpec, setup_of_jobs
+from runner.environments.script import VARIABLES, EnvironmentSpec, Places, setup_of_jobs
 from runner.images.building import wheels
 from runner.model import exit_codes
 from runner.model.environment import Environment, Framework, Setup

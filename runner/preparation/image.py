@@ -83,7 +83,7 @@ def _environment_of_shell(choices: Choices) -> JobImage:
         return JobImage(nothing)
     if way.load or way.setup != Setup():
         return JobImage(nothing, note=_unused(choices.site.name))
-    environment, note = directory.of_shell()
+    environment, note = directory.environment_of_shell()
     if environment is None:
         return JobImage(nothing, note=note)
     if nodes == "listed":  # they get the variables of this shell

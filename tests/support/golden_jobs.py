@@ -6,7 +6,7 @@ import msgspec
 
 from runner.backends.runtimes import runtime, staging
 from runner.backends.schedulers import render
-from runner.environments.spec import EnvironmentSpec, setup_of_jobs
+from runner.environments.script import EnvironmentSpec, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.names import ImageForm

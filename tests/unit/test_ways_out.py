@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from runner.cli import run as runner
-from runner.cli.verify import run_fields, study_fields
+from runner.cli.export import run_fields, study_fields
 from runner.core.errors import Exit
 from runner.figures.export.writers import WRITERS
 from runner.jobs.directory import index

@@ -20,7 +20,7 @@ from runner import box
 from runner.box import Bind, BoxSpec, NodeShape
 from runner.core import process
 from runner.environments.directory import RECORD
-from runner.environments.spec import of_site, setup_of_jobs
+from runner.environments.script import environment_spec, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts
 from runner.planning.personal import expand_placeholders
@@ -131,7 +131,7 @@ class Cluster:
 
     def environment(self) -> None:
         """One as `env create` leaves it for the site's native way, but of the nodes' own Python."""
-        wanted = of_site(expand_placeholders(read_site(self.site), ELVIS), "horovod-pytorch")
+        wanted = environment_spec(expand_placeholders(read_site(self.site), ELVIS), "horovod-pytorch")
         root = self.directory / "gpu-runner/environments" / wanted.name
         made = root / wanted.kind
         (made / "bin").mkdir(parents=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.cli.show import show_verdict
+from runner.cli.wait import show_verdict
 from runner.jobs.directory import RunDirectory
 from runner.model.verdict import ArmFigure, Verdict
 

@@ -88,7 +88,7 @@ def test_without_a_readable_plan_the_number_of_ranks_is_unknown(run: RunDirector
 
 
 def test_to_show_a_state_nothing_of_the_judgement_is_imported() -> None:
-    modules = "runner.cli.show, runner.cli.status, runner.jobs.life, runner.jobs.listing"
+    modules = "runner.cli.wait, runner.cli.status, runner.jobs.life, runner.jobs.listing"
     code = f"import sys, {modules}; print([name for name in sys.modules if 'runner.' in name])"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "'runner.jobs.life'" in imported

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from runner.cli import run as runner
-from runner.cli.verify import run_fields
+from runner.cli.export import run_fields
 from runner.core.errors import Exit
 from runner.figures.bundle.redaction import redacted_json, redacted_text, secrets_of
 from runner.jobs.directory import RunDirectory
