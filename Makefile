@@ -82,7 +82,7 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	$(MAKE) lint; \
 	$(RUNNER) quickstart --only-prepare $${cold:+--private-engine}; \
 	if [ "$$cold" ]; then \
-		DOCKER_HOST="$$($(BIN)/python -c 'from runner.images.engine import private_engine as e; print(e.url(e.default_state()))')"; \
+		DOCKER_HOST="$$($(BIN)/python -c 'from runner.images import engine as e; print(e.private_url(e.private_state()))')"; \
 		export DOCKER_HOST; \
 	fi; \
 	echo "lint and preparation: $$((SECONDS - started)) s"; \

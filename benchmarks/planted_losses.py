@@ -16,7 +16,7 @@ import msgspec
 from runner.model.study import Arm, Launch, LaunchFacts
 from runner.model.verdict import ArmFigure, RunArm
 from runner.statistics import loss
-from runner.statistics.arms import ArmWindow, arm_figure
+from runner.statistics.run import ArmWindow, arm_figure
 
 STEP_S = 0.1
 BATCH = 100

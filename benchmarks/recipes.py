@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runner.figures.compare.points import judgement_of
-from runner.statistics.comparison import MARGIN, Comparison, compare
-from runner.statistics.launches import launches_needed
+from runner.figures.compare.launches import judgement_of
+from runner.statistics.launches import MARGIN, Comparison, compare, launches_needed
 
 Framework = Literal["pytorch", "tensorflow"]
 Round = Sequence[tuple[str, float]]  # name of an arm and its rate, as they ran

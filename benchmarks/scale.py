@@ -35,8 +35,7 @@ from runner.jobs.listing import Selection, list_runs
 from runner.jobs.lookup import find
 from runner.jobs.verdict import judge
 from runner.jobs.watch import patience, presence
-from runner.model.job import ExitMarker, JobState, Submitted
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine, ExitMarker, JobState, Submitted
 from runner.model.plan import Plan, PlannedImage
 from runner.model.records import ExitRecord
 from runner.model.study import Launch, Study

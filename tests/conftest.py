@@ -89,12 +89,12 @@ def _without_skip(report: _Report) -> _Report:
 def engine_client() -> docker.DockerClient:
     """The engine that answers, else the private one below the cache directory; it is left running."""
     from runner.core.errors import RefusedError
-    from runner.images.engine import connection, private_engine
+    from runner.images import engine
 
     try:
-        return connection.connect()
+        return engine.connect()
     except RefusedError:
-        return connection.connect(private_engine.start(private_engine.default_state()))
+        return engine.connect(engine.start_private(engine.private_state()))
 
 
 @pytest.fixture(scope="session")
@@ -110,9 +110,9 @@ def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
 def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> StoredImage:
     """That image in the store."""
     from runner.core.progress import Silent
-    from runner.images.conversion.squashfs import convert
+    from runner.images.conversion.squashfs import convert_engine_image
 
-    return convert(horovod_image.reference, engine_client, Silent()).image
+    return convert_engine_image(horovod_image.reference, engine_client, Silent()).image
 
 
 @pytest.fixture(scope="session")
@@ -120,10 +120,10 @@ def tensorflow_squashfs(engine_client: docker.DockerClient) -> StoredImage:
     """The TensorFlow image on its stand-in base, in the store."""
     from runner.core.progress import Silent
     from runner.images.building.build import build
-    from runner.images.conversion.squashfs import convert
+    from runner.images.conversion.squashfs import convert_engine_image
 
     image = build("tensorflow", "standin", engine_client, Silent())
-    return convert(image.reference, engine_client, Silent()).image
+    return convert_engine_image(image.reference, engine_client, Silent()).image
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVa
 
 from runner.api.jobs import CheckRefusedError, Run, check_timeout, warn
 from runner.core.errors import UsageError
-from runner.model.compared import Compared
-from runner.model.expectation import Expectation
-from runner.model.exported import MadeBundle, VerifiedBundle
-from runner.model.names import Wireup
-from runner.model.origin import CommandLine
+from runner.model.expectation import Compared, Expectation
+from runner.model.job import CommandLine
+from runner.model.output import MadeBundle, VerifiedBundle
 from runner.model.report import Report
+from runner.model.request import Wireup
 from runner.model.study import Arm, PlannedStudy, StudyFacts
 from runner.preparation.options import (
     Options,

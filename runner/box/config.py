@@ -11,6 +11,7 @@ import msgspec
 
 from runner.core.errors import UsageError
 from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.site import FAKE_GPUS
 
 # Slurm version -> the Debian suite whose packages have it (2026-11). That of unstable has no PMIx plugin.

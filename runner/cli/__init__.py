@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from runner import __version__
-from runner.core import umask
+from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UsageError
 from runner.core.hide import hidden
 from runner.core.invocation import PROGRAM
@@ -150,7 +150,7 @@ def main(argv: list[str] | None = None) -> None:
         from runner.cli import completion
 
         sys.exit(completion.answer(cli, os.environ[completion.VARIABLE]))
-    umask.restrict()  # whatever the caller's umask: no other user can write to what we make
+    files.restrict_umask()  # whatever the caller's umask: no other user can write to what we make
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)
@@ -193,9 +193,9 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "runner":
             raise
-        from runner.core.installation import report
+        from runner.core.invocation import missing_module
 
-        click.echo(report(error.name), err=True)
+        click.echo(missing_module(error.name), err=True)
         return Exit.USAGE
     except Exception as error:
         _document(RunnerError(f"a fault of gpu-runner: {type(error).__name__}: {error}", fix=_REPORT), words)

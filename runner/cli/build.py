@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from runner.checks.gpus import horovod_architectures
+from runner.checks.image_fit import horovod_architectures
 from runner.cli.options import by_shell
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
@@ -140,7 +141,7 @@ def _by_engine(
     from runner.core.package_directory import opened
     from runner.images.building import more_packages
     from runner.images.building.build import build
-    from runner.images.engine.connection import connect
+    from runner.images.engine import connect
 
     packages = opened(wheels) if wheels is not None else None
     client = connect(engine)
@@ -165,10 +166,10 @@ def _by_engine(
 
 def _without_engine(framework: str, base: str | None, tool: str, args: dict[str, str], *, as_json: bool) -> int:
     from runner.cli.progress import display
-    from runner.images.building.without_engine.build import build
+    from runner.images.building import without_engine
 
     with display(quiet=as_json) as progress:
-        built = build(framework, base, tool, progress, args=args)
+        built = without_engine.build(framework, base, tool, progress, args=args)
     if as_json:
         from runner.cli import json_output
 
@@ -201,7 +202,7 @@ def _show_packages(about: Mapping[str, Any]) -> None:
 
 
 def _definition(framework: str, base: str | None, args: dict[str, str], to: str, *, as_json: bool) -> int:
-    from runner.images.building.without_engine.build import definition_file
+    from runner.images.building.without_engine import definition_file
 
     text = definition_file(framework, base, args)
     if to != "-":

@@ -104,7 +104,7 @@ def _recipes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
 
 
 def _runtimes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.model.runtimes import RUNTIMES
+    from runner.model.backends import RUNTIMES
 
     return map(CompletionItem, RUNTIMES)
 

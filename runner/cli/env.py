@@ -14,7 +14,7 @@ from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
-    from runner.model.environment import Environment
+    from runner.model.image import Environment
 
 F = TypeVar("F", bound=Callable[..., Any])
 

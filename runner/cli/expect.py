@@ -17,6 +17,9 @@ from runner.core.numbers import percent, rate, seconds, with_span
 from runner.core.text import gpus_text
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range, Sensitivity
 from runner.model.names import Wireup
+from runner.core.text import gpus_text, percent, rate, seconds, with_span
+from runner.model.expectation import Expectation, ExpectedPoint, Input, Range, Sensitivity
+from runner.model.request import Wireup
 
 _MOST_POINTS = 64
 _WIREUPS = tuple(each for each in get_args(Wireup) if each != "own")

@@ -14,12 +14,16 @@ from runner.core.numbers import percent, rate, span, with_span
 from runner.core.text import counted, gpus_text, printable
 from runner.model.exported import Format
 from runner.model.figure import in_words
+from runner.core.text import counted, gpus_text, percent, printable, rate, span, with_span
+from runner.model.figure import in_words
+from runner.model.output import Format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from runner.jobs.directory import RunDirectory
     from runner.model.exported import BundledRun, BundledStudy, VerifiedBundle
+    from runner.model.output import BundledRun, BundledStudy, VerifiedBundle
     from runner.study.directory import StudyDirectory
 
 
@@ -83,9 +87,8 @@ def command(
 
 
 def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
-    from runner.figures.export.reading import exported_run
-    from runner.figures.export.writers import WRITERS
-    from runner.model.exported import ExportedRuns
+    from runner.figures.export import WRITERS, exported_run
+    from runner.model.output import ExportedRuns
 
     exported = [exported_run(run) for run in directories]
     text = WRITERS[form](exported)

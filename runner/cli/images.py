@@ -122,9 +122,8 @@ def edit(
     import sys
 
     from runner.cli.progress import display
-    from runner.images import editing
+    from runner.images import editing, writable_root
     from runner.images.store import store
-    from runner.images.writable_root import tools
 
     if shell == bool(words):
         raise click.UsageError("write the command behind --, or --shell")
@@ -132,7 +131,7 @@ def edit(
     found = _stored(image, store_dir)[0]
     if whose := store.stranger(found):
         click.echo(f"warning: {whose} put this image into the store, and alone vouches for what it holds", err=True)
-    tool = tools.find(tool_name)
+    tool = writable_root.find_tool(tool_name)
     result = editing.new_name(found, name)
     editing.check(found, tool, target)
     with ExitStack() as stack:
@@ -209,7 +208,7 @@ def prune(
     An image that a queued or running job of yours needs, or may need, is kept. Jobs of other users are unknown: agree
     with them before you prune a shared store.
     """
-    from runner.images.store.prune import Limits
+    from runner.images.store.store import Limits
     from runner.jobs.image_usage import prune_images
 
     if older_than_s is None and max_bytes is None and not unused:
@@ -300,13 +299,13 @@ def _row(listed: ListedImage) -> dict[str, Any]:
 
 
 def _format(path: Path) -> str:
-    from runner.images.store import sif_file, squashfs_file
+    from runner.images.store import image_files
     from runner.images.store.stored_image import form_of
 
     try:
         if form_of(path) == "sif":
-            return "SIF" if sif_file.root(path) else "no SIF"
-        head = squashfs_file.superblock(path)
+            return "SIF" if image_files.sif_root(path) else "no SIF"
+        head = image_files.superblock(path)
     except OSError:
         return "unreadable"
     return f"squashfs {head.compressor}" if head else "no squashfs"

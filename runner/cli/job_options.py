@@ -15,7 +15,7 @@ from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, defa
 
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
     from runner.model.request import Request, RequestRecord
     from runner.preparation.job import PreparedJob
 
@@ -121,7 +121,7 @@ def command_line(prepared: PreparedJob, first: RunDirectory | None = None) -> Co
     Args:
         first: the run that it repeats; None where it repeats none.
     """
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
 
     request, context = prepared.request, click.get_current_context()
     verb = "run" if request.step else "submit"

@@ -15,7 +15,7 @@ from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.model.output import Problem
-    from runner.model.proof_record import Figure, ProofRecord, RungRecord
+    from runner.model.verdict import ProofRecord, ProvenValue, RungRecord
     from runner.proving.climb import Climb
     from runner.proving.ladder import Ladder, Rung
 
@@ -143,5 +143,5 @@ def _summary(ladder: Ladder, done: Climb, record: ProofRecord | None, kept: Path
         click.echo(f"  next: {PROGRAM} site show {record.site}")
 
 
-def _text(value: Figure) -> str:
+def _text(value: ProvenValue) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -103,7 +103,7 @@ def show(taken: Sequence[Taken]) -> int:
 
 def _prepare(say: Say, private_engine: bool) -> tuple[int, Document]:
     """Install packages, then start the private engine where no engine answers or the user requests it."""
-    from runner.images.engine.private_engine import default_state, start
+    from runner.images.engine import private_state, start_private
     from runner.setup import machine
 
     say("== what this machine needs", bold=True)
@@ -119,15 +119,15 @@ def _prepare(say: Say, private_engine: bool) -> tuple[int, Document]:
         why = "as requested" if private_engine else "no container engine answers"
         say(f"  {why}: starting a private one")
         # The following steps use this one, even if another one answers.
-        os.environ["DOCKER_HOST"] = start(default_state())
+        os.environ["DOCKER_HOST"] = start_private(private_state())
     return Exit.GOOD, None
 
 
 def _engine_answers() -> bool:
-    from runner.images.engine import connection
+    from runner.images import engine
 
     try:
-        connection.connect().close()
+        engine.connect().close()
     except RefusedError:
         return False
     return True

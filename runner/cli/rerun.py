@@ -100,10 +100,10 @@ def show_changes(first: RunDirectory, prepared: PreparedJob) -> None:
 
 def image_line(first: PlannedImage, plan: Plan) -> str:
     """Which image will run, compared with the first run's; empty for a job without a container."""
-    from runner.model.runtimes import facts_of_run
+    from runner.model.backends import run_runtime
 
     image = plan.image
-    if not facts_of_run(plan.runtime).is_container:
+    if not run_runtime(plan.runtime).is_container:
         return ""
     if not image.digest and not image.path:
         return f"image: {image.reference}, by its name: it may stand for another image than in the first run"

@@ -18,7 +18,7 @@ from runner.model.study import ATTEMPTS, REPEATS
 if TYPE_CHECKING:
     from runner.jobs.comparison import Difference
     from runner.jobs.directory import RunDirectory
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
     from runner.model.request import RequestRecord
     from runner.model.study import PlannedStudy
     from runner.study.directory import StudyDirectory
@@ -132,7 +132,7 @@ def _check_resuming() -> None:
 
 
 def _command_line(record: RequestRecord) -> CommandLine:
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
 
     site = "" if record.request.site else record.site
     return CommandLine(("scale", *typed()), record.request.directory, site)

@@ -18,7 +18,7 @@ from runner.model.figure import in_words
 if TYPE_CHECKING:
     from runner.jobs.directory import RunDirectory
     from runner.jobs.life import Standing
-    from runner.model.origin import CodeRecord, NodeShare
+    from runner.model.job import CodeRecord, NodeShare
     from runner.model.output import ShownRun
     from runner.model.verdict import Verdict
 

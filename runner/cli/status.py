@@ -17,6 +17,9 @@ from runner.core.numbers import age, rate
 from runner.core.text import gpus_text, plain
 from runner.model.figure import in_short
 from runner.model.listed_run import ListedRun, State
+from runner.core.text import age, gpus_text, plain, rate
+from runner.model.figure import in_short
+from runner.model.output import ListedRun, State
 from runner.model.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -89,7 +92,7 @@ def _show_list(selection: Selection, *, as_json: bool) -> int:
     listing, studies = list_runs(selection), _studies(selection)
     if as_json:
         from runner.cli import json_output
-        from runner.model.listed_run import RunList
+        from runner.model.output import RunList
 
         return json_output.show(RunList(listing.runs, listing.more, listing.refused, studies))
     from runner.cli.table import width_of_terminal
@@ -209,6 +212,7 @@ def _show_standing(run: RunDirectory, now: Standing) -> None:
     from runner.cli.progress import describe
     from runner.core.numbers import age
     from runner.core.text import printable
+    from runner.core.text import age, printable
     from runner.jobs.logs import last_output
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")

@@ -15,9 +15,8 @@ from runner.cli.progress import job_display
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
+from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.figure import figure_of, is_of_value
-from runner.model.runtimes import facts_of_run
-from runner.model.schedulers import SCHEDULERS
 from runner.model.step import LIBRARY
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
         job = f"a step of job {plan.existing_allocation.job_id}"
     click.echo(f"{job}: {counted(plan.tasks, 'rank')} on {nodes} ({plan.site}, {plan.runtime})")
     pinned = plan.image.pinned
-    if not facts_of_run(plan.runtime).is_container:
+    if not run_runtime(plan.runtime).is_container:
         click.echo(f"environment: {_environment(plan)}")
     else:
         click.echo(f"image {pinned}{_as_of(plan.image)}")

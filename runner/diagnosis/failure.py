@@ -23,7 +23,7 @@ PROGRAM_ERROR = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Fault)\b(?::|$)
 # How srun reports that tasks ended, or could not start: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
 # "srun: error: task 2 launch failed: Slurmd could not connect IO".
 TASK_END = re.compile(r"srun: error: (?:(\S+): )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")
-# srun, and the controller of runner.backends.schedulers.ssh.
+# srun, and the controller of runner.backends.schedulers.hosts.
 FAILED_NODE = re.compile(r"(?:srun|hosts): error: Node failure on ([^\s:]+)")
 
 

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, process
+from runner.core import files, process
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.model.environment import Activate, Environment, Setup
-from runner.model.image import ImageFacts
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
+from runner.model.image import Activate, Environment, ImageFacts, Setup
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
 
 _ASK = 'import json, sys; print(json.dumps([sys.prefix, "%d.%d.%d" % sys.version_info[:3]]))'
 _ASK_S = 60.0  # a cold Python on a network file system
@@ -118,9 +117,7 @@ def _of(prefix: Path, version: str) -> Environment | None:
 def _makers(prefix: Path) -> tuple[Path, ...]:
     """The installations whose commands the environment's history names (seen with conda 26.7)."""
     try:
-        history = file_system.read_bytes(prefix / "conda-meta/history", _HISTORY_BYTES).decode(
-            "utf-8", "surrogateescape"
-        )
+        history = files.read_bytes(prefix / "conda-meta/history", _HISTORY_BYTES).decode("utf-8", "surrogateescape")
     except OSError:
         return ()
     return tuple(Path(place) for place in dict.fromkeys(_MAKER.findall(history)))

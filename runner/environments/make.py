@@ -30,8 +30,7 @@ from runner.environments import script as scripts
 from runner.environments.script import VARIABLES, EnvironmentSpec, Places, setup_of_jobs
 from runner.images.building import wheels
 from runner.model import exit_codes
-from runner.model.environment import Environment, Framework, Setup
-from runner.model.image import facts_of
+from runner.model.image import Environment, Framework, Setup, facts_of
 
 _LAST_LINES = 15
 _FULL = "no space left on device"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from runner.core.numbers import percent
-from runner.core.text import counted
+from runner.core.text import counted, percent
 from runner.model.expectation import Cause, Comparison, ExpectedPoint, Signs
 from runner.model.study import Estimate
 

@@ -16,7 +16,7 @@ from runner.jobs.collect import Evidence
 from runner.jobs.figure import BARRIER_S, CLOCK_S, LEAST_S, MOST_S, Measurement
 from runner.model.records import ArmRecord, Report
 from runner.model.verdict import ArmFigure, RunArm
-from runner.statistics.arms import ArmWindow, arm_figure
+from runner.statistics.run import ArmWindow, arm_figure
 
 
 def faults(evidence: Evidence) -> Iterable[str]:

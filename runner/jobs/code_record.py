@@ -11,12 +11,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from runner.core import file_system
-from runner.core.redact import redacted
+from runner.core import files
+from runner.core.hide import redacted
 from runner.jobs import git
 from runner.jobs.git import GitError, Repository
 from runner.jobs.run import CODE_DIFF, Run
-from runner.model.origin import CodeRecord
+from runner.model.job import CodeRecord
 
 MOST_BYTES = 1_000_000  # of the kept difference
 _MOST_NAMES = 1000
@@ -94,8 +94,8 @@ def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:
     if record is None or not record.diff_kept:
         return record, ""
     try:
-        text = file_system.read_bytes(first.path / CODE_DIFF).decode("utf-8", "surrogateescape") if with_diff else ""
-    except (OSError, file_system.UnusableFileError):
+        text = files.read_bytes(first.path / CODE_DIFF).decode("utf-8", "surrogateescape") if with_diff else ""
+    except (OSError, files.UnusableFileError):
         text = ""
     return (record, text) if text else (replace(record, redacted=0, diff_kept=False), "")
 

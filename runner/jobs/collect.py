@@ -11,17 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, files
+from runner.core import files
 from runner.diagnosis import container_log, failure, nccl_log
 from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.nccl_log import NcclLog
 from runner.jobs.nodes import nodes_of
 from runner.jobs.run import NODES, PLAN, RESULT, VERSIONS, Run, decoded
+from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.records import ExitRecord, MeterRecord, NodeRecord, Report, Result, StartRecord
-from runner.model.runtimes import facts_of_run
-from runner.model.schedulers import SCHEDULERS
 
 _LOG_BYTES = 50_000  # of the end of a log
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
@@ -152,7 +151,7 @@ def collect(run: Run, state: JobState) -> Evidence:
             match[1] for line in _lines(run.logs / "batch.err") if (match := failure.FAILED_NODE.match(line.strip()))
         ),
         cancelled=run.cancelled,
-        plan_sha256=files.sha256(file_system.read_bytes(run.path / PLAN)),
+        plan_sha256=files.sha256(files.read_bytes(run.path / PLAN)),
         disk_full=_disk_full(run),
     )
 
@@ -172,7 +171,7 @@ def _result(run: Run, plan: Plan, damaged: list[str]) -> Result | None:
     """The program's result; where none is promised, a user's own program may keep another file of that name."""
     content = b""
     try:
-        content = file_system.read_bytes(run.path / RESULT)
+        content = files.read_bytes(run.path / RESULT)
         return decoded(content, Result)
     except FileNotFoundError:
         return None
@@ -218,7 +217,7 @@ def container_faults(run: Run, plan: Plan, starts: Container[int]) -> Iterator[C
     Args:
         starts: the ranks that have left a record: their launcher ran in the container.
     """
-    if not facts_of_run(plan.runtime).is_container:
+    if not run_runtime(plan.runtime).is_container:
         return
     some = any(rank in starts for rank in range(plan.tasks))
     for rank in range(plan.tasks):
@@ -245,7 +244,7 @@ def _container_fault(
 def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, str]:
     """What the job recorded of what ran it: by its script, or by the runtime through the ranks' variables."""
     names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
-    runtime = facts_of_run(plan.runtime)
+    runtime = run_runtime(plan.runtime)
     names += [plan.runtime] if runtime.version_variable else []
     names += runtime.versions
     recorded = dict(line.split("\t", 1) for line in _lines(run.path / VERSIONS) if "\t" in line)
@@ -278,12 +277,12 @@ def _lines(path: Path, *, from_start: int = 0) -> list[str]:
     """The end of a log (or so many bytes from its start), by lines; none where it cannot be read."""
 
     def read() -> bytes:
-        with file_system.open_regular(path) as file:
+        with files.open_regular(path) as file:
             if not from_start:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
             return file.read(from_start or _LOG_BYTES)
 
     try:
-        return file_system.again_if_stale(read).decode("utf-8", "replace").splitlines()
+        return files.again_if_stale(read).decode("utf-8", "replace").splitlines()
     except OSError:
         return []

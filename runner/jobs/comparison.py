@@ -12,11 +12,11 @@ import msgspec
 from runner.core.files import files_below, sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
 from runner.jobs.run import CODE_DIFF, CODE_FILES, SCRIPT, Run
+from runner.model.backends import SCHEDULERS
 from runner.model.figure import in_words
-from runner.model.origin import CodeRecord
+from runner.model.job import CodeRecord
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Mount
-from runner.model.schedulers import SCHEDULERS
 
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 NONE = "none"

@@ -11,8 +11,7 @@ from runner.jobs.nodes import nodes_of
 from runner.jobs.run import CODE_DIFF, Run, utc
 from runner.jobs.watch import presence
 from runner.model.figure import figure_of
-from runner.model.job import Phase
-from runner.model.origin import NodeShare
+from runner.model.job import NodeShare, Phase
 from runner.model.output import RunFacts, ShownRun
 from runner.model.plan import COPY, PlanRecord, is_copied
 from runner.model.records import StartRecord

@@ -20,10 +20,9 @@ from runner.diagnosis.container_log import ContainerFault
 from runner.diagnosis.failure import IMAGE_LOST, Failure
 from runner.jobs.clocks import EndTime, end_times
 from runner.jobs.collect import Evidence
+from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
-from runner.model.runtimes import facts_of_run
-from runner.model.schedulers import SCHEDULERS
 from runner.model.verdict import Outcome, Verdict
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
@@ -369,7 +368,7 @@ def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iter
         "name": _signal_name(record.signal or 0),
         "code": record.exit_code,
         "rss_mib": record.max_rss_bytes / 2**20,
-        "place": "the image" if facts_of_run(evidence.plan.runtime).is_container else "the environment",
+        "place": "the image" if run_runtime(evidence.plan.runtime).is_container else "the environment",
         "limit": _memory_limit(evidence),
     }
     return (sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence)
@@ -427,7 +426,7 @@ def failed_verdict(
 
 
 def _fix(evidence: Evidence, failure: Failure) -> str:
-    driver = facts_of_run(evidence.plan.runtime).driver
+    driver = run_runtime(evidence.plan.runtime).driver
     return failure.fix.replace("{driver}", driver).replace("{maxrss}", _max_rss(evidence))
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import file_system, process
+from runner.core import files, process
 from runner.core.errors import RunnerError
 
 TIMEOUT_S = 10.0
@@ -228,6 +228,6 @@ def _line(path: Path) -> str:
 
 def _bytes(path: Path, most: int) -> bytes:
     try:
-        return file_system.read_bytes(path, most)
+        return files.read_bytes(path, most)
     except OSError as error:
         raise GitError(f"{path} cannot be read: {error.strerror}") from None

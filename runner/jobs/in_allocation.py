@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from runner.backends.schedulers import Scheduler
-from runner.core import file_system, files
+from runner.core import files
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs.run import Run
 from runner.model.job import ExitMarker, JobState, Submitted
@@ -54,8 +54,8 @@ def never_began(run: Run, record: Submitted, state: JobState | None) -> bool:
     """
     if not record.allocation:
         return False
-    if not file_system.is_local(run.path):
-        file_system.touch_directory(run.path)  # what another machine has written there becomes visible
+    if not files.is_local(run.path):
+        files.touch_directory(run.path)  # what another machine has written there becomes visible
     if has_begun(run) or run.has_marker:
         return False
     return (state is not None and state.phase == "ended") or (run.path / "verdict.json").exists()

@@ -17,7 +17,7 @@ from runner.jobs.run import Run, utc
 from runner.jobs.states import query
 from runner.model.figure import figure_keys
 from runner.model.job import JobState, Submitted
-from runner.model.listed_run import ListedRun, State
+from runner.model.output import ListedRun, State
 from runner.model.plan import PlanRecord
 from runner.model.verdict import Verdict
 

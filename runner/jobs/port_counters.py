@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from runner.jobs.collect import Evidence
-from runner.model.names import Transport
 from runner.model.plan import Plan
 from runner.model.records import NodeRecord, Port, PortReading, Report
+from runner.model.request import Transport
 from runner.planning.wireup import BY_MPI
 
 _ENOUGH = 0.9  # of S: counters are read a moment apart, and what others sent meanwhile is estimated

@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from runner.core import file_system, files
+from runner.core import files
 from runner.core.errors import UsageError
 from runner.model.figure import Figure, figure_of
-from runner.model.job import Cancelled, ExitMarker, JobState, Submitted
-from runner.model.origin import CodeRecord, CommandLine, Provenance
+from runner.model.job import Cancelled, CodeRecord, CommandLine, ExitMarker, JobState, Provenance, Submitted
 from runner.model.plan import PlanRecord, upgraded
 from runner.model.records import ExitRecord, Report, StartRecord
 from runner.model.verdict import Verdict
@@ -99,7 +98,7 @@ class Attempt:
             OSError: the directory cannot be listed.
         """
         found: dict[str, list[int]] = {}
-        for name in file_system.names_in(self.ranks):
+        for name in files.names_in(self.ranks):
             if match := _RECORD.match(name):
                 found.setdefault(match[2], []).append(int(match[1]))
         return {kind: tuple(sorted(ranks)) for kind, ranks in found.items()}
@@ -110,7 +109,7 @@ class Attempt:
         """
         path = self.ranks / f"{rank}.{kind}.json"
         try:
-            record = decoded(file_system.read_bytes(path), struct)
+            record = decoded(files.read_bytes(path), struct)
         except OSError as error:
             if not os.path.lexists(path):
                 return None
@@ -289,7 +288,7 @@ class Run:
     def content(self, name: str) -> bytes:
         """A file's bytes; empty where it cannot be read."""
         try:
-            return file_system.read_bytes(self.path / name)
+            return files.read_bytes(self.path / name)
         except OSError:
             return b""
 
@@ -300,8 +299,8 @@ class Run:
             OSError: it is there and cannot be read.
         """
         try:
-            return decoded(file_system.read_bytes(self.path / name), kind)
-        except (FileNotFoundError, file_system.UnusableFileError):
+            return decoded(files.read_bytes(self.path / name), kind)
+        except (FileNotFoundError, files.UnusableFileError):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None

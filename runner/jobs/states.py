@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from runner.backends.schedulers import Scheduler, connect
-from runner.core import file_system
+from runner.core import files
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
 from runner.jobs.directory import is_linked
@@ -101,7 +101,7 @@ def _clients_of(run: Run, record: Submitted) -> Path | None:
     if not record.clients:
         return None
     clients = Path(record.clients)
-    if is_linked(run) or file_system.is_closed_to_others(clients):
+    if is_linked(run) or files.is_closed_to_others(clients):
         return clients
     raise UnknownStateError(
         f"you did not submit this run, and another user may change the scheduler's programs that it names: {clients}",

@@ -13,7 +13,7 @@ from runner.core.text import counted
 from runner.diagnosis.catalogue import find
 from runner.jobs.collect import Evidence
 from runner.jobs.port_counters import carried, trouble
-from runner.model.names import transport_of
+from runner.model.request import transport_of
 
 
 @dataclass(frozen=True)

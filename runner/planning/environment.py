@@ -9,13 +9,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.model.environment import Setup
-from runner.model.names import Caches
+from runner.model.backends import RUNTIMES, SCHEDULERS
+from runner.model.image import Setup
 from runner.model.plan import RESULTS
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import Caches, Mount, Recipe, Request
 from runner.model.site import Site
 
 # Variables by which users place their caches: of all programs, Hugging Face, torch.hub and Keras.

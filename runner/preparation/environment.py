@@ -23,12 +23,11 @@ from runner.environments.script import (
     packages_of_images,
     packages_of_site,
 )
-from runner.model.environment import Environment, Framework, Kind, Setup
+from runner.model.backends import NATIVE
+from runner.model.image import Environment, EnvironmentKind, Framework, Setup
 from runner.model.request import Request
-from runner.model.runtimes import NATIVE
 from runner.model.site import RuntimeAtSite
-from runner.preparation.site import UserSite, read_user_site
-from runner.preparation.site_choice import Say, silent
+from runner.preparation.site import Say, UserSite, read_user_site, silent
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}  # platforms of images -> what uname(1) calls them
 OWN_CONDA = ".conda"  # beside the environments: of a site that names no other
@@ -162,7 +161,7 @@ def prepare_packages(
     site: str | None,
     framework: Framework | None,
     modules: tuple[str, ...],
-    kind: Kind | None,
+    kind: EnvironmentKind | None,
     requirements: tuple[str, ...],
     python: str | None,
     image: bool,

@@ -10,14 +10,14 @@ from runner.core.errors import RefusedError, UsageError
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.environments.make import make
+from runner.model.backends import SCHEDULERS
 from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
 from runner.preparation.environment import PreparedEnvironment, prepare_environment
 from runner.preparation.site import read_user_site
 from runner.proving import rungs
 from runner.proving.climb import Place
 from runner.proving.ladder import Ladder
-from runner.sites.machine import gpu_driver, gpu_uuids
+from runner.sites.loader import gpu_driver, gpu_uuids
 
 ENVIRONMENT = "prove"  # the one that is made where none is named
 _RANKS_IN_PRETENCE = 2

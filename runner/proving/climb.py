@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from runner.core import file_system, files, paths
+from runner.core import files, paths
 from runner.core.errors import RefusedError
 from runner.core.files import files_below, key_of, tree_hash
 from runner.core.invocation import PROGRAM
@@ -29,9 +29,9 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState, Submitted
-from runner.model.proof_record import RungRecord
 from runner.model.records import ProvingRecord, Report
 from runner.model.study import Launch
+from runner.model.verdict import RungRecord
 from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.request import make_request
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
@@ -166,7 +166,7 @@ def _climbed(
         attempt = known.attempt + 1
     else:
         # With these inputs it may have been tried before others were: such an attempt is finished, not repeated.
-        tried = attempts(file_system.names_in(place.path / place.folder), rung.name, inputs)
+        tried = attempts(files.names_in(place.path / place.folder), rung.name, inputs)
         attempt = max(tried, default=0) + 1 if anew or not tried else max(tried)
     listener.begins(rung)
     jobs = f"{rung.name}-{inputs[:12]}.{attempt}"
@@ -286,6 +286,6 @@ def _facts(run: RunDirectory, tasks: int) -> tuple[ProvingRecord, ...]:
 def _read(file: Path) -> RungRecord | None:
     """A rung's result; None where it is not there, or not whole."""
     try:
-        return msgspec.json.decode(file_system.read_bytes(file), type=RungRecord)
+        return msgspec.json.decode(files.read_bytes(file), type=RungRecord)
     except (OSError, ValueError, RecursionError):
         return None

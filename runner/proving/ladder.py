@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.model.proof_record import Figure, ProvenGpu, RungRecord, RungState
 from runner.model.records import ProvingRecord
-from runner.model.verdict import Outcome
+from runner.model.verdict import Outcome, ProvenGpu, ProvenValue, RungRecord, RungState
 
 RUNG_LIMIT_S = 9 * 60
 PRETEND = "pretend: CPU"
@@ -88,7 +87,7 @@ class Judgement:
     state: RungState
     reason: str = ""
     label: str = ""
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: dict[str, ProvenValue] = field(default_factory=dict)
     proven: tuple[str, ...] = ()
     gpus: tuple[ProvenGpu, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import msgspec
 
 from runner.core import files
 from runner.core.files import key_of
-from runner.model.proof_record import REQUIRED, ProofRecord, RungRecord
+from runner.model.verdict import REQUIRED, ProofRecord, RungRecord
 from runner.proving.climb import Climb, program_hash
 from runner.proving.ladder import Ladder
 from runner.sites.proofs import digest_of, user_records

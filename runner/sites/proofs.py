@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, paths
+from runner.core import files, paths
 from runner.core.files import sha256
 from runner.core.text import gpus_text
-from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
 from runner.model.site import Site
+from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProofRecord
 
 _SHIPPED = Path(__file__).parent / "proofs"
 _MOST_BYTES = 1 << 20
@@ -48,7 +48,7 @@ def read_records(directories: Iterable[Path] | None = None) -> dict[str, ProofRe
     """Every record by its path; None for one that cannot be read as such."""
     found: dict[str, ProofRecord | None] = {}
     for directory in directories if directories is not None else (_SHIPPED, user_records()):
-        for name in sorted(file_system.names_in(directory)):
+        for name in sorted(files.names_in(directory)):
             if name.endswith(".json"):
                 found[str(directory / name)] = _read(directory / name)
     return found
@@ -114,6 +114,6 @@ def _line(record: ProofRecord, path: str) -> str:
 
 def _read(path: Path) -> ProofRecord | None:
     try:
-        return msgspec.json.decode(file_system.read_bytes(path, _MOST_BYTES), type=ProofRecord)
+        return msgspec.json.decode(files.read_bytes(path, _MOST_BYTES), type=ProofRecord)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None

@@ -1,19 +1,94 @@
-"""How far the mean of a run's group times may be from the mean of the process behind them.
-
-Group times are autocorrelated, and the strength of that is uncertain, too. So the error is the larger of two: from an
-AR(1) process whose root is taken at its upper 95 % bound, and from five batch means (Ibragimov and Mueller 2010, JBES
-28; Schmeiser 1982, Operations Research 30). The root's bias is corrected after Kendall (1954) and Marriott and Pope
-(1954), Biometrika 41; its bound follows Andrews (1993), Econometrica 61, and Stock (1991), J. Monetary Economics 28.
-"""
+"""Quantiles of Student's t, series of correlated values, and the interval of their mean."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
 
-from runner.statistics.series import batch_means
-from runner.statistics.student_t import t_quantile
+_TINY = 1e-300
+
+
+def t_quantile(share: float, freedom: float) -> float:
+    """The value that a share of the distribution lies below.
+
+    Args:
+        share: 0.5 <= share < 1.
+        freedom: degrees of freedom; rounded down to a tenth, never below 1, so that few quantiles are computed.
+    """
+    return _quantile(share, max(math.floor(freedom * 10.0 + 1e-9) / 10.0, 1.0))
+
+
+@lru_cache(maxsize=4096)
+def _quantile(share: float, freedom: float) -> float:
+    low, high = 0.0, 2.0
+    while _share_below(high, freedom) < share:
+        high *= 2.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if _share_below(middle, freedom) < share else (low, middle)
+    return (low + high) / 2.0
+
+
+def _share_below(value: float, freedom: float) -> float:
+    """P(T <= value) for value >= 0."""
+    return 1.0 - 0.5 * _incomplete_beta(freedom / 2.0, 0.5, freedom / (freedom + value * value))
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function, by its continued fraction (Lentz's algorithm)."""
+    if x <= 0.0 or x >= 1.0:
+        return 0.0 if x <= 0.0 else 1.0
+    if x > (a + 1.0) / (a + b + 2.0):
+        return 1.0 - _incomplete_beta(b, a, 1.0 - x)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
+    c, d = 1.0, 1.0 / _not_zero(1.0 - (a + b) * x / (a + 1.0))
+    total = d
+    for m in range(1, 500):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for coefficient in (even, odd):
+            d = 1.0 / _not_zero(1.0 + coefficient * d)
+            c = _not_zero(1.0 + coefficient / c)
+            total *= d * c
+        if abs(d * c - 1.0) < 1e-13:
+            break
+    return front * total / a
+
+
+def _not_zero(value: float) -> float:
+    return value if abs(value) > _TINY else _TINY
+
+
+_CLIP = 3.0  # robust standard deviations
+_MAD_TO_DEVIATION = 1.4826  # of a normal distribution
+
+
+def clipped(values: Sequence[float]) -> list[float]:
+    """Values held within three robust standard deviations of the median: for detection only, never for a mean."""
+    middle = median(values)
+    limit = _CLIP * _MAD_TO_DEVIATION * median([abs(value - middle) for value in values])
+    if limit <= 0.0:
+        return list(values)
+    return [min(max(value, middle - limit), middle + limit) for value in values]
+
+
+def slope(values: Sequence[float]) -> tuple[float, list[float]]:
+    """Least-squares slope times n, in the unit of the values, and the residuals of the line."""
+    n = len(values)
+    middle, mean = (n - 1) / 2.0, math.fsum(values) / n
+    step = math.fsum((i - middle) * value for i, value in enumerate(values)) / (n * (n * n - 1.0) / 12.0)
+    return step * n, [value - mean - step * (i - middle) for i, value in enumerate(values)]
+
+
+def batch_means(values: Sequence[float], batches: int) -> list[float]:
+    """Means of that many equal consecutive batches; the rest is left out at the start."""
+    size = len(values) // batches
+    skipped = len(values) - batches * size
+    return [math.fsum(values[skipped + i * size : skipped + (i + 1) * size]) / size for i in range(batches)]
+
 
 LEAST_GROUPS = 30  # below: no interval, no cut, and steadiness cannot be judged
 BATCHES = 5  # few and large, so that their means are nearly independent

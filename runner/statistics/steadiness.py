@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.statistics.precision import LEAST_GROUPS, long_run_deviation, mean_error
-from runner.statistics.series import batch_means, clipped, slope
+from runner.statistics.precision import LEAST_GROUPS, batch_means, clipped, long_run_deviation, mean_error, slope
 
 MARGIN = 0.01
 _MONOTONE_SCORE = 26  # of 28: 0.04 % of independent series

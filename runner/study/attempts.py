@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import file_system
+from runner.core import files
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
 from runner.jobs.in_allocation import never_began
 from runner.jobs.life import judge_at_once
 from runner.jobs.states import connected, query, scheduler_of
+from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
-from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch, LaunchState
 from runner.model.verdict import Outcome, Verdict
 from runner.study.campaign import Campaign
@@ -183,7 +183,7 @@ def _is_possible(verdict: Verdict) -> bool:
 
 def _has_begun(run: RunDirectory) -> bool:
     """Whether its job left anything."""
-    return run.has_marker or bool(file_system.names_in(run.ranks))
+    return run.has_marker or bool(files.names_in(run.ranks))
 
 
 def _why(outcome: Outcome) -> str:

@@ -23,7 +23,7 @@ from typing import Literal
 
 import msgspec
 
-from runner.core import file_system, files, lease, process_identity
+from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
@@ -71,7 +71,7 @@ class Campaign:
 
     def runs(self, key: str) -> tuple[RunDirectory, ...]:
         """Every run directory of a launch, the oldest first; what else someone put there is none."""
-        names = filter(is_whole_id, file_system.names_in(self.launches(key)))
+        names = filter(is_whole_id, files.names_in(self.launches(key)))
         return tuple(RunDirectory(self.launches(key) / name) for name in sorted(names, key=_in_order))
 
     def gone(self) -> dict[str, tuple[RunDirectory, ...]]:
@@ -152,7 +152,7 @@ class Campaign:
     @property
     def is_held(self) -> bool:
         """Whether another process of this machine starts launches of it, or waits for them to start more."""
-        if not file_system.is_local(self.path):
+        if not files.is_local(self.path):
             return is_leased(self.path)
         try:
             with locked(self.path / _LOCK, _silent, limit_s=0.0):
@@ -170,7 +170,7 @@ class Campaign:
         Raises:
             RefusedError: another process holds it.
         """
-        if not file_system.is_local(self.path):
+        if not files.is_local(self.path):
             with self.held_among_machines(say):
                 yield
             return
@@ -192,7 +192,7 @@ class Campaign:
             raise self._at_work(_LEASE)
         with ExitStack() as stack:
             try:
-                stack.enter_context(lease.leased(self.path / _LEASE, say, limit_s=lease.PATIENCE_S + 30.0))
+                stack.enter_context(lock.leased(self.path / _LEASE, say, limit_s=lock.PATIENCE_S + 30.0))
             except UnknownStateError:
                 raise self._at_work(_LEASE) from None
             yield
@@ -203,13 +203,13 @@ class Campaign:
 
 def is_leased(path: Path) -> bool:
     """Whether a process of this machine holds a campaign's lease."""
-    held = lease.read(path / _LEASE)
+    held = lock.read_lease(path / _LEASE)
     return held is not None and process_identity.state(held.owner) == "alive"
 
 
 def _lines(log: Path) -> list[bytes]:
     try:
-        return file_system.read_bytes(log).splitlines()
+        return files.read_bytes(log).splitlines()
     except OSError:
         return []
 

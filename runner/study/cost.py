@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from runner.core.text import gpus_text
+from runner.model.backends import RUNTIMES
 from runner.model.plan import Plan
-from runner.model.runtimes import RUNTIMES
 from runner.model.study import Launch, WayCost
 from runner.planning.options import options_of
 from runner.study.plan import turns

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, files, paths
+from runner.core import files, paths
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import first_of
@@ -77,7 +77,7 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
 def read(path: Path) -> StudyDirectory | None:
     """The study in a directory; None where there is none, it cannot be read, or was altered so that it is none."""
     try:
-        study = msgspec.convert(json.loads(file_system.read_bytes(path / STUDY)), Study)
+        study = msgspec.convert(json.loads(files.read_bytes(path / STUDY)), Study)
     except (OSError, ValueError, RecursionError):
         return None
     return StudyDirectory(path.resolve(), study) if is_whole(study) else None

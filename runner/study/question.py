@@ -9,10 +9,9 @@ import msgspec
 
 from runner.backends.schedulers import has_launches
 from runner.core.errors import RefusedError, UsageError
+from runner.model.backends import SCHEDULERS
 from runner.model.plan import Finding
-from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import Recipe, Request
 from runner.model.study import REPEATS, Arm, Launch, Way, WayCost
 from runner.preparation import request as requests
 from runner.preparation.job import PreparedJob

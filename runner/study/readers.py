@@ -14,7 +14,7 @@ from runner.figures.compare.compare import PointLaunches, Settings, Side, runs_n
 from runner.figures.compare.launches import MeasuredLaunch, measured_launch
 from runner.jobs.directory import STUDY, RunDirectory
 from runner.jobs.life import Standing, Warn, standing
-from runner.model.exported import MadeBundle
+from runner.model.output import MadeBundle
 from runner.model.report import Report
 from runner.model.study import Arm
 from runner.study.directory import StudyDirectory

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference
 from runner.jobs.directory import RunDirectory
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine
 from runner.model.plan import PlanRecord
 from runner.model.request import RequestRecord
 from runner.model.study import ATTEMPTS, PlannedStudy, Study

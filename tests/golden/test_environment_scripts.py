@@ -22,9 +22,9 @@ from runner.environments.script import (
     proof,
     setup_of_jobs,
 )
-from runner.model.environment import Activate, Setup
-from runner.planning.personal import expand_placeholders
+from runner.model.image import Activate, Setup
 from runner.sites.loader import names, read_site
+from runner.sites.user import expand_placeholders
 from tests.support.golden_jobs import ELVIS
 
 SCRIPTS = Path(__file__).parent / "environment_scripts"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.core import file_system
+from runner.core import files
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish, standing
 from runner.jobs.watch import presence
@@ -47,7 +47,7 @@ def two_views(tmp_path: Path) -> Iterator[tuple[RunDirectory, RunDirectory]]:
         here, there = RunDirectory(login / "run"), RunDirectory(node / "run")
         write_run(there, changed(marker=None, exits={rank: ended(rank) for rank in (0, 1, 2)}))
         there.write("job.json", Submitted("local", JOB, "", "0", time.time()))
-        assert not file_system.is_local(here.path)
+        assert not files.is_local(here.path)
         yield here, there
 
 

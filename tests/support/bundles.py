@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.core.files import sha256
-from runner.figures.bundle import archive, bag
+from runner.figures.bundle import bag
 from runner.figures.bundle.making import TOP
 
 Members = dict[str, bytes]
@@ -18,13 +18,13 @@ Members = dict[str, bytes]
 def members_of(file: Path) -> Members:
     """Name below the top directory -> content."""
     content = file.read_bytes()
-    return {name.removeprefix(f"{TOP}/"): each for name, each in archive.read(io.BytesIO(content), len(content))}
+    return {name.removeprefix(f"{TOP}/"): each for name, each in bag.read(io.BytesIO(content), len(content))}
 
 
 def write_members(file: Path, members: Members) -> None:
     """Write exactly these members, whatever their manifests say."""
     with file.open("wb") as out:
-        archive.write(out, [(f"{TOP}/{name}", content) for name, content in members.items()])
+        bag.write(out, [(f"{TOP}/{name}", content) for name, content in members.items()])
 
 
 def forged(file: Path, change: Callable[[Members], None]) -> None:

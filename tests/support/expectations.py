@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from runner.expectation.expect import Machine, Placement, Workload, point
-from runner.expectation.parameters import load
+from runner.expectation.expect import Machine, Placement, Workload, load, point
 from runner.model.expectation import ExpectedPoint, Input
 
 KNOWN = load()

@@ -11,8 +11,7 @@ import msgspec
 from runner.core.files import sha256
 from runner.jobs.directory import RunDirectory
 from runner.jobs.life import judge_at_once
-from runner.model.job import ExitMarker, Submitted
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine, ExitMarker, Submitted
 from tests.support.evidence import COMPLETED, changed, long_run, write_run
 from tests.support.plans import PLAN
 from tests.support.series import group_times

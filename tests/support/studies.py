@@ -15,8 +15,7 @@ import msgspec
 from runner.core import files
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, RunDirectory
-from runner.model.job import Submitted
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine, Submitted
 from runner.model.study import Launch, LaunchFacts, Study
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory, create

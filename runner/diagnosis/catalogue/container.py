@@ -9,7 +9,7 @@ runtime's line before.
 from __future__ import annotations
 
 from runner.diagnosis.failure import Consequence, Failure, Who
-from runner.model.runtimes import RUNTIMES
+from runner.model.backends import RUNTIMES
 from runner.model.verdict import Outcome
 
 _OF_RUNTIMES = tuple(facts.failure for facts in RUNTIMES.values() if facts.failure)

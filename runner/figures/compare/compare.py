@@ -8,14 +8,13 @@ from pathlib import Path
 
 from runner.core.errors import Exit, UsageError
 from runner.core.text import first_of, gpus_text, instead
-from runner.figures.compare.launches import MeasuredLaunch, measured_launch
-from runner.figures.compare.points import compare_point
+from runner.figures.compare.launches import MeasuredLaunch, compare_point, measured_launch
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
 from runner.jobs.comparison import plan_differences
 from runner.jobs.directory import RunDirectory
 from runner.jobs.lookup import find
 from runner.jobs.sameness import FIX, copy_among, differences, facts_for, first_difference
-from runner.model.compared import Compared
+from runner.model.expectation import Compared
 from runner.model.plan import Finding
 
 

@@ -9,14 +9,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from runner.core.columns import Table, for_page
-from runner.core.numbers import percent, rate, seconds
-from runner.core.text import first_of, gpus_text
-from runner.figures.report.markup import Markup
-from runner.figures.report.pictures.curves import Axes, Reference, Series, curves
-from runner.figures.report.pictures.heat_map import heat_map, node_cells
-from runner.figures.report.pictures.losses import losses
-from runner.figures.report.pictures.picture import Picture
-from runner.figures.report.pictures.time_line import time_line
+from runner.core.text import first_of, gpus_text, percent, rate, seconds
+from runner.figures.report.charts import heat_map, losses, node_cells
+from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
+from runner.figures.report.picture import Markup, Picture
 from runner.figures.report.summary import largest_point
 from runner.figures.tables import (
     MOST_SERIES,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from runner.core.text import printable
 from runner.figures.report.gallery import gallery
-from runner.figures.report.pictures.picture import WIDTH, Picture
+from runner.figures.report.picture import WIDTH, Picture
 from runner.model.figure import in_words
 from runner.model.report import Report
 

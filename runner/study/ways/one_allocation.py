@@ -19,9 +19,9 @@ from pathlib import Path
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render_launches
-from runner.core import file_system
+from runner.core import files
 from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
@@ -112,7 +112,7 @@ def start(
     plan = msgspec.structs.replace(
         largest.plan, job_name=name, walltime_s=limit_s(lengths, largest.site, largest.plan.queue)
     )
-    step = staging.step(plan, runtime(plan.runtime))
+    step = common.staged_step(plan, runtime(plan.runtime))
     render_launches(plan, step, ())  # refuses what cannot be, before anything is made
     own = _made(study)
     runs: list[RunDirectory] = []
@@ -156,14 +156,14 @@ def start(
 
 def allocations(study: Path) -> tuple[RunDirectory, ...]:
     """The directories of a study's allocations, the oldest first."""
-    numbers = sorted(int(name) for name in file_system.names_in(study / ALLOCATIONS) if name.isdigit())
+    numbers = sorted(int(name) for name in files.names_in(study / ALLOCATIONS) if name.isdigit())
     return tuple(RunDirectory(study / ALLOCATIONS / str(number)) for number in numbers)
 
 
 def switches(study: Path) -> dict[str, str]:
     """The leaf switch of each node that the study had, where it is known; empty without an allocation."""
     with suppress(OSError):
-        lines = file_system.read_bytes(study / ALLOCATIONS / "nodes").decode("utf-8", "replace").splitlines()
+        lines = files.read_bytes(study / ALLOCATIONS / "nodes").decode("utf-8", "replace").splitlines()
         found = (line.partition("\t") for line in lines)
         return {node: switch for node, _, switch in found if switch not in ("", "-")}
     return {}
@@ -187,7 +187,7 @@ def last_sign_s(run: RunDirectory) -> float:
     """Unix time of the last change of a log or a rank's record; 0 without any."""
     found = [0.0]
     for folder in (run.logs, run.ranks):
-        for name in file_system.names_in(folder):
+        for name in files.names_in(folder):
             with suppress(OSError):
                 found.append((folder / name).lstat().st_mtime)
     return max(found)
@@ -197,7 +197,7 @@ def _gpu_hours(own: RunDirectory, runs: Sequence[RunDirectory]) -> float:
     plan, marker = own.plan, own.marker
     times = []
     with suppress(OSError, ValueError):
-        lines = file_system.read_bytes(own.path / LAUNCHES).decode("ascii", "replace").splitlines()
+        lines = files.read_bytes(own.path / LAUNCHES).decode("ascii", "replace").splitlines()
         times = [float(each) for line in lines for each in line.split("\t")[:2]]
     if plan is None:
         return 0.0

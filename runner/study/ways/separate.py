@@ -15,7 +15,7 @@ from runner.jobs.directory import RunDirectory
 from runner.jobs.life import finish
 from runner.jobs.states import cancel_run
 from runner.jobs.watch import JobProgress
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.preparation.job import command_of, start

@@ -24,7 +24,9 @@ from runner.environments.script import environment_spec, setup_of_jobs
 from runner.model.environment import Environment
 from runner.model.image import ImageFacts
 from runner.planning.personal import expand_placeholders
+from runner.model.image import Environment, ImageFacts
 from runner.sites.loader import GENERIC, read_site
+from runner.sites.user import expand_placeholders
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.golden_jobs import ELVIS, ENVIRONMENT

@@ -23,7 +23,7 @@ from runner.cli.job_options import job_options
 from runner.cli.results import json_schema
 from runner.core.errors import Exit, RefusedError, RunnerError, UsageError
 from runner.jobs.directory import RunDirectory
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine
 from tests.support.json_schema import faults
 from tests.support.own_state import own_state
 

@@ -13,7 +13,7 @@ from runner.cli.report import report_lines
 from runner.cli.results import json_schema
 from runner.core.errors import Exit
 from runner.figures.report.gather import of_runs, of_study
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine
 from runner.model.study import Launch, PointFacts, Study
 from runner.study import directory
 from runner.study.directory import StudyDirectory

@@ -9,7 +9,7 @@ import pytest
 
 from runner.cli.status import run_lines
 from runner.model.figure import Figure
-from runner.model.listed_run import ListedRun
+from runner.model.output import ListedRun
 
 NOW = datetime(2026, 11, 22, 9, 0, 0, tzinfo=timezone.utc)
 

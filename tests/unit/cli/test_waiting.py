@@ -11,6 +11,7 @@ import pytest
 
 from runner.cli.progress import describe, job_display
 from runner.core.numbers import age
+from runner.core.text import age
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
 
@@ -35,6 +36,7 @@ def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(capsys: pytes
 SILENT = """
 import time
 from runner.cli.progress import job_display
+from runner.cli.progress import display
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
 with job_display(2, quiet=False) as update:

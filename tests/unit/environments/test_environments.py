@@ -20,14 +20,13 @@ from runner.environments import directory, make
 from runner.environments.script import EnvironmentSpec, Places, creation, environment_spec, setup_of_jobs
 from runner.model.environment import Activate, Environment, Setup
 from runner.model.exit_codes import NO_CONDA, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
-from runner.model.image import Horovod, ImageFacts
-from runner.model.recipe import Recipe
-from runner.model.request import Request
+from runner.model.image import Activate, Environment, Horovod, ImageFacts, Setup
+from runner.model.request import Recipe, Request
 from runner.planning.environment import setup_lines
 from runner.planning.plan import plan
+from runner.preparation.choices import as_image
 from runner.preparation.environment import choose_proof
-from runner.preparation.image import as_image
-from runner.render.shell import statement
+from runner.render import statement
 from runner.sites.loader import read_site
 from tests.support.conda_installer import channel, installer
 from tests.support.documents import result

@@ -17,7 +17,7 @@ from runner.core.errors import Exit, RefusedError
 from runner.core.paths import share
 from runner.environments import directory
 from runner.environments import directory as own
-from runner.model.environment import Activate, Setup
+from runner.model.image import Activate, Setup
 
 JOB = ["submit", "--site", "box", "--gpus", "2", "--runtime", "native", "--dry-run"]
 

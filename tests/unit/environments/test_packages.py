@@ -32,6 +32,7 @@ from runner.environments.script import (
 )
 from runner.model.environment import Setup
 from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
+from runner.model.image import Setup
 from runner.sites.loader import read_site
 from tests.support.container_programs import imported
 from tests.support.package_directories import HERE, collected

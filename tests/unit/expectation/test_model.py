@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.expectation.expect import Machine, Placement, Workload, point
+from runner.expectation.expect import Machine, Placement, Reduction, Step, Training, Workload, load, point, step
 from runner.expectation.network import Curve, Network, expected_maximum
-from runner.expectation.parameters import load
-from runner.expectation.step import Reduction, Step, Training, step
 from tests.support.expectations import RESNET50, a100_cluster, exact, expected, with_inputs
 
 RANKS = st.integers(2, 4096)

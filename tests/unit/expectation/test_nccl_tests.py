@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.core.errors import UsageError
-from runner.expectation.nccl_tests import parse
+from runner.expectation.network import parse
 
 HEAD = """\
 # nThread 1 nGpus 1 minBytes 1048576 maxBytes 33554432 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1

@@ -10,7 +10,8 @@ import pytest
 from gpu_runner_inside.benchmark import lengths
 from gpu_runner_inside.benchmark.options import WARMUP, WINDOW, options_of
 
-from runner.statistics import precision, transient
+from runner.statistics import precision
+from runner.statistics import run as transient
 
 RUNS = 200
 

@@ -9,7 +9,7 @@ import msgspec
 
 from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference, run_differences
 from runner.jobs.directory import RunDirectory
-from runner.model.origin import CodeRecord, CommandLine
+from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount
 from runner.model.verdict import Verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.backends.schedulers import client_call
+from runner.backends import schedulers
 from runner.backends.schedulers.slurm.client import Slurm
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import RunDirectory
@@ -53,7 +53,7 @@ def test_the_id_of_a_job_that_ended_before_its_silent_sbatch_is_known(
     submission: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By then the queue may have forgotten it."""
-    monkeypatch.setattr(client_call, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(schedulers, "TIMEOUT_S", 1.0)
     for name, body in (("sbatch", 'echo \'{"job":"7","exit":0,"end_s":1}\' >exit.json; exec sleep 30'), ("squeue", "")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from runner.model.names import Wireup
+from runner.model.request import Wireup
 from runner.planning.wireup import obstacle
 from runner.sites.loader import names, read_site
 from tests.support import golden_jobs, golden_local_jobs

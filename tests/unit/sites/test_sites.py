@@ -9,14 +9,12 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
-from runner.planning.personal import Personal, account, expand_placeholders, missing_values
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_site
 from runner.sites.reference import reference
-from runner.sites.user import personal_values, read_config
+from runner.sites.user import Personal, account, expand_placeholders, missing_values, personal_values, read_config
 
 OURS = 'name: ours\ndescription: ""\nextends: polaris\n'
 ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e", user="elvis")

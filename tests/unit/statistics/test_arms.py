@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.statistics.arms import ArmWindow, arm_figure
+from runner.statistics.run import ArmWindow, arm_figure
 
 
 def window(*ends_s: float, compute_s: tuple[tuple[float, ...], ...] = ()) -> list[ArmWindow]:

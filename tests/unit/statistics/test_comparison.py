@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.statistics.comparison import compare
+from runner.statistics.launches import compare
 
 ORDER = "ABBABA"
 

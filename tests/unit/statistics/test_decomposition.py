@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from runner.model.study import Estimate
-from runner.statistics.decomposition import Decomposition, decompose
+from runner.statistics.loss import Decomposition, decompose
 
 # Rates of four levels in three rounds.
 RATES = ((100.0, 101.0, 99.0), (97.0, 98.5, 96.2), (95.0, 96.0, 94.1), (88.0, 89.5, 87.0))

@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from runner.statistics.run import RankWindow, analyse_groups, throughput
-from runner.statistics.transient import transient
+from runner.statistics.run import RankWindow, analyse_groups, throughput, transient
 from tests.support.series import group_times
 
 

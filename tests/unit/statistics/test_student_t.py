@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.statistics.student_t import t_quantile
+from runner.statistics.precision import t_quantile
 
 # NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
 TABLE = [(0.975, 1, 12.706), (0.975, 4, 2.776), (0.95, 5, 2.015), (0.975, 10, 2.228), (0.99, 30, 2.457)]

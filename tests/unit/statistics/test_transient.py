@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from runner.statistics.transient import LARGEST_CUT, transient
+from runner.statistics.run import LARGEST_CUT, transient
 from tests.support.series import group_times
 
 SERIES = 300

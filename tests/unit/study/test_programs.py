@@ -10,7 +10,7 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit
 from runner.jobs.directory import RunDirectory
-from runner.model.origin import CodeRecord, CommandLine
+from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import WORKSPACE, Plan, PlannedImage
 from runner.model.study import StudyFacts
 from runner.study import gather

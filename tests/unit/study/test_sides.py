@@ -10,7 +10,7 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit, NotProvenError
-from runner.figures.bundle.proven_study import check_batches
+from runner.figures.bundle.proof import check_batches
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory

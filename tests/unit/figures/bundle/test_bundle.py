@@ -15,12 +15,12 @@ import pytest
 from runner.cli import run as runner
 from runner.cli.export import run_fields
 from runner.core.errors import Exit
-from runner.figures.bundle.redaction import redacted_json, redacted_text, secrets_of
+from runner.figures.bundle.making import redacted_json, redacted_text, secrets_of
 from runner.jobs.directory import RunDirectory
-from runner.model.exported import BundledRun
 from runner.model.figure import figure_keys
+from runner.model.output import BundledRun
 from runner.model.verdict import ARMS, Verdict
-from runner.render.shell import quote
+from runner.render import quote
 from tests.support.bundles import members_of
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.figures.bundle.members import files_of
+from runner.figures.bundle.bag import files_of
 
 
 @pytest.mark.parametrize(("name", "whole"), [("logs/batch.err", "last"), ("nccl/n0.log", "first")])

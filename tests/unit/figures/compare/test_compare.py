@@ -15,13 +15,11 @@ import pytest
 from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.figures.compare.compare import CODES
-from runner.figures.compare.launches import measured_launch
-from runner.figures.compare.points import compare_point
+from runner.figures.compare.launches import compare_point, measured_launch
 from runner.figures.compare.text import junit, markdown
 from runner.jobs.directory import RunDirectory
-from runner.model.compared import Compared
-from runner.model.job import ExitMarker
-from runner.model.origin import CodeRecord
+from runner.model.expectation import Compared
+from runner.model.job import CodeRecord, ExitMarker
 from runner.model.records import Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of

@@ -19,10 +19,10 @@ import pytest
 from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.core.text import printable
-from runner.figures.export.writers import COLUMNS, WRITERS
+from runner.figures.export import COLUMNS, WRITERS
 from runner.jobs.directory import RunDirectory
-from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns
 from runner.model.figure import figure_keys
+from runner.model.output import ExportedRank, ExportedRun, ExportedRuns
 from runner.model.verdict import Verdict
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run

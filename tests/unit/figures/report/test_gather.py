@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.figures.report.details import MOST_POINTS, points
 from runner.figures.report.gallery import gallery
-from runner.figures.report.gather import of_runs, of_study
+from runner.figures.report.gather import MOST_POINTS, of_runs, of_study, points
 from runner.model.report import Report
 from runner.model.study import Estimate, PointFacts, SingleGpus, StudyFacts
 from runner.model.verdict import Verdict

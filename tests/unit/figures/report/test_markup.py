@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.figures.report.markup import Markup, join, tag, text
+from runner.figures.report.picture import Markup, escaped, join, tag
 from tests.support.pages import parsed
 
 HOSTILE = (
@@ -40,7 +40,7 @@ def test_hostile_text_is_shown_and_does_nothing(value: str) -> None:
 
 
 def test_control_characters_are_shown_by_their_codes() -> None:
-    assert text("a\x1bb\u202ec\udcff") == "a\\x1bb\\u202ec\\udcff"
+    assert escaped("a\x1bb\u202ec\udcff") == "a\\x1bb\\u202ec\\udcff"
 
 
 def test_markup_stays_what_it_is_and_numbers_are_short() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.backends.schedulers import client_call
+from runner.backends import schedulers
 from runner.backends.schedulers.slurm.client import Slurm
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs import directory
@@ -115,7 +115,7 @@ def test_a_job_that_the_controller_has_forgotten(clients: Path, sacct: str | Non
 def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
     clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_call, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(schedulers, "TIMEOUT_S", 0.5)
     says(clients, "sbatch", "sleep 30")
     says(clients, "squeue", f"echo '6|RUNNING|None|/elsewhere'; echo '7|PENDING|Priority|{tmp_path}'")
     assert Slurm(clients).submit(tmp_path, "job.sh") == "7"

@@ -1,0 +1,174 @@
+"""Runs in forms that other programs read: from their directories to CSV, JSON and lines for ReFrame."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import Any, TypeVar
+
+import msgspec
+
+from runner.core.columns import Column, as_csv
+from runner.core.errors import UnknownStateError
+from runner.core.hide import hidden_command
+from runner.core.invocation import PROGRAM
+from runner.jobs.directory import RunDirectory
+from runner.jobs.life import Standing, standing
+from runner.jobs.nodes import nodes_of
+from runner.jobs.run import utc
+from runner.model.figure import Doubt, figure_keys, in_codes, in_words
+from runner.model.output import ExportedRank, ExportedRun, ExportedRuns, Format
+from runner.model.records import ExitRecord, GpuSummary, NodeRecord, Report, StartRecord
+from runner.planning.options import options_of
+
+T = TypeVar("T")
+
+
+def exported_run(run: RunDirectory) -> ExportedRun:
+    """A run that has ended.
+
+    Raises:
+        UnknownStateError: it has no verdict yet.
+        UsageError: its plan cannot be read.
+    """
+    verdict = standing(run)
+    if isinstance(verdict, Standing):
+        raise UnknownStateError(f"{run.run_id} has no verdict yet", fix=f"`{PROGRAM} wait {run.run_id}`, then export")
+    plan = run.needed_plan()
+    records = run.records
+    starts = records.starts
+    reports = records.records("report", Report, range(plan.tasks))
+    exits = records.records("exit", ExitRecord)
+    gpus = _gpus(run, starts)
+    marker = run.marker
+    nodes = nodes_of(starts, plan.tasks_per_node)
+    began_s = starts[0].time_s if 0 in starts else None
+    low, high = verdict.precision or (None, None)
+    ranks = tuple(
+        _rank(rank, nodes.get(rank, ""), starts.get(rank), reports.get(rank), exits.get(rank), gpus)
+        for rank in range(plan.tasks)
+    )
+    is_measured = verdict.outcome == "measured"
+    return ExportedRun(
+        run=run.run_id,
+        outcome=verdict.outcome,
+        reason=verdict.reasons[0] if verdict.reasons else "",
+        site=plan.site,
+        recipe=plan.recipe,
+        runtime=plan.runtime,
+        image=plan.image.pinned,
+        gpus=plan.gpus,
+        nodes=plan.nodes,
+        options=options_of(hidden_command(plan.program)),
+        batch_per_gpu=reports[0].batch_size if 0 in reports else plan.samples_per_step,
+        started=utc(began_s),
+        ended=utc(marker.end_s if marker else None),
+        precision_low=low if is_measured else None,
+        precision_high=high if is_measured else None,
+        window_s=verdict.window_s if is_measured else None,
+        steady=verdict.steady if is_measured else None,
+        transport=verdict.transport,
+        arm=plan.arms[-1],
+        **figure_keys(verdict, plan.arms[-1]),
+        ranks=ranks,
+    )
+
+
+def _rank(
+    rank: int,
+    node: str,
+    start: StartRecord | None,
+    report: Report | None,
+    ended: ExitRecord | None,
+    gpus: Mapping[str, GpuSummary],
+) -> ExportedRank:
+    window_s = report.ends_s[-1] if report and report.ends_s else None
+    steps = len(report.ends_s) * report.group_steps if report and report.ends_s and report.group_steps else None
+    quarters = report.compute_quarters_p50_s if report else ()
+    uuid = (report.device_uuid if report else None) or (start.device_uuid if start else None) or ""
+    seen = gpus.get(uuid, GpuSummary())
+    return ExportedRank(
+        rank=rank,
+        node=node,
+        device_kind=report.device_kind if report else start.device_kind if start else "",
+        device_uuid=uuid,
+        exit_status=ended.status if ended else None,
+        window_s=window_s,
+        steps=steps,
+        samples=steps * report.batch_size if report and report.batch_size and steps is not None else None,
+        compute_s=median(quarters) if quarters else None,
+        sm_clock_mhz_min=seen.sm_clock_mhz_min,
+        sm_clock_mhz_max=seen.sm_clock_mhz_max,
+        max_rss_bytes=ended.max_rss_bytes if ended else None,
+    )
+
+
+def _gpus(run: RunDirectory, starts: Mapping[int, StartRecord]) -> dict[str, GpuSummary]:
+    """What the nodes' watchers saw of each GPU, by its UUID."""
+    watchers = [rank for rank, start in starts.items() if start.local_rank == 0]
+    records = run.records.records("node", NodeRecord, watchers)
+    return {gpu.uuid: gpu for record in records.values() for gpu in record.gpus if gpu.uuid}
+
+
+_OF_RUN = (
+    "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",
+    "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
+    "synchronisation", "arm", "doubts",
+)  # fmt: skip
+Facts = Mapping[str, Any]  # of a run, or of a rank
+_OF_RANK = {name if name in ("rank", "node") else f"rank_{name}": name for name in ExportedRank.__struct_fields__}
+
+
+def _of(place: int, key: str) -> Callable[[tuple[Facts, Facts]], Any]:
+    return lambda row: row[place][key]
+
+
+_COLUMNS = (
+    Column("", values={name: _of(0, name) for name in _OF_RUN}),
+    Column("", values={name: _of(1, key) for name, key in _OF_RANK.items()}),
+)
+COLUMNS = tuple(name for column in _COLUMNS for name, _ in column.csv_values())
+
+
+def csv_of(runs: Sequence[ExportedRun]) -> str:
+    """One row for each rank of each run: the run's columns are equal in all rows of the run."""
+    facts = [msgspec.to_builtins(run) | {"doubts": in_words(_doubts(run))} for run in runs]
+    return as_csv(_COLUMNS, [(run, rank) for run in facts for rank in run["ranks"]])
+
+
+def as_json(runs: Sequence[ExportedRun]) -> str:
+    """One document; its ``schema`` names the version."""
+    return json.dumps(msgspec.to_builtins(ExportedRuns("gpu-runner-export/1", tuple(runs))), indent=1) + "\n"
+
+
+def as_reframe(runs: Sequence[ExportedRun]) -> str:
+    """A line for each run, for a regular expression: ``REFRAME``. ``none`` stands where there is no figure."""
+    return "".join(
+        f"gpu-runner: {_word(run.run)} outcome={run.outcome} gpus={run.gpus} "
+        f"throughput={'none' if run.images_per_s is None else f'{run.images_per_s:.3f}'} {run.unit}/s "
+        f"claim={_claim(run)}{'' if run.arm == 'full' else f' arm={run.arm}'}"
+        f"{f' doubts={in_codes(_doubts(run))}' if _doubts(run) else ''}\n"
+        for run in runs
+    )
+
+
+WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {
+    "csv": csv_of,
+    "json": as_json,
+    "reframe": as_reframe,
+}
+
+
+def _claim(run: ExportedRun) -> str:
+    """What the figure may be quoted as; of an arm that is not training as it is, that arm."""
+    return run.figure.claim if run.figure else "demonstration" if run.demonstration else "performance"
+
+
+def _doubts(run: ExportedRun) -> tuple[Doubt, ...]:
+    return run.figure.doubts if run.figure else ()
+
+
+def _word(text: str) -> str:
+    return re.sub(r"\s", "_", text) or "-"

@@ -1,1 +1,0 @@
-"""Runs in forms that other programs read."""

@@ -1,1 +1,0 @@
-"""Pictures as SVG: each with a title, a description in words, and a table of what it shows."""
