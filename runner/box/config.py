@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.site import FAKE_GPUS
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from runner.checks.gpus import horovod_architectures
 from runner.checks.image_fit import horovod_architectures
 from runner.cli.options import by_shell
 from runner.core.errors import Exit, UsageError

@@ -13,10 +13,6 @@ from runner.cli.options import by_shell, setting
 from runner.cli.table import wrapped_all
 from runner.core.columns import Column, lines_of
 from runner.core.errors import Exit
-from runner.core.numbers import percent, rate, seconds, with_span
-from runner.core.text import gpus_text
-from runner.model.expectation import Expectation, ExpectedPoint, Input, Range, Sensitivity
-from runner.model.names import Wireup
 from runner.core.text import gpus_text, percent, rate, seconds, with_span
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range, Sensitivity
 from runner.model.request import Wireup

@@ -10,10 +10,6 @@ import click
 from runner.cli.options import SIGN, by_shell
 from runner.cli.table import show_fields
 from runner.core.errors import Exit, InfrastructureError, NotProvenError, UsageError
-from runner.core.numbers import percent, rate, span, with_span
-from runner.core.text import counted, gpus_text, printable
-from runner.model.exported import Format
-from runner.model.figure import in_words
 from runner.core.text import counted, gpus_text, percent, printable, rate, span, with_span
 from runner.model.figure import in_words
 from runner.model.output import Format
@@ -22,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from runner.jobs.directory import RunDirectory
-    from runner.model.exported import BundledRun, BundledStudy, VerifiedBundle
     from runner.model.output import BundledRun, BundledStudy, VerifiedBundle
     from runner.study.directory import StudyDirectory
 

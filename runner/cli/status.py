@@ -13,10 +13,6 @@ from runner.cli.options import RUN_OR_STUDY, age_s, by_shell
 from runner.core.columns import GAP, Column, for_terminal
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
-from runner.core.numbers import age, rate
-from runner.core.text import gpus_text, plain
-from runner.model.figure import in_short
-from runner.model.listed_run import ListedRun, State
 from runner.core.text import age, gpus_text, plain, rate
 from runner.model.figure import in_short
 from runner.model.output import ListedRun, State
@@ -210,8 +206,6 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 def _show_standing(run: RunDirectory, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
     from runner.cli.progress import describe
-    from runner.core.numbers import age
-    from runner.core.text import printable
     from runner.core.text import age, printable
     from runner.jobs.logs import last_output
 

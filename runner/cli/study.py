@@ -18,8 +18,6 @@ from runner.cli.wait import warn
 from runner.core.columns import GAP, Column, lines_of
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.numbers import age, percent
-from runner.core.text import counted, first_of, gpus_text
 from runner.core.text import age, counted, first_of, gpus_text, percent
 from runner.figures.tables import loss_columns, losses_of, point_columns
 from runner.model.figure import OWN_OF_A_POINT, shared_doubts

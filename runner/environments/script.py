@@ -9,7 +9,6 @@ from pathlib import PurePath
 import msgspec
 
 from runner.core import package_directory
-from runner.model.environment import Activate, Framework, FrameworkSource, Kind, Setup
 from runner.model.backends import NATIVE
 from runner.model.exit_codes import (
     BUSY,
@@ -21,7 +20,6 @@ from runner.model.exit_codes import (
     NOT_PROVEN,
     WRONG_PACKAGES,
 )
-from runner.model.runtimes import NATIVE
 from runner.model.image import Activate, EnvironmentKind, Framework, FrameworkSource, Setup
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
@@ -226,7 +224,7 @@ class EnvironmentSpec:
     """
 
     name: str
-    kind: Kind
+    kind: EnvironmentKind
     framework: Framework
     setup: Setup
     requirements: tuple[str, ...]
@@ -266,7 +264,7 @@ def environment_spec(
     site: Site,
     name: str,
     *,
-    kind: Kind | None = None,
+    kind: EnvironmentKind | None = None,
     framework: Framework = "pytorch",
     modules: tuple[str, ...] = (),
     requirements: tuple[str, ...] = (),
@@ -313,7 +311,7 @@ def nccl_for(site: Site, requested: str) -> str:
 def packages_of_site(
     site: Site,
     *,
-    kind: Kind | None = None,
+    kind: EnvironmentKind | None = None,
     framework: Framework = "pytorch",
     modules: tuple[str, ...] = (),
     requirements: tuple[str, ...] = (),

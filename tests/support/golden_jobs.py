@@ -7,9 +7,6 @@ import msgspec
 from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
 from runner.environments.script import EnvironmentSpec, setup_of_jobs
-from runner.model.environment import Environment
-from runner.model.image import Horovod, ImageFacts, Mpi
-from runner.model.names import ImageForm
 from runner.model.backends import RUNTIMES
 from runner.model.image import Environment, Horovod, ImageFacts, Mpi
 from runner.model.plan import Plan, PlannedImage

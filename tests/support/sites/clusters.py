@@ -21,9 +21,6 @@ from runner.box import Bind, BoxSpec, NodeShape
 from runner.core import process
 from runner.environments.directory import RECORD
 from runner.environments.script import environment_spec, setup_of_jobs
-from runner.model.environment import Environment
-from runner.model.image import ImageFacts
-from runner.planning.personal import expand_placeholders
 from runner.model.image import Environment, ImageFacts
 from runner.sites.loader import GENERIC, read_site
 from runner.sites.user import expand_placeholders

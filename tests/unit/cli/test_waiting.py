@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from runner.cli.progress import describe, job_display
-from runner.core.numbers import age
 from runner.core.text import age
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState

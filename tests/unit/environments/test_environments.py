@@ -18,7 +18,6 @@ from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.environments import directory, make
 from runner.environments.script import EnvironmentSpec, Places, creation, environment_spec, setup_of_jobs
-from runner.model.environment import Activate, Environment, Setup
 from runner.model.exit_codes import NO_CONDA, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
 from runner.model.image import Activate, Environment, Horovod, ImageFacts, Setup
 from runner.model.request import Recipe, Request

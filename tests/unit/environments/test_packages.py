@@ -30,7 +30,6 @@ from runner.environments.script import (
     packages_of_images,
     packages_of_site,
 )
-from runner.model.environment import Setup
 from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
 from runner.model.image import Setup
 from runner.sites.loader import read_site
