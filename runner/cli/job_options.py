@@ -14,7 +14,7 @@ from runner.core.errors import UsageError
 from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, default_of, words_of
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.model.job import CommandLine
     from runner.model.request import Request, RequestRecord
     from runner.preparation.job import PreparedJob
@@ -115,7 +115,7 @@ def request_of_call(*, step: bool = False) -> Request:
     return make_request(given(click.get_current_context()), step=step)
 
 
-def command_line(prepared: PreparedJob, first: RunDirectory | None = None) -> CommandLine:
+def command_line(prepared: PreparedJob, first: Run | None = None) -> CommandLine:
     """The command line that asked for a job, for a reader.
 
     Args:
@@ -135,13 +135,13 @@ def typed() -> tuple[str, ...]:
     return tuple(click.get_current_context().meta[_TYPED])
 
 
-def recorded(run: RunDirectory) -> RequestRecord:
+def recorded(run: Run) -> RequestRecord:
     """What a run was asked for.
 
     Raises:
         UsageError: it is not recorded.
     """
-    from runner.jobs.run import REQUEST
+    from runner.jobs.directory import REQUEST
     from runner.model.request import RequestRecord
 
     kept = run.read(REQUEST, RequestRecord)

@@ -33,7 +33,7 @@ from runner.model.study import (
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.watch import JobProgress
     from runner.model.output import Problem
     from runner.model.study import StudyFacts
@@ -149,13 +149,13 @@ def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     return Exit.GOOD
 
 
-def telling_run(study: StudyDirectory) -> RunDirectory:
+def telling_run(study: StudyDirectory) -> Run:
     """The run whose logs tell most: of the last launch that is not proven, else of the last one.
 
     Raises:
         UsageError: no launch has a run.
     """
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.study.gather import facts
 
     begun = [each for each in facts(study).launches if each.run]
@@ -169,7 +169,7 @@ def telling_run(study: StudyDirectory) -> RunDirectory:
     running = [each for each in begun if each.state == "running"]
     shown = (behind or running or begun)[-1]
     say(f"launch {shown.launch.key}, run {shown.run}; others: {PROGRAM} logs RUN")
-    return RunDirectory(Path(shown.directory))
+    return Run(Path(shown.directory))
 
 
 _MOST_REASONS = 8

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from runner.core import files
 from runner.core.errors import RunnerError, UnknownStateError, UsageError
-from runner.jobs.run import Run
+from runner.jobs.directory import Run
 from runner.jobs.states import scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 from runner.model.verdict import Verdict

@@ -25,7 +25,7 @@ from runner.core.errors import RefusedError
 from runner.core.files import files_below, key_of, tree_hash
 from runner.core.invocation import PROGRAM
 from runner.jobs.collect import collect
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.life import finish
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState, Submitted
@@ -271,13 +271,13 @@ def _instrumentation(reports: Iterable[Report]) -> float | None:
     return max(known) if known and len(known) == len(shares) else None
 
 
-def _submitted(place: LadderDirectory, launch: Launch) -> list[RunDirectory]:
+def _submitted(place: LadderDirectory, launch: Launch) -> list[Run]:
     """The runs of a job that its scheduler took."""
     records = ((run, run.read("job.json", Submitted)) for run in place.runs(launch.key))
     return [run for run, record in records if record is not None and not record.refused]
 
 
-def _facts(run: RunDirectory, tasks: int) -> tuple[ProvingRecord, ...]:
+def _facts(run: Run, tasks: int) -> tuple[ProvingRecord, ...]:
     """The records of a step, by rank; none unless every planned rank left one."""
     whole = run.records.records("proving", ProvingRecord, range(tasks))
     return tuple(whole.values()) if len(whole) == tasks else ()

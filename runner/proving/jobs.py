@@ -12,7 +12,7 @@ from runner.proving.ladder import RUNG_LIMIT_S, Earlier, Job, JobOutcome, Ladder
 
 STEPS, BENCHMARK = "prove", "horovod-pytorch"  # recipes
 FIRST = "devices"  # the rung, and the step, that all others need
-# What makes NCCL say that it starts (runner/diagnosis/nccl_log.py).
+# What makes NCCL say that it starts (runner/diagnosis/logs.py).
 _NCCL_LOG = (
     ("NCCL_DEBUG", "INFO"),
     ("NCCL_DEBUG_SUBSYS", "INIT,NET"),

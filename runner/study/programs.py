@@ -14,9 +14,8 @@ from dataclasses import replace
 from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
-from runner.jobs.comparison import code_differences, recipe_difference
-from runner.jobs.directory import RunDirectory
-from runner.jobs.sameness import Ran, facts_for, first_difference, ran_of
+from runner.jobs.comparison import Ran, code_differences, facts_for, first_difference, ran_of, recipe_difference
+from runner.jobs.directory import Run
 from runner.model.study import Launch
 from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob, code_of
@@ -81,7 +80,7 @@ def refuse_another(
         )
 
 
-def _since(first: RunDirectory, now: PreparedJob) -> Iterator[str]:
+def _since(first: Run, now: PreparedJob) -> Iterator[str]:
     """What of the program is not as it was, a sentence each."""
     then, image = ran_of(first), now.plan.image
     recorded = {fact.key: fact.value(then) for fact in facts_for("study")} if then else {}
@@ -122,7 +121,7 @@ def _left_out(attempt: Attempt, why: str) -> Attempt:
     return replace(attempt, state="not-proven", why=f"{why}: no figure is made of both; {again}")
 
 
-def _words(run: RunDirectory) -> tuple[str, ...]:
+def _words(run: Run) -> tuple[str, ...]:
     """The program's command line; empty where it is not recorded."""
     plan = run.plan
     return hidden_command(plan.program) if plan else ()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.model.job import CommandLine
 from runner.model.plan import PlanRecord
 from runner.model.request import RequestRecord
@@ -67,7 +67,7 @@ class Caller(Protocol):
     def begun(self, study: StudyDirectory, /) -> None:
         """Its directory is there."""
 
-    def differs(self, first: RunDirectory, differences: Sequence[Difference], /) -> None:
+    def differs(self, first: Run, differences: Sequence[Difference], /) -> None:
         """What is launched now is not what was launched first."""
 
     def listening(self) -> AbstractContextManager[Listener]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.model.plan import LaunchPlace
 
 Place = tuple[int, int]  # number of the node in the allocation's order, number of the GPU there; both from 0
@@ -52,7 +52,7 @@ def differences(launches: Mapping[str, Mapping[Place, RankFacts]]) -> tuple[str,
     return tuple(_with_count(each) for each in found.values())
 
 
-def of_runs(runs: Iterable[tuple[str, RunDirectory]]) -> tuple[str, ...]:
+def of_runs(runs: Iterable[tuple[str, Run]]) -> tuple[str, ...]:
     """The differences between runs that have ended, given with the keys of their launches."""
     return differences({key: dict(_ranks(run)) for key, run in runs})
 
@@ -76,7 +76,7 @@ def _with_count(sentences: Sequence[str]) -> str:
     return sentences[0] + (f" (and {more} more)" if more else "")
 
 
-def _ranks(run: RunDirectory) -> Iterator[tuple[Place, RankFacts]]:
+def _ranks(run: Run) -> Iterator[tuple[Place, RankFacts]]:
     plan = run.plan
     place = (plan.launch if plan else None) or LaunchPlace()
     starts = run.records.starts.values()

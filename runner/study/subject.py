@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from runner.core.errors import UsageError
 from runner.jobs import lookup
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.study.directory import StudyDirectory, beginning, exactly
 
-Subject = RunDirectory | StudyDirectory
+Subject = Run | StudyDirectory
 
 
 def find_subject(wanted: str | None) -> Subject:

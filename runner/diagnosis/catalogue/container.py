@@ -200,7 +200,7 @@ FAILURES = (
         "name a run directory that every node sees (--runs)",
         "user",
     ),
-    # A text of runner.diagnosis.container_log: what is not there leaves no line.
+    # A text of runner.diagnosis.logs: what is not there leaves no line.
     _not_started(
         "enroot-silent",
         r"^Enroot ended without a message$",

@@ -26,10 +26,9 @@ from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownSta
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory, write_script
-from runner.jobs.in_allocation import BEGUN, STOPPED, has_begun, never_began
+from runner.jobs.directory import SCRIPT, Run, write_script
 from runner.jobs.life import WaitInterrupted
-from runner.jobs.states import cancel_run, connected, scheduler_of
+from runner.jobs.states import BEGUN, STOPPED, cancel_run, connected, has_begun, never_began, scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 from runner.model.job import ListedLaunch, Submitted
 from runner.model.plan import LaunchPlace, Plan, record_of
@@ -90,7 +89,7 @@ def in_place(plan: Plan, launch: Launch, largest: Plan) -> Plan:
 
 def start(
     study: Path, name: str, launches: Sequence[PlannedLaunch], largest: PreparedJob
-) -> tuple[str, tuple[RunDirectory, ...]]:
+) -> tuple[str, tuple[Run, ...]]:
     """Make the run directories of these launches, in their order, and submit the allocation that runs them.
 
     Args:
@@ -115,7 +114,7 @@ def start(
     step = common.staged_step(plan, runtime(plan.runtime))
     render_launches(plan, step, ())  # refuses what cannot be, before anything is made
     own = _made(study)
-    runs: list[RunDirectory] = []
+    runs: list[Run] = []
     try:
         for each in launches:
             placed = as_launch(each.prepared, in_place(each.prepared.plan, each.launch, largest.plan))
@@ -127,7 +126,7 @@ def start(
         ]
         script = render_launches(plan, step, listed)
         write_script(own, script)
-        RunDirectory(own).write("plan.json", record_of(plan, largest.findings))
+        Run(own).write("plan.json", record_of(plan, largest.findings))
         scheduler = scheduler_for(largest)
         record = Submitted(
             scheduler=plan.started_by,
@@ -136,7 +135,7 @@ def start(
             script_sha256=sha256(script.text.encode("utf-8", "surrogateescape")),
             submitted_s=time.time(),
         )
-        RunDirectory(own).write("job.json", record)
+        Run(own).write("job.json", record)
         job_id = scheduler.submit(own, SCRIPT)
     except NotAcceptedError:
         _discard(own, runs)
@@ -148,16 +147,16 @@ def start(
             where=str(own),
             fix="free space there; nothing was submitted",
         ) from None
-    _keep_id(RunDirectory(own), job_id)
+    _keep_id(Run(own), job_id)
     for run in runs:
         _keep_id(run, job_id)
     return job_id, tuple(runs)
 
 
-def allocations(study: Path) -> tuple[RunDirectory, ...]:
+def allocations(study: Path) -> tuple[Run, ...]:
     """The directories of a study's allocations, the oldest first."""
     numbers = sorted(int(name) for name in files.names_in(study / ALLOCATIONS) if name.isdigit())
-    return tuple(RunDirectory(study / ALLOCATIONS / str(number)) for number in numbers)
+    return tuple(Run(study / ALLOCATIONS / str(number)) for number in numbers)
 
 
 def switches(study: Path) -> dict[str, str]:
@@ -169,21 +168,21 @@ def switches(study: Path) -> dict[str, str]:
     return {}
 
 
-def gpu_hours(study: Path, runs: Iterable[RunDirectory]) -> float:
+def gpu_hours(study: Path, runs: Iterable[Run]) -> float:
     """GPU-hours of a study's allocations, from the start of the first launch to the last end that each recorded, or to
     the last sign of a launch in it: an allocation that was lost, or still runs, recorded no end.
 
     Args:
         runs: of the study.
     """
-    by_allocation: dict[str, list[RunDirectory]] = {}
+    by_allocation: dict[str, list[Run]] = {}
     for run in runs:
         if has_begun(run) and (record := run.submitted) is not None:
             by_allocation.setdefault(record.allocation, []).append(run)
     return math.fsum(_gpu_hours(own, by_allocation.get(str(own.path), ())) for own in allocations(study))
 
 
-def last_sign_s(run: RunDirectory) -> float:
+def last_sign_s(run: Run) -> float:
     """Unix time of the last change of a log or a rank's record; 0 without any."""
     found = [0.0]
     for folder in (run.logs, run.ranks):
@@ -193,7 +192,7 @@ def last_sign_s(run: RunDirectory) -> float:
     return max(found)
 
 
-def _gpu_hours(own: RunDirectory, runs: Sequence[RunDirectory]) -> float:
+def _gpu_hours(own: Run, runs: Sequence[Run]) -> float:
     plan, marker = own.plan, own.marker
     times = []
     with suppress(OSError, ValueError):
@@ -221,14 +220,14 @@ def _made(study: Path) -> Path:
     return own
 
 
-def _listed(run: RunDirectory, planned: PlannedLaunch, largest: Plan, *, with_next: bool) -> ListedLaunch:
+def _listed(run: Run, planned: PlannedLaunch, largest: Plan, *, with_next: bool) -> ListedLaunch:
     plan = planned.prepared.plan
     first = place(planned.launch, largest).first_node
     needs_s = cost.needed_s(planned.expected_s, plan.walltime_s)
     return ListedLaunch(str(run.path), needs_s, first, plan.nodes, with_next)
 
 
-def _keep_id(run: RunDirectory, job_id: str) -> None:
+def _keep_id(run: Run, job_id: str) -> None:
     """Without it, it is found again by the directory."""
     record = run.submitted
     if record is not None:
@@ -236,8 +235,8 @@ def _keep_id(run: RunDirectory, job_id: str) -> None:
             run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
 
 
-def _discard(own: Path, runs: Sequence[RunDirectory]) -> None:
-    for run in (*runs, RunDirectory(own)):
+def _discard(own: Path, runs: Sequence[Run]) -> None:
+    for run in (*runs, Run(own)):
         directory.discard(run)
 
 
@@ -324,7 +323,7 @@ def _wait(work: Work) -> None:
         separate.finished(work, launch, run)
 
 
-def _begins(run: RunDirectory, on_progress: Callable[[JobProgress], None]) -> bool:
+def _begins(run: Run, on_progress: Callable[[JobProgress], None]) -> bool:
     """Wait until the launch has begun; False where its allocation is over before.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from runner.core.errors import NotAcceptedError
 from runner.jobs import directory
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.life import finish
 from runner.jobs.states import cancel_run
 from runner.jobs.watch import JobProgress
@@ -60,7 +60,7 @@ def cancel(study: StudyDirectory) -> tuple[str, ...]:
     return tuple(cancelled)
 
 
-def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunDirectory]]) -> bool:
+def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, Run]]) -> bool:
     """Start the first; whether the scheduler took it. While others are in the queue, a refusal may be a limit on how
     many may be there: it is tried again when one has ended.
     """
@@ -83,7 +83,7 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, RunD
     return True
 
 
-def finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
+def finished(work: Work, launch: Launch, run: Run) -> Verdict:
     """Wait until a launch has ended; tells its verdict."""
     tasks = run.tasks
 
@@ -97,7 +97,7 @@ def finished(work: Work, launch: Launch, run: RunDirectory) -> Verdict:
     return verdict
 
 
-def open_runs_of(campaign: Campaign, launches: Sequence[Launch]) -> list[tuple[Launch, RunDirectory]]:
+def open_runs_of(campaign: Campaign, launches: Sequence[Launch]) -> list[tuple[Launch, Run]]:
     """Runs of these launches whose jobs are not over, in their order."""
     runs = [(launch, run) for launch in launches for run in campaign.runs(launch.key)]
     unsettled = without_verdict(run for _, run in runs)
@@ -107,7 +107,7 @@ def open_runs_of(campaign: Campaign, launches: Sequence[Launch]) -> list[tuple[L
     return [each for each, attempt in made if attempt is not None and not attempt.gone]
 
 
-def _scheduler(run: RunDirectory) -> str:
+def _scheduler(run: Run) -> str:
     record = run.submitted
     assert record is not None, "a run that has no record of its job is not open"
     return record.scheduler

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.model.plan import LaunchPlace
 from runner.model.records import StartRecord
 from runner.study.sameness import of_runs
@@ -21,11 +21,11 @@ CPUS = ["48-55", "56-63", "16-23", "24-31", "112-119", "120-127", "80-87", "88-9
 
 def run(
     root: Path, key: str, ranks: int, *, node: str = "dgx01", first: tuple[int, int] = (0, 0), **more: Any
-) -> tuple[str, RunDirectory]:
+) -> tuple[str, Run]:
     """A run that was a launch: its ranks on a node, each with its GPU; ``more`` replaces fields of its last rank."""
     path = root / key
     (path / "ranks").mkdir(parents=True)
-    made = RunDirectory(path)
+    made = Run(path)
     made.write("plan.json", msgspec.structs.replace(PLAN, launch=LaunchPlace(*first, node_gpus=8)))
     for rank in range(ranks):
         gpu = (first[1] + rank) % 8
