@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,10 +17,6 @@ from runner.jobs.directory import Run
 from runner.jobs.logs import LogFile, Selection, follow, host_of
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress
-
-if TYPE_CHECKING:
-    from runner.jobs.directory import Run
-    from runner.jobs.logs import LogFile
 
 
 @click.command()
