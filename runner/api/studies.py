@@ -350,10 +350,12 @@ def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
 
 
 def _side(named: Named | Sequence[Named]) -> Side:
-    from runner.study.readers import side, side_of_each
+    from runner.figures.compare.compare import runs_named, side_of_runs
+    from runner.study.readers import side
 
     if isinstance(named, list | tuple):
-        return side_of_each([taken("a side", _name, each) for each in named])
+        names = [taken("a side", _name, each) for each in named]
+        return side_of_runs(", ".join(names), runs_named(names))
     return side(taken("a side", _name, named))
 
 
