@@ -15,7 +15,6 @@ from tests.support.commands import Runner
 from tests.support.rank_records import has_started, records
 
 pytestmark = pytest.mark.integration
-
 PROBE = ("run", "--recipe", "probe")
 Hold = Callable[..., dict[str, str]]
 
