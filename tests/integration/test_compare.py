@@ -16,7 +16,6 @@ from tests.support.documents import result
 from tests.support.timed import SUBMIT
 
 pytestmark = pytest.mark.integration
-
 SHORT = ("--gpus", "1", "--set", "window-seconds=0.4", "--set", "warmup-seconds=0.1", "--set", "warmup-steps=2")
 STEP_S = {"A": "0.01", "B": "0.02"}
 REFERENCE = """\

@@ -23,7 +23,6 @@ from tests.support.planted_faults import Planted, is_reported, started, submitte
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 IMPATIENT = ("--env", "RUNNER_RDV_TIMEOUT_S=6")
 TOLD = {
     "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),

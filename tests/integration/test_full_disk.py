@@ -15,7 +15,6 @@ from tests.support.squashfs import SUPERBLOCK
 from tests.support.submissions import IMAGE, sound
 
 pytestmark = pytest.mark.integration
-
 FULL, THROUGH = "No space left on device", "no Slurm client"
 
 

@@ -24,7 +24,6 @@ from tests.support.sshd import Nodes
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 PROBE = ("submit", "--recipe", "probe", "--gpus", "4", "--runtime", "native")
 SLEEPS = (*PROBE, "--", "--sleep", "300")
 

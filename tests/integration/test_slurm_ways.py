@@ -13,7 +13,6 @@ from tests.support.commands import Runner
 from tests.support.documents import result
 
 pytestmark = pytest.mark.integration
-
 DIRTY = {"LD_LIBRARY_PATH": "/nowhere", "PYTHONPATH": "/nowhere", "OF_MY_SHELL": "1", "OMP_PROC_BIND": "false"}
 
 

@@ -16,7 +16,6 @@ from tests.support.studies import TIMED, overlapping, runs_with
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 LABEL = "CPU, this machine: demonstration, no performance claim"
 
 

@@ -10,8 +10,6 @@ from runner.jobs.directory import Run
 from runner.model.job import Submitted
 
 PROBE = ("submit", "--recipe", "probe", "--gpus", "2")
-
-
 SLEEPS = (*PROBE, "--", "--sleep", "300")
 
 

@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems and writes into cgroups: run it as root"),
 ]
-
 SHORT = ("--time", "1:00")
 LATE = {
     "the time limit": Planted(
