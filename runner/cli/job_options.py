@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -161,8 +160,10 @@ def upgraded(line: CommandLine) -> RequestRecord:
 
 def parsed(line: CommandLine) -> click.Context:
     """A recorded command line of ``submit``, ``run`` or ``scale``, as click reads it."""
+    from runner.cli import cli
+
     verb = line.arguments[0]
-    command = importlib.import_module(f"runner.cli.{'run_step' if verb == 'run' else verb}").command
-    assert isinstance(command, click.Command)
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
     with command.make_context(verb, list(line.arguments[1:])) as context:
         return context

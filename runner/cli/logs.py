@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import click
 
@@ -18,10 +17,6 @@ from runner.jobs.directory import Run
 from runner.jobs.logs import LogFile, Selection, follow, host_of
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress
-
-if TYPE_CHECKING:
-    from runner.jobs.directory import Run
-    from runner.jobs.logs import LogFile
 
 
 @click.command()
@@ -84,7 +79,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
 
 def _directory(wanted: str | None) -> Run:
     from runner.jobs.directory import Run
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     subject = find_subject(wanted)
     if isinstance(subject, Run):
