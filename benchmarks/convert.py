@@ -29,9 +29,9 @@ from benchmarks import enroot
 from runner.core import process
 from runner.core.errors import InfrastructureError, RunnerError
 from runner.core.progress import Silent
+from runner.images import engine
 from runner.images.conversion.engine_source import Method
-from runner.images.conversion.squashfs import convert
-from runner.images.engine import connection, private_engine
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.packing.mksquashfs import Packing
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def ours(tag: str, client: docker.DockerClient, way: Method, passes: Passes, pac
     watcher.start()
     crashes = Crashes()
     try:
-        made = convert(tag, client, crashes, store_dir=store, packing=packing, method=way)
+        made = convert_engine_image(tag, client, crashes, store_dir=store, packing=packing, method=way)
         if crashes.steps:
             raise InfrastructureError(crashes.steps[0])
         passes.disk[way] = max(peak, allocated(store))
@@ -224,8 +224,8 @@ def main() -> None:
     parser.add_argument("--block-size", default=Packing().block)
     parser.add_argument("--engine", metavar="URL", help="default: DOCKER_HOST, else the private engine")
     asked = parser.parse_args()
-    url = asked.engine or os.environ.get("DOCKER_HOST") or private_engine.url(private_engine.default_state())
-    client = connection.connect(url)
+    url = asked.engine or os.environ.get("DOCKER_HOST") or engine.private_url(engine.private_state())
+    client = engine.connect(url)
     packing = Packing(level=asked.zstd_level, block=asked.block_size)
     same, default = "Enroot's way, same options", "Enroot's way, its defaults"
     options = (*packing.options()[: packing.options().index("-all-root")], "-exit-on-error")

@@ -12,7 +12,7 @@ from runner.core.errors import Exit
 if TYPE_CHECKING:
     from runner.images.conversion.engine_source import Method
     from runner.images.conversion.publishing import Conversion
-    from runner.images.conversion.source_selection import SourceKind
+    from runner.images.conversion.squashfs import SourceKind
 
 
 @click.command()
@@ -88,7 +88,7 @@ def command(
              oci:DIR[:TAG], oci-archive:FILE[:TAG]
     """
     from runner.cli.progress import display
-    from runner.images.conversion import source_selection
+    from runner.images.conversion import squashfs
     from runner.images.packing.mksquashfs import Packing
 
     if form == "sif":
@@ -96,8 +96,8 @@ def command(
     packing = Packing(level=zstd_level, block=block_size, processors=processors)
     with display(quiet=as_json) as progress:
         store = store_dir.absolute() if store_dir else None
-        options = source_selection.Options(source, platform, engine, way, packing, store)
-        done = source_selection.convert(image, options, progress)
+        options = squashfs.Options(source, platform, engine, way, packing, store)
+        done = squashfs.convert(image, options, progress)
     return _show(done, as_json=as_json)
 
 
@@ -111,15 +111,15 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceK
     from runner.cli.progress import display
     from runner.core.errors import UsageError
     from runner.images.conversion import sif
-    from runner.images.conversion.source_selection import parse
-    from runner.images.engine.connection import connected
+    from runner.images.conversion.squashfs import parse_name
+    from runner.images.engine import connected
 
     source_of = click.get_current_context().get_parameter_source
     given = [name for name in _SQUASHFS_ONLY if source_of(name) == ParameterSource.COMMANDLINE]
     if given:
         fix = "leave it out: Apptainer packs a SIF from the engine's image"
         raise UsageError("this option is only for a squashfs", where=f"--{given[0].replace('_', '-')}", fix=fix)
-    name = parse(image, source)
+    name = parse_name(image, source)
     if name.kind not in ("engine", "any"):
         fix = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
         raise UsageError("a SIF is built from an engine's image", where=image, fix=fix)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from runner.cli.importer import command as importer
 from runner.cli.options import age_s, by_shell, size_bytes
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
@@ -63,7 +64,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
     """Show all facts about IMAGE (a reference, a digest or a file), and whether it looks intact."""
     import msgspec
 
-    from runner.cli.horovod import summary
+    from runner.cli.build import horovod_summary
     from runner.images.store import integrity
     from runner.model.image import facts_of
 
@@ -88,7 +89,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
             click.echo(f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
     about = facts_of(found.about)
     if about is not None and about.framework:
-        click.echo(f"Horovod: {summary(about.horovod)}")
+        click.echo(f"Horovod: {horovod_summary(about.horovod)}")
     return Exit.GOOD
 
 
@@ -121,9 +122,8 @@ def edit(
     import sys
 
     from runner.cli.progress import display
-    from runner.images import editing
+    from runner.images import editing, writable_root
     from runner.images.store import store
-    from runner.images.writable_root import tools
 
     if shell == bool(words):
         raise click.UsageError("write the command behind --, or --shell")
@@ -131,7 +131,7 @@ def edit(
     found = _stored(image, store_dir)[0]
     if whose := store.stranger(found):
         click.echo(f"warning: {whose} put this image into the store, and alone vouches for what it holds", err=True)
-    tool = tools.find(tool_name)
+    tool = writable_root.find_tool(tool_name)
     result = editing.new_name(found, name)
     editing.check(found, tool, target)
     with ExitStack() as stack:
@@ -208,7 +208,7 @@ def prune(
     An image that a queued or running job of yours needs, or may need, is kept. Jobs of other users are unknown: agree
     with them before you prune a shared store.
     """
-    from runner.images.store.prune import Limits
+    from runner.images.store.store import Limits
     from runner.jobs.image_usage import prune_images
 
     if older_than_s is None and max_bytes is None and not unused:
@@ -231,6 +231,9 @@ def prune(
     if not pruned.removed:
         click.echo("nothing to remove")
     return Exit.GOOD
+
+
+command.add_command(importer, "importer")
 
 
 def _directory(store_dir: Path | None) -> Path:
@@ -296,13 +299,13 @@ def _row(listed: ListedImage) -> dict[str, Any]:
 
 
 def _format(path: Path) -> str:
-    from runner.images.store import sif_file, squashfs_file
+    from runner.images.store import image_files
     from runner.images.store.stored_image import form_of
 
     try:
         if form_of(path) == "sif":
-            return "SIF" if sif_file.root(path) else "no SIF"
-        head = squashfs_file.superblock(path)
+            return "SIF" if image_files.sif_root(path) else "no SIF"
+        head = image_files.superblock(path)
     except OSError:
         return "unreadable"
     return f"squashfs {head.compressor}" if head else "no squashfs"

@@ -1,17 +1,19 @@
-"""A lock among the processes of one machine, by flock(2): the kernel gives it up when its holder dies.
-
-Where many machines share a directory, flock(2) may do nothing: see ``lease``.
-"""
+"""Locks: by flock(2) among the processes of one machine, and leases where many machines share a directory."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from runner.core import process_identity
 from runner.core.errors import InfrastructureError, UnknownStateError
 
 _SILENT_S = 2.0
@@ -95,4 +97,200 @@ def _names(path: Path, descriptor: int) -> bool:
 def _unlockable(path: Path, error: OSError) -> InfrastructureError:
     return InfrastructureError(
         f"cannot lock: {error.strerror}", where=str(path), fix="name a directory that you may write to and lock in"
+    )
+
+
+HEARTBEAT_S = 5.0
+# Attributes of a file may be 60 s old on an NFS client (nfs(5), acregmax).
+PATIENCE_S = 120.0
+LIMIT_S = 2 * 3600.0
+_SILENT_S = 2.0
+_AGAIN_S = 60.0  # between two messages to a process that waits
+_PAUSE_S = 0.1
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lock file as read.
+
+    Attributes:
+        owner: the holder's mark, unique to this lease; empty where the holder has not written it (yet).
+        since_s: when it was taken, Unix time on the holder's clock.
+        beat: inode and modification time in ns; changes while the holder lives.
+    """
+
+    owner: str
+    since_s: float
+    beat: tuple[int, int]
+
+
+@contextmanager
+def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
+    """Hold the lock ``path`` during the block; its directory exists.
+
+    Where a dead holder's lock is another user's, and the directory lets only owners remove (sticky), the user holds
+    ``path.UID`` instead: the dead lock holds up no one, and this user's processes still wait for each other.
+
+    Args:
+        say: receives a line that names the holder after two seconds of waiting, and once a minute from then on.
+
+    Raises:
+        UnknownStateError: another process held it for ``limit_s`` seconds.
+        InfrastructureError: no file can be made there.
+    """
+    owner = process_identity.unique()
+    handle, path = _lease_wait(path, owner, say, limit_s)
+    beating = threading.Event()
+    heart = threading.Thread(target=_beat, args=(handle, beating), daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        beating.set()
+        heart.join()
+        _release(path, owner)
+        os.close(handle)
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether the lock exists and its holder is known to be dead."""
+    holder = _read(path)
+    return holder is not None and process_identity.state(holder.owner) == "dead"
+
+
+def read_lease(path: Path) -> Lease | None:
+    """The lock as it is now; None where nothing holds it. Opened anew each time, so that NFS asks its server."""
+    try:
+        # Another user may have put a link or a pipe there: neither is followed, or waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            raw = file.read(4096)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    beat = (status.st_ino, status.st_mtime_ns)
+    try:
+        fields = json.loads(raw)
+        return Lease(str(fields["owner"]), float(fields["since_s"]), beat)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Lease("", status.st_mtime, beat)
+
+
+def _lease_wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) -> tuple[int, Path]:
+    began = time.monotonic()
+    next_message = began + _SILENT_S
+    beat: tuple[int, int] | None = None
+    changed = began
+    while True:
+        handle = _create(path, owner)
+        if handle is not None:
+            return handle, path
+        now = time.monotonic()
+        holder = _read(path)
+        if holder is None:
+            continue  # released meanwhile
+        if holder.beat != beat:
+            beat, changed = holder.beat, now
+        state = process_identity.state(holder.owner)
+        if state == "dead" or (state == "elsewhere" and now - changed > PATIENCE_S):
+            try:
+                _remove_dead(path, holder)
+            except PermissionError as error:
+                own = path.with_name(f"{path.name}.{os.geteuid()}")
+                if path.name.endswith(f".{os.geteuid()}"):
+                    raise _lease_unlockable(path, error) from error
+                path = own
+            continue
+        if now - began > limit_s:
+            raise UnknownStateError(
+                f"{process_identity.described(holder.owner)} has held this lock for {limit_s:g} s",
+                where=str(path),
+                fix="end that process if it hangs, or remove the lock if it has certainly ended; then try again",
+            )
+        if now >= next_message:
+            age_s = max(0.0, time.time() - holder.since_s)
+            owner_text = process_identity.described(holder.owner)
+            say(f"waiting for {owner_text}, which started the same {age_s:.0f} s ago ({path})")
+            next_message = now + _AGAIN_S
+        time.sleep(_PAUSE_S)
+
+
+def _create(path: Path, owner: str) -> int | None:
+    """Descriptor of the lock file, created now; None where there is one already."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return None
+    except OSError as error:
+        if error.errno == errno.EPERM and _appears(path):
+            return None
+        raise _lease_unlockable(path, error) from error
+    try:
+        os.fchmod(handle, 0o644)  # whatever the umask: others must see whom they wait for
+        os.write(handle, json.dumps({"owner": owner, "since_s": time.time()}).encode())
+        os.fsync(handle)
+    except BaseException as error:  # Ctrl-C too, or the lock would stay until this process is known to be dead
+        os.close(handle)
+        path.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise _lease_unlockable(path, error) from error
+        raise
+    return handle
+
+
+def _appears(path: Path) -> bool:
+    """Whether a lock shows up: SFTP has no code for an existing file, so sshfs answers EPERM, and may see it late."""
+    until = time.monotonic() + _SILENT_S
+    while not path.exists():
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def _read(path: Path) -> Lease | None:
+    try:
+        return read_lease(path)
+    except OSError as error:
+        raise _lease_unlockable(path, error) from error
+
+
+def _remove_dead(path: Path, dead: Lease) -> None:
+    """Remove a dead holder's lock. Only one of the waiters does, or another could remove the lock that comes next."""
+    marker = path.with_name(f"{path.name}.{dead.owner or dead.beat[0]}.dead")
+    handle = _create(marker, process_identity.unique())
+    if handle is None:
+        remover = _read(marker)
+        if remover is not None and process_identity.state(remover.owner) == "dead":
+            marker.unlink(missing_ok=True)
+        time.sleep(_PAUSE_S)
+        return
+    os.close(handle)
+    try:
+        holder = _read(path)
+        if holder is not None and (holder.owner, holder.beat[0]) == (dead.owner, dead.beat[0]):
+            path.unlink(missing_ok=True)
+    finally:
+        marker.unlink(missing_ok=True)
+
+
+def _release(path: Path, owner: str) -> None:
+    """Remove the lock, unless others took this process for dead and one of them holds it now."""
+    with suppress(OSError):
+        holder = read_lease(path)
+        if holder is not None and holder.owner == owner:
+            path.unlink()
+
+
+def _beat(handle: int, ended: threading.Event) -> None:
+    """Touch the lock through its descriptor, which can never touch another holder's lock."""
+    while not ended.wait(HEARTBEAT_S):
+        with suppress(OSError):
+            os.utime(handle)
+
+
+def _lease_unlockable(path: Path, error: OSError) -> InfrastructureError:
+    return InfrastructureError(
+        f"cannot lock: {error.strerror}",
+        where=str(path),
+        fix="name a directory that you may write to, on a disk with room (--store DIR or RUNNER_STORE)",
     )

@@ -22,6 +22,7 @@ from runner.core.files import sha256
 from runner.core.hide import hidden_command
 from runner.core.progress import Progress
 from runner.images import reference as references
+from runner.images import writable_root
 from runner.images.building.build import INPUTS_LABEL
 from runner.images.conversion import sif
 from runner.images.conversion.publishing import Conversion, publish
@@ -30,10 +31,7 @@ from runner.images.conversion.squashfs import convert_source
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.store import integrity
 from runner.images.store.stored_image import Edit, StoredImage, form_of
-from runner.images.writable_root import copies, tools, tree
-from runner.images.writable_root.copies import work_directory
-from runner.images.writable_root.tools import Copy, Tool
-from runner.images.writable_root.tree import TreeImage
+from runner.images.writable_root import Copy, Tool, TreeImage, work_directory
 
 _SUFFIX = "-edited"
 # What the conversion has put in and a command may have changed since: kept as it was left.
@@ -54,7 +52,7 @@ class EditedTree(TreeImage):
         capture: tuple[str, ...],
     ) -> rootfs.Passed:
         """As ``TreeImage.packed``."""
-        there = {name for name in _KEPT if tree.own_file(self.root, name) is not None}
+        there = {name for name in _KEPT if writable_root.own_file(self.root, name) is not None}
         own = tuple(file for file in added.files if file.name not in there)
         return super().packed(replace(added, files=own), out, packing, progress, capture)
 
@@ -80,7 +78,7 @@ def check(image: StoredImage, tool: Tool, target: Path) -> None:
     Raises:
         RefusedError: a SIF without Apptainer, or no unsquashfs. InfrastructureError: image or store are not usable.
     """
-    if form_of(image.path) == "sif" and tool.name != tools.APPTAINER:
+    if form_of(image.path) == "sif" and tool.name != writable_root.APPTAINER:
         raise RefusedError(
             "a SIF is written by Apptainer alone", where=str(image.path), fix="edit it on a machine with apptainer"
         )
@@ -103,8 +101,8 @@ def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
     with work_directory() as work:
         progress.step(f"unpacking {image.reference} into {work}")
         work.chmod(0o700)
-        root = work / tools.ROOT
-        copies.unpack(image.path, root)
+        root = work / writable_root.ROOT
+        writable_root.unpack(image.path, root)
         variables = {} if form_of(image.path) == "sif" else dict(image.environment)
         yield Copy(work, image.workdir or "/", variables)
 
@@ -115,7 +113,7 @@ def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False
     Args:
         to_stderr: what it writes to standard output goes to standard error.
     """
-    argv, env = copies.call(tool, copy, words)
+    argv, env = writable_root.tool_call(tool, copy, words)
     return process.foreground(argv, env=env, to_stderr=to_stderr)
 
 
@@ -152,10 +150,10 @@ def stored(
     )
     # The mark: two edits at once are two images, whatever they did.
     digest = f"sha256:{sha256(msgspec.json.encode([parent, history, process_identity.unique()]))}"
-    source = EditedTree(copy.root, name, digest, now, config, tools.LEFT_OUT)
+    source = EditedTree(copy.root, name, digest, now, config, writable_root.LEFT_OUT)
     if image.architecture:
         source = replace(source, architecture=image.architecture)
-    copies.make_readable(copy.root)
+    writable_root.make_readable(copy.root)
     if form == "sif":
         where = f"edit of {image.reference}"
 
@@ -175,7 +173,7 @@ def shell(root: Path) -> str:
 def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
     """The image's variables as /etc/environment has them now, and those that such a file cannot hold."""
     unchanged = {name: value for name, value in image.environment.items() if name in image.omitted}
-    path = tree.own_file(root, "etc/environment")
+    path = writable_root.own_file(root, "etc/environment")
     try:
         lines = path.read_text("utf-8", "surrogateescape").split("\n") if path else None
     except OSError:  # not even its owner may read it

@@ -8,10 +8,10 @@ import msgspec
 
 from runner.core.errors import RefusedError
 from runner.core.invocation import PROGRAM
+from runner.model.backends import SCHEDULERS
 from runner.model.image import Mpi
-from runner.model.names import Wireup
 from runner.model.plan import PlannedImage
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import Wireup
 from runner.model.site import Site
 
 # Above this many ranks MPI coordinates better, where it is proven to work (facts: Gloo's ring is linear in ranks).

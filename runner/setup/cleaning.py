@@ -11,8 +11,8 @@ import msgspec
 from runner import box
 from runner.core import paths, process
 from runner.core.errors import RefusedError
-from runner.images.engine import private_engine
-from runner.images.store import sidecar
+from runner.images import engine as private_engine
+from runner.images.store import stored_image
 from runner.jobs.image_usage import image_uses
 
 
@@ -59,7 +59,7 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> Cleaned
         if box.down(name):
             stopped.append(name)
             report(f"box {name} stopped")
-    engine = private_engine.stop(private_engine.default_state())
+    engine = private_engine.stop_private(private_engine.private_state())
     if engine:
         report("private engine stopped")
     removed: tuple[Removed, ...] = ()
@@ -67,7 +67,7 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> Cleaned
     if keep_cache:
         report(f"kept: {cache}")
     elif cache.is_dir():
-        private_engine.remove(private_engine.default_state())
+        private_engine.remove_private(private_engine.private_state())
         removed, left = _empty(cache, needed, report)
     else:
         report(f"nothing to remove: no {cache}")
@@ -91,7 +91,7 @@ def _empty(
     """Remove what is ours and not needed, and the directory if nothing else is in it; returns what was removed and what
     was left.
     """
-    files = (path for image in needed for path in (image, sidecar.path_of(image)))
+    files = (path for image in needed for path in (image, stored_image.sidecar_path(image)))
     keep = {path for file in files for each in (file, file.resolve()) for path in (each, *each.parents)}
     removed: list[Removed] = []
     left: list[str] = []

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from runner.core import paths
+from runner.images.building import apptainer, dockerfile
 from runner.images.building.build import DEFAULT_BASES
-from runner.images.building.without_engine import apptainer, steps
-from runner.images.building.without_engine.build import arguments, dockerfile_stages
-from runner.images.building.without_engine.steps import Stage
+from runner.images.building.dockerfile import Stage
+from runner.images.building.without_engine import arguments, dockerfile_stages
 
 BUILDS = Path(__file__).parent / "builds"
 DIGEST = "sha256:1f0ce1d2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6"
@@ -37,7 +37,7 @@ def as_definition(framework: str) -> str:
 
 
 def as_script(framework: str, number: int) -> str:
-    return steps.stage_script(read(framework)[number], is_directory)
+    return dockerfile.stage_script(read(framework)[number], is_directory)
 
 
 WRITTEN: dict[str, Callable[[], str]] = {

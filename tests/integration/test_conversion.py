@@ -26,9 +26,9 @@ from benchmarks import enroot
 from runner.core import paths
 from runner.core.errors import RefusedError
 from runner.core.progress import Silent
+from runner.images import engine as private_engine
 from runner.images.conversion.engine_source import Method
-from runner.images.conversion.squashfs import convert
-from runner.images.engine import private_engine
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store.stored_image import StoredImage
 from tests.support import converting, odd_image
@@ -93,7 +93,7 @@ def packed(
 ) -> dict[Method, StoredImage]:
     directory = tmp_path_factory.mktemp("ways")
     return {
-        way: convert(odd_image_name, engine_client, Silent(), store_dir=directory / way, method=way).image
+        way: convert_engine_image(odd_image_name, engine_client, Silent(), store_dir=directory / way, method=way).image
         for way in WAYS
     }
 
@@ -106,7 +106,7 @@ def trees(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Trees:
     directory = tmp_path_factory.mktemp("trees")
-    url = os.environ.get("DOCKER_HOST") or private_engine.url(private_engine.default_state())
+    url = os.environ.get("DOCKER_HOST") or private_engine.private_url(private_engine.private_state())
     theirs = directory / "enroot.sqsh"
     enroot.import_image(odd_image_name, url, directory, theirs, ("-comp", "zstd"), lambda _: None)
     roots = directory / "ours", directory / "theirs"
@@ -130,7 +130,8 @@ def test_both_ways_give_the_same_bytes_of_what_has_no_whole_block_of_zeros(
     name = converting.small_image(engine_client, f"gpu-runner/test-ways-{os.getpid()}:1", files=40)
     try:
         sums = {
-            convert(name, engine_client, Silent(), store_dir=tmp_path / way, method=way).image.sha256 for way in WAYS
+            convert_engine_image(name, engine_client, Silent(), store_dir=tmp_path / way, method=way).image.sha256
+            for way in WAYS
         }
     finally:
         engine_client.images.remove(name, force=True)
@@ -152,7 +153,7 @@ def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
         time.sleep(0.1)
     before = os.umask(0o077)
     try:
-        again = convert(
+        again = convert_engine_image(
             odd_image_name,
             engine_client,
             Silent(),
@@ -169,7 +170,9 @@ def test_level_and_block_size_are_part_of_the_key(
     engine_client: docker.DockerClient, odd_image_name: str, packed: dict[Method, StoredImage], tmp_path: Path
 ) -> None:
     other = Packing(level=9, block="128K")
-    made = convert(odd_image_name, engine_client, Silent(), store_dir=packed["layers"].path.parent, packing=other)
+    made = convert_engine_image(
+        odd_image_name, engine_client, Silent(), store_dir=packed["layers"].path.parent, packing=other
+    )
     assert made.made
     assert made.image.path != packed["layers"].path
     said = subprocess.run(["unsquashfs", "-s", made.image.path], stdout=subprocess.PIPE, text=True, check=True).stdout
@@ -183,10 +186,10 @@ def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.Docke
     odd_image.load(engine_client, tag, attribute="user.note")
     try:
         heard = Heard()
-        made = convert(tag, engine_client, heard, store_dir=tmp_path / "store").image
+        made = convert_engine_image(tag, engine_client, heard, store_dir=tmp_path / "store").image
         assert any("not from the layers: /attributed has the extended attribute user.note" in one for one in heard.said)
         with pytest.raises(RefusedError, match="cannot be packed here"):
-            convert(tag, engine_client, Silent(), store_dir=tmp_path / "other", method="layers")
+            convert_engine_image(tag, engine_client, Silent(), store_dir=tmp_path / "other", method="layers")
         subprocess.run(["unsquashfs", "-q", "-n", "-d", tmp_path / "root", made.path, "attributed"], check=True)
         assert os.listxattr(tmp_path / "root/attributed") == []
     finally:
@@ -300,7 +303,7 @@ def test_an_image_with_a_link_in_a_directorys_place_is_refused_both_ways(
     try:
         for way in WAYS:
             with pytest.raises(RefusedError, match="/ch is in the way"):
-                convert(tag, engine_client, Silent(), store_dir=tmp_path / way, method=way)
+                convert_engine_image(tag, engine_client, Silent(), store_dir=tmp_path / way, method=way)
         assert list((tmp_path / "host").iterdir()) == []
     finally:
         engine_client.images.remove(tag, force=True)
@@ -377,7 +380,7 @@ def test_progress_shows_bytes_of_about_the_whole(
     way: Method, engine_client: docker.DockerClient, odd_image_name: str, tmp_path: Path
 ) -> None:
     heard = Heard()
-    convert(odd_image_name, engine_client, heard, store_dir=tmp_path / "store", method=way)
+    convert_engine_image(odd_image_name, engine_client, heard, store_dir=tmp_path / "store", method=way)
     assert any(("mounted" if way == "layers" else "as a stream") in one for one in heard.said)
     if way == "stream":  # of so few bytes mksquashfs alone may have read all before it is asked
         done = [done for done, _ in heard.amounts]
@@ -397,7 +400,7 @@ def test_a_crash_of_mksquashfs_is_followed_by_another_way(
     tools = crashing_mksquashfs(tmp_path / "tools", times=1)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     heard = Heard()
-    made = convert(odd_image_name, engine_client, heard, store_dir=tmp_path / "store", method=way).image
+    made = convert_engine_image(odd_image_name, engine_client, heard, store_dir=tmp_path / "store", method=way).image
     assert made.sha256 == packed["layers" if way == "layers" else "stream"].sha256
     assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in heard.said
     first, second = (tools / "calls").read_text().splitlines()

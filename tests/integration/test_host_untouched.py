@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner import box
-from runner.images.engine import private_engine
+from runner.images import engine
 from tests.support import host_state
 
 pytestmark = pytest.mark.integration
@@ -23,14 +23,14 @@ def test_box_and_private_engine_leave_the_host_as_it_was() -> None:
     before, daemons_before = host_state.observe(), host_state.daemons()
     try:
         here = box.up(box.BoxSpec(name=name))
-        private_engine.start(state)
+        engine.start_private(state)
         ran = subprocess.run(
             [here.bin_dir / "srun", "--nodes=2", "hostname"], capture_output=True, text=True, timeout=60, check=False
         )
         during, daemons_during = host_state.observe(), host_state.daemons()
     finally:
         box.down(name)
-        private_engine.remove(state)
+        engine.remove_private(state)
     after, daemons_after = host_state.observe(), host_state.daemons()
 
     assert sorted(ran.stdout.split()) == ["dgx01", "dgx02"], ran.stderr

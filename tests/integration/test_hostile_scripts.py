@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.model.runtimes import RUNTIMES
+from runner.model.backends import RUNTIMES
 from tests.support.hostile import HOSTILE, NAME, PATH
 from tests.support.recording import local, slurm, ssh
 

@@ -21,12 +21,12 @@ import pytest
 from runner.core import paths
 from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
 from runner.core.progress import Silent
+from runner.images import engine
 from runner.images.building import build as building
 from runner.images.building.build import BuiltImage, build
 from runner.images.building.engine_build import PART_LABEL
 from runner.images.conversion.publishing import Conversion
-from runner.images.conversion.squashfs import convert
-from runner.images.engine import connection, private_engine
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
 from tests.support.small_images import small_root
@@ -252,7 +252,7 @@ def test_lookups_need_no_engine(squashfs: StoredImage, monkeypatch: pytest.Monke
 
 
 def converted(small: str, client: docker.DockerClient, directory: Path) -> Conversion:
-    return convert(small, client, Silent(), store_dir=directory)
+    return convert_engine_image(small, client, Silent(), store_dir=directory)
 
 
 def test_conversion_is_reproducible_kept_and_whole(
@@ -300,7 +300,7 @@ def test_an_unknown_image_says_what_to_do(engine_client: docker.DockerClient, tm
 
 def test_no_engine_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InfrastructureError, match="does not answer") as caught:
-        connection.connect("unix:///nowhere/docker.sock")
+        engine.connect("unix:///nowhere/docker.sock")
     assert caught.value.code == 8
     assert caught.value.where == "--engine"
 
@@ -311,20 +311,20 @@ def test_a_private_engine_leaves_the_host_as_it_was() -> None:
     state = parent / ("long" * 30) / "engine"
     before = host_state()
     try:
-        url = private_engine.start(state)
-        assert private_engine.start(state) == url
-        client = connection.connect(url)
-        assert connection.needs_host_network(client)
+        url = engine.start_private(state)
+        assert engine.start_private(state) == url
+        client = engine.connect(url)
+        assert engine.needs_host_network(client)
         client.api.import_image_from_data(small_root(), repository="private", tag="1")
         assert host_state()["mounts"] == before["mounts"]
         client.close()
-        assert private_engine.stop(state)
-        assert not private_engine.stop(state)
+        assert engine.stop_private(state)
+        assert not engine.stop_private(state)
         assert host_state() == before
-        private_engine.remove(state)
+        engine.remove_private(state)
         assert not state.exists()
     finally:
-        private_engine.remove(state)
+        engine.remove_private(state)
         shutil.rmtree(parent)
 
 
@@ -332,13 +332,13 @@ def test_a_private_engine_leaves_the_host_as_it_was() -> None:
 def test_a_private_engine_that_was_killed_starts_again(tmp_path: Path, left_alive: bool) -> None:
     state = tmp_path / "engine"
     try:
-        url = private_engine.start(state)
+        url = engine.start_private(state)
         run_dir = Path(url.removeprefix("unix://")).parent
         pids = [int((run_dir / "dockerd.pid").read_text())]
         pids += [] if left_alive else [int((run_dir / "x/containerd/containerd.pid").read_text())]
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        assert private_engine.start(state) == url
-        connection.connect(url).close()
+        assert engine.start_private(state) == url
+        engine.connect(url).close()
     finally:
-        private_engine.remove(state)
+        engine.remove_private(state)

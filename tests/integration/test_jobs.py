@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 
 from runner import box
 from runner.box import Box
-from runner.render.directives import sbatch_directive
+from runner.render import sbatch_directive
 from tests.support.commands import Runner
 from tests.support.documents import result
 from tests.support.hostile import HOSTILE

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.core import file_system
-from runner.jobs.directory import RunDirectory
+from runner.core import files
+from runner.jobs.directory import Run
 from runner.jobs.life import finish, standing
 from runner.jobs.watch import presence
 from runner.model.job import ExitMarker, JobState, Submitted
@@ -34,7 +34,7 @@ HIDDEN_S = 20.0  # sshfs's cache of a directory
 
 
 @pytest.fixture
-def two_views(tmp_path: Path) -> Iterator[tuple[RunDirectory, RunDirectory]]:
+def two_views(tmp_path: Path) -> Iterator[tuple[Run, Run]]:
     """One run directory as the login node and as the job's node see it; the login node has just listed its records.
 
     All is there but the exit record of rank 3 and the marker.
@@ -44,15 +44,15 @@ def two_views(tmp_path: Path) -> Iterator[tuple[RunDirectory, RunDirectory]]:
         (shared / "run" / folder).mkdir(parents=True)
     (shared / "run" / "job.sh").write_text("#!/bin/bash\n")
     with seen_from_two_machines(shared, tmp_path) as (login, node):
-        here, there = RunDirectory(login / "run"), RunDirectory(node / "run")
+        here, there = Run(login / "run"), Run(node / "run")
         write_run(there, changed(marker=None, exits={rank: ended(rank) for rank in (0, 1, 2)}))
         there.write("job.json", Submitted("local", JOB, "", "0", time.time()))
-        assert not file_system.is_local(here.path)
+        assert not files.is_local(here.path)
         yield here, there
 
 
 @contextmanager
-def ends_in(seconds: float, there: RunDirectory) -> Iterator[None]:
+def ends_in(seconds: float, there: Run) -> Iterator[None]:
     """The node writes the last record, then the marker, so many seconds from now."""
 
     def end() -> None:
@@ -66,14 +66,14 @@ def ends_in(seconds: float, there: RunDirectory) -> Iterator[None]:
     node.join()
 
 
-def judged(run: RunDirectory, warnings: list[str]) -> tuple[Verdict, float]:
+def judged(run: Run, warnings: list[str]) -> tuple[Verdict, float]:
     began = time.monotonic()
     verdict = finish(run, lambda progress: None, warnings.append)
     return verdict, time.monotonic() - began
 
 
 def test_what_a_node_wrote_is_found_although_the_listing_is_an_old_one(
-    two_views: tuple[RunDirectory, RunDirectory],
+    two_views: tuple[Run, Run],
 ) -> None:
     here, there = two_views
     assert presence(here).exits == {0, 1, 2}
@@ -87,7 +87,7 @@ def test_what_a_node_wrote_is_found_although_the_listing_is_an_old_one(
 
 
 def test_a_job_that_ends_while_it_is_waited_for_is_judged_by_all_its_records(
-    two_views: tuple[RunDirectory, RunDirectory],
+    two_views: tuple[Run, Run],
 ) -> None:
     here, there = two_views
     with ends_in(3.0, there):
@@ -96,9 +96,7 @@ def test_a_job_that_ends_while_it_is_waited_for_is_judged_by_all_its_records(
     assert waited_s < HIDDEN_S
 
 
-def test_who_may_only_read_waits_until_the_record_shows_by_itself(
-    two_views: tuple[RunDirectory, RunDirectory], tmp_path: Path
-) -> None:
+def test_who_may_only_read_waits_until_the_record_shows_by_itself(two_views: tuple[Run, Run], tmp_path: Path) -> None:
     """It cannot make the listing anew, and keeps nothing: `status` afterwards asks again and says no verdict."""
     here, there = two_views
     reading = tmp_path / "read-only"
@@ -106,7 +104,7 @@ def test_who_may_only_read_waits_until_the_record_shows_by_itself(
     subprocess.run(["mount", "--bind", here.path, reading], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", reading], check=True)
-        run = RunDirectory(reading)
+        run = Run(reading)
         assert presence(run).exits == {0, 1, 2}
         write_record(there, ended(3))
         there.write("exit.json", ExitMarker(JOB, 0, 0.0))

@@ -17,9 +17,9 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit, RefusedError, RunnerError
 from runner.core.progress import Silent
+from runner.images import engine
 from runner.images.building.build import build
-from runner.images.building.pull import base_image, pull_error
-from runner.images.engine import connection, private_engine
+from runner.images.building.engine_build import base_image, pull_error
 from tests.support import registry as registries
 from tests.support.registry import OCI_INDEX, Moods, Repository, proxied
 
@@ -46,9 +46,9 @@ def own_engine() -> Iterator[str]:
     """An engine where no other process makes or removes anything, so that all can be counted."""
     state = Path(tempfile.mkdtemp(prefix="engine-"))
     try:
-        yield private_engine.start(state)
+        yield engine.start_private(state)
     finally:
-        private_engine.remove(state)
+        engine.remove_private(state)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def client(own_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("DOCKER_CONFIG", "XDG_CONFIG_HOME", "ENROOT_CONFIG_PATH"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.delenv("REGISTRY_AUTH_FILE", raising=False)
-    return connection.connect()
+    return engine.connect()
 
 
 def log_in(host: str, place: Path, password: str = PASSWORD) -> None:
@@ -93,13 +93,13 @@ def test_the_engines_own_login_is_used_and_an_image_that_is_not_there_is_another
     client: docker.DockerClient, locked: str, tmp_path: Path
 ) -> None:
     log_in(locked, tmp_path)
-    error = refused(connection.connect(), f"{locked}/nvidia/pytorch:1")
+    error = refused(engine.connect(), f"{locked}/nvidia/pytorch:1")
     assert (error.code, f"{locked} has no image" in error.what) == (Exit.REFUSED, True), error
 
 
 def test_a_wrong_password_is_reported_as_one(client: docker.DockerClient, locked: str, tmp_path: Path) -> None:
     log_in(locked, tmp_path, "wrong")
-    error = refused(connection.connect(), f"{locked}/nvidia/pytorch:1")
+    error = refused(engine.connect(), f"{locked}/nvidia/pytorch:1")
     assert error.code == Exit.REFUSED
     assert f"denies the login in {tmp_path / 'config.json'} access to nvidia/pytorch (401)" in error.what
 

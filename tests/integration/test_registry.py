@@ -25,11 +25,10 @@ import zstandard
 
 from runner.core.errors import Exit, InfrastructureError, RefusedError
 from runner.core.progress import Silent
+from runner.images import engine
 from runner.images.conversion.publishing import Conversion
-from runner.images.conversion.source_selection import Options
-from runner.images.conversion.source_selection import convert as convert_any
-from runner.images.conversion.squashfs import convert
-from runner.images.engine import connection
+from runner.images.conversion.squashfs import Options, convert_engine_image
+from runner.images.conversion.squashfs import convert as convert_any
 from runner.images.sources import blobs
 from runner.images.store import store
 from tests.support import odd_image
@@ -165,7 +164,7 @@ def tree(done: Conversion, place: Path) -> dict[str, tuple[object, ...]]:
 def test_it_is_what_the_engine_makes_of_the_image_file_by_file(
     own: Path, tricky: str, engine_client: docker.DockerClient
 ) -> None:
-    by_engine = convert(tricky, engine_client, Silent(), store_dir=own / "one")
+    by_engine = convert_engine_image(tricky, engine_client, Silent(), store_dir=own / "one")
     by_registry = take(tricky, source="registry", store=own / "two")
     ours, theirs = tree(by_registry, own / "ours"), tree(by_engine, own / "theirs")
     different = {name: (ours.get(name), theirs.get(name)) for name in ours.keys() | theirs}
@@ -178,7 +177,7 @@ def test_it_is_what_the_engine_makes_of_the_image_file_by_file(
     for file in ("rc", "environment", "fstab"):
         assert ours[f"etc/{file}"] == theirs[f"etc/{file}"]
     # The same image in the same store is one file, whichever way it came.
-    assert not convert(tricky, engine_client, Silent(), store_dir=own / "two").made
+    assert not convert_engine_image(tricky, engine_client, Silent(), store_dir=own / "two").made
 
 
 def test_what_docker_save_writes_is_the_same_image(own: Path, tricky: str, engine_client: docker.DockerClient) -> None:
@@ -204,7 +203,7 @@ def test_whatever_a_root_may_hold_comes_through(own: Path, engine_client: docker
     try:
         with (own / "odd.tar").open("wb") as out:
             out.writelines(engine_client.images.get(tag).save(named=True))
-        by_engine = convert(tag, engine_client, Silent(), store_dir=own / "one")
+        by_engine = convert_engine_image(tag, engine_client, Silent(), store_dir=own / "one")
     finally:
         engine_client.images.remove(tag, force=True)
     by_archive = take(f"docker-archive:{own / 'odd.tar'}", store=own / "two")
@@ -236,7 +235,7 @@ def test_layers_of_gnu_tar_with_holes_and_global_records_are_what_the_engine_mak
     archive.write_bytes(odd_image.archive(tag, layers, {}))
     engine_client.images.load(archive.read_bytes())
     try:
-        by_engine = convert(tag, engine_client, Silent(), store_dir=own / "one")
+        by_engine = convert_engine_image(tag, engine_client, Silent(), store_dir=own / "one")
     finally:
         engine_client.images.remove(tag, force=True)
     by_archive = take(f"docker-archive:{archive}", store=own / "two")
@@ -542,7 +541,7 @@ def test_without_an_engine_a_plain_name_is_taken_from_its_registry(
     own: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.image([layer("a")], "1")
-    monkeypatch.setattr(connection, "default_urls", lambda _: ())
+    monkeypatch.setattr(engine, "default_urls", lambda _: ())
     said: list[str] = []
 
     class Telling(Silent):

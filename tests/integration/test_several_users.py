@@ -14,17 +14,17 @@ import msgspec
 import pytest
 
 from runner.cli.importer import command as importer
-from runner.core import lease
+from runner.core import lock
 from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.sources import credentials
 from runner.images.sources.credentials import Login
-from runner.images.store import integrity, names, sidecar, store
-from runner.images.store.prune import Limits
+from runner.images.store import integrity, store, stored_image
+from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
-from runner.images.writable_root.tree import TreeImage
+from runner.images.writable_root import TreeImage
 from runner.jobs.image_usage import prune_images
 from tests.support.users import ALICE, BOB, CAROL, GROUP, killed_as, open_directory, outcome_as, run_as
 
@@ -45,7 +45,7 @@ def place() -> Iterator[Path]:
     with open_directory() as directory:
         # Python's modules are read once by root: the others may not be able to read them.
         convert(image(directory), directory / "first")
-        with lease.leased(directory / "first/lease", print):
+        with lock.leased(directory / "first/lease", print):
             store.sweep("k", directory / "first")
         prune_images(directory / "first", Limits(max_bytes=0), dry_run=False)
         yield directory
@@ -143,7 +143,7 @@ def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
 
     def die_holding(die: object) -> None:
         assert callable(die)
-        with lease.leased(claim, print):
+        with lock.leased(claim, print):
             die()
 
     killed_as(ALICE, die_holding)
@@ -151,7 +151,7 @@ def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
 
     def hold() -> tuple[list[str], float]:
         began = time.monotonic()
-        with lease.leased(claim, print, limit_s=20):
+        with lock.leased(claim, print, limit_s=20):
             store.sweep("k", target)
             return sorted(each.name for each in target.glob(".k.claim*")), time.monotonic() - began
 
@@ -167,16 +167,16 @@ def test_no_user_vouches_for_a_digest_or_key_to_another(place: Path) -> None:
     target = directory(place, ALICE, 0o1777)
     source = image(place)
     _, good, _ = run_as(ALICE, convert, source, target)
-    key = (sidecar.read(good) or StoredImage(path=good, reference="")).key
+    key = (stored_image.read_sidecar(good) or StoredImage(path=good, reference="")).key
 
     def plant() -> None:
         evil = target / "evil.sqsh"
         shutil.copy(good, evil)
-        known = sidecar.read(good)
+        known = stored_image.read_sidecar(good)
         assert known is not None
-        sidecar.write(msgspec.structs.replace(known, path=evil, digest=OTHER, origin=DIGEST, key="b" * 24))
+        stored_image.write_sidecar(msgspec.structs.replace(known, path=evil, digest=OTHER, origin=DIGEST, key="b" * 24))
         for name in (OTHER, DIGEST, "b" * 24, key, "x/y:1"):
-            planted = names.path_of(name, target, "squashfs")
+            planted = store.name_path(name, target, "squashfs")
             with suppress(OSError):
                 planted.with_name(f"{planted.name}.{CAROL}").write_text(f"evil.sqsh\n{name}\n")
             with suppress(OSError):
@@ -197,7 +197,7 @@ def test_no_user_vouches_for_a_digest_or_key_to_another(place: Path) -> None:
 def test_links_to_what_others_vouch_for_give_no_new_names(place: Path) -> None:
     target = directory(place, ALICE, 0o1777)
     run_as(ALICE, convert, image(place), target)
-    ref, new = (names.path_of(name, target, "squashfs") for name in (DIGEST, OTHER))
+    ref, new = (store.name_path(name, target, "squashfs") for name in (DIGEST, OTHER))
     run_as(CAROL, os.symlink, ref, new)
     assert run_as(BOB, looked_up, OTHER, target) is None
     new.unlink()
@@ -215,7 +215,7 @@ def test_a_sidecar_that_another_user_puts_beside_a_file_says_nothing(place: Path
 
     def plant() -> None:
         known = StoredImage(path=path, reference="nvcr.io/nvidia/pytorch:1", digest=DIGEST, environment={"A": "evil"})
-        sidecar.path_of(path).write_bytes(msgspec.json.encode(known, enc_hook=str))
+        stored_image.sidecar_path(path).write_bytes(msgspec.json.encode(known, enc_hook=str))
 
     run_as(BOB, own_file)
     run_as(CAROL, plant)

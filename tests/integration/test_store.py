@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.core.progress import Silent
-from runner.images.conversion.squashfs import convert
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
 from tests.support import converting
@@ -96,9 +96,9 @@ def lose_the_references(image: StoredImage) -> None:
 def test_what_is_damaged_is_made_anew_on_demand(
     engine_client: docker.DockerClient, image: str, tmp_path: Path, damage: Callable[[StoredImage], None]
 ) -> None:
-    good = convert(image, engine_client, Silent(), store_dir=tmp_path).image
+    good = convert_engine_image(image, engine_client, Silent(), store_dir=tmp_path).image
     damage(good)
-    again = convert(image, engine_client, Silent(), store_dir=tmp_path)
+    again = convert_engine_image(image, engine_client, Silent(), store_dir=tmp_path)
     assert again.made
     assert (again.image.path, again.image.sha256) == (good.path, good.sha256)
     converting.assert_recovers(image, engine_client, tmp_path, [])
@@ -114,7 +114,7 @@ def test_a_store_that_may_only_be_read_serves_what_it_has(
     target = tmp_path / "store"
     other = converting.small_image(engine_client, f"gpu-runner/test-other-{os.getpid()}:1", files=3)
     try:
-        convert(image, engine_client, Silent(), store_dir=target)
+        convert_engine_image(image, engine_client, Silent(), store_dir=target)
         target.chmod(0o555)
         # Root may write everywhere, but for these two rights of it.
         words = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()

@@ -33,9 +33,9 @@ def image(engine_client: docker.DockerClient) -> BuiltImage:
 @pytest.fixture(scope="module")
 def stored(engine_client: docker.DockerClient, image: BuiltImage) -> StoredImage:
     from runner.core.progress import Silent
-    from runner.images.conversion.squashfs import convert
+    from runner.images.conversion.squashfs import convert_engine_image
 
-    return convert(image.reference, engine_client, Silent()).image
+    return convert_engine_image(image.reference, engine_client, Silent()).image
 
 
 def test_the_image_says_what_it_is(engine_client: docker.DockerClient, image: BuiltImage, stored: StoredImage) -> None:

@@ -13,8 +13,8 @@ import pytest
 from runner.images.store.stored_image import StoredImage
 from runner.jobs import directory
 from runner.jobs.collect import Evidence, collect
-from runner.jobs.directory import RunDirectory
-from runner.jobs.port_counters import carried
+from runner.jobs.directory import Run
+from runner.jobs.transport import carried
 from tests.support.evidence import COMPLETED
 from tests.support.plans import PLAN
 from tests.support.two_networks import ADDRESS, TwoNetworks, two_networks
@@ -56,9 +56,7 @@ def trained(networks: TwoNetworks, image: Path, place: Path, link: str) -> Evide
     return collect(run, COMPLETED)
 
 
-def started(
-    networks: TwoNetworks, image: Path, place: Path, run: RunDirectory, rank: int, link: str
-) -> subprocess.Popen[str]:
+def started(networks: TwoNetworks, image: Path, place: Path, run: Run, rank: int, link: str) -> subprocess.Popen[str]:
     root = place / f"root-{rank}"
     root.mkdir(exist_ok=True)
     launch = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from runner.core import paths
 from runner.core.errors import Exit
-from runner.images.engine import connection, private_engine
+from runner.images import engine
 from tests.support import light_base
 from tests.support.waiting import until
 
@@ -77,8 +77,8 @@ class Bench:
 
 def start_bench(state: Path, work: Path) -> Bench:
     """The engine started, the bases in it, one build done: what that keeps is no leftover."""
-    url = private_engine.start(state)
-    client = connection.connect(url)
+    url = engine.start_private(state)
+    client = engine.connect(url)
     for name, more in ((BASE, {}), (SLOW, {"slow": b""})):
         client.api.import_image_from_data(light_base.archive(**more), repository=name, changes=list(light_base.CHANGES))
     found = Bench(client, url, state, work)

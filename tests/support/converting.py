@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.core.progress import Silent
-from runner.images.conversion.squashfs import convert
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
 
@@ -28,7 +28,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from runner.images.conversion.squashfs import convert
-from runner.images.engine.connection import connect
+from runner.images.engine import connect
 from runner.core.progress import Silent
 image, directory, url, fatal = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 way = sys.argv[5]
@@ -138,7 +138,7 @@ def assert_sound(directory: Path) -> int:
 def assert_recovers(image: str, client: docker.DockerClient, directory: Path, pids: Sequence[int]) -> None:
     """The next conversion is good and sweeps up: one image, its sidecar and references, and no container is left."""
     assert_sound(directory)
-    made = convert(image, client, Silent(), store_dir=directory).image
+    made = convert_engine_image(image, client, Silent(), store_dir=directory).image
     assert assert_sound(directory) == 1
     assert store.lookup(image, directory) == made
     assert [path.name for path in directory.rglob(".*")] == []

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runner.core.progress import Silent
+from runner.images import engine
 from runner.images.building.build import BuiltImage, build
-from runner.images.engine import connection
 
 if TYPE_CHECKING:
     import docker
@@ -55,7 +55,7 @@ ROWS = (
 
 def inside(client: docker.DockerClient, image: str, *words: str, **environment: str) -> str:
     """What a command prints in a container of the image; both streams."""
-    network = "host" if connection.needs_host_network(client) else "none"
+    network = "host" if engine.needs_host_network(client) else "none"
     env = {"OMP_NUM_THREADS": "1", **environment}
     out: bytes = client.containers.run(
         image, list(words), environment=env, network_mode=network, remove=True, stderr=True

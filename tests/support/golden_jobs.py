@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
-from runner.environments.spec import EnvironmentSpec, setup_of_jobs
-from runner.model.environment import Environment
-from runner.model.image import Horovod, ImageFacts, Mpi
-from runner.model.names import ImageForm
+from runner.environments.script import EnvironmentSpec, setup_of_jobs
+from runner.model.backends import RUNTIMES
+from runner.model.image import Environment, Horovod, ImageFacts, Mpi
 from runner.model.plan import Plan, PlannedImage
-from runner.model.request import Mount, Request
-from runner.model.runtimes import RUNTIMES
+from runner.model.request import ImageForm, Mount, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import JobScript, StepSpec
-from runner.planning.personal import Personal, account, expand_placeholders
+from runner.planning.placement import with_queue
 from runner.planning.plan import plan
-from runner.planning.queues import with_queue
-from runner.preparation.image import as_image
+from runner.preparation.choices import as_image
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
+from runner.sites.user import Personal, account, expand_placeholders
 
 FILE = PlannedImage(
     reference="gpu-runner/horovod-pytorch:25.02-py3",
@@ -192,7 +190,7 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     environment = environment_of(site_of_elvis) if form == "none" else None
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)
-    return decided, staging.step(decided, runtime(via))
+    return decided, common.staged_step(decided, runtime(via))
 
 
 def script(name: str) -> JobScript:

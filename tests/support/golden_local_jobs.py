@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
-from runner.model.environment import Activate, Setup
+from runner.model.image import Activate, Setup
 from runner.model.job import AllocatedNode, Allocation
 from runner.model.request import Mount, Request
 from runner.model.site import RuntimeAtSite, Site, SshFacts
 from runner.model.step import JobScript
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
-from runner.sites.loader import read_site
-from runner.sites.machine import Machine, fit_to_machine
+from runner.sites.loader import Machine, fit_to_machine, read_site
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_jobs import HOSTILE, TRAIN
 
@@ -71,4 +70,4 @@ CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
 def script(name: str) -> JobScript:
     site, via, request, allocation = CASES[name]
     planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE, allocation=allocation)
-    return render(planned, staging.step(planned, runtime(via)))
+    return render(planned, common.staged_step(planned, runtime(via)))

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.model.job import Submitted
 
 PROBE = ("submit", "--recipe", "probe", "--gpus", "2")
@@ -17,7 +17,7 @@ SLEEPS = (*PROBE, "--", "--sleep", "300")
 
 def leader(run: Path) -> int:
     """The process number of a run's job."""
-    found = RunDirectory(run).read("job.json", Submitted)
+    found = Run(run).read("job.json", Submitted)
     assert found is not None
     return int(found.job_id.split(".")[0])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.model.plan import Plan, PlannedImage
-from runner.model.recipe import Recipe
+from runner.model.request import Recipe
 from runner.model.site import NodeShape, Site
 
 PLAN = Plan(

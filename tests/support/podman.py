@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner.core.errors import InfrastructureError
-from runner.images.engine import connection
+from runner.images import engine
 from tests.support.packages import unpacked
 
 UNPRIVILEGED = 65534
@@ -72,7 +72,7 @@ def _answering(url: str, child: subprocess.Popen[bytes], log: Path) -> str:
     for _ in range(600):
         assert child.poll() is None, log.read_text()
         with suppress(InfrastructureError):
-            connection.connect(url).close()
+            engine.connect(url).close()
             return url
         time.sleep(0.1)
     raise AssertionError(log.read_text())

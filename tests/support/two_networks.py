@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.box import root as box_root
-from runner.box.spec import DEFAULT_SLURM
+from runner.box.config import DEFAULT_SLURM
 
 ADDRESS = {"fast0": "10.77.0.{}", "slow0": "10.78.0.{}"}
 

@@ -13,8 +13,8 @@ from runner.backends.runtimes.common import (
     shell,
 )
 from runner.core.errors import UsageError
+from runner.model.backends import RUNTIMES, MountSyntax, RuntimeFacts
 from runner.model.plan import RESULTS, Plan
-from runner.model.runtimes import RUNTIMES, MountSyntax, RuntimeFacts
 from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, text, texts
 
 # Not listed with user_namespaces: it may be installed set-uid instead.

@@ -12,8 +12,8 @@ from runner.backends.runtimes.common import (
     prefixed,
     shell,
 )
+from runner.model.backends import MountSyntax, RuntimeFacts
 from runner.model.plan import RESULTS, Plan
-from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, library_file, text, texts
 
 FACTS = RuntimeFacts(

@@ -1,17 +1,36 @@
-"""What every runtime needs: the launcher's command line, and the shell that starts it in the container."""
+"""What every runtime needs: the launcher's command line, mounts, staged images, and what is left on nodes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
+from runner.backends.runtimes import Runtime
 from runner.core.errors import UsageError
+from runner.model.backends import RUNTIMES, SCHEDULERS, RuntimeFacts
 from runner.model.exit_codes import NOT_LOADED
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
-from runner.model.runtimes import RUNTIMES, RuntimeFacts
-from runner.model.schedulers import SCHEDULERS
-from runner.model.step import LIBRARY, RUN_DIRECTORY, Argument, Export, Load, Statement, Text, Unset, Var, text, texts
+from runner.model.step import (
+    JOB_ID,
+    LIBRARY,
+    LIVE,
+    RUN_DIRECTORY,
+    Argument,
+    Export,
+    Load,
+    Statement,
+    StepSpec,
+    Text,
+    Unset,
+    Var,
+    library_file,
+    text,
+    texts,
+)
 
 SHELL = Path(__file__).parent / "shell"
 RANK = SHELL / "rank.sh"
@@ -198,3 +217,77 @@ def host_directory(plan: Plan) -> Argument:
 
 def _facts(plan: Plan) -> RuntimeFacts:
     return RUNTIMES[plan.runtime]
+
+
+LEFTOVERS = Path(__file__).parent / "shell" / "leftovers.sh"
+
+
+def node_job(plan: Plan) -> Argument:
+    """The JOB of a name: several runs in one allocation have different ones."""
+    return (Var("SLURM_JOB_ID"), Text("."), Var(JOB_ID)) if _shares_job(plan) else (Var(JOB_ID),)
+
+
+def live_jobs(plan: Plan) -> tuple[Argument, Argument]:
+    """The second and third argument of ``is_left``."""
+    of_slurm = SCHEDULERS[plan.scheduler].launcher == "srun"
+    shared = plan.settings.lets_share_nodes(dict(plan.directives))
+    alone = plan.whole_nodes and not _shares_job(plan) and not shared
+    return (Var(LIVE),) if of_slurm else text(""), text("yes" if alone else "no")
+
+
+def _shares_job(plan: Plan) -> bool:
+    """Whether several runs have Slurm's number of one job."""
+    of_study = plan.launch is not None and SCHEDULERS[plan.scheduler].launcher == "srun"
+    return plan.existing_allocation is not None or of_study
+
+
+DIRECTORY = "runner_stage"  # variable of the batch script: the directory of this job on every node
+_PREFIX = "gpu-runner-stage-"
+_NAME = "/image.sqsh"
+_PLACEHOLDER = "/\0image"  # no value of a user can contain a NUL
+_STAGE = SHELL / "stage.sh"
+
+
+def staged_step(plan: Plan, runtime: Runtime) -> StepSpec:
+    """The runtime's step, from the staged file where the plan stages.
+
+    Raises:
+        UsageError: the runtime takes no image file; or as the runtime's own step.
+    """
+    if not plan.stage:
+        return runtime.step(plan)
+    image = msgspec.structs.replace(plan.image, path=_PLACEHOLDER)
+    made = runtime.step(msgspec.structs.replace(plan, image=image))
+    launcher, command = (tuple(map(_staged, words)) for words in (made.launcher, made.command))
+    if made.at_end or (launcher, command) == (made.launcher, made.command):
+        why = f"{plan.runtime} does not start from an image file, so there is nothing to stage"
+        raise UsageError(why, where="--stage", fix="leave it out")
+    copy = (
+        *library_file(_STAGE),
+        (Var(DIRECTORY),),
+        *live_jobs(plan),
+        *texts(plan.image.path, str(plan.image.size_bytes), plan.image.sha256),
+    )
+    return msgspec.structs.replace(
+        made,
+        prelude=(*made.prelude, Export(DIRECTORY, (Text(f"{plan.stage}/{_PREFIX}"), *node_job(plan)))),
+        once_a_node=(*copy, *made.once_a_node),
+        launcher=launcher,
+        command=command,
+        at_end=(*texts("rm", "-rf", "--"), (Var(DIRECTORY),)),
+        does=f"copies the image to its disk{', ' if made.does else ''}{made.does}",
+        files=(_STAGE, LEFTOVERS, *(path for path in made.files if path != LEFTOVERS)),
+    )
+
+
+def _staged(word: Argument) -> Argument:
+    return tuple(part for old in word for part in _parts(old))
+
+
+def _parts(part: Text | Var) -> Iterator[Text | Var]:
+    if isinstance(part, Var) or _PLACEHOLDER not in part.value:
+        yield part
+        return
+    before, _, after = part.value.partition(_PLACEHOLDER)
+    yield from text(before) if before else ()
+    yield from (Var(DIRECTORY), Text(_NAME + after))

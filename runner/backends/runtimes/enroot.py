@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.backends.runtimes import leftovers
+from runner.backends.runtimes import common
 from runner.backends.runtimes.common import (
     PREFIX,
     RANK,
@@ -18,8 +18,8 @@ from runner.backends.runtimes.common import (
     starters,
 )
 from runner.core.errors import UsageError
+from runner.model.backends import MountSyntax, RuntimeFacts
 from runner.model.plan import RESULTS, Plan
-from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import (
     RENDEZVOUS,
     RUN_DIRECTORY,
@@ -75,7 +75,7 @@ def step(plan: Plan) -> StepSpec:
                 where=f"--env {variable}",
                 fix="leave newlines out of the value",
             )
-    name: Argument = (Text(_PREFIX), *leftovers.job_of(plan))
+    name: Argument = (Text(_PREFIX), *common.node_job(plan))
     mounts = (
         *(text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:none:x-create=auto,rbind,rw"))),
         *mount_options(plan, "--mount"),
@@ -94,7 +94,7 @@ def step(plan: Plan) -> StepSpec:
             _RC,
             name,
             image_file(plan),
-            *leftovers.known(plan),
+            *common.live_jobs(plan),
         ),
         launcher=(),
         command=(
@@ -109,7 +109,7 @@ def step(plan: Plan) -> StepSpec:
         ),
         at_end=(*library_file(_SHELL), text("remove"), name),
         does="unpacks the image",
-        files=(_SHELL, leftovers.FILE, RANK),
+        files=(_SHELL, common.LEFTOVERS, RANK),
     )
 
 

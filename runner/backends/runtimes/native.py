@@ -6,8 +6,8 @@ import posixpath
 
 from runner.backends.runtimes.common import RANK, host_directory, host_value, launched_program, load_lines, shell
 from runner.core.errors import UsageError
+from runner.model.backends import NATIVE, MountSyntax, RuntimeFacts
 from runner.model.plan import Plan
-from runner.model.runtimes import NATIVE, MountSyntax, RuntimeFacts
 from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var
 
 FACTS = RuntimeFacts(

@@ -16,8 +16,8 @@ from runner.backends.runtimes.common import (
     shell,
     starters,
 )
+from runner.model.backends import MountSyntax, RuntimeFacts
 from runner.model.plan import RESULTS, Plan
-from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, text, texts
 
 FACTS = RuntimeFacts(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from runner.backends.runtimes import common, leftovers
+from runner.backends.runtimes import common
 from runner.backends.runtimes.common import image_file, launched_program, loads, mounted, prefixed
 from runner.backends.runtimes.enroot import BY_ENROOTS_HOOK
 from runner.core.errors import UsageError
+from runner.model.backends import SCHEDULERS, MountSyntax, RuntimeFacts
 from runner.model.plan import RESULTS, Plan
-from runner.model.runtimes import MountSyntax, RuntimeFacts
-from runner.model.schedulers import SCHEDULERS
 from runner.model.step import (
     RENDEZVOUS,
     RUN_DIRECTORY,
@@ -66,7 +65,7 @@ def step(plan: Plan) -> StepSpec:
             *(Export(name, text(value)) for name, value in carried),
             *(prefixed(name, text(value)) for name, value in renamed),
         ),
-        once_a_node=(*library_file(_LEFTOVERS), *leftovers.known(plan), leftovers.job_of(plan)),
+        once_a_node=(*library_file(_LEFTOVERS), *common.live_jobs(plan), common.node_job(plan)),
         launcher=(
             (Text("--container-image="), *image_file(plan)),
             _mounts(plan),
@@ -76,7 +75,7 @@ def step(plan: Plan) -> StepSpec:
         ),
         command=(*common.shell(), *launched_program(plan)),
         does="removes containers that killed jobs of yours have left there",
-        files=(_LEFTOVERS, leftovers.FILE, common.RANK),
+        files=(_LEFTOVERS, common.LEFTOVERS, common.RANK),
     )
 
 

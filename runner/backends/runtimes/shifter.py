@@ -19,9 +19,9 @@ from runner.backends.runtimes.common import (
     shell,
 )
 from runner.core.errors import UsageError
+from runner.model.backends import MountSyntax, RuntimeFacts
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
-from runner.model.runtimes import MountSyntax, RuntimeFacts
 from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text
 
 FACTS = RuntimeFacts(

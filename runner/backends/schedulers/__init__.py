@@ -12,10 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from runner.core.errors import RefusedError
+from runner.core import process
+from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
+from runner.core.invocation import PROGRAM
+from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation, JobState
 from runner.model.plan import Plan
-from runner.model.schedulers import SCHEDULERS
 from runner.model.step import JobScript
 
 if TYPE_CHECKING:
@@ -132,3 +134,44 @@ def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]
 
 def _module(name: str) -> SchedulerModule:
     return cast(SchedulerModule, SCHEDULERS.module(name))
+
+
+TIMEOUT_S = 60.0
+
+
+def call_client(
+    scheduler: str,
+    clients: Path | None,
+    program: str,
+    *options: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> process.Completed:
+    """Run ``program`` from ``clients`` (None: PATH); any exit code is returned.
+
+    Args:
+        scheduler: its name, for messages.
+        env: the whole environment; None is ours.
+
+    Raises:
+        NotAcceptedError: there is no such program.
+        CommandTimeoutError: it did not answer within TIMEOUT_S.
+    """
+    path = str(clients / program) if clients else program
+    try:
+        return process.run((path, *options), timeout_s=TIMEOUT_S, cwd=cwd, env=env, check=False)
+    except process.CommandNotFoundError as error:
+        raise NotAcceptedError(
+            f"{program} was not found: this machine has no {scheduler} client",
+            where="PATH",
+            fix=f"submit from a login node; or use `--site box` after `{PROGRAM} box up`",
+        ) from error
+
+
+def no_answer(scheduler: str, done: process.Completed) -> UnknownStateError:
+    """The error for a scheduler that gives no answer, or none that can be understood."""
+    return UnknownStateError(
+        f"{scheduler} does not answer: {done.last_lines(2)}",
+        where=" ".join(done.argv),
+        fix="this does not affect the job; try again later",
+    )

@@ -11,8 +11,7 @@ from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.job import ListedLaunch
 from runner.model.plan import Plan
 from runner.model.step import JOB_ID, JobScript, StepSpec, texts
-from runner.render.library import checked, job_script
-from runner.render.shell import quoted_arguments
+from runner.render import checked, job_script, quoted_arguments
 
 LAUNCHES = SHELL / "launches.sh"
 

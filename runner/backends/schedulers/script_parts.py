@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.plan import Plan
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, texts
-from runner.render.shell import command, quoted_arguments
+from runner.render import command, quoted_arguments
 
 SHELL = Path(__file__).parent / "shell"
 COMMON = SHELL / "common.sh"

@@ -17,7 +17,7 @@ from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
 from runner.images import reference as references
-from runner.images.packing import mksquashfs, mounted_layers, rootfs
+from runner.images.packing import mksquashfs, rootfs
 
 if TYPE_CHECKING:
     import docker
@@ -87,10 +87,10 @@ class EngineImage:
             if self.method != "stream":
                 try:
                     local = self.client.api.base_url.startswith("http+docker:")
-                    layers = mounted_layers.directories(container.attrs, local=local)
+                    layers = mksquashfs.directories(container.attrs, local=local)
                     progress.step(f"squashing {self.name}: the engine's {len(layers)} layers, mounted")
-                    return mounted_layers.packed_layers(layers, added, out, packing, progress, capture=capture)
-                except mounted_layers.Unavailable as reason:
+                    return mksquashfs.packed_layers(layers, added, out, packing, progress, capture=capture)
+                except mksquashfs.Unavailable as reason:
                     if self.method == "layers":
                         raise RefusedError(
                             f"the layers cannot be packed here: {reason}", where="--way layers"

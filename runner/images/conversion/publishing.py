@@ -16,10 +16,10 @@ import msgspec
 from runner.core import paths
 from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
-from runner.core.lease import abandoned, leased
+from runner.core.lock import is_abandoned, leased
 from runner.core.progress import Progress
 from runner.images.packing import mksquashfs, rootfs
-from runner.images.store import integrity, names, store
+from runner.images.store import integrity, store
 from runner.images.store.stored_image import Edit, Form, StoredImage, file_name
 
 
@@ -155,10 +155,10 @@ def publish(
         return time.monotonic() - started
 
     lease = store.lease_path(key, target)
-    if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(lease)):
+    if (done := kept()) is not None and not (os.access(target, os.W_OK) and is_abandoned(lease)):
         return done
     paths.ensure_directory(target)
-    names.check_writable(target)
+    store.check_writable(target)
     with leased(lease, progress.step):
         store.sweep(key, target)
         if (done := kept()) is not None:
@@ -234,5 +234,5 @@ def _with_names(image: StoredImage, source: Source) -> StoredImage:
     """The image, after every name of the source was made to stand for it."""
     with suppress(InfrastructureError):  # a store that may only be read serves as well
         for name in (*source.names, source.name):
-            names.confirm(name, image)
+            store.confirm(name, image)
     return image

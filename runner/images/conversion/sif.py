@@ -20,7 +20,7 @@ from runner.core.files import key_of
 from runner.core.progress import Progress
 from runner.images.conversion.engine_source import engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Source, about_of, publish
-from runner.images.store import sif_file
+from runner.images.store import image_files
 from runner.images.store.stored_image import Form
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class SifMaker:
         progress.step(f"building a SIF of {self.source.name}")
         self.write(out)
         progress.step("verifying")
-        return Contents(sum(sif_file.entries(out).values()), about_of(sif_file.content(out, ABOUT)))
+        return Contents(sum(image_files.sif_entries(out).values()), about_of(image_files.sif_content(out, ABOUT)))
 
 
 def convert(

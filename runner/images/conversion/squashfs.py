@@ -1,25 +1,32 @@
-"""Squashfs files for the store: a source's root, packed and verified by its superblock and its listing."""
+"""Squashfs files for the store: which source an image is taken from, its root packed, and the result verified."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from runner.core import process
-from runner.core.errors import RefusedError
+from runner.core import paths, process
+from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.files import key_of
+from runner.core.hide import hidden
 from runner.core.progress import Progress
+from runner.images import reference as references
 from runner.images.conversion.engine_source import Method, engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, PackableSource, about_of, publish
 from runner.images.packing import mksquashfs, rootfs, tarstream
-from runner.images.store import squashfs_file
-from runner.images.store.stored_image import Edit, Form
+from runner.images.packing.mksquashfs import Packing
+from runner.images.store import image_files, integrity, store
+from runner.images.store.stored_image import Edit, Form, StoredImage
 from runner.model.plan import RESULTS
 
 if TYPE_CHECKING:
     import docker
+
+    from runner.images.sources.layered import LayeredImage
+
 
 CONVERTER = "runner-sqsh 3"  # the version goes into the key: raise it with every change of what is written
 _DATA_ORDERS = ("walk", "layers")
@@ -61,7 +68,7 @@ class SquashfsMaker:
         added = rootfs.additions(config, _DIRECTORIES, created_at(self.source.created))
         passed = self._packed(added, out, progress)
         progress.step("verifying")
-        squashfs_file.check_listing(out, passed.names)
+        image_files.check_listing(out, passed.names)
         return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))
 
     def _packed(self, added: rootfs.Additions, out: Path, progress: Progress) -> rootfs.Passed:
@@ -74,7 +81,7 @@ class SquashfsMaker:
             return other.packed(added, out, replace(self.packing, processors=1), progress, (ABOUT,))
 
 
-def convert(
+def convert_engine_image(
     image: str,
     client: docker.DockerClient,
     progress: Progress,
@@ -128,3 +135,145 @@ def created_at(created: str) -> int:
 
 def _key(digest: str, order: str, packing: mksquashfs.Packing) -> str:
     return key_of(digest, CONVERTER, *packing.options(), *_DIRECTORIES, *([] if order == "walk" else [order]))
+
+
+SourceKind = Literal["auto", "engine", "registry"]
+_ENGINE_SCHEMES = ("dockerd://", "podman://", "docker-daemon://")
+_REGISTRY_SCHEMES = ("docker://",)
+_FILE_SCHEMES = ("docker-archive:", "oci-archive:", "oci:")
+
+
+@dataclass(frozen=True)
+class ImageName:
+    """What the text that names an image says of its source.
+
+    Attributes:
+        kind: "engine", "registry", a file's scheme without its colon, or "any" where the text leaves it open.
+        text: the rest: a reference, or a path with or without a name.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an image is converted.
+
+    Attributes:
+        source: where a plain reference is taken from; "auto" means an engine if one answers, else its registry.
+        platform: ``OS/ARCHITECTURE``; None means this machine's, and for an engine whatever it has.
+        engine: URL of the engine; None finds one. method, packing: see ``squashfs.convert``.
+        store: None means the default.
+    """
+
+    source: SourceKind = "auto"
+    platform: str | None = None
+    engine: str | None = None
+    method: Method = "auto"
+    packing: Packing = field(default_factory=Packing)
+    store: Path | None = None
+
+
+def parse_name(text: str, source: SourceKind) -> ImageName:
+    """The image's name, read as Enroot, Podman and Skopeo write it; ``docker://`` is a registry, as there.
+
+    Raises:
+        UsageError: it contradicts ``source``.
+    """
+    for scheme in _FILE_SCHEMES:
+        if text.startswith(scheme):
+            name = ImageName(scheme.removesuffix(":"), text.removeprefix(scheme))
+            break
+    else:
+        kind = "registry" if text.startswith(_REGISTRY_SCHEMES) else "any" if source == "auto" else source
+        name = ImageName("engine" if text.startswith(_ENGINE_SCHEMES) else kind, text)
+    if source not in ("auto", name.kind):
+        raise UsageError(f"{text} is not taken from a{'n' * (source == 'engine')} {source}", where="--from")
+    return name
+
+
+def convert(text: str, options: Options, progress: Progress) -> Conversion:
+    """The stored squashfs of the image that the text names, made unless the store holds it.
+
+    Raises:
+        UsageError, RefusedError, InfrastructureError: as the source and the conversion do.
+    """
+    name = parse_name(text, options.source)
+    if name.kind in ("engine", "registry", "any") and references.is_path(name.text):
+        raise references.path_without_format(name.text, exists=Path(name.text).exists())
+    if (kept := _kept_by_digest(name, options)) is not None:
+        return Conversion(kept, made=False, seconds=0.0)
+    if name.kind in ("engine", "any"):
+        from runner.images.engine import connect
+
+        try:
+            client = connect(options.engine)
+        except RefusedError as error:
+            if name.kind == "engine":
+                raise
+            if not references.names_registry(name.text):
+                raise _no_registry(name.text, error.what) from error
+            progress.line(f"{error.what}: taking {hidden(text)} from its registry")
+        else:
+            if options.platform is not None:
+                raise UsageError(
+                    "an engine has its images for a single platform",
+                    where="--platform",
+                    fix="leave it out, or take the image from a registry with --from registry",
+                )
+            return convert_engine_image(
+                name.text, client, progress, store_dir=options.store, packing=options.packing, method=options.method
+            )
+    if options.method == "layers":
+        raise UsageError(
+            f"{text} is not an image of an engine: there are no layers to mount",
+            where="--way layers",
+            fix="leave it out: what comes from a registry or an archive is packed as a stream",
+        )
+    source = _layered(name, options, progress)
+    return convert_source(source, progress, store_dir=options.store, packing=options.packing)
+
+
+def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
+    """The stored image of a reference with a digest, which never changes: no source is consulted."""
+    if name.kind not in ("engine", "registry", "any") or options.platform is not None or paths.caches_ignored():
+        return None
+    if "@sha256:" not in name.text:
+        return None
+    with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
+        kept = store.lookup(name.text, options.store)
+        if kept is not None and (kept.converter, kept.options) == (CONVERTER, options.packing.options()):
+            return None if integrity.problem(kept) else kept
+    return None
+
+
+def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredImage:
+    from runner.images.sources import archives, layered, manifests
+
+    wanted = manifests.platform(options.platform)
+    if name.kind not in ("registry", "any"):
+        place, reference = archives.located(name.kind, name.text)
+        if name.kind == "docker-archive":
+            return archives.from_docker_archive(place, reference, wanted)
+        files = archives.Directory(place) if name.kind == "oci" else archives.Archive(place)
+        return archives.from_oci(files, reference, wanted)
+    named = references.parse(name.text)
+    if not references.names_registry(name.text):
+        raise _no_registry(name.text)
+    return layered.from_registry(named, wanted, progress)
+
+
+def _no_registry(text: str, why: str = "") -> RefusedError:
+    """The refusal of a name that says no registry: whoever owns that name at Docker's hub would supply the image."""
+    reference = references.parse(text)
+    hub = reference if "/" in reference.repository else f"library/{reference}"
+    ours = reference.repository.startswith(references.OURS)
+    return RefusedError(
+        f"{why + ', and ' if why else ''}{reference} names no registry to take it from",
+        where=text,
+        fix="build it on a machine with an engine, then convert it there, or push it to a registry of yours and name"
+        " that: REGISTRY/NAME:TAG"
+        if ours
+        else f"name the registry: nvcr.io/NAME:TAG, or docker.io/{hub} if you mean Docker's hub",
+    )

@@ -1,21 +1,19 @@
-"""Logins of registries, from the files of Docker, Podman and Enroot: read when a registry asks, and kept nowhere.
-
-Docker's and Podman's files (and their credential helpers) are read by docker-py. Enroot's ``.credentials`` is in
-netrc's form, one line a machine (Enroot 4.1, doc/cmd/import.md). Netrc knows no ports: Enroot (and curl, for it) sends
-a machine's login to whatever listens on any port of it, which may be another user's program. Here a machine without a
-port stands for the port of https alone; another one needs a line ``machine HOST:PORT``, which both pass over.
-"""
+"""Logins at registries: where the user keeps them, and which hosts may get them."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from runner.core import paths, strict_yaml
 from runner.core.errors import RefusedError
+from runner.model.site import AtRegistry, UserConfig
 
 _ENROOT_LINE = re.compile(
     r"^[ \t]*machine\s+(?P<machine>\S+)\s+login\s+(?P<login>\S+)\s+password\s+(?P<password>\S.*?)[ \t]*$", re.MULTILINE
@@ -132,3 +130,94 @@ def _password(text: str, host: str, path: Path) -> str:
             fix=f"log in with docker login {host} (or podman login), or write the password itself into this file",
         )
     return value
+
+
+# The token services of two registries on hosts of other names: https://distribution.github.io/distribution/spec/auth/
+# (Docker's hub), https://github.com/NVIDIA/enroot/blob/master/doc/cmd/import.md (NGC).
+FIXED = {"docker.io": "auth.docker.io", "nvcr.io": "authn.nvidia.com"}
+# Nothing that two readers of an address could take for different hosts: no user name, no backslash, ASCII only.
+_REALM = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
+    r"(?P<path>/[!-~]*)?",
+    re.ASCII | re.IGNORECASE,
+)
+_OURS = ("scope", "service", "account", "client_id", "grant_type", "refresh_token", "offline_token")
+
+
+@dataclass(frozen=True)
+class TokenService:
+    """Where a registry says that tokens are given out.
+
+    Attributes:
+        url: to ask at, with no parameters but its own. host: ``HOST[:PORT]`` in lower case, without the usual port.
+        encrypted: whether it speaks TLS.
+    """
+
+    url: str
+    host: str
+    encrypted: bool
+
+
+def parse(realm: str) -> TokenService | None:
+    """The token service of a challenge's realm; None where that is no plain address of one.
+
+    What the realm itself says of scope or user is dropped: only the repository's own content is asked for.
+    """
+    match = _REALM.fullmatch(realm)
+    if match is None or "\\" in realm or "#" in realm:
+        return None
+    scheme, host, port = match["scheme"].lower(), match["host"].lower(), match["port"]
+    usual = "443" if scheme == "https" else "80"
+    host += f":{int(port)}" if port and int(port) != int(usual) else ""
+    parts = urlsplit(match["path"] or "/")
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name.lower() not in _OURS])
+    return TokenService(f"{scheme}://{host}{parts.path}{'?' + query if query else ''}", host, scheme == "https")
+
+
+def belongs(service: TokenService, registry: str) -> bool:
+    """Whether a registry's login may be sent to this service: the same host, a fixed pair, or as the user says.
+
+    Args:
+        registry: ``HOST[:PORT]`` as in references; ``docker.io`` for Docker's hub.
+
+    Raises:
+        UsageError: the user's configuration is invalid.
+    """
+    return host_of(service.host) == host_of(registry) or is_named(service, registry)
+
+
+def is_named(service: TokenService, registry: str) -> bool:
+    """Whether it is a fixed pair, or one of the user's: only then is a login that was kept for the service used.
+
+    On another port of the same host another program may answer: what the service gives those who log in there is not
+    for it.
+
+    Raises:
+        UsageError: the user's configuration is invalid.
+    """
+    return FIXED.get(registry.lower()) == service.host or _configured(registry) == service.host
+
+
+def configuration(service: TokenService, registry: str) -> str:
+    """The lines of the user's configuration that let the service have the registry's login."""
+    return f'registries: {{"{registry}": {{token_service: "{service.host}"}}}}'
+
+
+def host_of(netloc: str) -> str:
+    """The host of ``HOST[:PORT]``, in lower case; empty where there is none."""
+    return urlsplit(f"//{netloc}").hostname or ""
+
+
+def is_loopback(netloc: str) -> bool:
+    """Whether ``HOST[:PORT]`` is this machine itself."""
+    try:
+        return ipaddress.ip_address(host_of(netloc)).is_loopback
+    except ValueError:
+        return host_of(netloc) == "localhost"
+
+
+def _configured(registry: str) -> str:
+    path = paths.config_file()
+    registries = strict_yaml.load(path, UserConfig).registries if path.exists() else {}
+    named = {name.lower(): facts for name, facts in registries.items()}
+    return named.get(registry.lower(), AtRegistry()).token_service.lower().removesuffix(":443")

@@ -27,9 +27,8 @@ from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.images.reference import OURS, Reference
-from runner.images.sources import credentials, token_services
-from runner.images.sources.credentials import Login
-from runner.images.sources.token_services import TokenService, host_of, is_loopback
+from runner.images.sources import credentials
+from runner.images.sources.credentials import Login, TokenService, host_of, is_loopback
 
 HUB = "docker.io"
 ATTEMPTS = 6
@@ -186,8 +185,8 @@ class Connection:
 
     def _token(self, parameters: Mapping[str, str], login: Login | None) -> str:
         service = self._token_service(parameters["realm"])
-        if token_services.belongs(service, self.host):
-            if login is None and token_services.is_named(service, self.host):
+        if credentials.belongs(service, self.host):
+            if login is None and credentials.is_named(service, self.host):
                 login = credentials.find(service.host)
         elif login is not None:
             self._withheld = service
@@ -225,7 +224,7 @@ class Connection:
         return token
 
     def _token_service(self, realm: str) -> TokenService:
-        service = token_services.parse(realm)
+        service = credentials.parse(realm)
         if service is None:
             raise RefusedError(
                 f"{self.host} asks for logins to be sent to {realm!r}, which is no plain address",
@@ -304,7 +303,7 @@ def login_withheld(host: str, repository: str, service: TokenService, code: int)
         f" for {host} and is sent to no other host",
         where=f"{host}/{repository}",
         fix=f"if {service.host} is the registry's own token service, write into {paths.config_file()}:"
-        f" {token_services.configuration(service, host)}",
+        f" {credentials.configuration(service, host)}",
     )
 
 

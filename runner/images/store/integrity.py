@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.core.process import CommandFailedError
-from runner.images.store import sidecar, sif_file, squashfs_file
-from runner.images.store.stored_image import StoredImage, form_of
-
-
-class _Kind(Protocol):
-    """A kind of image file."""
-
-    def problem(self, path: Path) -> str: ...
-    def entries(self, path: Path) -> Counter[str]: ...
-
+from runner.images.store import image_files, stored_image
+from runner.images.store.stored_image import Form, StoredImage, form_of
 
 # Some file systems keep whole seconds, FAT two; a change in place leaves a later time than that.
 _TIME_ROOM_NS = 2_000_000_000
+_PROBLEM = {"squashfs": image_files.squashfs_problem, "sif": image_files.sif_problem}
+_ENTRIES: dict[Form, Callable[[Path], Counter[str]]] = {
+    "squashfs": image_files.squashfs_entries,
+    "sif": image_files.sif_entries,
+}
 
 
 def problem(image: StoredImage) -> str:
@@ -40,7 +37,7 @@ def problem(image: StoredImage) -> str:
             return f"it is {found.st_size} bytes long, and was {image.size_bytes} when it was made"
         if image.mtime_ns and abs(found.st_mtime_ns - image.mtime_ns) > _TIME_ROOM_NS:
             return "it was written to since it was made (or copied without its time)"
-        return _kind(image.path).problem(image.path)
+        return _PROBLEM[form_of(image.path)](image.path)
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
 
@@ -54,8 +51,8 @@ def verified(image: StoredImage) -> StoredImage:
     Raises:
         OSError: it cannot be read, which says nothing about its bytes.
     """
-    kind = _kind(image.path)
-    why = kind.problem(image.path)
+    form = form_of(image.path)
+    why = _PROBLEM[form](image.path)
     if image.sha256 and not why:
         size = image.path.stat().st_size
         found = sha256(image.path)
@@ -65,16 +62,12 @@ def verified(image: StoredImage) -> StoredImage:
             why = f"its SHA-256 is {found[:12]}..., and was {image.sha256[:12]}... when it was made"
     elif not why:
         try:
-            kind.entries(image.path)
+            _ENTRIES[form](image.path)
         except CommandFailedError as error:
             why = f"it cannot be listed: {error.done.last_lines(1)}"
     mtime_ns = image.mtime_ns if why else image.path.stat().st_mtime_ns
     checked = msgspec.structs.replace(image, broken=why, mtime_ns=mtime_ns)
     if image.sha256 and checked != image:
         with suppress(InfrastructureError):
-            sidecar.write(checked)
+            stored_image.write_sidecar(checked)
     return checked
-
-
-def _kind(path: Path) -> _Kind:
-    return sif_file if form_of(path) == "sif" else squashfs_file

@@ -18,19 +18,24 @@ only of the caller, of root and of the store's owner (``owners``).
 from __future__ import annotations
 
 import os
+import re
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from runner.core import files, paths, process_identity
 from runner.core import files as atomic
-from runner.core import paths, process_identity
+from runner.core import files as file_system
 from runner.core.errors import InfrastructureError, UsageError
+from runner.core.files import key_of
 from runner.images import reference as references
-from runner.images.store import names, owners, sidecar
+from runner.images.store import owners, stored_image
 from runner.images.store.owners import unreadable, writing
-from runner.images.store.stored_image import SUFFIXES, BrokenSidecar, Form, StoredImage
+from runner.images.store.stored_image import SUFFIXES, BrokenSidecar, Form, StoredImage, form_of
 
 
 def directory() -> Path:
@@ -49,7 +54,7 @@ def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> Sto
     """
     if references.is_path(text):
         return _by_path(paths.expanded(text), text)
-    name = names.normalized(text)
+    name = normalized(text)
     return _by_name(name, store or directory(), form, vouched=_is_digest(name))
 
 
@@ -57,8 +62,8 @@ def confirmed_at(text: str, store: Path | None = None, form: Form = "squashfs") 
     """When a reference was last found to stand for its image, seconds since the epoch; None for a file or nothing."""
     if references.is_path(text):
         return None
-    name = names.normalized(text)
-    refs = names.existing(name, store or directory(), form, vouched=_is_digest(name))
+    name = normalized(text)
+    refs = existing_names(name, store or directory(), form, vouched=_is_digest(name))
     with suppress(FileNotFoundError, IndexError):
         return refs[0].stat().st_mtime
     return None
@@ -72,7 +77,7 @@ def by_key(key: str, store: Path, form: Form = "squashfs") -> StoredImage | None
 def stranger(image: StoredImage) -> str:
     """The user who put an image into the store, where that is neither the caller, nor root, nor the store's owner."""
     store = image.path.parent
-    return owners.stranger(image.path, store) or owners.stranger(sidecar.path_of(image.path), store)
+    return owners.stranger(image.path, store) or owners.stranger(stored_image.sidecar_path(image.path), store)
 
 
 def lease_path(key: str, store: Path) -> Path:
@@ -93,7 +98,7 @@ def partial_path(key: str, store: Path) -> Path:
 
 def sweep(key: str | None, store: Path) -> None:
     """Remove leftovers of killed conversions: all of this key, whose lease is held, and files of dead processes."""
-    for path in (*store.glob(".*"), *(store / names.DIRECTORY).glob(".*")):
+    for path in (*store.glob(".*"), *(store / NAMES).glob(".*")):
         of_key = key is not None and path.name.startswith(f".{key}.") and not is_lease(path, key, store)
         if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
             with suppress(OSError):  # another user's, in a directory where only owners remove
@@ -116,14 +121,14 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
     image = msgspec.structs.replace(image, path=path, mtime_ns=found.st_mtime_ns)
     owners.share(made, path.parent)
     # The sidecar first: one without its image is ignored, and an image without its sidecar would be unknown.
-    sidecar.write(image, mode=stat.S_IMODE(made.lstat().st_mode))
-    owners.share(sidecar.path_of(path), path.parent)
+    stored_image.write_sidecar(image, mode=stat.S_IMODE(made.lstat().st_mode))
+    owners.share(stored_image.sidecar_path(path), path.parent)
     with writing(image.path):
         made.rename(image.path)
         atomic.sync_directory(image.path.parent)
     # The key last: by it a conversion finds its work done, all of it.
     for name in (image.reference, image.digest, image.key):
-        names.refer(name, image)
+        refer(name, image)
     return image
 
 
@@ -142,7 +147,7 @@ def everything(store: Path) -> tuple[StoredImage | BrokenSidecar, ...]:
     found: list[StoredImage | BrokenSidecar] = []
     for path in files:
         try:
-            known = sidecar.read(path)
+            known = stored_image.read_sidecar(path)
         except InfrastructureError as error:
             found.append(BrokenSidecar(path, error.what))
             continue
@@ -168,11 +173,11 @@ def remove(path: Path) -> None:
             f"this image belongs to {owners.user(path.lstat().st_uid)}, who alone can remove it", where=str(path)
         )
     with writing(path):
-        for ref, name in names.of_store(path.parent).items():
+        for ref, name in names_of_store(path.parent).items():
             if name == path.name and owners.may_remove(ref):  # another user's name for nothing is ignored
                 ref.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        sidecar.path_of(path).unlink(missing_ok=True)
+        stored_image.sidecar_path(path).unlink(missing_ok=True)
 
 
 def _is_digest(name: str) -> bool:
@@ -180,9 +185,9 @@ def _is_digest(name: str) -> bool:
 
 
 def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> StoredImage | None:
-    for ref in names.existing(name, store, form, vouched=vouched):
-        file, written_for = names.read(ref)
-        image = sidecar.read(store / file) if file else None
+    for ref in existing_names(name, store, form, vouched=vouched):
+        file, written_for = read_name(ref)
+        image = stored_image.read_sidecar(store / file) if file else None
         if image is None:
             continue
         known = (written_for, image.digest, image.origin, image.key)
@@ -194,7 +199,7 @@ def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> StoredImag
 
 def _own_path(path: Path) -> Path:
     """Where this user may publish: the path, or one beside it where another user has a file of that name."""
-    if all(owners.may_replace(each) for each in (path, sidecar.path_of(path))):
+    if all(owners.may_replace(each) for each in (path, stored_image.sidecar_path(path))):
         return path
     return path.with_name(f"{path.stem}-u{os.geteuid()}{path.suffix}")
 
@@ -204,8 +209,8 @@ def _by_path(path: Path, text: str) -> StoredImage | None:
         raise UsageError(f"{text} is a directory, not an image file", where=text)
     if not path.is_file():
         return None
-    beside = sidecar.path_of(path)
-    known = sidecar.read(path) if _vouches(beside, path) else None
+    beside = stored_image.sidecar_path(path)
+    known = stored_image.read_sidecar(path) if _vouches(beside, path) else None
     return known or StoredImage(path=path, reference=text, size_bytes=path.stat().st_size)
 
 
@@ -216,3 +221,175 @@ def _vouches(beside: Path, path: Path) -> bool:
             path.stat().st_uid
         }
     return False
+
+
+NAMES = "refs"
+_LARGEST = 1 << 16  # bytes of a reference file; a stranger's may be a hole of terabytes
+_FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_name`` makes them
+
+
+def normalized(text: str) -> str:
+    """The name under which a reference is kept: a digest alone, whatever stands before it."""
+    if re.fullmatch(r"sha256:[0-9a-f]{64}", text):
+        return text
+    reference = references.parse(text)
+    return reference.digest or str(reference)
+
+
+def name_path(name: str, store: Path, form: Form) -> Path:
+    """The file that says what the name stands for in one form; not necessarily existing.
+
+    Another user's is never replaced: beside it, ``HASH.UID`` says what the name stands for in this user's view.
+    """
+    return store / NAMES / (key_of(name) if form == "squashfs" else key_of(name, form))
+
+
+def existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[Path, ...]:
+    """The files that say what the name stands for: those of believed owners first, of these the last confirmed.
+
+    Args:
+        vouched: only those of believed owners (``owners``).
+    """
+    shared = name_path(name, store, form)
+    found = []
+    for path in (shared, *shared.parent.glob(f"{shared.name}.*")):
+        with suppress(OSError):
+            found.append((owners.believed(path, store), path.lstat().st_mtime, path))
+    return tuple(path for believed, _, path in sorted(found, reverse=True) if believed or not vouched)
+
+
+def read_name(ref: Path) -> tuple[str, str]:
+    """The name of the image file that a reference file holds, and the name for which; both empty where it holds none.
+
+    The second is empty in files of earlier versions.
+
+    Raises:
+        InfrastructureError: it may not be read.
+    """
+    try:
+        raw = file_system.read_bytes(ref, _LARGEST)
+        file, _, name = raw.removesuffix(b"\n").decode("utf-8", "replace").partition("\n")
+    except (FileNotFoundError, NotADirectoryError, file_system.UnusableFileError):
+        return "", ""
+    except OSError as error:
+        raise unreadable(ref, error) from error
+    return (file, name) if _FILE_NAME.fullmatch(file) else ("", "")
+
+
+def refer(name: str, image: StoredImage) -> Path:
+    """Let ``name`` (a reference, digest or key) stand for this image from now on; returns the file that says so."""
+    content = f"{image.path.name}\n{name}\n".encode()
+    store = image.path.parent
+    path = _writable(name_path(name, store, form_of(image.path)))
+    with suppress(OSError):  # what cannot be read is written anew
+        if path.read_bytes() == content:
+            return path
+    with writing(path):
+        _ensure(path.parent, store)
+        files.write(path, content)
+        owners.share(path, store)
+    return path
+
+
+def confirm(name: str, image: StoredImage) -> None:
+    """Let ``name`` stand for this image from now on, as its source has just confirmed."""
+    path = refer(name, image)
+    with writing(image.path):
+        os.utime(path)
+
+
+def check_writable(store: Path) -> None:
+    """That names can be written, before hours are spent on an image.
+
+    Raises:
+        InfrastructureError: this user may not; says whose the directory is.
+    """
+    directory = store / NAMES
+    for path in (store, directory):
+        with suppress(FileNotFoundError):
+            mode, owner = path.stat().st_mode, owners.user(path.stat().st_uid)
+            share = f"ask {owner} for `chmod g+rwxs {store} {directory}` and membership in its group"
+            if not os.access(path, os.W_OK | os.X_OK):
+                raise InfrastructureError(
+                    f"you may not write to this image store: its directory belongs to {owner}"
+                    f" (mode {stat.S_IMODE(mode):o})",
+                    where=str(path),
+                    fix=(f"chmod u+rwx {path}" if path.stat().st_uid == os.geteuid() else share)
+                    + ", or name a store that you may write to (--store DIR or RUNNER_STORE)",
+                )
+
+
+def names_of_store(store: Path) -> dict[Path, str]:
+    """Every reference file -> the name of the image file that it stands for; other files are ignored."""
+    named = {}
+    for path in (store / NAMES).glob("[!.]*"):
+        with suppress(InfrastructureError):  # another user's private one
+            named[path] = read_name(path)[0]
+    return {path: name for path, name in named.items() if name}
+
+
+def _writable(shared: Path) -> Path:
+    """The file in which this user says what a name stands for: the one for all, unless it is another user's."""
+    own = shared.with_name(f"{shared.name}.{os.geteuid()}")
+    return own if own.exists() or not owners.may_replace(shared) else shared
+
+
+def _ensure(directory: Path, store: Path) -> None:
+    try:
+        directory.mkdir(parents=True)
+    except FileExistsError:
+        return
+    owners.share(directory, store)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A stored image as pruning sees it.
+
+    Attributes:
+        age_s: seconds since it was made; less than 0 where a clock was wrong. idle_s: since a run last began with it.
+        used: a known run used it. needed: a run that has not ended, or whose state is unknown, uses it.
+    """
+
+    path: Path
+    size_bytes: int
+    age_s: float
+    idle_s: float
+    used: bool
+    needed: bool
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which images the user wants removed; all limits that are given must hold.
+
+    Attributes:
+        older_than_s: only images made longer ago. unused: only images that no known run has used.
+        max_bytes: the longest idle are removed until the rest has at most this size; None: all that the others allow.
+    """
+
+    older_than_s: float | None = None
+    unused: bool = False
+    max_bytes: int | None = None
+
+
+def to_remove(images: Sequence[Candidate], limits: Limits) -> tuple[Candidate, ...]:
+    """The images to remove, the longest idle first; never one that is needed."""
+    allowed = [
+        image
+        for image in images
+        if not image.needed
+        and (limits.older_than_s is None or image.age_s > limits.older_than_s)
+        and not (limits.unused and image.used)
+    ]
+    allowed.sort(key=lambda image: (-image.idle_s, image.path))
+    if limits.max_bytes is None:
+        return tuple(allowed)
+    total = sum(image.size_bytes for image in images)
+    removed: list[Candidate] = []
+    for image in allowed:
+        if total <= limits.max_bytes:
+            break
+        removed.append(image)
+        total -= image.size_bytes
+    return tuple(removed)

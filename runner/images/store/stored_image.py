@@ -1,8 +1,9 @@
-"""A stored image: what is known of it, its form, and the name of its file. Pure."""
+"""A stored image: what is known of it, and its sidecar, the small file beside it that says so."""
 
 from __future__ import annotations
 
 import re
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+
+from runner.core import files
+from runner.core.errors import InfrastructureError
+from runner.images.store import owners
+from runner.images.store.owners import unreadable, writing
 
 Form = Literal["squashfs", "sif"]
 SUFFIXES: Mapping[Form, str] = {"squashfs": ".sqsh", "sif": ".sif"}
@@ -103,3 +109,48 @@ def file_name(reference: str, digest: str, sha256: str, form: Form = "squashfs")
     """
     slug = re.sub(r"[^A-Za-z0-9._-]", "+", reference.split("@", 1)[0])[-120:]
     return f"{slug.lstrip('.')}-{digest.removeprefix('sha256:')[:12]}-{sha256[:8]}{SUFFIXES[form]}"
+
+
+_SUFFIX = ".json"
+_LARGEST = 1 << 26  # bytes; a manifest and its configuration have at most 8 MiB
+
+
+def sidecar_path(path: Path) -> Path:
+    """The sidecar's path, from the image's."""
+    return path.with_name(path.name + _SUFFIX)
+
+
+def read_sidecar(path: Path) -> StoredImage | None:
+    """The image at ``path`` from its sidecar; the path is where it was found, so that a store may be moved."""
+    sidecar = sidecar_path(path)
+    try:
+        if not (sidecar.is_file() and path.is_file()):
+            return None
+        raw = files.read_bytes(sidecar, _LARGEST)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(sidecar, error) from error
+    try:
+        image = msgspec.json.decode(raw, type=StoredImage, dec_hook=lambda kind, value: kind(value))
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InfrastructureError(
+            f"the sidecar of a stored image cannot be read: {error}",
+            where=str(sidecar),
+            fix="delete it with its image file and convert the image again",
+        ) from error
+    return msgspec.structs.replace(image, path=path)
+
+
+def write_sidecar(image: StoredImage, *, mode: int | None = None) -> None:
+    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's.
+
+    Raises:
+        InfrastructureError: the disk is full, or it is another user's, who alone vouches for that image.
+    """
+    if not (owners.may_replace(sidecar_path(image.path)) and owners.may_replace(image.path)):
+        raise InfrastructureError("a stored image of another user is described by that user", where=str(image.path))
+    content = msgspec.json.format(msgspec.json.encode(image, enc_hook=str), indent=1)
+    path = sidecar_path(image.path)
+    with writing(path):
+        files.write(path, content, mode=stat.S_IMODE(image.path.stat().st_mode) if mode is None else mode)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.core.progress import Silent
-from runner.images.conversion.squashfs import convert
-from runner.images.engine import connection, private_engine
+from runner.images import engine
+from runner.images.conversion.squashfs import convert_engine_image
 from tests.support import converting
 from tests.support.two_machines import seen_from_two_machines
 
@@ -85,7 +85,7 @@ def test_no_kill_breaks_the_store(
 
 def test_a_disk_that_fills_at_any_point(engine_client: docker.DockerClient, image: str, tmp_path: Path) -> None:
     """From nothing at all to all but the last file."""
-    whole = convert(image, engine_client, Silent(), store_dir=tmp_path / "whole").image.size_bytes
+    whole = convert_engine_image(image, engine_client, Silent(), store_dir=tmp_path / "whole").image.size_bytes
     dice = random.Random(SEED)
     sizes = [8192, *(dice.randrange(8192, whole) for _ in range(8)), whole - 4096, whole]
     converting.assert_survives_a_full_disk(image, tmp_path, sizes)
@@ -97,8 +97,8 @@ def test_an_engine_that_dies_in_the_middle_of_an_export(tmp_path: Path) -> None:
     name = "gpu-runner/test-dying:1"
     try:
         for number in range(4):
-            url = private_engine.start(state)
-            client = connection.connect(url)
+            url = engine.start_private(state)
+            client = engine.connect(url)
             converting.small_image(client, name, files=2500)
             target = tmp_path / str(number)
             words = [sys.executable, "-m", "runner", "convert", "--engine", url, "--store", str(target)]
@@ -115,8 +115,8 @@ def test_an_engine_that_dies_in_the_middle_of_an_export(tmp_path: Path) -> None:
             assert "Traceback" not in told
             assert [path for path in target.rglob("*") if path.is_file()] == []
             client.close()
-            client = connection.connect(private_engine.start(state))
+            client = engine.connect(engine.start_private(state))
             converting.assert_recovers(name, client, target, [child.pid])
             client.close()
     finally:
-        private_engine.remove(state)
+        engine.remove_private(state)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import Exit
-from runner.images.engine import private_engine
+from runner.images import engine
 from tests.support.build_bench import BASE, SLOW, Bench, read_until, start_bench, wait_until_settled
 from tests.support.waiting import until
 
@@ -31,7 +31,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     try:
         yield start_bench(state, work)
     finally:
-        private_engine.remove(state)
+        engine.remove_private(state)
 
 
 def test_a_step_that_fails(bench: Bench) -> None:
@@ -91,7 +91,7 @@ def test_an_engine_that_dies_in_the_middle_and_comes_back(bench: Bench) -> None:
     assert "Traceback" not in said, said
     assert child.returncode == Exit.INFRASTRUCTURE
     assert "the engine went away in the middle of the build" in said
-    assert private_engine.start(bench.state) == bench.url
+    assert engine.start_private(bench.state) == bench.url
     bench.build("echo the next && exit 7", code=Exit.PROGRAM_FAILED)
     wait_until_settled(bench, before)
 
@@ -111,6 +111,6 @@ def test_a_full_disk_of_the_engine(tmp_path: Path) -> None:
         assert bench.counted() == before
         bench.build(code=Exit.GOOD)
     finally:
-        private_engine.stop(state)
+        engine.stop_private(state)
         subprocess.run(["umount", "--lazy", state / "data"], check=True)
-        private_engine.remove(state)
+        engine.remove_private(state)

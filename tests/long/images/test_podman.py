@@ -10,10 +10,10 @@ import pytest
 
 from runner.core.errors import Exit
 from runner.core.progress import Silent
+from runner.images import engine
 from runner.images.building.build import build
 from runner.images.conversion.engine_source import Method
-from runner.images.conversion.squashfs import convert
-from runner.images.engine import connection
+from runner.images.conversion.squashfs import convert_engine_image
 from tests.support import light_base, podman
 from tests.support.build_bench import BASE, Bench, read_until, wait_until_settled
 
@@ -26,7 +26,7 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for place in ("cache", "tmp"):
         (work / place).mkdir()
     with podman.running(rootless=request.param) as url:
-        client = connection.connect(url)
+        client = engine.connect(url)
         client.api.import_image_from_data(light_base.archive(), repository=BASE, changes=list(light_base.CHANGES))
         yield Bench(client, url, work, work)
 
@@ -44,13 +44,13 @@ def test_an_image_is_built_and_kept_and_converted(bench: Bench, tmp_path: Path) 
     found = {}
     ways: tuple[Method, ...] = ("stream", "auto")
     for way in ways:
-        done = convert(built.reference, bench.client, Silent(), store_dir=tmp_path / way, method=way)
+        done = convert_engine_image(built.reference, bench.client, Silent(), store_dir=tmp_path / way, method=way)
         assert done.image.about["base"] == BASE
         assert done.image.environment["LIGHT"] == "a b"
         assert done.image.workdir == "/workspace"
         found[way] = done.image.sha256
     assert found["stream"] == found["auto"]
-    again = convert(built.reference, bench.client, Silent(), store_dir=tmp_path / "auto")
+    again = convert_engine_image(built.reference, bench.client, Silent(), store_dir=tmp_path / "auto")
     assert not again.made
 
 

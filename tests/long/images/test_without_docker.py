@@ -19,8 +19,7 @@ import pytest
 
 from runner.core.errors import Exit
 from runner.core.progress import Silent
-from runner.images.building import standin
-from runner.images.building.without_engine import steps
+from runner.images.building import dockerfile, standin
 from runner.images.store import store
 from tests.support import charliecloud, light_base
 from tests.support import registry as registries
@@ -172,7 +171,7 @@ def test_it_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Log
     assert found.about["base_digest"] == first["base_digest"] == found.labels["org.opencontainers.image.base.digest"]
     assert (found.environment["PYTORCH_VERSION"], found.workdir) == ("2.13.0", "/workspace")
     assert found.entrypoint == ("/opt/nvidia/nvidia_entrypoint.sh",)
-    assert not [name for name in names_in(path) if name.startswith(steps.BROUGHT)]
+    assert not [name for name in names_in(path) if name.startswith(dockerfile.BROUGHT)]
     rows = result(login.runner("images", "list", "--json").stdout)
     assert [row["problem"] for row in rows if row["path"] == str(path)] == [""]
     again = login.build(base)

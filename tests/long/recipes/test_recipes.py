@@ -13,7 +13,7 @@ from gpu_runner_inside import bandwidth, sentences
 from gpu_runner_inside.bandwidth import Timed
 
 from runner.core.progress import Silent
-from runner.images.conversion.squashfs import convert
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.local_jobs import outcome
@@ -273,7 +273,7 @@ def with_lightning(command: Runner, client: docker.DockerClient) -> str:
     said = command("build", "pytorch", "--base", "standin", "--requirement", LIGHTNING, code=0).out
     reference = said.split(": ")[0]
     assert reference.startswith("gpu-runner/horovod-pytorch:standin-with-")
-    return convert(reference, client, Silent()).image.reference
+    return convert_engine_image(reference, client, Silent()).image.reference
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_horovod_train_in_an_image_with_scikit_learn(local: Runner, engine_clien
     reference = said.split(": ")[0]
     assert reference.startswith("gpu-runner/horovod-pytorch:standin-with-")
     assert f"{reference}: up to date" in local(*words, SCIKIT_LEARN, code=0).out
-    stored = convert(reference, engine_client, Silent()).image
+    stored = convert_engine_image(reference, engine_client, Silent()).image
     added = {each["name"]: each for each in stored.about["packages"]}
     assert added["scikit-learn"]["requested"] is True
     assert added["scipy"]["requested"] is False, "it came along"

@@ -14,8 +14,7 @@ from runner.backends.schedulers import render
 from runner.core.errors import UsageError
 from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import NodeShape, Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan

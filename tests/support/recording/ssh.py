@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
 from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.step import JobScript
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
@@ -60,7 +59,7 @@ def stubs() -> Path:
 
 def script(request: Request, via: str = "native", image: str = "/i.sqsh") -> JobScript:
     planned = plan(RECIPE, SITE, request, PlannedImage("i", "sha256:ab", image))
-    return render(planned, staging.step(planned, runtime(via)))
+    return render(planned, common.staged_step(planned, runtime(via)))
 
 
 def executed(script: JobScript, **extra: str) -> Ran:

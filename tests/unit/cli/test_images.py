@@ -17,10 +17,10 @@ from runner.core import files
 from runner.core.errors import Exit, InfrastructureError
 from runner.core.files import sha256 as sha256_of
 from runner.core.progress import Silent
-from runner.images.conversion import source_selection
+from runner.images.conversion import squashfs
 from runner.images.conversion.squashfs import CONVERTER
 from runner.images.packing.mksquashfs import Packing
-from runner.images.store import sidecar, store
+from runner.images.store import store, stored_image
 from runner.images.store.stored_image import StoredImage, file_name
 from runner.jobs import directory
 from runner.jobs.lookup import find
@@ -29,7 +29,7 @@ from runner.model.plan import PlannedImage
 from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.preparation import observation
-from runner.preparation.image import JobImage
+from runner.preparation.choices import JobImage
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from tests.support.documents import result
@@ -112,7 +112,7 @@ def test_show_prints_the_provenance(images: list[StoredImage], capsys: pytest.Ca
 
 def test_show_names_the_operations_of_horovod(images: list[StoredImage], capsys: pytest.CaptureFixture[str]) -> None:
     horovod = {"version": "0.28.1", "operations": ["NCCL", "Gloo"], "nccl": "2.25.1", "cuda_architectures": [80, 90]}
-    sidecar.write(
+    stored_image.write_sidecar(
         msgspec.structs.replace(images[0], about={"framework": "pytorch", "cuda": "12.8", "horovod": horovod})
     )
     assert json_of(capsys, "show", "a:1")["about"]["horovod"]["operations"] == ["NCCL", "Gloo"]
@@ -180,12 +180,12 @@ def test_pruning_needs_to_know_what_to_remove(words: list[str], images: list[Sto
 
 def test_a_damaged_image_is_not_up_to_date_by_its_digest(images: list[StoredImage]) -> None:
     image = msgspec.structs.replace(images[0], converter=CONVERTER, options=Packing().options())
-    sidecar.write(image)
-    name, options = f"a@{image.digest}", source_selection.Options(engine="unix:///nowhere/at/all.sock")
-    assert source_selection.convert(name, options, Silent()).image == image
+    stored_image.write_sidecar(image)
+    name, options = f"a@{image.digest}", squashfs.Options(engine="unix:///nowhere/at/all.sock")
+    assert squashfs.convert(name, options, Silent()).image == image
     os.truncate(image.path, image.size_bytes // 2)
     with pytest.raises(InfrastructureError, match="does not answer"):  # it asks for the image to make it anew
-        source_selection.convert(name, options, Silent())
+        squashfs.convert(name, options, Silent())
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="files of another user need root")
@@ -195,7 +195,7 @@ def test_an_edit_of_another_users_image_says_whose_it_is(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run(["images", "edit", "a:1", "--", "true"]) == Exit.REFUSED
     assert "warning" not in capfd.readouterr().err
-    os.chown(sidecar.path_of(images[0].path), 61003, 61003)
+    os.chown(stored_image.sidecar_path(images[0].path), 61003, 61003)
     assert run(["images", "edit", "a:1", "--", "true"]) == Exit.REFUSED
     assert "warning: user 61003 put this image into the store" in capfd.readouterr().err
 
@@ -205,5 +205,5 @@ def test_a_job_is_warned_of_an_image_whose_description_is_another_users(images: 
     """The description's variables are part of the job's; the image's own file may still be its first owner's."""
     planned = PlannedImage("a:1", images[0].digest, str(images[0].path))
     assert observation._image_owner(JobImage(planned)) == ""
-    os.chown(sidecar.path_of(images[0].path), 61003, 61003)
+    os.chown(stored_image.sidecar_path(images[0].path), 61003, 61003)
     assert observation._image_owner(JobImage(planned)) == "user 61003"

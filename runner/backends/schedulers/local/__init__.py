@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.core.registry import later
-from runner.model.schedulers import SchedulerFacts
+from runner.model.backends import SchedulerFacts
 
 FACTS = SchedulerFacts(title="this machine", nodes="this-machine", launches=True)
 

@@ -22,8 +22,7 @@ from runner.backends.schedulers.script_parts import (
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.step import JobScript, StepSpec
-from runner.render.library import checked, job_script
-from runner.render.shell import statement
+from runner.render import checked, job_script, statement
 
 # Whoever started the shell that submits may have been a task itself: its place in that world is not ours.
 _STARTERS = ("SLURM", "PMI", "PALS_", "OMPI_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "RUNNER_")

@@ -9,7 +9,7 @@ import msgspec
 
 from runner.core.errors import UsageError
 from runner.core.registry import later
-from runner.model.schedulers import SchedulerFacts, SchedulerSettings
+from runner.model.backends import SchedulerFacts, SchedulerSettings
 
 if TYPE_CHECKING:
     from runner.model.plan import Plan
@@ -34,7 +34,7 @@ class PbsFacts(SchedulerSettings, frozen=True):
     cpu_bind: str = "none"
 
     def check(self) -> None:
-        from runner.render.directives import pbs_directive
+        from runner.render import pbs_directive
 
         for key, options in (("directives", self.directives), ("resources", self.resources)):
             for option, value in options.items():

@@ -29,9 +29,7 @@ from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, JobScript, StepSpec, Var, library_file, text, texts
-from runner.render.directives import pbs_directive
-from runner.render.library import checked, job_script
-from runner.render.shell import command, statement
+from runner.render import checked, command, job_script, pbs_directive, statement
 
 # Options and resources that the plan itself decides, and what decides them.
 _PLANNED = {

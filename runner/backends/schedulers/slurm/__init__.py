@@ -10,7 +10,7 @@ import msgspec
 
 from runner.core.errors import UsageError
 from runner.core.registry import later
-from runner.model.schedulers import SchedulerFacts, SchedulerSettings
+from runner.model.backends import SchedulerFacts, SchedulerSettings
 
 if TYPE_CHECKING:
     from runner.model.plan import Plan
@@ -70,7 +70,7 @@ class SlurmFacts(SchedulerSettings, frozen=True):
         return settings, tuple(sorted(options.items()))
 
     def check(self) -> None:
-        from runner.render.directives import sbatch_directive
+        from runner.render import sbatch_directive
 
         if "wait" in self.step:
             raise UsageError("is decided by slurm.wait_s", where="step.wait", fix="write `slurm: {wait_s: N}`")

@@ -11,10 +11,10 @@ import pytest
 
 from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
+from runner.images.building import apptainer, dockerfile
 from runner.images.building.build import DEFAULT_ARGS, DEFAULT_BASES
-from runner.images.building.without_engine import apptainer, steps
-from runner.images.building.without_engine.steps import Arg, Copy, Env, Label, Run, Stage, environment, stages
-from runner.images.writable_root.tree import archived
+from runner.images.building.dockerfile import Arg, Copy, Env, Label, Run, Stage, environment, parse_stages
+from runner.images.writable_root import archived
 
 TEXT = r"""
 # A comment.
@@ -36,7 +36,7 @@ COPY --from=one /made/ /taken/
 
 
 def test_every_step_arrives_in_its_stage() -> None:
-    one, two = stages(TEXT, {"MODE": "slow"})
+    one, two = parse_stages(TEXT, {"MODE": "slow"})
     assert one == Stage(
         "first:1",
         "one",
@@ -69,20 +69,20 @@ def test_every_step_arrives_in_its_stage() -> None:
 )
 def test_what_some_builder_would_not_do_is_refused_with_its_line(line: str, why: str) -> None:
     with pytest.raises(UsageError, match=why) as caught:
-        stages(f"FROM x\n{line}\n", {})
+        parse_stages(f"FROM x\n{line}\n", {})
     assert caught.value.where == "Dockerfile, line 2"
 
 
 def test_an_argument_that_nothing_declares_is_refused() -> None:
     with pytest.raises(UsageError, match="no argument TYPO"):
-        stages(TEXT, {"TYPO": "1"})
+        parse_stages(TEXT, {"TYPO": "1"})
 
 
 @pytest.mark.parametrize("framework", sorted(DEFAULT_BASES))
 def test_the_projects_own_dockerfiles_keep_to_plain_instructions(framework: str) -> None:
     text = (paths.share("containers") / framework / "Dockerfile").read_text("utf-8")
     values = {**DEFAULT_ARGS[framework], "BASE_DIGEST": "sha256:1", "SOURCE": "0"}
-    first, last = stages(text, values)
+    first, last = parse_stages(text, values)
     said = "".join(line for line in text.splitlines() if not line.startswith("#"))
     assert len([step for step in (*first.steps, *last.steps) if isinstance(step, Run)]) == said.count("RUN ")
     assert len([step for step in (*first.steps, *last.steps) if isinstance(step, Copy)]) == said.count("COPY ")
@@ -111,8 +111,8 @@ def test_a_script_does_what_an_engine_does(tmp_path: Path) -> None:
 
 
 def shell(stage: Stage, work: Path) -> subprocess.CompletedProcess[str]:
-    text = steps.stage_script(stage, lambda source: (work / "context" / source).is_dir())
-    text = text.replace(f"/{steps.BROUGHT}", str(work))
+    text = dockerfile.stage_script(stage, lambda source: (work / "context" / source).is_dir())
+    text = text.replace(f"/{dockerfile.BROUGHT}", str(work))
     return subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=False)
 
 

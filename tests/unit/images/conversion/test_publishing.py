@@ -15,7 +15,7 @@ from runner.images.conversion.sif import SifMaker
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
-from runner.images.writable_root.tree import TreeImage
+from runner.images.writable_root import TreeImage
 from tests.support.sif import sif_of
 from tests.support.squashfs import crashing_mksquashfs
 

@@ -12,9 +12,9 @@ from runner.core import process
 from runner.core.errors import Exit, InfrastructureError, RefusedError
 from runner.core.files import sha256 as sha256_of
 from runner.images.conversion import sif as apptainer_build
-from runner.images.store import names, sif_file, store
+from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage, file_name
-from runner.preparation.image import pin
+from runner.preparation.choices import pin
 from tests.support.sif import sif_of
 from tests.support.submissions import sound
 
@@ -63,23 +63,23 @@ def publish(sif: Path, directory: Path, digest: str) -> StoredImage:
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_what_is_in_it_is_read_with_no_apptainer(sif: Path) -> None:
-    assert sif_file.problem(sif) == ""
-    assert sif_file.content(sif, "opt/runner/image.json") == '{"framework": "pytorch"}'
-    assert sif_file.content(sif, "opt/nothing") == ""
-    assert sif_file.entries(sif)["squashfs-root/opt/runner/image.json"] == 1
+    assert image_files.sif_problem(sif) == ""
+    assert image_files.sif_content(sif, "opt/runner/image.json") == '{"framework": "pytorch"}'
+    assert image_files.sif_content(sif, "opt/nothing") == ""
+    assert image_files.sif_entries(sif)["squashfs-root/opt/runner/image.json"] == 1
 
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_a_damaged_sif_is_reported(sif: Path, tmp_path: Path) -> None:
     whole = sif.read_bytes()
     sif.write_bytes(whole[:-1])
-    assert "it is cut off" in sif_file.problem(sif)
+    assert "it is cut off" in image_files.sif_problem(sif)
     broken = (b"", whole[:100], whole[:4100], b"x" * 5000, whole[:32] + b"NO" + whole[34:])
     for raw in (*broken, whole.replace(struct.pack("<i?", 0x4004, True), struct.pack("<i?", 0x4001, True))):
         sif.write_bytes(raw)
-        assert "no SIF" in sif_file.problem(sif)
+        assert "no SIF" in image_files.sif_problem(sif)
         with pytest.raises(InfrastructureError, match="no SIF"):
-            sif_file.entries(sif)
+            image_files.sif_entries(sif)
 
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
@@ -119,7 +119,7 @@ def test_a_reference_stands_for_the_newest_file(
     site.write_text("name: ours\nextends: slurm\nnode: {gpus: 8, cores: 64, memory_mb: 500000}\n")
     job[job.index("--site") + 1] = str(site)
     publish(sif, target, "sha256:" + "b" * 64)
-    names.refer("x/horovod:1", StoredImage(path=target / "x.sqsh", reference="x/horovod:1"))
+    store.refer("x/horovod:1", StoredImage(path=target / "x.sqsh", reference="x/horovod:1"))
     (target / "x.sqsh").write_bytes(b"")
     newest = publish(sif, target, "sha256:" + "c" * 64)
     assert run(job) == Exit.GOOD

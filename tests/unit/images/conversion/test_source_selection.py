@@ -9,14 +9,14 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.core.progress import Silent
-from runner.images.conversion.source_selection import Options, convert
-from runner.images.engine import connection
+from runner.images import engine
+from runner.images.conversion.squashfs import Options, convert
 
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """No engine, and no way to any registry."""
-    monkeypatch.setattr(connection, "default_urls", lambda _: ())
+    monkeypatch.setattr(engine, "default_urls", lambda _: ())
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import RefusedError
-from runner.images.writable_root import tools
-from runner.images.writable_root.tools import Copy, Tool
+from runner.images import writable_root
+from runner.images.writable_root import Copy, Tool
 
 COPY = Copy(Path("/cache/a b"), "/work $x", {"HARD": "'q' $x \\ `id` \"d\" $(id) !\nsecond", "PLAIN": "1"})
 WORDS = ("sh", "-c", "echo $HOME", "a b", "")
@@ -22,7 +22,7 @@ OURS = {
 
 
 def test_enroot_starts_a_writable_root() -> None:
-    assert tools.command(Tool("enroot", "enroot", "4.1.2"), COPY, WORDS, OURS) == (
+    assert writable_root.tool_command(Tool("enroot", "enroot", "4.1.2"), COPY, WORDS, OURS) == (
         "enroot", "start", "--root", "--rw", "--rc", "/cache/a b/rc", "--env", "NVIDIA_VISIBLE_DEVICES=void",
         "--env", "NO_PROXY", "--env", "https_proxy", "root", *WORDS,
     )  # fmt: skip
@@ -30,24 +30,24 @@ def test_enroot_starts_a_writable_root() -> None:
 
 def test_apptainer_executes_in_a_writable_directory() -> None:
     tool = Tool("apptainer", "singularity", "3.11", ("--fakeroot",))
-    assert tools.command(tool, COPY, WORDS, OURS) == (
+    assert writable_root.tool_command(tool, COPY, WORDS, OURS) == (
         "singularity", "exec", "--writable", "--contain", "--no-home", "--fakeroot", "--cleanenv",
         "--env-file", "/cache/a b/environment.sh", "--pwd", "/work $x", "/cache/a b/root", *WORDS,
     )  # fmt: skip
 
 
 def test_charliecloud_runs_a_writable_directory() -> None:
-    assert tools.command(Tool("ch-run", "ch-run", "0.38", ("--seccomp",)), COPY, WORDS, OURS) == (
+    assert writable_root.tool_command(Tool("ch-run", "ch-run", "0.38", ("--seccomp",)), COPY, WORDS, OURS) == (
         "ch-run", "--write", "--private-tmp", "--no-passwd", "--uid=0", "--gid=0", "--cd", "/work $x", "--seccomp",
         "--unset-env=*", "--env-no-expand", "--set-env=/cache/a b/environment", "/cache/a b/root", "--", *WORDS,
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", tools.TOOLS)
+@pytest.mark.parametrize("name", writable_root.TOOLS)
 def test_no_variable_of_ours_but_proxies_and_the_programs_own_goes_along(name: str) -> None:
     """Values are in files, which only this user can read: proxies and images may hold passwords."""
     tool = Tool(name, name, "1")
-    got = tools.environment(tool, COPY, OURS)
+    got = writable_root.tool_environment(tool, COPY, OURS)
     kept = {
         "PATH",
         "HOME",
@@ -61,13 +61,13 @@ def test_no_variable_of_ours_but_proxies_and_the_programs_own_goes_along(name: s
     }
     own = {"ENROOT_DATA_PATH", "ENROOT_MOUNT_HOME"} if name == "enroot" else set()
     assert got.keys() == kept | own
-    line = " ".join(tools.command(tool, COPY, WORDS, OURS))
+    line = " ".join(writable_root.tool_command(tool, COPY, WORDS, OURS))
     assert "pw@p" not in line
     assert "second" not in line
 
 
 def test_files_hold_the_images_variables_and_the_proxies(tmp_path: Path) -> None:
-    files = tools.files(COPY, OURS)
+    files = writable_root.tool_files(COPY, OURS)
     assert files["environment"] == "HOME=/root\nTERM=xterm\nPLAIN=1\nNO_PROXY=here\nhttps_proxy=http://me:pw@p:1\n"
     # Two shells read it, one after the other.
     (tmp_path / "first").write_text(files["environment.sh"])
@@ -83,7 +83,7 @@ def test_files_hold_the_images_variables_and_the_proxies(tmp_path: Path) -> None
 def test_a_variables_name_is_no_code_for_the_shell_that_reads_its_value() -> None:
     """Apptainer reads the file outside of the container, and names come from the image."""
     hostile = Copy(Path("/c"), "/", {"X;touch /tmp/planted;Y": "1", "A b": "1", "$(id)": "1", "GOOD_1": "1"})
-    assert tools.files(hostile, {})["environment.sh"] == "GOOD_1=1\n"
+    assert writable_root.tool_files(hostile, {})["environment.sh"] == "GOOD_1=1\n"
 
 
 def test_a_program_that_is_not_here_is_refused_with_how_to_get_it(
@@ -91,10 +91,10 @@ def test_a_program_that_is_not_here_is_refused_with_how_to_get_it(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RefusedError, match="none of enroot, apptainer, ch-run was found") as caught:
-        tools.find(None)
+        writable_root.find_tool(None)
     assert "apt install charliecloud-runtime" in caught.value.fix
     with pytest.raises(RefusedError, match="neither apptainer nor singularity was found"):
-        tools.find("apptainer")
+        writable_root.find_tool("apptainer")
 
 
 def test_each_program_is_used_by_what_its_version_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,4 +102,4 @@ def test_each_program_is_used_by_what_its_version_has(tmp_path: Path, monkeypatc
     program = tmp_path / "ch-run"
     program.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 0.38 >&2 || echo "  --seccomp  fake success"\n')
     program.chmod(0o755)
-    assert tools.find("ch-run") == Tool("ch-run", "ch-run", "0.38", ("--seccomp",))
+    assert writable_root.find_tool("ch-run") == Tool("ch-run", "ch-run", "0.38", ("--seccomp",))

@@ -17,8 +17,7 @@ from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
-from runner.images.writable_root.tools import Tool
-from runner.images.writable_root.tree import TreeImage
+from runner.images.writable_root import Tool, TreeImage
 
 TOOL = Tool("ch-run", "ch-run", "0.38")
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")

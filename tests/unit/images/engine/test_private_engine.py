@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import RefusedError
-from runner.images.engine import connection, private_engine
+from runner.images import engine
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def short_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the sockets go as the state's path is too long, and no runtime directory is there."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return Path(private_engine.url(long_state(tmp_path)).removeprefix("unix://")).parent
+    return Path(engine.private_url(long_state(tmp_path)).removeprefix("unix://")).parent
 
 
 def long_state(tmp_path: Path) -> Path:
@@ -36,18 +36,18 @@ def test_sockets_never_lie_in_another_users_directory(tmp_path: Path, short_plac
         short_place.mkdir()
         short_place.chmod(0o777)
         (short_place / "docker.sock").touch()
-    assert private_engine.url(long_state(tmp_path)) not in list(connection.default_urls(long_state(tmp_path)))
+    assert engine.private_url(long_state(tmp_path)) not in list(engine.default_urls(long_state(tmp_path)))
     with pytest.raises(RefusedError, match="other users may change") as caught:
-        private_engine._make_private(short_place)
+        engine._make_private(short_place)
     assert caught.value.where == str(short_place)
-    assert not private_engine.stop(long_state(tmp_path))
+    assert not engine.stop_private(long_state(tmp_path))
     assert (mine / "docker.sock").exists()
 
 
 def test_a_private_place_is_taken_again(tmp_path: Path, short_place: Path) -> None:
     for _ in range(2):
-        private_engine._make_private(short_place)
-    assert private_engine.url(long_state(tmp_path)) in list(connection.default_urls(long_state(tmp_path)))
+        engine._make_private(short_place)
+    assert engine.private_url(long_state(tmp_path)) in list(engine.default_urls(long_state(tmp_path)))
 
 
 def test_the_users_runtime_directory_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ def test_the_users_runtime_directory_comes_first(monkeypatch: pytest.MonkeyPatch
 
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as runtime:  # private, and short enough
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-        assert private_engine.url(long_state(tmp_path)).startswith(f"unix://{runtime}/gpu-runner-")
+        assert engine.private_url(long_state(tmp_path)).startswith(f"unix://{runtime}/gpu-runner-")
         Path(runtime).chmod(0o755)
-        assert not private_engine.url(long_state(tmp_path)).startswith(f"unix://{runtime}/")
+        assert not engine.private_url(long_state(tmp_path)).startswith(f"unix://{runtime}/")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import RefusedError
-from runner.images.sources import credentials, registry_http, token_services
+from runner.images.sources import credentials, registry_http
 from runner.images.sources.credentials import Login
 
 SECRET = "not-to-be" + "-seen"
@@ -144,7 +144,7 @@ def test_ngc_without_a_login_says_exactly_what_to_do() -> None:
     ],
 )  # fmt: skip
 def test_only_this_machine_itself_is_spoken_to_without_tls(netloc: str, loopback: bool) -> None:
-    assert token_services.is_loopback(netloc) == loopback
+    assert credentials.is_loopback(netloc) == loopback
 
 
 def test_how_long_a_registry_asks_to_wait() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.images import reference as references
-from runner.images.sources import token_services
+from runner.images.sources import credentials
 from runner.images.sources.registry import Registry
 from runner.images.sources.registry_http import Connection
 from tests.support.http_servers import Answer, Received, Server, certificate, serving
@@ -259,7 +259,7 @@ def test_pages_of_a_listing_are_not_followed(home: Path) -> None:
     ],
 )
 def test_a_realm_is_read_in_one_way_or_not_at_all(realm: str, host: str | None) -> None:
-    service = token_services.parse(realm)
+    service = credentials.parse(realm)
     assert (service.host if service else None) == host
 
 
@@ -280,23 +280,23 @@ def test_a_realm_is_read_in_one_way_or_not_at_all(realm: str, host: str | None) 
     ],
 )
 def test_whose_a_token_service_is(service: str, registry: str, belongs: bool) -> None:
-    parsed = token_services.parse(service)
+    parsed = credentials.parse(service)
     assert parsed is not None
-    assert token_services.belongs(parsed, registry) == belongs
+    assert credentials.belongs(parsed, registry) == belongs
 
 
 def test_the_users_configuration_names_a_token_service(home: Path) -> None:
-    service = token_services.parse("https://Auth.example.org/token")
+    service = credentials.parse("https://Auth.example.org/token")
     assert service is not None
     config = home / ".config/gpu-runner/config.yaml"
     config.parent.mkdir(parents=True)
     for named, belongs in (("auth.example.org:443", True), ("other.example.org", False), ("auth.example.org:1", False)):
         config.write_text(f"registries: {{r.example.org: {{token_service: {named}}}}}")
-        assert token_services.belongs(service, "R.example.org") == belongs
-        assert not token_services.belongs(service, "q.example.org")
+        assert credentials.belongs(service, "R.example.org") == belongs
+        assert not credentials.belongs(service, "q.example.org")
     config.write_text("registries: {r.example.org: {service: x}}")
     with pytest.raises(UsageError, match="service"):
-        token_services.belongs(service, "r.example.org")
+        credentials.belongs(service, "r.example.org")
 
 
 @pytest.mark.parametrize("realm", ["http://example.org/token", "http://127.0.0.1:9/token"])

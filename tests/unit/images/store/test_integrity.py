@@ -12,7 +12,7 @@ import pytest
 
 from runner.core.errors import InfrastructureError
 from runner.core.files import sha256 as sha256_of
-from runner.images.store import integrity, sidecar, squashfs_file, store
+from runner.images.store import image_files, integrity, store, stored_image
 from runner.images.store.stored_image import StoredImage, file_name
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
@@ -95,7 +95,7 @@ def test_no_clock_makes_an_image_bad(image: StoredImage, years: int) -> None:
     then = int(image.mtime_ns + years * 365 * 86400 * 1e9)
     os.utime(image.path, ns=(then, then))
     skewed = msgspec.structs.replace(image, mtime_ns=then, created="2099-01-01T00:00:00+00:00")
-    sidecar.write(skewed)
+    stored_image.write_sidecar(skewed)
     assert store.lookup("x:1", image.path.parent) == skewed
     assert integrity.problem(skewed) == ""
 
@@ -109,13 +109,13 @@ def test_what_cannot_be_read_is_not_called_broken(image: StoredImage) -> None:
 
 def test_the_listing_is_compared_with_what_went_in(squashfs: Path) -> None:
     names = [os.fsdecode(name) for name in ODD]
-    squashfs_file.check_listing(squashfs, names)
+    image_files.check_listing(squashfs, names)
     for wrong in (names[1:], [*names, "more"], [*names[1:], "other"]):
         with pytest.raises(InfrastructureError, match="not its image"):
-            squashfs_file.check_listing(squashfs, wrong)
+            image_files.check_listing(squashfs, wrong)
     with pytest.raises(InfrastructureError, match=r"unsquashfs failed|not its image"):
         os.truncate(squashfs, 5000)
-        squashfs_file.check_listing(squashfs, names)
+        image_files.check_listing(squashfs, names)
 
 
 def test_a_large_file_in_an_image_is_not_read_as_a_small_one(tmp_path: Path) -> None:
@@ -125,6 +125,6 @@ def test_a_large_file_in_an_image_is_not_read_as_a_small_one(tmp_path: Path) -> 
         file.truncate(1 << 28)
     out = tmp_path / "out.sqsh"
     subprocess.run(["mksquashfs", tmp_path / "tree", out, "-quiet", "-no-progress"], check=True)
-    assert squashfs_file.content(out, "small") == "1"
-    assert squashfs_file.content(out, "none") == ""
-    assert squashfs_file.content(out, "hole") == ""
+    assert image_files.squashfs_content(out, "small") == "1"
+    assert image_files.squashfs_content(out, "none") == ""
+    assert image_files.squashfs_content(out, "hole") == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.images.store.prune import Candidate, Limits, to_remove
+from runner.images.store.store import Candidate, Limits, to_remove
 
 DAY_S = 86400.0
 

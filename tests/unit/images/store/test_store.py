@@ -11,10 +11,10 @@ from typing import BinaryIO
 
 import pytest
 
-from runner.core import file_system, process_identity
+from runner.core import files, process_identity
 from runner.core.errors import InfrastructureError, UsageError
 from runner.core.files import key_of
-from runner.images.store import names, owners, store
+from runner.images.store import owners, store
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, file_name
 
 DIGEST = "sha256:" + "0123456789ab" + "c" * 52
@@ -54,7 +54,7 @@ def test_a_name_knows_when_its_source_last_confirmed_it(tmp_path: Path) -> None:
     for ref in (tmp_path / "refs").iterdir():
         os.utime(ref, (long_ago, long_ago))
     assert store.confirmed_at("gpu-runner/x:standin", tmp_path) == pytest.approx(long_ago)
-    names.confirm("gpu-runner/x:standin", image)
+    store.confirm("gpu-runner/x:standin", image)
     assert (store.confirmed_at("docker://gpu-runner/x:standin", tmp_path) or 0) > long_ago + 9_000
     assert store.confirmed_at(DIGEST, tmp_path) == pytest.approx(long_ago)
     assert store.confirmed_at("gpu-runner/x:other", tmp_path) is None
@@ -81,7 +81,7 @@ def test_the_newest_conversion_of_a_name_is_meant(tmp_path: Path) -> None:
 def test_a_name_that_moves_back_means_the_first_again(tmp_path: Path) -> None:
     old = put(tmp_path)
     put(tmp_path, digest="sha256:" + "f" * 64, key="k2")
-    names.refer("gpu-runner/x:standin", old)
+    store.refer("gpu-runner/x:standin", old)
     assert store.lookup("gpu-runner/x:standin", tmp_path) == old
 
 
@@ -109,7 +109,7 @@ def test_an_image_is_removed_with_all_its_names(tmp_path: Path) -> None:
     image, other = put(tmp_path), put(tmp_path, "y:1", digest="sha256:" + "f" * 64, key="k2")
     store.remove(image.path)
     assert store.everything(tmp_path) == (other,)
-    assert set(names.of_store(tmp_path).values()) == {other.path.name}
+    assert set(store.names_of_store(tmp_path).values()) == {other.path.name}
 
 
 @pytest.mark.parametrize("link", ["symbolic", "hard"])
@@ -143,7 +143,7 @@ def test_what_cannot_be_written_says_where_to(tmp_path: Path) -> None:
     (tmp_path / "refs").rename(tmp_path / "away")
     (tmp_path / "refs").touch()
     with pytest.raises(InfrastructureError, match="cannot write to the image store") as caught:
-        names.refer("x:2", image)
+        store.refer("x:2", image)
     assert "--store DIR" in caught.value.fix
 
 
@@ -179,7 +179,7 @@ def test_a_broken_sidecar_says_what_to_do(tmp_path: Path, text: str) -> None:
 
 def test_holes_of_terabytes_in_place_of_small_files_fill_no_memory(tmp_path: Path) -> None:
     image = put(tmp_path)
-    planted = names.path_of("b:1", tmp_path, "squashfs")
+    planted = store.name_path("b:1", tmp_path, "squashfs")
     (tmp_path / "b.sqsh").touch()
     for path in (planted, tmp_path / "b.sqsh.json"):
         path.touch()
@@ -216,7 +216,7 @@ def test_what_is_no_reference_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(ref)
     assert store.lookup("gpu-runner/x:standin", tmp_path) is None
     (tmp_path / "refs" / "strange").mkdir()
-    assert set(names.of_store(tmp_path).values()) == {image.path.name}
+    assert set(store.names_of_store(tmp_path).values()) == {image.path.name}
     store.remove(image.path)
     assert store.everything(tmp_path) == ()
 
@@ -236,14 +236,14 @@ def test_strange_files_in_the_store_are_listed_as_strangers(tmp_path: Path) -> N
 
 def test_a_sidecar_that_may_not_be_read_hides_no_other_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image, private = put(tmp_path), put(tmp_path, "y:1", digest="sha256:" + "f" * 64, key="k2")
-    open_regular = file_system.open_regular
+    open_regular = files.open_regular
 
     def denied(path: Path) -> BinaryIO:
         if path.name.startswith(private.path.name):
             raise PermissionError(13, "Permission denied", str(path))
         return open_regular(path)
 
-    monkeypatch.setattr(file_system, "open_regular", denied)
+    monkeypatch.setattr(files, "open_regular", denied)
     assert store.everything(tmp_path) == (
         image,
         BrokenSidecar(private.path, "a file of the image store cannot be read: Permission denied"),

@@ -1,0 +1,231 @@
+"""Builds an image with no container engine, by the Dockerfile's own steps, straight into the store."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.core import paths
+from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
+from runner.core.files import key_of, tree_hash
+from runner.core.lock import locked
+from runner.core.progress import Progress
+from runner.images import reference as references
+from runner.images import writable_root
+from runner.images.building import apptainer, dockerfile, standin, wheels
+from runner.images.building.build import (
+    DEFAULT_ARGS,
+    DEFAULT_BASES,
+    INPUTS_LABEL,
+    context_files,
+    image_name,
+    source_state,
+)
+from runner.images.building.buildlog import followed
+from runner.images.building.dockerfile import ARCHIVES, BuildSpec, ResolvedBase, Stage, write_context
+from runner.images.conversion import squashfs
+from runner.images.conversion.squashfs import convert_source
+from runner.images.packing import rootfs
+from runner.images.store import integrity, store
+from runner.images.store.stored_image import Form
+from runner.images.writable_root import LEFT_OUT, Copy, Tool, own_directory
+
+TOOLS = (*writable_root.TOOLS, "ch-image")  # what --with takes; ch-image: an old name of ch-run
+
+
+@dataclass(frozen=True)
+class Built:
+    """An image in the store that was built now or before.
+
+    Attributes:
+        reference: its name, for ``submit --image``. path: its file. base, base_digest: what it was built on.
+        up_to_date: nothing was built. seconds: how long it took. size_bytes: of the file.
+        about: what it says of itself.
+    """
+
+    reference: str
+    path: Path
+    base: str
+    base_digest: str
+    up_to_date: bool
+    seconds: float
+    size_bytes: int
+    about: Mapping[str, Any]
+
+
+def build(
+    framework: str, base: str | None, tool: str, progress: Progress, *, args: Mapping[str, str] | None = None
+) -> Built:
+    """Build ``framework``'s image on ``base`` with ``tool`` (of TOOLS) as a file of the store.
+
+    Args:
+        base: reference, ``docker-archive:FILE`` or ``oci-archive:FILE``; None for the framework's default.
+        args: build arguments over the defaults.
+
+    Raises:
+        RefusedError: the builder is absent, or the base is not available to it.
+        ProgramFailedError: a build step failed, its proof included. InfrastructureError: a disk or registry failed.
+    """
+    started = time.monotonic()
+    wanted = _base(framework, base)
+    found_tool = writable_root.find_tool(writable_root.CHARLIECLOUD if tool == "ch-image" else tool)
+    is_sif = found_tool.name == writable_root.APPTAINER
+    form: Form = "sif" if is_sif else "squashfs"
+    with locked(paths.ensure_directory(paths.cache("locks")) / f"build-{found_tool.name}.lock", progress.step):
+        found = (apptainer.base if is_sif else unpacked_base)(wanted, progress)
+        spec = _build_spec(framework, found_tool.name, found, {**DEFAULT_ARGS[framework], **(args or {})}, progress)
+        existing = _existing(spec, form)
+        path = existing or (apptainer.built if is_sif else built_in_writable_root)(spec, found_tool, progress)
+    took = time.monotonic() - started
+    stored = store.lookup(str(path), form=form)
+    about = stored.about if stored is not None else {}
+    return Built(spec.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size, about)
+
+
+def arguments(framework: str, base: str, args: Mapping[str, str], *, base_digest: str = "") -> dict[str, str]:
+    """Every argument of the framework's Dockerfile that has a value here."""
+    known = {"BASE_DIGEST": base_digest, "SOURCE": source_state()[0]}
+    return {"BASE": base, **DEFAULT_ARGS[framework], **args, **{name: value for name, value in known.items() if value}}
+
+
+def dockerfile_stages(framework: str, values: Mapping[str, str]) -> tuple[dockerfile.Stage, ...]:
+    """The stages of the framework's Dockerfile with these values of its arguments."""
+    text = (paths.share("containers") / framework / "Dockerfile").read_text("utf-8")
+    return dockerfile.parse_stages(text, values)
+
+
+def _base(framework: str, base: str | None) -> str:
+    wanted = base or DEFAULT_BASES[framework]
+    if standin.find_standin(framework, wanted):
+        raise RefusedError(
+            f"the stand-in base {wanted} is made in a container engine, and none is used here",
+            where="--base",
+            fix="name a base of a registry, or one that docker save wrote: --base docker-archive:FILE",
+        )
+    return wanted
+
+
+def _build_spec(
+    framework: str, tool: str, base: ResolvedBase, args: Mapping[str, str], progress: Progress
+) -> BuildSpec:
+    files = context_files(framework)
+    settings = (f"{name}={value}" for name, value in sorted(args.items()))
+    inputs = key_of(tree_hash(files), tool, base.digest, *settings)
+    stages = dockerfile_stages(framework, arguments(framework, base.reference, args, base_digest=base.digest))
+    revision, dirty = source_state()
+    labels = {
+        **dockerfile.labels(stages[-1]),
+        INPUTS_LABEL: inputs,
+        "gpu-runner.builder": tool,
+        "gpu-runner.framework": framework,
+        "gpu-runner.source.dirty": dirty,
+        "org.opencontainers.image.revision": revision,
+        "org.opencontainers.image.base.name": base.reference,
+        "org.opencontainers.image.base.digest": base.digest,
+    }
+    name = image_name(framework, _as_reference(base.reference), args)
+    return BuildSpec(name, base, stages, (*files, *wheels.offered(base.digest, progress.line)), labels, inputs)
+
+
+def _as_reference(base: str) -> str:
+    """A base that is a file as a reference, made from the file's name."""
+    if not base.startswith(ARCHIVES):
+        return base
+    name = re.sub(r"[^a-z0-9]+", "-", Path(base.partition(":")[2].partition(":")[0]).stem.lower()).strip("-")
+    return f"archive/{name or 'base'}:latest"
+
+
+def _existing(spec: BuildSpec, form: Form) -> Path | None:
+    """The stored image of these inputs, under its name."""
+    if paths.caches_ignored():
+        return None
+    with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is built anew
+        found = store.lookup(spec.name, form=form)
+        if found is not None and found.labels.get(INPUTS_LABEL) == spec.inputs and not integrity.problem(found):
+            return found.path
+    return None
+
+
+def definition_file(framework: str, base: str | None, args: Mapping[str, str]) -> str:
+    """Apptainer's definition file of the image, with the files of this installation as its context.
+
+    Raises:
+        RefusedError: the format cannot express a path or value.
+    """
+    context = paths.share("containers").parent
+    stages = dockerfile_stages(framework, arguments(framework, _base(framework, base), args))
+    head = (
+        f"containers/{framework}/Dockerfile, by `python -m runner build {framework} --definition`.",
+        "apptainer build --fakeroot IMAGE.sif THIS_FILE",
+    )
+    return apptainer.definition(stages, context, lambda source: (context / source).is_dir(), head)
+
+
+_IMAGE = "image"  # the name of the last stage
+
+
+def unpacked_base(reference: str, progress: Progress) -> ResolvedBase:
+    """The base as a squashfs of the store.
+
+    Raises:
+        RefusedError: no such image, or its registry wants a login. InfrastructureError: registry or disk failed.
+    """
+    kind: squashfs.SourceKind = "auto" if reference.startswith(ARCHIVES) else "registry"
+    if kind == "registry" and not references.names_registry(reference):  # as FROM has it: Docker's hub
+        reference = f"docker.io/{references.parse(reference)}"
+    found = squashfs.convert(reference, squashfs.Options(kind), progress).image
+    return ResolvedBase(reference, found.origin or found.digest, found.path)
+
+
+def built_in_writable_root(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
+    """Build the image into the store.
+
+    Raises:
+        ProgramFailedError: a step failed. InfrastructureError: the disk is full, or the base is gone.
+    """
+    assert spec.base.path is not None
+    known = store.lookup(str(spec.base.path))
+    if known is None:
+        raise InfrastructureError("the base has gone from the store", where=str(spec.base.path), fix="build again")
+    with writable_root.work_directory() as work:
+        work.chmod(0o700)
+        roots: dict[str, Path] = {}
+        for stage in spec.stages:
+            name = stage.name or _IMAGE
+            copy = Copy(work / name, environment=known.environment)
+            copy.work.mkdir()
+            writable_root.unpack(spec.base.path, copy.root)
+            _bring(spec, stage, copy.root, roots)
+            argv, env = writable_root.tool_call(tool, copy, ("/bin/sh", f"/{dockerfile.BROUGHT}/stage.sh"))
+            followed(argv, progress, what=f"{tool.name}, stage {name}", room=str(work), env=env)
+            roots[name] = copy.root
+            if name != _IMAGE and (made := own_directory(copy.root, "opt/wheel")) is not None:
+                wheels.keep_built(spec.base.digest, made)
+        config = rootfs.Config(
+            environment={**known.environment, **dockerfile.environment(spec.stages[-1])},
+            workdir=known.workdir,
+            entrypoint=known.entrypoint,
+            command=known.command,
+            labels={**known.labels, **spec.labels},
+        )
+        writable_root.make_readable(roots[_IMAGE])
+        return convert_source(spec.tree(roots[_IMAGE], config, LEFT_OUT | {dockerfile.BROUGHT}), progress).image.path
+
+
+def _bring(spec: BuildSpec, stage: Stage, root: Path, roots: Mapping[str, Path]) -> None:
+    """The stage's script, the build's context, and what the stage copies from earlier ones."""
+    brought = root / dockerfile.BROUGHT
+    brought.mkdir()  # no link of the base's is on the way
+    write_context(spec.files, brought / "context")
+    (brought / "stage.sh").write_text(dockerfile.stage_script(stage, spec.is_directory), "utf-8")
+    for origin, directory in dockerfile.brought_directories(stage):
+        source = own_directory(roots[origin], directory)
+        if source is None:
+            raise ProgramFailedError(f"stage {origin} has left no directory /{directory}", where="Dockerfile")
+        shutil.copytree(source, brought / "stages" / origin / directory, symlinks=True, dirs_exist_ok=True)

@@ -1,0 +1,362 @@
+"""Container engines: which one is used (the one that was named, or the first that answers), and a private one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.core import paths, process
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
+from runner.core.files import sha256
+
+if TYPE_CHECKING:
+    import docker
+
+
+NO_ENGINE_FIX = (
+    "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
+)
+
+
+def open_client(url: str, *, where: str) -> docker.DockerClient:
+    """A client of the engine. ``where``: what named the URL, for messages.
+
+    Raises:
+        UsageError: this is no URL of an engine. InfrastructureError: the engine does not answer.
+    """
+    import docker
+    import requests
+
+    try:
+        # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
+        client = docker.DockerClient(base_url=url, timeout=900, use_ssh_client=url.startswith("ssh://"))
+        client.ping()
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+        denied = "ermission denied" in str(error)
+        raise InfrastructureError(
+            f"the container engine at {_without_login(url)} does not answer"
+            + (": permission denied" if denied else ""),
+            where=where,
+            fix="join the group that owns the socket (often `docker`), then log in again" if denied else NO_ENGINE_FIX,
+        ) from error
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{_without_login(url)!r} is not the URL of a container engine",
+            where=where,
+            fix="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
+        ) from error
+    return client
+
+
+def _without_login(url: str) -> str:
+    """The URL without its user name and password."""
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    has_user = "@" in rest and not rest.startswith("/")
+    return f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if has_user else url
+
+
+def connect(url: str | None = None, *, state: Path | None = None) -> docker.DockerClient:
+    """A client of the first engine that answers: ``url``, DOCKER_HOST, Docker's socket, Podman's, our private one.
+
+    Raises:
+        UsageError: what was named is no URL. InfrastructureError: the engine that was named does not answer.
+        RefusedError: none was named and none answers.
+    """
+    return connected(url, state=state)[1]
+
+
+def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str, docker.DockerClient]:
+    """The URL of that engine, and its client; raises as ``connect`` does."""
+    named = url or os.environ.get("DOCKER_HOST")
+    if named:
+        return named, open_client(named, where="--engine" if url else "DOCKER_HOST")
+    tried: list[str] = []
+    for candidate in default_urls(state or private_state()):
+        if not Path(candidate.removeprefix("unix://")).exists():
+            continue
+        try:
+            return candidate, open_client(candidate, where=candidate)
+        except InfrastructureError as error:
+            tried.append(error.what)
+    raise RefusedError("no container engine answers", where="; ".join(tried), fix=NO_ENGINE_FIX)
+
+
+def needs_host_network(client: docker.DockerClient) -> bool:
+    """Whether containers need the host's network: the engine has no bridge network, or is Podman, which lists one that
+    its plugins cannot create, and none when rootless. The host's network always works.
+    """
+    return _is_podman(client) or not client.networks.list(filters={"driver": "bridge"})
+
+
+def default_urls(state: Path) -> Iterator[str]:
+    """Where an engine may answer: Docker's sockets, Podman's, and the private engine's of this ``state``."""
+    yield "unix:///var/run/docker.sock"
+    runtime_dir = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    yield f"unix://{runtime_dir}/docker.sock"
+    yield f"unix://{runtime_dir}/podman/podman.sock"
+    if has_private_sockets(state):
+        yield private_url(state)
+
+
+def _is_podman(client: docker.DockerClient) -> bool:
+    components = client.version().get("Components") or []
+    return any("podman" in str(part.get("Name", "")).lower() for part in components)
+
+
+# sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.
+_SOCKET_ROOM = 64
+_START_S = 60.0
+_STOP_S = 30.0
+_CGROUP_PARENT = "gpu-runner-engine"
+_NAMESPACE = "gpu-runner"
+# A daemon's fixed places on the host; the private one mounts its own directories over them.
+_FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
+
+
+def private_state() -> Path:
+    """Where the private engine keeps everything: below the cache directory."""
+    return paths.cache("engine")
+
+
+def start_private(state: Path) -> str:
+    """Start the private engine (or find it running) and return its URL.
+
+    Needs root, or ``sudo`` without a password; the socket then belongs to the user's group.
+
+    Raises:
+        RefusedError: dockerd is absent, root is out of reach, or another user owns the directory of its sockets.
+        InfrastructureError: it did not come up; the log's last lines are in the message.
+    """
+    address = private_url(state)
+    if _pid(state) is not None and _comes_to_answer(address, lambda: _pid(state) is not None):
+        return address
+    if process.find("dockerd", _search_path()) is None:
+        raise RefusedError("dockerd is not installed", fix="install the package docker.io (or docker-ce)")
+    stop_private(state)  # removes what a killed one left: its pid files and sockets would stop a new one
+    paths.ensure_directory(state)
+    _make_private(_run_dir(state))
+    _created_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
+    with (state / "dockerd.log").open("ab") as log:
+        started = process.start(
+            [*_as_root(), *_dockerd_command(state)],
+            stdout=log.fileno(),
+            stderr=process.STDOUT,
+            env=dict(os.environ, PATH=_search_path()),
+        )
+    if not _comes_to_answer(address, lambda: started.poll() is None):
+        raise _not_up(state)
+    return address
+
+
+def stop_private(state: Path) -> bool:
+    """Stop the private engine and all of its processes; its images stay. False where none was running."""
+    pid = _pid(state)
+    if pid is not None:
+        _signal(pid, signal.SIGTERM)
+        if not _ended(pid, _STOP_S):
+            _signal(pid, signal.SIGKILL)
+            _ended(pid, 5.0)
+    if not has_private_sockets(state):
+        return False  # absent, or another user's: its content is not to be trusted
+    orphan = _process(_run_dir(state) / "x/containerd/containerd.pid", _run_dir(state) / "x/containerd/containerd.toml")
+    if orphan is not None:
+        _signal(orphan, signal.SIGKILL)
+        _ended(orphan, 5.0)
+    if not _another_runs():
+        _remove_empty_below(Path("/sys/fs/cgroup") / _CGROUP_PARENT)
+        for controller in Path("/sys/fs/cgroup").glob(f"*/{_CGROUP_PARENT}"):
+            _remove_empty_below(controller)
+        if _created_note(state).exists():
+            for place in _created_note(state).read_text().splitlines():
+                _remove_empty_below(Path(place))
+    _remove_tree(_run_dir(state))
+    return pid is not None
+
+
+def remove_private(state: Path) -> None:
+    """Stop the private engine and delete its images and all that it keeps."""
+    stop_private(state)
+    _remove_tree(state)
+
+
+def private_url(state: Path) -> str:
+    """The private engine's URL, whether or not it runs."""
+    return f"unix://{_run_dir(state)}/docker.sock"
+
+
+def has_private_sockets(state: Path) -> bool:
+    """Whether the sockets' directory exists and is this user's alone."""
+    return _is_private(_run_dir(state))
+
+
+def _run_dir(state: Path) -> Path:
+    """The directory of sockets and pid file: below the state, or a short private one where that path is too long."""
+    inside = state.absolute() / "run"
+    if len(os.fsencode(inside)) <= 107 - _SOCKET_ROOM:
+        return inside
+    digest = sha256(os.fsencode(inside))[:8]
+    runtime_dir = Path(os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}"))
+    short = runtime_dir / f"gpu-runner-{digest}"
+    if _is_private(runtime_dir) and len(os.fsencode(short)) <= 107 - _SOCKET_ROOM:
+        return short
+    return Path(tempfile.gettempdir()) / f"gpu-runner-{os.getuid()}-{digest}"
+
+
+def _make_private(directory: Path) -> None:
+    """Create a directory that only this user can write to. In /tmp another user may have created the name first.
+
+    Raises:
+        RefusedError: something else is there.
+    """
+    with suppress(FileExistsError):
+        directory.mkdir(parents=True, mode=0o700)
+    if not _is_private(directory):
+        raise RefusedError(
+            "the private engine's sockets would lie in a directory that other users may change",
+            where=str(directory),
+            fix="remove it, or set XDG_RUNTIME_DIR or TMPDIR to a private directory with a short path",
+        )
+
+
+def _is_private(directory: Path) -> bool:
+    """Whether it is a directory and no link, belongs to this user, and is closed to all others."""
+    with suppress(OSError):
+        status = directory.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return ours and stat.S_IMODE(status.st_mode) & 0o777 == 0o700
+    return False
+
+
+def _dockerd_command(state: Path) -> list[str]:
+    run_dir = _run_dir(state)
+    # The script only mounts; every path comes in as an argument. Older daemons write a key into /etc/docker.
+    script = (
+        "set -e; own=$1; shift; "
+        "if [ -d /etc/docker ]; then mount -t tmpfs -o mode=0755 tmpfs /etc/docker; fi; "
+        "while [ $1 != -- ]; do "
+        'mkdir -p "$1" "$own$1"; mount --bind "$own$1" "$1"; shift; done; shift; '
+        'exec dockerd "$@"'
+    )
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", str(run_dir / "own")]
+    command += [*map(str, _FIXED_PLACES), "--"]
+    command += ["--host", private_url(state), "--group", str(os.getgid())]
+    command += ["--data-root", str(state.absolute() / "data"), "--exec-root", str(run_dir / "x")]
+    command += ["--pidfile", str(run_dir / "dockerd.pid"), "--cgroup-parent", f"/{_CGROUP_PARENT}"]
+    command += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
+    command += ["--containerd-namespace", _NAMESPACE, "--containerd-plugins-namespace", f"{_NAMESPACE}-plugins"]
+    return command
+
+
+def _created_note(state: Path) -> Path:
+    """Lists the fixed places that the host did not have before this engine."""
+    return _run_dir(state) / "made"
+
+
+def _another_runs() -> bool:
+    """Whether a private engine of another clone or user runs: they share cgroup parent and fixed places."""
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            command = cmdline.read_bytes().split(b"\0")
+            if command[0].endswith(b"dockerd") and _NAMESPACE.encode() in command:
+                return True
+    return False
+
+
+def _search_path() -> str:
+    return os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def _as_root() -> list[str]:
+    """The prefix that runs a command as root: none for root, else sudo that must not ask."""
+    if os.geteuid() == 0:
+        return []
+    if process.find("sudo") and process.run(["sudo", "-n", "true"], timeout_s=10, check=False).code == 0:
+        return ["sudo", "-n"]
+    raise RefusedError(
+        "a private engine needs root",
+        fix="run as root, allow sudo without a password, or name an engine with --engine URL",
+    )
+
+
+def _pid(state: Path) -> int | None:
+    """The running private engine's process id."""
+    if not has_private_sockets(state):
+        return None
+    return _process(_run_dir(state) / "dockerd.pid", state.absolute() / "data")
+
+
+def _process(pid_file: Path, word: Path) -> int | None:
+    """The process that a pid file names; the file alone proves nothing, ``word`` in its command line does."""
+    with suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        if os.fsencode(word) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+            return pid
+    return None
+
+
+def _comes_to_answer(address: str, goes_on: Callable[[], bool]) -> bool:
+    """Whether a starting engine answers; False when it has ended, or after _START_S seconds."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and goes_on():
+        with suppress(RunnerError):
+            open_client(address, where=address).close()
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _not_up(state: Path) -> InfrastructureError:
+    log = state / "dockerd.log"
+    last = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
+    return InfrastructureError(
+        "the private engine did not come up:\n" + "\n".join(last),
+        where=str(log),
+        fix="read the log; a kernel without overlay or cgroup support cannot run dockerd",
+    )
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except PermissionError:
+        process.run([*_as_root(), "kill", f"-{int(number)}", str(pid)], timeout_s=10, check=False)
+    except ProcessLookupError:
+        pass
+
+
+def _ended(pid: int, limit_s: float) -> bool:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)  # if it is our child, or it would stay a zombie
+        if not Path(f"/proc/{pid}").exists():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _remove_empty_below(top: Path) -> None:
+    """Remove ``top`` and the directories below it, leaves first (cgroups go this way too); what is in use stays."""
+    if top.is_symlink() or not top.is_dir():
+        return
+    below = sorted((path for path in top.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
+    for directory in [*below, top]:
+        try:
+            directory.rmdir()
+        except PermissionError:
+            process.run([*_as_root(), "rmdir", str(directory)], timeout_s=10, check=False)
+        except OSError:
+            continue
+
+
+def _remove_tree(path: Path) -> None:
+    if path.is_symlink() or not path.exists():
+        return
+    process.run([*_as_root(), "rm", "-rf", "--one-file-system", str(path)], timeout_s=600)
