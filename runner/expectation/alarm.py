@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from runner.core.numbers import percent
-from runner.core.text import counted
-from typing import Literal
-
 from runner.core.text import counted, percent
 from runner.model.expectation import Cause, Comparison, ExpectedPoint, Signs
 from runner.model.study import Estimate
