@@ -79,7 +79,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
 
 def _directory(wanted: str | None) -> Run:
     from runner.jobs.directory import Run
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     subject = find_subject(wanted)
     if isinstance(subject, Run):

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from runner.model.output import Problem
     from runner.model.study import StudyFacts
     from runner.study.directory import StudyDirectory
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
 
 @contextmanager
 def listening(*, quiet: bool) -> Iterator[Listener]:
     """Show what happens to a study's launches on standard error; ``quiet`` shows warnings alone."""
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
     def nothing(*_: object) -> None:
         """Nothing is shown."""
@@ -132,10 +132,9 @@ def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, c
 
 def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     """Cancel all jobs of the study, and let nothing more be started; returns the exit code."""
-    from runner.study.ways import way
+    from runner.study import run
 
-    study.stop()
-    jobs = way(study.study.way).cancel(study)
+    jobs = run.cancel(study)
     name = study.path.name
     if as_json:
         from runner.cli import json_output
