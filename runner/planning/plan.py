@@ -26,14 +26,6 @@ from runner.planning.options import arguments, arms, samples_per_step
 from runner.planning.placement import choose_nodes, place
 
 
-def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
-    """The image reference a job will use: the user's, or the recipe's with the site's tag."""
-    if request.image is not None:
-        return request.image
-    tag = site.image_tags.get(recipe.image)
-    return f"{recipe.image}:{tag}" if tag else recipe.image
-
-
 def plan(
     recipe: Recipe,
     site: Site,

@@ -21,8 +21,8 @@ from runner.model.recipe import Recipe
 from runner.model.request import Request
 from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
-from runner.planning.plan import image_reference
 from runner.planning.starters import TORCHRUN, starter
+from runner.preparation.choices import image_reference
 from runner.preparation.horovod_use import sources
 from runner.recipes.loader import FILE, recipe_of
 
