@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from runner.backends.schedulers import has_launches
 from runner.core.errors import RefusedError, UsageError
 from runner.model.backends import SCHEDULERS
 from runner.model.plan import Finding
@@ -180,7 +179,7 @@ def offers(question: Question, jobs: Preparations) -> tuple[Offer, ...]:
     """
     apart = offer("separate", question.launches(), jobs)
     largest = max(apart.jobs, key=lambda job: job.plan.gpus).plan
-    if "one-allocation" not in names() or not has_launches(largest.scheduler):
+    if "one-allocation" not in names() or not SCHEDULERS[largest.scheduler].launches:
         return (apart,)
     return apart, offer("one-allocation", question.launches(largest.gpus_by_node), jobs)
 
