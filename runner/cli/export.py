@@ -17,7 +17,7 @@ from runner.model.output import Format
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.model.output import BundledRun, BundledStudy, VerifiedBundle
     from runner.study.directory import StudyDirectory
 
@@ -64,8 +64,8 @@ def command(
     run that is named twice is exported once.
     Only a measured run has a figure, and only such a run can be bundled.
     """
+    from runner.study.directory import find_subject
     from runner.study.readers import runs_of
-    from runner.study.subject import find_subject
 
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
@@ -81,7 +81,7 @@ def command(
     return _write(list(named.values()), form, output, as_json=as_json)
 
 
-def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
+def _write(directories: Sequence[Run], form: Format, output: Path | None, *, as_json: bool) -> int:
     from runner.figures.export import WRITERS, exported_run
     from runner.model.output import ExportedRuns
 
@@ -103,7 +103,7 @@ def _write(directories: Sequence[RunDirectory], form: Format, output: Path | Non
     return Exit.GOOD
 
 
-def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
+def _bundle(subjects: Sequence[Run | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
     from runner.study.readers import bundle_of
 
     made = bundle_of(subjects, file, key)

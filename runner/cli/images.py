@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from runner.cli.importer import command as importer
 from runner.cli.options import age_s, by_shell, size_bytes
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
@@ -230,6 +231,9 @@ def prune(
     if not pruned.removed:
         click.echo("nothing to remove")
     return Exit.GOOD
+
+
+command.add_command(importer, "importer")
 
 
 def _directory(store_dir: Path | None) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,14 +13,10 @@ from runner.cli.wait import wait_and_judge, warn
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.logs import LogFile, Selection, follow, host_of
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress
-
-if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
-    from runner.jobs.logs import LogFile
 
 
 @click.command()
@@ -82,12 +77,12 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     return Exit.GOOD
 
 
-def _directory(wanted: str | None) -> RunDirectory:
-    from runner.jobs.directory import RunDirectory
-    from runner.study.subject import find_subject
+def _directory(wanted: str | None) -> Run:
+    from runner.jobs.directory import Run
+    from runner.study.directory import find_subject
 
     subject = find_subject(wanted)
-    if isinstance(subject, RunDirectory):
+    if isinstance(subject, Run):
         return subject
     from runner.cli.study import telling_run
 
@@ -112,7 +107,7 @@ def _show_json(files: tuple[LogFile, ...], lines: int | None) -> int:
     )
 
 
-def _print(run: RunDirectory, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:
+def _print(run: Run, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:
 
     from runner.jobs.logs import ends_with_lost_image, left_out, read
 
@@ -130,13 +125,13 @@ def _print(run: RunDirectory, files: tuple[LogFile, ...], lines: int | None, *, 
             click.echo(f"the end of {file.path.name} follows from the job's end: its image was unmounted", err=True)
 
 
-def _ended_well(run: RunDirectory) -> bool:
+def _ended_well(run: Run) -> bool:
 
     verdict = run.verdict
     return verdict is not None and verdict.exit_code == Exit.GOOD
 
 
-def _why_none(run: RunDirectory) -> str:
+def _why_none(run: Run) -> str:
     from runner.cli.progress import describe
     from runner.jobs.life import Standing, standing
     from runner.jobs.watch import presence
@@ -153,7 +148,7 @@ def _why_none(run: RunDirectory) -> str:
 class Printer:
     """Prints logs to standard output: as they are into a file or pipe, control characters escaped in a terminal."""
 
-    def __init__(self, run: RunDirectory, *, prefixed: bool) -> None:
+    def __init__(self, run: Run, *, prefixed: bool) -> None:
         """``prefixed``: every line begins with its rank and host; else a header names each log."""
         self._run = run
         self._prefixed = prefixed
@@ -194,7 +189,7 @@ def for_terminal(line: bytes) -> bytes:
 
 
 def follow_to_verdict(
-    run: RunDirectory,
+    run: Run,
     selection: Selection,
     *,
     prefixed: bool,

@@ -45,8 +45,8 @@ def command(
     """
     from runner.cli.wait import warn
     from runner.figures.report import writing
+    from runner.study.directory import find_subjects
     from runner.study.readers import bundle_of, report_of
-    from runner.study.subject import find_subjects
 
     if key is not None and bundle is None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")

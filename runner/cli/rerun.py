@@ -16,7 +16,7 @@ from runner.preparation.options import FIELDS
 
 if TYPE_CHECKING:
     from runner.jobs.comparison import Difference
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.model.plan import Plan, PlannedImage
     from runner.preparation.job import PreparedJob
 
@@ -78,7 +78,7 @@ for _option in command.params:
         _option.required = False
 
 
-def show_changes(first: RunDirectory, prepared: PreparedJob) -> None:
+def show_changes(first: Run, prepared: PreparedJob) -> None:
     """Print what will differ from the first run."""
 
     from runner.jobs.comparison import code_differences, plan_differences

@@ -17,13 +17,13 @@ from runner.model.study import ATTEMPTS, REPEATS
 
 if TYPE_CHECKING:
     from runner.jobs.comparison import Difference
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.model.job import CommandLine
     from runner.model.request import RequestRecord
     from runner.model.study import PlannedStudy
     from runner.study.directory import StudyDirectory
     from runner.study.question import Question
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
 # With --resume, the study has everything else.
 _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_run", "as_json"))
@@ -176,7 +176,7 @@ class _Terminal:
         if not self._as_json:
             click.echo(f"study {study.path.name}: {study.path}")
 
-    def differs(self, first: RunDirectory, differences: Sequence[Difference]) -> None:
+    def differs(self, first: Run, differences: Sequence[Difference]) -> None:
         from runner.cli.rerun import show_differences
         from runner.cli.wait import warn
 

@@ -19,9 +19,9 @@ from runner.model.output import ListedRun, State
 from runner.model.verdict import Outcome
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
+    from runner.jobs.facts import Listing, Selection
     from runner.jobs.life import Standing
-    from runner.jobs.listing import Listing, Selection
     from runner.model.study import ListedStudy
 
 
@@ -69,7 +69,7 @@ def command(
                 f"options of the list together with RUN; fix: leave one out (`{PROGRAM} wait {run}` watches one run)"
             )
         return _show_run(run, as_json=as_json)
-    from runner.jobs.listing import Selection
+    from runner.jobs.facts import Selection
 
     if every and last:
         raise click.UsageError("--all and --last together; fix: leave one out")
@@ -83,7 +83,7 @@ def command(
 
 
 def _show_list(selection: Selection, *, as_json: bool) -> int:
-    from runner.jobs.listing import list_runs
+    from runner.jobs.facts import list_runs
 
     listing, studies = list_runs(selection), _studies(selection)
     if as_json:
@@ -103,7 +103,7 @@ def _watch(selection: Selection) -> int:
     """In a terminal the list is drawn anew, elsewhere it is printed whenever a state or a result has changed."""
     import sys
 
-    from runner.jobs.listing import list_runs
+    from runner.jobs.facts import list_runs
 
     try:
         if not sys.stdout.isatty():
@@ -174,13 +174,13 @@ def _show_notes(listing: Listing) -> None:
 def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.cli.progress import job_display
     from runner.cli.wait import show_verdict, warn
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     run = find_subject(wanted)
-    if not isinstance(run, RunDirectory):
+    if not isinstance(run, Run):
         from runner.cli.study import show_facts
         from runner.study.gather import facts
 
@@ -203,7 +203,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     return Exit.GOOD
 
 
-def _show_standing(run: RunDirectory, now: Standing) -> None:
+def _show_standing(run: Run, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
     from runner.cli.progress import describe
     from runner.core.text import age, printable

@@ -33,18 +33,18 @@ from runner.model.study import (
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.watch import JobProgress
     from runner.model.output import Problem
     from runner.model.study import StudyFacts
     from runner.study.directory import StudyDirectory
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
 
 @contextmanager
 def listening(*, quiet: bool) -> Iterator[Listener]:
     """Show what happens to a study's launches on standard error; ``quiet`` shows warnings alone."""
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
     def nothing(*_: object) -> None:
         """Nothing is shown."""
@@ -132,10 +132,9 @@ def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, c
 
 def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     """Cancel all jobs of the study, and let nothing more be started; returns the exit code."""
-    from runner.study.ways import way
+    from runner.study import run
 
-    study.stop()
-    jobs = way(study.study.way).cancel(study)
+    jobs = run.cancel(study)
     name = study.path.name
     if as_json:
         from runner.cli import json_output
@@ -149,13 +148,13 @@ def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     return Exit.GOOD
 
 
-def telling_run(study: StudyDirectory) -> RunDirectory:
+def telling_run(study: StudyDirectory) -> Run:
     """The run whose logs tell most: of the last launch that is not proven, else of the last one.
 
     Raises:
         UsageError: no launch has a run.
     """
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.study.gather import facts
 
     begun = [each for each in facts(study).launches if each.run]
@@ -169,7 +168,7 @@ def telling_run(study: StudyDirectory) -> RunDirectory:
     running = [each for each in begun if each.state == "running"]
     shown = (behind or running or begun)[-1]
     say(f"launch {shown.launch.key}, run {shown.run}; others: {PROGRAM} logs RUN")
-    return RunDirectory(Path(shown.directory))
+    return Run(Path(shown.directory))
 
 
 _MOST_REASONS = 8

@@ -13,7 +13,7 @@ from runner.cli.options import say
 from runner.core.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.logs import LogFile
     from runner.model.request import Request
     from runner.preparation.job import PreparedJob
@@ -59,7 +59,7 @@ def command(
 
 def submit(
     request: Request,
-    first: RunDirectory | None = None,
+    first: Run | None = None,
     *,
     dry_run: bool,
     wait: bool,
@@ -121,7 +121,7 @@ def submit(
 
 
 def prepare_job(
-    request: Request, first: RunDirectory | None, *, dry_run: bool, as_json: bool, full: bool = False
+    request: Request, first: Run | None, *, dry_run: bool, as_json: bool, full: bool = False
 ) -> tuple[PreparedJob, int]:
     """The job, shown as far as it is not submitted, and the exit code: that of a refusal, or GOOD."""
     from runner.cli.progress import slow
@@ -148,9 +148,7 @@ def run(dry_run: bool, full: bool, as_json: bool, **_fields: Any) -> int:
     return run_step(request_of_call(step=True), dry_run=dry_run, full=full, as_json=as_json)
 
 
-def run_step(
-    request: Request, first: RunDirectory | None = None, *, dry_run: bool, as_json: bool, full: bool = False
-) -> int:
+def run_step(request: Request, first: Run | None = None, *, dry_run: bool, as_json: bool, full: bool = False) -> int:
     """Run the step that is asked for, and show it; returns the exit code.
 
     Args:

@@ -20,7 +20,7 @@ from runner.model.figure import figure_of, is_of_value
 from runner.model.step import LIBRARY
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.model.plan import Finding, Plan, PlannedImage
     from runner.model.verdict import Verdict
     from runner.preparation.job import PreparedJob
@@ -77,7 +77,7 @@ def _beside(prepared: PreparedJob) -> str:
     )
 
 
-def show_written(run: RunDirectory, prepared: PreparedJob, *, as_json: bool) -> None:
+def show_written(run: Run, prepared: PreparedJob, *, as_json: bool) -> None:
     """Print where a job was written, and how it is submitted by hand."""
     from shlex import quote
 
@@ -97,7 +97,7 @@ def show_written(run: RunDirectory, prepared: PreparedJob, *, as_json: bool) -> 
     click.echo(f"and then: {PROGRAM} wait {quote(str(run.path))}")
 
 
-def show_start(run: RunDirectory, plan: Plan, job_id: str) -> None:
+def show_start(run: Run, plan: Plan, job_id: str) -> None:
     """Print a started run: its job, its image or environment, its directory."""
     nodes = counted(plan.nodes, "node")
     job = f"job {job_id}"
@@ -135,9 +135,7 @@ def _as_of(image: PlannedImage) -> str:
     return f" (as of {datetime.fromtimestamp(confirmed_at, timezone.utc):%Y-%m-%d %H:%M} UTC)"
 
 
-def wait_and_judge(
-    run: RunDirectory, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False
-) -> int:
+def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False) -> int:
     """Wait for the run's end and print its verdict; returns the exit code.
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
@@ -178,7 +176,7 @@ def warn(text: str) -> None:
     click.echo(f"warning: {text}", err=True)
 
 
-def show_verdict(run: RunDirectory, verdict: Verdict) -> None:
+def show_verdict(run: Run, verdict: Verdict) -> None:
     """Print a verdict, for people."""
     good, figure = verdict.outcome in ("measured", "ran"), figure_of(verdict)
     doubts = figure.doubts if figure else ()
@@ -229,11 +227,11 @@ def command(run: str | None, timeout_s: float | None, cancel_on_interrupt: bool,
     An id or name, or its beginning; a job id; a directory; or the newest run.
     """
 
-    from runner.jobs.directory import RunDirectory
-    from runner.study.subject import find_subject
+    from runner.jobs.directory import Run
+    from runner.study.directory import find_subject
 
     subject = find_subject(run)
-    if not isinstance(subject, RunDirectory):
+    if not isinstance(subject, Run):
         from runner.cli.study import wait_for
 
         return wait_for(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
@@ -247,13 +245,13 @@ def cancel(run: str | None, as_json: bool) -> int:
     """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; or the
     newest run).
     """
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.lookup import kept_outcome
     from runner.jobs.states import cancel_run
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     directory = find_subject(run)
-    if not isinstance(directory, RunDirectory):
+    if not isinstance(directory, Run):
         from runner.cli.study import cancel
 
         return cancel(directory, as_json=as_json)

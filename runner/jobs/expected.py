@@ -18,7 +18,7 @@ from runner.expectation.expect import Machine, Parameter, Parameters, Placement,
 from runner.expectation.network import Curve, too_small
 from runner.jobs import figure
 from runner.jobs.collect import Evidence
-from runner.jobs.run import Run
+from runner.jobs.directory import Run
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Signs
 from runner.model.figure import in_words
 from runner.model.records import AllreduceRecord

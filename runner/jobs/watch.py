@@ -15,7 +15,7 @@ from runner.backends.schedulers import Scheduler
 from runner.core import files
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.jobs.run import EXIT, RESULT, Run
+from runner.jobs.directory import EXIT, RESULT, Run
 from runner.model.job import JobState
 from runner.model.plan import RESULTS, Plan
 

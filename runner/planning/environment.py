@@ -232,7 +232,7 @@ def refuse_reason(name: str) -> str | None:
 def nccl_log(site: Site) -> dict[str, str]:
     """What makes NCCL say which ways data take, for the verdict; none where jobs have one node, or no GPU.
 
-    ``NET`` and ``INIT`` hold every line that is read (runner/diagnosis/nccl_log.py).
+    ``NET`` and ``INIT`` hold every line that is read (runner/diagnosis/logs.py).
     """
     if site.device != "cuda" or SCHEDULERS[site.scheduler].nodes == "this-machine" or site.node.count == 1:
         return {}

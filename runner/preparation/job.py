@@ -45,7 +45,7 @@ from runner.preparation.site import Say, clients, read_user_site, silent
 from runner.recipes.loader import library
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.snapshot_copy import Snapshot
     from runner.jobs.submission import Origin
     from runner.model.job import CodeRecord, CommandLine
@@ -165,11 +165,11 @@ def _with_snapshot(request: Request) -> tuple[Request, Snapshot | None]:
     """The request with the place in the copy where the program starts; what is copied, None for nothing."""
     if not request.snapshot:
         return request, None
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.preparation.snapshot import copy_again, snapshot_of
 
     if request.copied is not None and request.program:
-        snapshot = copy_again(RunDirectory(Path(request.copied)), request.program)
+        snapshot = copy_again(Run(Path(request.copied)), request.program)
     else:
         snapshot = snapshot_of(request)
     return msgspec.structs.replace(request, copied_start=snapshot.start), snapshot
@@ -193,9 +193,7 @@ def code_of(prepared: PreparedJob) -> tuple[CodeRecord | None, str]:
     return code_record.code_record(prepared.request.program, prepared.code_directory, with_diff=keep_diff)
 
 
-def start(
-    prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None
-) -> tuple[RunDirectory, str]:
+def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None) -> tuple[Run, str]:
     """Submit a prepared job that no check refuses; returns the run and its job's id.
 
     Args:
@@ -249,7 +247,7 @@ def make_launch(
     allocation: Path,
     *,
     command: CommandLine | None = None,
-) -> RunDirectory:
+) -> Run:
     """Make the run directory of a launch, which the allocation's script will start.
 
     Args:
@@ -261,7 +259,7 @@ def make_launch(
     return _made(prepared, runs, command=command, allocation=str(allocation))
 
 
-def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> RunDirectory:
+def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:
     """Make a run directory from which the job's script can be submitted with nothing of ours installed.
 
     Raises:
@@ -272,7 +270,7 @@ def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandL
 
 def _made(
     prepared: PreparedJob, runs: Path, *, command: CommandLine | None, allocation: str = "", at: Path | None = None,
-) -> RunDirectory:  # fmt: skip
+) -> Run:  # fmt: skip
     from runner.jobs.submission import make
 
     _check_script(prepared, runs)

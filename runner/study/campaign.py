@@ -27,7 +27,7 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, RunDirectory, is_whole_id
+from runner.jobs.directory import LAUNCHES, Run, is_whole_id
 
 LOG = "launches.log"
 _LOCK, _LEASE = "lock", "lease"
@@ -69,20 +69,20 @@ class Campaign:
         """Where the run directories of a launch lie."""
         return self.path / self.folder / key
 
-    def runs(self, key: str) -> tuple[RunDirectory, ...]:
+    def runs(self, key: str) -> tuple[Run, ...]:
         """Every run directory of a launch, the oldest first; what else someone put there is none."""
         names = filter(is_whole_id, files.names_in(self.launches(key)))
-        return tuple(RunDirectory(self.launches(key) / name) for name in sorted(names, key=_in_order))
+        return tuple(Run(self.launches(key) / name) for name in sorted(names, key=_in_order))
 
-    def gone(self) -> dict[str, tuple[RunDirectory, ...]]:
+    def gone(self) -> dict[str, tuple[Run, ...]]:
         """The runs that were launched, and whose directories are not there any more, by the launch's key."""
-        launched: dict[tuple[str, str], RunDirectory] = {}
+        launched: dict[tuple[str, str], Run] = {}
         for line in self._log()[0]:  # in their order: an id may be taken again after a run that never began
             if line.event == "launched":
-                launched[line.launch, line.run] = RunDirectory(self.launches(line.launch) / line.run)
+                launched[line.launch, line.run] = Run(self.launches(line.launch) / line.run)
             else:
                 launched.pop((line.launch, line.run), None)
-        found: dict[str, tuple[RunDirectory, ...]] = {}
+        found: dict[str, tuple[Run, ...]] = {}
         for (key, _), run in launched.items():
             if not run.path.is_dir():
                 found[key] = (*found.get(key, ()), run)
@@ -103,7 +103,7 @@ class Campaign:
         """Make the log, in which nothing is yet."""
         (self.path / LOG).touch(mode=0o600)
 
-    def note(self, event: Literal["launched", "never-began"], key: str, runs: Sequence[RunDirectory]) -> None:
+    def note(self, event: Literal["launched", "never-began"], key: str, runs: Sequence[Run]) -> None:
         """Add to the log; the campaign is held meanwhile."""
         lines = _lines(self.path / LOG)
         for run in runs:

@@ -16,9 +16,8 @@ from runner.cli import run as runner
 from runner.cli.export import run_fields, study_fields
 from runner.core.errors import Exit
 from runner.figures.export import WRITERS
-from runner.jobs.directory import index
+from runner.jobs.directory import Run, index
 from runner.jobs.expected import one_gpu_of
-from runner.jobs.run import Run
 from runner.model.figure import DOUBTS, Doubt, figure_keys, figure_of, in_codes, in_short
 from runner.model.output import BundledRun, BundledStudy, Format
 from runner.model.study import Estimate, PointFacts

@@ -19,7 +19,7 @@ from runner.core.hide import REDACTED, hidden_command, hidden_value, is_secret_n
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.proof import RUNS, STUDY, Figures, canonical_json, check_different, proven_run, proven_study
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
 from runner.render import quote_always
@@ -110,14 +110,12 @@ class StudyToBundle:
     """
 
     question: bytes
-    runs: Mapping[str, RunDirectory]
+    runs: Mapping[str, Run]
     figures: Figures
     gaps: tuple[str, ...] = ()
 
 
-def make(
-    runs: Sequence[RunDirectory], file: Path, key: Path | None = None, study: StudyToBundle | None = None
-) -> MadeBundle:
+def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyToBundle | None = None) -> MadeBundle:
     """Write a bundle of these runs. The same runs give the same bytes; a signature is the key's.
 
     Args:
@@ -176,7 +174,7 @@ def check_replaceable(file: Path) -> None:
         raise UsageError("this file is no bundle, and it would be replaced", where=str(file), fix=fix)
 
 
-def _copied(run: RunDirectory, data: Path) -> BundledRun:
+def _copied(run: Run, data: Path) -> BundledRun:
     """The run below ``data/runs``, without secrets, and what its records give there."""
     target = data / RUNS / run.run_id
     if not bag.is_plain_name(run.run_id) or "/" in run.run_id:

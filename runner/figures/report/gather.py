@@ -21,12 +21,11 @@ from runner.figures.tables import curve, main_settings, unit_of
 from runner.jobs import expected as inputs
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
-from runner.jobs.directory import RunDirectory
+from runner.jobs.comparison import Ran, ran_with, unlike
+from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
 from runner.jobs.figure import Measurement
-from runner.jobs.run import SCRIPT, Run
-from runner.jobs.sameness import Ran, ran_with, unlike
 from runner.model.expectation import Comparison
 from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, shared_doubts
 from runner.model.job import CodeRecord, Source
@@ -233,7 +232,7 @@ def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Seq
     base = next((point for arm in BASES if (point := _point(study, settings, arm)) is not None), None)
     if not alone or base is None or base.images_per_s is None:
         return None
-    run = inputs.one_gpu_of(RunDirectory(Path(alone[0].directory)))
+    run = inputs.one_gpu_of(Run(Path(alone[0].directory)))
     rate = base.images_per_s
     low, high = (rate.value if value is None else value for value in (rate.low, rate.high))
     return OneGpu(

@@ -34,10 +34,11 @@ def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(capsys: pytes
 # One state, then silence: a scheduler that takes its time.
 SILENT = """
 import time
+from runner.cli.progress import job_display
 from runner.cli.progress import display
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
-with display(2, quiet=False) as update:
+with job_display(2, quiet=False) as update:
     time.sleep(1.5)
     update(JobProgress(JobState("pending", "PENDING", "Resources [a]"), 0, 0, 0.0))
     time.sleep(3.5)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.jobs import code_record as reading
 from runner.jobs import code_record as records
-from runner.jobs import git as reading
 from runner.jobs.code_record import code_record
 from runner.model.job import CodeRecord
 from tests.support.repositories import git, repository

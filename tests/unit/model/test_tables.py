@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from runner.core.registry import UnknownNameError
-from runner.jobs.run import Run
+from runner.jobs.directory import Run
 from runner.model.backends import GONE, RUNTIMES, SCHEDULERS, run_runtime
 from runner.model.plan import record_of
 from tests.support.plans import PLAN
