@@ -10,11 +10,10 @@ import msgspec
 
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
-from runner.model.environment import Environment
-from runner.model.image import Horovod, ImageFacts
+from runner.model.backends import RUNTIMES
+from runner.model.image import Environment, Horovod, ImageFacts
 from runner.model.plan import Finding, Plan
-from runner.model.recipe import Recipe
-from runner.model.runtimes import RUNTIMES
+from runner.model.request import Recipe
 from runner.model.site import Hardware, Queue, Site
 from runner.planning import wireup
 

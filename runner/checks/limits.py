@@ -8,8 +8,8 @@ import msgspec
 
 from runner.checks.registry import Case, Seen, Workspace, rule
 from runner.core.text import counted, gpus_text, instead
+from runner.model.backends import SCHEDULERS
 from runner.model.plan import Finding, Plan
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Queue, Site
 from runner.planning.placement import fitting_queue, queue_misfit
 

@@ -16,8 +16,8 @@ import msgspec
 
 from runner.core.errors import UsageError
 from runner.core.text import instead
+from runner.model.backends import SCHEDULERS
 from runner.model.plan import Finding, Plan
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Owned, Site
 from runner.planning.wireup import BY_MPI
 

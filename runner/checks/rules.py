@@ -10,9 +10,8 @@ from typing import get_args
 
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Owned, RuntimeAtSite
 from runner.planning.environment import is_visible
 from runner.planning.starters import TORCHRUN, conflict, starter

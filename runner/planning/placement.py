@@ -9,10 +9,10 @@ import msgspec
 
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, gpus_text
+from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
 from runner.model.plan import StepNodes
 from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import NO_NODE, NodeShape, Queue, Site
 
 MOST_NODES = 10_000  # more than any cluster has today

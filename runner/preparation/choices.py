@@ -20,14 +20,10 @@ from runner.core.invocation import PROGRAM
 from runner.images import reference as references
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import SUFFIXES, Form
-from runner.model.environment import Environment, Setup
-from runner.model.image import ImageFacts, facts_of
-from runner.model.names import ImageForm
+from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS
+from runner.model.image import Environment, ImageFacts, Setup, facts_of
 from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
-from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.runtimes import NATIVE, RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import ImageForm, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement
 from runner.preparation.site import UserSite
@@ -183,7 +179,7 @@ def _environment_of_shell(choices: Choices) -> JobImage:
             f"its own (ways.native); --env-name {shlex.quote(active)} uses it"
         )
         return JobImage(note=note if active else "")
-    environment, note = directory.of_shell()
+    environment, note = directory.environment_of_shell()
     if environment is None:
         return JobImage(note=note)
     if nodes == "listed":  # they get the variables of this shell

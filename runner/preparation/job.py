@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
-from runner.backends.schedulers import Scheduler, connect, render, with_steps
+from runner.backends.runtimes import common, runtime
+from runner.backends.schedulers import Scheduler, connect, render, scheduler_module
 from runner.checks.registry import check, refuses, unconfirmed
 from runner.core import paths
 from runner.core.errors import RefusedError
+from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
 from runner.model.plan import Finding, Plan
 from runner.model.request import Request, RequestRecord
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
@@ -45,10 +45,10 @@ from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.snapshot_copy import Snapshot
     from runner.jobs.submission import Origin
-    from runner.model.origin import CodeRecord, CommandLine
+    from runner.model.job import CodeRecord, CommandLine
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         raise _missing_allocation(planned, choices.site)
     observed = observe(request, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, request.force)
-    script = render(planned, staging.step(planned, runtime(planned.runtime)))
+    script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
     return PreparedJob(
         asked,
         choices.site,
@@ -144,14 +144,14 @@ def _existing_allocation(site: Site) -> Allocation | None:
             where=f"site {site.name}",
             fix="use `submit`",
         )
-    return with_steps(site.scheduler).allocation(clients(site))
+    return scheduler_module(site.scheduler).allocation(clients(site))
 
 
 def _missing_allocation(planned: Plan, site: Site) -> RefusedError:
     """The error where this shell has none; its fix requests one in the shape of the job."""
     directory = clients(site)
     path = f"{shlex.quote(str(directory))}/" if directory is not None else ""
-    command = with_steps(planned.scheduler).salloc(planned, runtime(planned.runtime).step(planned))
+    command = scheduler_module(planned.scheduler).salloc(planned, runtime(planned.runtime).step(planned))
     return RefusedError(
         f"this shell has no allocation: {SCHEDULERS[planned.scheduler].job_variable} is not set",
         where="this shell",
@@ -164,11 +164,11 @@ def _with_snapshot(request: Request) -> tuple[Request, Snapshot | None]:
     """The request with the place in the copy where the program starts; what is copied, None for nothing."""
     if not request.snapshot:
         return request, None
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.preparation.snapshot import copy_again, snapshot_of
 
     if request.copied is not None and request.program:
-        snapshot = copy_again(RunDirectory(Path(request.copied)), request.program)
+        snapshot = copy_again(Run(Path(request.copied)), request.program)
     else:
         snapshot = snapshot_of(request)
     return msgspec.structs.replace(request, copied_start=snapshot.start), snapshot
@@ -192,9 +192,7 @@ def code_of(prepared: PreparedJob) -> tuple[CodeRecord | None, str]:
     return code_record.code_record(prepared.request.program, prepared.code_directory, with_diff=keep_diff)
 
 
-def start(
-    prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None
-) -> tuple[RunDirectory, str]:
+def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None) -> tuple[Run, str]:
     """Submit a prepared job that no check refuses; returns the run and its job's id.
 
     Args:
@@ -226,7 +224,7 @@ def start(
 
 def command_of(prepared: PreparedJob) -> CommandLine:
     """The ``submit`` that asks for a job which no command line has asked for, for a reader."""
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
 
     request = prepared.request
     site = "" if request.site else prepared.site_file
@@ -239,7 +237,7 @@ def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     Raises:
         UsageError: a value that the shell cannot take; says which.
     """
-    return replace(prepared, plan=plan, script=render(plan, staging.step(plan, runtime(plan.runtime))))
+    return replace(prepared, plan=plan, script=render(plan, common.staged_step(plan, runtime(plan.runtime))))
 
 
 def make_launch(
@@ -248,7 +246,7 @@ def make_launch(
     allocation: Path,
     *,
     command: CommandLine | None = None,
-) -> RunDirectory:
+) -> Run:
     """Make the run directory of a launch, which the allocation's script will start.
 
     Args:
@@ -260,7 +258,7 @@ def make_launch(
     return _made(prepared, runs, command=command, allocation=str(allocation))
 
 
-def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> RunDirectory:
+def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:
     """Make a run directory from which the job's script can be submitted with nothing of ours installed.
 
     Raises:
@@ -271,7 +269,7 @@ def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandL
 
 def _made(
     prepared: PreparedJob, runs: Path, *, command: CommandLine | None, allocation: str = "", at: Path | None = None,
-) -> RunDirectory:  # fmt: skip
+) -> Run:  # fmt: skip
     from runner.jobs.submission import make
 
     _check_script(prepared, runs)

@@ -17,9 +17,8 @@ import msgspec
 from runner.core import files as atomic
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
+from runner.model.request import Recipe, Request
 from runner.model.site import Site
 from runner.planning.starters import TORCHRUN, starter
 from runner.preparation.choices import image_reference

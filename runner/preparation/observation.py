@@ -17,10 +17,8 @@ from runner.core import process
 from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
-from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES, programs
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
+from runner.model.request import Recipe, Request
 from runner.model.site import Site
 from runner.preparation.choices import Choices, JobImage
 from runner.preparation.horovod_use import horovod_use
@@ -110,7 +108,7 @@ def _srun_plugin(site: Site, runtime: str) -> tuple[str, str]:
 
     ``srun --help`` shows the options that plugins add, and asks no controller.
     """
-    if not RUNTIMES[runtime].srun_option or SCHEDULERS[site.scheduler].launcher != "srun":
+    if not RUNTIMES[runtime].srun_option or not SCHEDULERS[site.scheduler].has_srun:
         return "", ""
     try:
         where = clients(site)
@@ -119,7 +117,9 @@ def _srun_plugin(site: Site, runtime: str) -> tuple[str, str]:
         return "", ""
     if _has_option(done.out, runtime):
         return "", ""
-    here = [name for name, program in programs().items() if process.find(program, str(where) if where else None)]
+    here = [
+        name for name, program in runtime_programs().items() if process.find(program, str(where) if where else None)
+    ]
     return srun_plugin_problem(site, runtime, done, here)
 
 

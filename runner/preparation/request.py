@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
-from runner.core import paths, umask
+from runner.core import files, paths
 from runner.core.errors import RefusedError, UsageError
 from runner.images import reference as references
 from runner.images.store import store
+from runner.model.backends import NATIVE, run_runtime
 from runner.model.plan import WORKSPACE, Plan
 from runner.model.request import Mount, Request, RequestRecord
-from runner.model.runtimes import NATIVE, facts_of_run
+from runner.model.runtimes import NATIVE
 from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.preparation.horovod_use import is_source
@@ -124,7 +125,7 @@ def complete(request: Request) -> Request:
         site=by_default if request.site is None else request.site,
         hosts=hosts,
         env=tuple((name, of_shell.get(name, value)) for name, value in request.env),
-        umask=umask.of_user(),
+        umask=files.user_umask(),
         home=home,
         caches=tuple(placed.items()),
     )
@@ -292,6 +293,6 @@ def _replaced(recorded: Sequence[Any], changes: Sequence[Any], key: Any) -> tupl
 
 def image_of(plan: Plan) -> str:
     """The image that ran, as an option names it: by its digest, or the file; empty for none."""
-    if not facts_of_run(plan.runtime).is_container:
+    if not run_runtime(plan.runtime).is_container:
         return ""
     return plan.image.path if references.is_path(plan.image.reference) else plan.image.pinned

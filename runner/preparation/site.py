@@ -18,9 +18,8 @@ from runner.core import paths, strict_yaml
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import Document
-from runner.model.names import PLAIN_NAME
-from runner.model.request import Request
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
+from runner.model.request import PLAIN_NAME, Request
 from runner.model.site import Owned, Site, UserConfig
 from runner.sites import loader
 from runner.sites.loader import GENERIC, Unknown

@@ -16,11 +16,9 @@ from runner.core import files
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.strict_yaml import read
 from runner.core.text import gpus_text, instead
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, PlannedImage
-from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm, Request
 from runner.model.site import Queue, RuntimeAtSite, Site
 from runner.planning.plan import plan
 from runner.preparation.observation import clients

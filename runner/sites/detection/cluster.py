@@ -15,8 +15,7 @@ from typing import Protocol, cast
 
 from runner.core.errors import RefusedError
 from runner.core.text import instead
-from runner.model.runtimes import NATIVE, RUNTIMES, programs
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS, runtime_programs
 from runner.sites.detection import facts as answers
 from runner.sites.detection import host
 from runner.sites.detection.facts import Answer, Cluster, Entry, Fact, Note, Unknown, Value
@@ -69,7 +68,7 @@ class Detected:
         plugins = [name for name, facts in RUNTIMES.items() if facts.srun_option in self.cluster.options]
         where = self.node or self.login
         here = where.runtimes if where is not None else ()
-        loaded = [name for name in programs() if self.module_of(name)]
+        loaded = [name for name in runtime_programs() if self.module_of(name)]
         return tuple(dict.fromkeys((*plugins, *here, *loaded)))
 
     def module_of(self, runtime: str) -> str:
@@ -77,7 +76,7 @@ class Detected:
         where = self.node or self.login
         if where is not None and runtime in where.runtimes:
             return ""
-        program = programs().get(runtime, runtime)
+        program = runtime_programs().get(runtime, runtime)
         found = [name for name in self.modules if name.split("/")[0].lower() == program]
         return found[-1] if found else ""
 

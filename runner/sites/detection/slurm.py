@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from runner.model.runtimes import RUNTIMES
+from runner.model.backends import RUNTIMES
 from runner.model.site import DEMONSTRATION, FAKE_GPUS
 from runner.sites.detection.facts import Answer, Entry, Fact, GpuNodes, Note, Unknown, natural, seconds
 

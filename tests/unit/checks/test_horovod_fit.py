@@ -12,8 +12,7 @@ from runner.checks.image_fit import horovod_findings
 from runner.checks.registry import Observed, check
 from runner.model.image import Horovod, ImageFacts, facts_of
 from runner.model.plan import Finding, Plan, PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Request
+from runner.model.request import Recipe, Request
 from runner.model.site import Hardware, Queue, Site
 from runner.planning.plan import plan
 from runner.recipes.loader import read_recipe

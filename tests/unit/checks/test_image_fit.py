@@ -8,9 +8,8 @@ import pytest
 from runner.checks.image_fit import image_findings
 from runner.checks.registry import codes
 from runner.model.image import Horovod, ImageFacts, Mpi, facts_of
-from runner.model.names import Wireup
 from runner.model.plan import Plan, PlannedImage
-from runner.model.request import Request
+from runner.model.request import Request, Wireup
 from runner.model.site import Hardware, MpiFacts, Site
 from runner.planning.plan import plan
 from runner.preparation.choices import mpi_of

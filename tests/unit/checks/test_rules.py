@@ -15,8 +15,7 @@ from runner.checks import registry
 from runner.checks.registry import Case, Observed, Seen, Workspace, check, codes, refuses, rule, rules
 from runner.core.errors import UsageError
 from runner.model.plan import Finding, PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Home, MpiFacts, RuntimeAtSite
 from runner.model.step import Text
 from runner.planning.plan import plan

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from runner.model.recipe import Recipe
 
 from runner.checks.limits import storage_findings
 from runner.checks.registry import Seen, Workspace
 from runner.cli import run
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Home, Scratch, UserConfig
 from runner.planning.plan import plan
 from runner.preparation.observation import workspaces

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.core.strict_yaml import parse
-from runner.model.recipe import Recipe
+from runner.model.request import Recipe
 from runner.preparation.new_recipe import ProgramOption, draft
 
 # As Linux passes arguments, but for bytes that are no UTF-8.
