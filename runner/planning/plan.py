@@ -12,12 +12,8 @@ from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.image import Environment
 from runner.model.job import Allocation
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, PlannedImage, PlannedPython
-from runner.model.recipe import Recipe
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement, wireup
 from runner.planning.environment import carried_caches, choose_caches, merge, meter_variables, nccl_log, setup_lines

@@ -20,7 +20,6 @@ from runner.images.store import store
 from runner.model.backends import NATIVE, run_runtime
 from runner.model.plan import WORKSPACE, Plan
 from runner.model.request import Mount, Request, RequestRecord
-from runner.model.runtimes import NATIVE
 from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.preparation.horovod_use import is_source

@@ -20,12 +20,8 @@ from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import Document
 from runner.core.text import instead
 from runner.model.backends import NATIVE, SCHEDULERS, SchedulerSettings
-from runner.model.environment import Setup
 from runner.model.image import Setup
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
-from runner.model.runtimes import NATIVE
-from runner.model.schedulers import SCHEDULERS, SchedulerSettings
 from runner.model.site import NO_NODE, NodeShape, Site, SiteFile, UserConfig
 from runner.planning import placement
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from runner.model.recipe import Recipe
 
 from runner.checks.limits import storage_findings
 from runner.checks.registry import Seen, Workspace
