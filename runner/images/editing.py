@@ -26,9 +26,10 @@ from runner.images import writable_root
 from runner.images.building.build import INPUTS_LABEL
 from runner.images.conversion import sif
 from runner.images.conversion.publishing import Conversion, publish
-from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.sif import sif_maker
 from runner.images.conversion.squashfs import convert_source
-from runner.images.packing import mksquashfs, rootfs
+from runner.images.packing import rootfs
+from runner.images.packing.mksquashfs import PackJob
 from runner.images.store import integrity
 from runner.images.store.stored_image import Edit, StoredImage, form_of
 from runner.images.writable_root import Copy, Tool, TreeImage, work_directory
@@ -43,18 +44,11 @@ _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)")
 class EditedTree(TreeImage):
     """The changed root as a source; start-up files that are in it stay."""
 
-    def packed(
-        self,
-        added: rootfs.Additions,
-        out: Path,
-        packing: mksquashfs.Packing,
-        progress: Progress,
-        capture: tuple[str, ...],
-    ) -> rootfs.Passed:
+    def packed(self, job: PackJob) -> rootfs.Passed:
         """As ``TreeImage.packed``."""
         there = {name for name in _KEPT if writable_root.own_file(self.root, name) is not None}
-        own = tuple(file for file in added.files if file.name not in there)
-        return super().packed(replace(added, files=own), out, packing, progress, capture)
+        own = tuple(file for file in job.added.files if file.name not in there)
+        return super().packed(replace(job, added=replace(job.added, files=own)))
 
 
 def new_name(image: StoredImage, wanted: str | None) -> str:
@@ -161,7 +155,7 @@ def stored(
             options = [] if os.geteuid() == 0 else ["--fakeroot"]
             sif.apptainer_build([*options, str(out), str(copy.root)], progress.line, where=where)
 
-        return publish(SifMaker(source, write), progress, store_dir=target, history=history)
+        return publish(sif_maker(source, write), progress, store_dir=target, history=history)
     return convert_source(source, progress, store_dir=target, history=history)
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError
-from runner.core.progress import Progress
 from runner.images.conversion import sif
 from runner.images.packing import mksquashfs, rootfs
+from runner.images.packing.mksquashfs import PackJob
 from runner.images.packing.tarstream import BLOCK, END, entry
 from runner.images.store import image_files
 from runner.images.store.stored_image import form_of
@@ -81,23 +81,10 @@ class TreeImage:
         """There is none."""
         return self
 
-    def packed(
-        self,
-        added: rootfs.Additions,
-        out: Path,
-        packing: mksquashfs.Packing,
-        progress: Progress,
-        capture: tuple[str, ...],
-    ) -> rootfs.Passed:
-        """Pack the tree.
-
-        Raises:
-            InfrastructureError: a file cannot be read, or mksquashfs failed. RefusedError: see rootfs.filtered.
-        """
-        progress.step(f"squashing {self.name}: its tree, as a stream")
-        return mksquashfs.packed_stream(
-            archived(self.root, self.left_out), added, out, packing, progress, capture=capture
-        )
+    def packed(self, job: PackJob) -> rootfs.Passed:
+        """Pack the tree; InfrastructureError: a file cannot be read, or mksquashfs failed."""
+        job.progress.step(f"squashing {self.name}: its tree, as a stream")
+        return mksquashfs.packed_stream(archived(self.root, self.left_out), job)
 
 
 def archived(root: Path, left_out: frozenset[str] = frozenset()) -> Iterator[bytes]:

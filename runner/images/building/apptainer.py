@@ -26,7 +26,7 @@ from runner.images.building.dockerfile import (
 )
 from runner.images.conversion import sif
 from runner.images.conversion.publishing import publish
-from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.sif import sif_maker
 from runner.images.packing import rootfs
 from runner.images.sources import archives, manifests
 from runner.images.sources.credentials import is_loopback
@@ -151,4 +151,4 @@ def built(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
         def write(out: Path) -> None:
             sif.apptainer_build([*options, str(out), str(file)], progress.line, where=f"definition file of {spec.name}")
 
-        return publish(SifMaker(spec.tree(work, config), write), progress).image.path
+        return publish(sif_maker(spec.tree(work, config), write), progress).image.path
