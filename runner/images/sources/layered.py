@@ -148,9 +148,9 @@ def from_registry(reference: Reference, wanted: Platform, progress: Progress) ->
     first = reference.digest or registry.resolve(reference.tag)
     return for_platform(
         str(reference),
-        registry.manifest(first).raw,
+        registry.manifest(first),
         wanted,
-        manifest=lambda descriptor: registry.manifest(descriptor.digest).raw,
+        manifest=lambda descriptor: registry.manifest(descriptor.digest),
         document=registry.document,
         fetch=fetch,
         damaged=lambda manifest: blobs.drop_damaged(layer.digest for layer in manifest.layers),
