@@ -43,27 +43,21 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Arg:
+class _Setting:
+    name: str
+    value: str
+
+
+class Arg(_Setting):
     """A variable that the RUN steps after it see, and no container of the image."""
 
-    name: str
-    value: str
 
-
-@dataclass(frozen=True)
-class Env:
+class Env(_Setting):
     """A variable of the image."""
 
-    name: str
-    value: str
 
-
-@dataclass(frozen=True)
-class Label:
+class Label(_Setting):
     """A label of the image."""
-
-    name: str
-    value: str
 
 
 Step = Copy | Run | Arg | Env | Label
@@ -79,9 +73,8 @@ class Stage:
 
 
 def parse_stages(text: str, args: Mapping[str, str]) -> tuple[Stage, ...]:
-    """The stages of a Dockerfile with these build arguments (over its defaults); the last one is the image.
-
-    An ARG that has no value is left out, as an engine leaves it unset.
+    """The stages of a Dockerfile with these build arguments (over its defaults); the last one is the image. An ARG
+    without a value is left out, as an engine leaves it unset.
 
     Raises:
         UsageError: an instruction that is not one of the plain ones, or an argument that no ARG declares.
@@ -127,11 +120,6 @@ def environment(stage: Stage) -> dict[str, str]:
 def labels(stage: Stage) -> dict[str, str]:
     """Labels that the stage adds to its base's."""
     return {step.name: step.value for step in stage.steps if isinstance(step, Label)}
-
-
-def labelled(stage: Stage, more: Mapping[str, str]) -> Stage:
-    """The stage with further labels."""
-    return replace(stage, steps=(*stage.steps, *(Label(name, value) for name, value in more.items())))
 
 
 def _with(stage: Stage, step: Step) -> Stage:
