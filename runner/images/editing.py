@@ -94,7 +94,6 @@ def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
     """
     with work_directory() as work:
         progress.step(f"unpacking {image.reference} into {work}")
-        work.chmod(0o700)
         root = work / writable_root.ROOT
         writable_root.unpack(image.path, root)
         variables = {} if form_of(image.path) == "sif" else dict(image.environment)

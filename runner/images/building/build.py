@@ -116,15 +116,7 @@ def build(
     chosen = {**DEFAULT_ARGS[framework], **(args or {})}
     settings = (f"{name}={value}" for name, value in sorted(chosen.items()))
     inputs = key_of(tree_hash(context_files(framework)), base_id, platform or "", *settings)
-    revision, dirty = source_state()
-    labels = {
-        INPUTS_LABEL: inputs,
-        "gpu-runner.framework": framework,
-        "gpu-runner.source.dirty": dirty,
-        _REVISION: revision,
-        "org.opencontainers.image.base.name": base_reference,
-        _BASE_DIGEST: base_digest,
-    }
+    labels = build_labels(framework, inputs, base_reference, base_digest)
     target = image_name(framework, wanted, chosen)
 
     def existing() -> Image | None:
@@ -198,6 +190,20 @@ def _check_packages(framework: str, packages: PackageDirectory, progress: Progre
     parts = (package_directory.HOROVOD, package_directory.COMPILED)
     package_directory.check(packages.path, packages.manifest, progress, parts=parts)
     wheels.keep_collected(packages)
+
+
+def build_labels(framework: str, inputs: str, base: str, base_digest: str, builder: str = "") -> dict[str, str]:
+    """What every built image is labelled with."""
+    revision, dirty = source_state()
+    return {
+        INPUTS_LABEL: inputs,
+        **({"gpu-runner.builder": builder} if builder else {}),
+        "gpu-runner.framework": framework,
+        "gpu-runner.source.dirty": dirty,
+        _REVISION: revision,
+        "org.opencontainers.image.base.name": base,
+        _BASE_DIGEST: base_digest,
+    }
 
 
 def source_state() -> tuple[str, str]:
