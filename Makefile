@@ -50,6 +50,10 @@ sqsh-tensorflow: venv ## the TensorFlow image as a squashfs
 prove-gpu: venv ## what works on this machine's GPUs, rung by rung (PROVE='--quick ...': options of `prove`)
 	@$(RUNNER) prove $(PROVE)
 
+.PHONY: proofs
+proofs: venv ## write the tables of docs/proofs.md and README.md from runner/sites/proofs.yaml
+	.venv/bin/python -m tests.support.proof_pages
+
 .PHONY: dist
 dist: venv ## the release file in dist/, for `pip install dist/*.whl`
 	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .

@@ -24,19 +24,18 @@ from typing import Any
 
 import msgspec
 
-from runner.cli.study_table import facts_lines
+from runner.cli.study import facts_lines
 from runner.core.files import sha256
 from runner.jobs import directory
 from runner.jobs.collect import Evidence, collect
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
+from runner.jobs.facts import Selection, list_runs
 from runner.jobs.image_usage import image_uses
 from runner.jobs.life import standing
-from runner.jobs.listing import Selection, list_runs
 from runner.jobs.lookup import find
 from runner.jobs.verdict import judge
 from runner.jobs.watch import patience, presence
-from runner.model.job import ExitMarker, JobState, Submitted
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine, ExitMarker, JobState, Submitted
 from runner.model.plan import Plan, PlannedImage
 from runner.model.records import ExitRecord
 from runner.model.study import Launch, Study
@@ -103,12 +102,12 @@ def ended(rank: int, **changes: Any) -> ExitRecord:
     return ExitRecord(**(fields | changes))
 
 
-def write_run(root: Path, ranks: int) -> RunDirectory:
+def write_run(root: Path, ranks: int) -> Run:
     """The run directory of a good run."""
     path = root / f"ranks-{ranks}"
     for folder in ("logs", "ranks", "nccl"):
         (path / folder).mkdir(parents=True)
-    run = RunDirectory(path)
+    run = Run(path)
     run.write("plan.json", plan(ranks))
     digest = sha256(path / "plan.json")
     environment = {f"SLURM_VARIABLE_{number}": "x" * 40 for number in range(60)}
@@ -274,9 +273,7 @@ def reports(root: Path, smaller: int) -> None:
             f"| a study of {count} runs of {PER_NODE} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True
         )
         shutil.rmtree(study)
-        runs = [
-            RunDirectory(root / f"copies-{count}" / f"20261122-120000-r{number}-{PER_NODE}") for number in range(count)
-        ]
+        runs = [Run(root / f"copies-{count}" / f"20261122-120000-r{number}-{PER_NODE}") for number in range(count)]
         for run in runs:
             shutil.copytree(first.path, run.path)
         seconds, memory, page = costs_of_report([run.path for run in runs], root / f"report-of-{count}")
@@ -289,7 +286,7 @@ def reports(root: Path, smaller: int) -> None:
         shutil.rmtree(run.path)
 
 
-def study_of(root: Path, run: RunDirectory, count: int) -> Path:
+def study_of(root: Path, run: Run, count: int) -> Path:
     """A study of so many launches, each with a copy of that run as its attempt."""
     launches = tuple(Launch(f"g0008-full-r{place}", PER_NODE, "full", place + 1, place) for place in range(count))
     now, command = datetime.now(timezone.utc).replace(microsecond=0), CommandLine(("scale",), str(root))
@@ -302,7 +299,7 @@ def study_of(root: Path, run: RunDirectory, count: int) -> Path:
     return study.path
 
 
-def judged(run: RunDirectory) -> RunDirectory:
+def judged(run: Run) -> Run:
     """The run with its end and its verdict, as ``wait`` keeps them."""
     run.write("ended.json", COMPLETED)
     run.write("verdict.json", judge(collect(run, COMPLETED)))

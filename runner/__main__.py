@@ -14,9 +14,9 @@ try:
 except ModuleNotFoundError as error:  # novm: not reached by an old one
     if error.name is None or error.name.partition(".")[0] == "runner":
         raise
-    from runner.core.installation import report
+    from runner.core.invocation import missing_module
 
-    sys.stderr.write(report(error.name) + "\n")
+    sys.stderr.write(missing_module(error.name) + "\n")
     sys.exit(2)
 
 main()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 from runner.core.errors import RefusedError, UsageError
-from runner.jobs.directory import RunDirectory
+from runner.jobs import directory as run_directories
 from runner.jobs.facts import run_facts
 from runner.model.output import Cancellation, Preparation, RunFacts, shown_plan
 from runner.model.plan import Finding
@@ -100,8 +100,8 @@ class Run:
         return {name: text for name, text in found.items() if text}
 
     @property
-    def _files(self) -> RunDirectory:
-        return RunDirectory(self.directory)
+    def _files(self) -> run_directories.Run:
+        return run_directories.Run(self.directory)
 
     def __repr__(self) -> str:
         verdict = self.verdict
@@ -171,13 +171,12 @@ def runs(name: str | None = None) -> list[Run]:
 
     Submissions that the scheduler did not take are left out.
     """
-    from runner.jobs.directory import linked
     from runner.jobs.lookup import was_refused
 
-    def is_meant(run: RunDirectory) -> bool:
+    def is_meant(run: run_directories.Run) -> bool:
         return name is None or run.run_id.startswith(name) or run.name.startswith(name)
 
-    return [Run(run.path) for run in linked() if is_meant(run) and not was_refused(run)]
+    return [Run(run.path) for run in run_directories.linked() if is_meant(run) and not was_refused(run)]
 
 
 def check_timeout(timeout: float | None) -> None:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVa
 
 from runner.api.jobs import CheckRefusedError, Run, check_timeout, warn
 from runner.core.errors import UsageError
-from runner.model.compared import Compared
-from runner.model.expectation import Expectation
-from runner.model.exported import MadeBundle, VerifiedBundle
-from runner.model.names import Wireup
-from runner.model.origin import CommandLine
+from runner.model.expectation import Compared, Expectation
+from runner.model.job import CommandLine
+from runner.model.output import MadeBundle, VerifiedBundle
 from runner.model.report import Report
+from runner.model.request import Wireup
 from runner.model.study import Arm, PlannedStudy, StudyFacts
 from runner.preparation.options import (
     Options,
@@ -34,9 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from runner.figures.compare.compare import Side
-    from runner.study.directory import StudyDirectory
-    from runner.study.subject import Subject
-    from runner.study.ways import Listener
+    from runner.study.directory import StudyDirectory, Subject
+    from runner.study.separate import Listener
 
 T = TypeVar("T")
 
@@ -82,11 +80,9 @@ class Study:
 
     def cancel(self) -> tuple[str, ...]:
         """Cancel its jobs, and let nothing more be started; returns their ids."""
-        from runner.study.ways import way
+        from runner.study import run
 
-        study = self._files
-        study.stop()
-        return way(study.study.way).cancel(study)
+        return run.cancel(self._files)
 
     @property
     def _files(self) -> StudyDirectory:
@@ -183,7 +179,7 @@ class _Quiet:
         return True
 
     def listening(self) -> AbstractContextManager[Listener]:
-        from runner.study.ways import Listener
+        from runner.study.separate import Listener
 
         return nullcontext(Listener(_nothing, _nothing, warn))
 
@@ -346,7 +342,7 @@ def _name(subject: Named) -> str:
 
 
 def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
-    from runner.study.subject import find_subjects
+    from runner.study.directory import find_subjects
 
     if not named:
         raise UsageError("no run and no study is named", fix="give one, or several runs")

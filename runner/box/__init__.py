@@ -4,8 +4,8 @@ All of a box lives in namespaces of its own (mounts, network, processes, names):
 nothing of the host changes, and ending its first process ends all of it.
 """
 
+from runner.box.config import DEFAULT_NAME, DEFAULT_SLURM, SUITES, Bind, BoxSpec, NodeShape
 from runner.box.lifecycle import Box, down, find, inside, names, up
-from runner.box.spec import DEFAULT_NAME, DEFAULT_SLURM, SUITES, Bind, BoxSpec, NodeShape
 
 __all__ = [
     "DEFAULT_NAME",

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from runner.box import config, root
-from runner.box.spec import DEFAULT_NAME, BoxSpec, check_name
+from runner.box.config import DEFAULT_NAME, BoxSpec, check_name
 from runner.core import files, paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.invocation import PROGRAM

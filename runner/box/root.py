@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from runner.box.spec import SUITES
+from runner.box.config import SUITES
 from runner.core import paths, process
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.files import sha256

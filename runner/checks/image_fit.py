@@ -1,20 +1,192 @@
-"""Does an environment that was made have what a recipe imports? Compares what both declare."""
+"""Does an image or environment fit the site's GPUs, driver and processors, the recipe, and Horovod's operations?"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
-from runner.checks import gpus
+import msgspec
+
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
-from runner.model.environment import Environment
-from runner.model.image import ImageFacts
+from runner.model.backends import RUNTIMES
+from runner.model.image import Environment, Horovod, ImageFacts
 from runner.model.plan import Finding, Plan
-from runner.model.recipe import Recipe
-from runner.model.runtimes import RUNTIMES
-from runner.model.site import Hardware
+from runner.model.request import Recipe
+from runner.model.site import Hardware, Queue, Site
 from runner.planning import wireup
+
+# ``kernels``: as they are. ``ptx``: the driver must translate them first. ``none``: they do not run. ``unknown``: no
+# architecture is known.
+Coverage = Literal["kernels", "ptx", "none", "unknown"]
+_NAME = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+
+
+def framework_architectures(facts: ImageFacts) -> tuple[str, ...]:
+    """Architectures of the framework's kernels, as ``sm_80`` and ``compute_90`` (PTX).
+
+    torch lists both. TensorFlow lists what its build was given: ``compute_90``, or ``9.0``, is there both compiled and
+    as PTX, ``sm_80`` only compiled (TensorFlow, third_party/gpus/cuda_configure.bzl). Empty where a name is not
+    understood: what the others do not cover, it may.
+    """
+    names = [re.sub(r"(\d+)\.(\d)", r"compute_\1\2", arch) if "_" not in arch else arch for arch in facts.cuda_archs]
+    if facts.framework == "tensorflow":
+        names += [f"sm_{name[len('compute_') :]}" for name in names if name.startswith("compute_")]
+    return tuple(dict.fromkeys(names)) if all(map(_NAME.fullmatch, names)) else ()
+
+
+def horovod_architectures(horovod: Horovod) -> tuple[str, ...]:
+    """Architectures of Horovod's own kernels, as ``of_framework``."""
+    names = [f"sm_{arch}" for arch in horovod.cuda_architectures]
+    return tuple([*names, f"compute_{horovod.ptx}"] if horovod.ptx else names)
+
+
+def coverage(archs: Iterable[str], capability: str) -> Coverage:
+    """How kernels for these architectures run on a GPU of this compute capability (``8.0``).
+
+    ``sm_80`` runs on 8.0 and on what comes after it in line 8; ``compute_80`` (PTX) is translated for everything from
+    8.0 on. ``sm_90a`` runs on 9.0 alone, ``sm_100f`` on its line (CUDA C++ programming guide, binary and PTX
+    compatibility, family-specific and architecture-specific features).
+    """
+    found: Coverage = "unknown"
+    of_gpu = re.fullmatch(r"(\d+)\.(\d)", capability)
+    if of_gpu is None:
+        return found
+    gpu = (int(of_gpu[1]), int(of_gpu[2]))
+    for arch in archs:
+        match = _NAME.fullmatch(arch)
+        if match is None:
+            continue
+        own = (int(match[2]), int(match[3]))
+        fits = own == gpu if match[4] == "a" else own <= gpu
+        if match[4] or match[1] == "sm":
+            fits = fits and own[0] == gpu[0]
+        if fits and match[1] == "sm":
+            return "kernels"
+        found = "ptx" if fits or found == "ptx" else "none"
+    return found
+
+
+# GRES type as sites name it -> compute capability (NVIDIA's table of CUDA GPUs).
+_CAPABILITIES = {
+    **{"k80": "3.7", "p100": "6.0", "v100": "7.0", "v100s": "7.0", "gv100": "7.0", "t4": "7.5", "rtx8000": "7.5"},
+    **{"a100": "8.0", "a30": "8.0", "a40": "8.6", "a10": "8.6", "rtx3090": "8.6", "a6000": "8.6", "l4": "8.9"},
+    **{"l40": "8.9", "l40s": "8.9", "h100": "9.0", "h200": "9.0", "gh200": "9.0", "b200": "10.0", "gb200": "10.0"},
+    **{"b300": "10.3", "gb300": "10.3"},
+}
+
+
+def job_hardware(plan: Plan, site: Site) -> Hardware:
+    """The hardware that the job gets: its queue's or the site's, with the capability of the type of GPU that it asks
+    for. That of a type whose name is not known is known only where it is the site's own.
+    """
+    of_queue = site.queues.get(plan.queue or "", Queue()).hardware
+    nodes = of_queue or site.hardware
+    usual = plan.gpu_type in ("", site.node.gpu_type)
+    if usual and of_queue is not None and of_queue.compute_capability:
+        return of_queue
+    parts = re.split(r"[_.:-]", plan.gpu_type.lower())
+    known = next((_CAPABILITIES[part] for part in parts if part in _CAPABILITIES), "")
+    return msgspec.structs.replace(nodes, compute_capability=known or (nodes.compute_capability if usual else ""))
+
+
+@rule("horovod-without-nccl", "horovod-without-kernels")
+def check_horovod(case: Case) -> Iterator[Finding]:
+    """See ``findings``."""
+    yield from horovod_findings(case.plan, job_hardware(case.plan, case.site), case.observed.horovod_use)
+
+
+def horovod_findings(plan: Plan, hardware: Hardware, use: str) -> Iterator[Finding]:
+    """What does not fit.
+
+    Args:
+        use: where the user's program uses Horovod; empty where it is not known to.
+    """
+    if plan.device != "cuda":
+        return
+    used = f"the recipe {plan.recipe} uses it" if plan.framework == "horovod" else f"{use} uses it" if use else ""
+    yield from _nccl(plan, used)
+    yield from _horovod_kernels(plan, hardware, used)
+    if used:
+        yield from _unknown(plan, hardware)
+
+
+def _nccl(plan: Plan, used: str) -> Iterator[Finding]:
+    about = plan.image.about
+    # A framework without CUDA is a finding of its own.
+    if about is None or not about.cuda or not about.horovod.operations or about.horovod.has_nccl:
+        return
+    fix = f"make it anew with NCCL: {_again(plan)}, with --nccl DIR or a module of NCCL"
+    if place(plan) == "image":
+        fix = f"build it on a base with NCCL: {_again(plan, base='IMAGE')}"
+    yield Finding(
+        "horovod-without-nccl",
+        "refuse" if used else "warn",
+        f"Horovod in the {place(plan)} {plan.image.reference} has no NCCL (operations: "
+        f"{', '.join(about.horovod.operations)}): gradients on GPUs would go through the host"
+        + (f"; {used}" if used else "; a program that does not use Horovod needs none"),
+        f"{fix}; or, where you want it so, --force horovod-without-nccl" if used else fix,
+    )
+
+
+def _horovod_kernels(plan: Plan, hardware: Hardware, used: str) -> Iterator[Finding]:
+    about = plan.image.about
+    if about is None:
+        return
+    archs, capability = horovod_architectures(about.horovod), hardware.compute_capability
+    covered = coverage(archs, capability)
+    what = f"Horovod in the {place(plan)} {plan.image.reference} has kernels for {', '.join(archs)}, and the GPUs of "
+    what += f"{plan.site} have compute capability {capability}"
+    fix = f"make it anew with kernels for them: {_again(plan, archs=capability)}"
+    if covered == "none":
+        why = f": gradients may stay unreduced, and nothing says so; {used}" if used else ""
+        yield Finding("horovod-without-kernels", "refuse" if used else "warn", what + why, fix)
+    elif covered == "ptx" and used:
+        yield Finding(
+            "horovod-kernels-only-as-ptx",
+            "warn",
+            f"{what}: the driver translates them from PTX at the first start, and must be as new as CUDA {about.cuda}",
+            fix,
+        )
+
+
+def _unknown(plan: Plan, hardware: Hardware) -> Iterator[Finding]:
+    about = plan.image.about
+    if about is not None and not about.cuda:
+        return
+    unknown = []
+    if about is None or not about.horovod.operations:
+        unknown.append("its operations")
+    if about is None or (about.horovod.has_nccl and not horovod_architectures(about.horovod)):
+        unknown.append("the architectures of its kernels")
+    fixes = [f"make it anew, which records them: {_again(plan)}"] if unknown else []
+    if not hardware.compute_capability:
+        unknown.append("the compute capability of these GPUs")
+        fixes.append("`hardware.compute_capability` in a site file (nvidia-smi --query-gpu=compute_cap --format=csv)")
+    if unknown:
+        yield Finding(
+            "horovod-fit-unknown",
+            "warn",
+            f"Horovod in the {place(plan)} may not fit the GPUs of {plan.site}; unknown: {', '.join(unknown)}",
+            "; ".join(fixes),
+        )
+
+
+def _again(plan: Plan, *, archs: str = "", base: str = "") -> str:
+    """How the image or environment is made again.
+
+    Args:
+        archs: compute capability that its kernels must be for. base: what replaces the base of an image.
+    """
+    about = plan.image.about
+    framework = about.framework if about is not None and about.framework else "FRAMEWORK"
+    kernels = f" --cuda-archs {archs.replace('.', '')}" if archs else ""
+    if place(plan) == "image":
+        known = base or (about.base if about is not None else "") or "BASE"
+        return f"{PROGRAM} build {framework} --base {known}{kernels}"
+    return f"{PROGRAM} env create {plan.image.reference or 'NAME'} --site {plan.site}{kernels}"
+
 
 _FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow"}
 
@@ -41,10 +213,10 @@ _PRECISION = "--precision"
 )
 def check_image(case: Case) -> Iterator[Finding]:
     """See ``findings``."""
-    yield from findings(case.plan, gpus.hardware(case.plan, case.site))
+    yield from image_findings(case.plan, job_hardware(case.plan, case.site))
 
 
-def findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:
+def image_findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:
     """What does not fit, refusals first."""
     facts = plan.image.about
     found = [*_mpi(plan)] if facts is None else [*_processor(facts, hardware), *_driver(facts, hardware), *_mpi(plan)]
@@ -102,8 +274,8 @@ def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
 
 
 def _kernels(plan: Plan, facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
-    archs, capability = gpus.framework_architectures(facts), hardware.compute_capability
-    covered = gpus.coverage(archs, capability)
+    archs, capability = framework_architectures(facts), hardware.compute_capability
+    covered = coverage(archs, capability)
     where = place(plan)
     what = f"{facts.framework} in the {where} has kernels for {', '.join(archs)}, and the GPUs of {plan.site} have "
     what += f"compute capability {capability}"

@@ -10,9 +10,8 @@ from typing import get_args
 
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Owned, RuntimeAtSite
 from runner.planning.environment import is_visible
 from runner.planning.starters import TORCHRUN, conflict, starter
@@ -254,3 +253,27 @@ def _starter(case: Case) -> Iterator[Finding]:
         if what:
             fix = "leave it out, torchrun learns it from gpu-runner; or request the GPUs that it says"
             yield Finding("other-world", "refuse", what, fix)
+
+
+_SLICE = re.compile(r"\dg\.\d+gb")
+
+
+@rule("gpus-hidden")
+def _gpus(case: Case) -> Iterator[Finding]:
+    """GPUs that peers would not see, and slices that do not talk to each other."""
+    plan = case.plan
+    hiding = plan.settings.hidden_gpus
+    if hiding:
+        yield Finding(
+            "gpus-hidden",
+            "refuse",
+            "each rank would see its own GPU only: ranks pin themselves by local rank, and NCCL wants its peers",
+            f"take {' and '.join(hiding)} out of `{SCHEDULERS[plan.scheduler].section}` of {plan.site}",
+        )
+    if _SLICE.search(plan.gpu_type) and plan.gpus > 1:
+        yield Finding(
+            "mig-slices",
+            "warn",
+            f"{plan.gpu_type} is a slice of a GPU: NCCL does not connect two slices of one GPU",
+            "ask for whole GPUs, or for one rank",
+        )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from runner import __version__
-from runner.core import umask
+from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UsageError
 from runner.core.hide import hidden
 from runner.core.invocation import PROGRAM
@@ -28,39 +28,39 @@ from runner.core.text import instead, printable
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# verb -> (module below runner.cli, one line for --help). Each module holds a click command named ``command``.
+# verb -> (what runs it, one line for --help): a module below runner.cli, and in it the click command of this name, or
+# the one named ``command``.
 VERBS: dict[str, tuple[str, str]] = {
     "build": ("build", "Build an image: an NGC framework and a tested Horovod."),
     "convert": ("convert", "Convert an image to a squashfs that every node can use."),
-    "images": ("images", "List, show, edit, verify and prune stored images."),
-    "importer": ("importer", "Serve the image store to Pyxis, as its importer."),
+    "images": ("images", "List, show, edit, verify, serve and prune stored images."),
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
-    "run": ("run_step", "Run a step in an existing allocation."),
+    "run": ("submit.run", "Run a step in an existing allocation."),
     "status": ("status", "List the runs, or show the state of one."),
     "show": ("show_run", "Show what a run was: command, code, image, nodes, times, verdict."),
     "scale": ("scale", "Measure how a program scales: a study of many runs."),
     "rerun": ("rerun", "Submit a run again, with changes."),
-    "diff": ("diff", "Show what differs between two runs."),
+    "diff": ("rerun.diff", "Show what differs between two runs."),
     "compare": ("compare", "Compare measured figures with each other, or with a reference."),
     "report": ("report", "Report a study or runs: a page, a picture, tables and JSON."),
     "export": ("export", "Write measured runs for other programs, or as a bundle with proof."),
-    "verify": ("verify", "Verify a bundle: every byte, figure and verdict, and who signed it."),
+    "verify": ("export.verify", "Verify a bundle: every byte, figure and verdict, and who signed it."),
     "logs": ("logs", "Print a run's logs."),
     "wait": ("wait", "Wait for a run to finish, then print its verdict."),
-    "cancel": ("cancel", "Cancel a run's job."),
+    "cancel": ("wait.cancel", "Cancel a run's job."),
     "box": ("box", "Run a real Slurm in a private root on this machine."),
-    "expect": ("expect", "Say what a recipe should reach on so many GPUs."),
     "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
-    "clean": ("clean", "Stop and remove everything of gpu-runner's on this machine."),
+    "clean": ("quickstart.clean", "Stop and remove everything of gpu-runner's on this machine."),
     "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
-    "recipe": ("recipe", "List, show, make and check recipes: what jobs run."),
+    "recipe": ("recipe", "List, show, make and check recipes, and say what they should reach."),
     "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
-    "completion": ("completion", "Print the script that makes a shell complete command lines."),
-    "schema": ("schema", "Print the JSON Schema of what --json prints."),
     "env": ("env", "Create, check and list environments for jobs without a container."),
 }
+# Older spellings of `images importer`, `recipe expect`, --completion and --json-schema, which scripts call.
+ALIASES = {"importer": "importer", "expect": "expect", "completion": "completion", "schema": "results.schema"}
 
 
+SHELLS = ("bash", "zsh", "fish")
 COLLECT_EVERY = 50_000  # objects: a verb's modules are 100 000, of which none is garbage
 _HELP = "--help shows the options"
 _REPORT = "report it, with the traceback that is on standard error"
@@ -80,9 +80,10 @@ class LazyVerbs(click.Group):
         return list(VERBS)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        if name not in VERBS:
+        if name not in VERBS and name not in ALIASES:
             return None
-        command = importlib.import_module(f"runner.cli.{VERBS[name][0]}").command
+        module, _, attribute = (VERBS[name][0] if name in VERBS else ALIASES[name]).partition(".")
+        command = getattr(importlib.import_module(f"runner.cli.{module}"), attribute or "command")
         assert isinstance(command, click.Command)
         return command
 
@@ -98,7 +99,7 @@ class LazyVerbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in VERBS:
+        if args and not args[0].startswith("-") and args[0] not in VERBS and args[0] not in ALIASES:
             if args[0] in _LISTS:
                 raise click.UsageError(f'no command "{args[0]}"; to list runs: {PROGRAM} status')
             hint = instead(args[0], VERBS, f"one of: {', '.join(VERBS)}")
@@ -106,8 +107,33 @@ class LazyVerbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _print(context: click.Context, option: click.Parameter, value: str | bool | None) -> None:
+    """The options that print something about the program itself, and end it: by the verbs that do the same."""
+    if value:
+        command = cli.get_command(context, "schema" if option.name == "json_schema" else "completion")
+        assert command is not None
+        context.invoke(command, **({} if value is True else {"shell": value}))
+        context.exit()
+
+
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpu-runner")
+@click.option(
+    "--completion",
+    type=click.Choice(SHELLS),
+    is_eager=True,
+    expose_value=False,
+    callback=_print,
+    help="Print the script that makes a shell complete command lines, and exit.",
+)
+@click.option(
+    "--json-schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print,
+    help="Print the JSON Schema of what --json prints, and exit.",
+)
 def cli() -> None:
     """From a Dockerfile to a multi-node throughput figure that can be believed."""
 
@@ -124,7 +150,7 @@ def main(argv: list[str] | None = None) -> None:
         from runner.cli import completion
 
         sys.exit(completion.answer(cli, os.environ[completion.VARIABLE]))
-    umask.restrict()  # whatever the caller's umask: no other user can write to what we make
+    files.restrict_umask()  # whatever the caller's umask: no other user can write to what we make
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)
@@ -167,9 +193,9 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "runner":
             raise
-        from runner.core.installation import report
+        from runner.core.invocation import missing_module
 
-        click.echo(report(error.name), err=True)
+        click.echo(missing_module(error.name), err=True)
         return Exit.USAGE
     except Exception as error:
         _document(RunnerError(f"a fault of gpu-runner: {type(error).__name__}: {error}", fix=_REPORT), words)
@@ -201,8 +227,9 @@ def _reader_gone() -> int:
 
 def _command_of(words: Sequence[str]) -> str:
     """The command of a command line that may be wrong: ``images list``; empty where it names none."""
-    if not words or words[0] not in VERBS:
-        return ""
-    command = cli.get_command(click.Context(cli), words[0])
-    is_known = isinstance(command, click.Group) and len(words) > 1 and words[1] in command.commands
-    return " ".join(words[: 2 if is_known else 1])
+    names: list[str] = []
+    command: click.Command | None = cli
+    while isinstance(command, click.Group) and len(names) < len(words):
+        command = command.get_command(click.Context(command), words[len(names)])
+        names += [words[len(names)]] if command is not None else []
+    return " ".join(names)

@@ -8,9 +8,12 @@ from typing import Any
 
 import click
 
+from runner.checks.image_fit import horovod_architectures
 from runner.cli.options import by_shell
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
+from runner.core.text import printable
+from runner.model.image import Horovod
 
 
 @click.command()
@@ -162,10 +165,10 @@ def _by_engine(
 
 def _without_engine(framework: str, base: str | None, tool: str, args: dict[str, str], *, as_json: bool) -> int:
     from runner.cli.progress import display
-    from runner.images.building.without_engine import build
+    from runner.images.building import without_engine
 
     with display(quiet=as_json) as progress:
-        built = build(framework, base, tool, progress, args=args)
+        built = without_engine.build(framework, base, tool, progress, args=args)
     if as_json:
         from runner.cli import json_output
 
@@ -180,12 +183,12 @@ def _without_engine(framework: str, base: str | None, tool: str, args: dict[str,
 
 
 def _show_horovod(about: Mapping[str, Any]) -> None:
-    from runner.cli.horovod import summary
+
     from runner.model.image import facts_of
 
     facts = facts_of(about)
     if facts is not None:
-        click.echo(f"  Horovod {summary(facts.horovod)}")
+        click.echo(f"  Horovod {horovod_summary(facts.horovod)}")
 
 
 def _show_packages(about: Mapping[str, Any]) -> None:
@@ -211,3 +214,16 @@ def _definition(framework: str, base: str | None, args: dict[str, str], to: str,
     if to == "-":
         click.echo(text, nl=False)
     return Exit.GOOD
+
+
+def horovod_summary(horovod: Horovod) -> str:
+    """``0.28.1; operations: NCCL 2.25.1, MPI, Gloo; kernels: sm_80, sm_90, compute_90``.
+
+    >>> summary(Horovod("0.28.1", operations=("Gloo",)))
+    '0.28.1; operations: Gloo'
+    """
+    named = [f"NCCL {horovod.nccl}".strip() if each == "NCCL" else each for each in horovod.operations]
+    parts = [horovod.version or "of unknown version", f"operations: {', '.join(named) or 'unknown'}"]
+    if horovod.has_nccl:
+        parts.append(f"kernels: {', '.join(horovod_architectures(horovod)) or 'unknown'}")
+    return printable("; ".join(parts))

@@ -17,7 +17,7 @@ from runner.core.errors import Exit, InfrastructureError, UsageError
 from runner.core.text import gpus_text
 
 if TYPE_CHECKING:
-    from runner.model.compared import Compared
+    from runner.model.expectation import Compared
     from runner.model.output import Problem
 
 

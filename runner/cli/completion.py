@@ -12,6 +12,7 @@ from itertools import islice
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
 
+from runner.cli import SHELLS
 from runner.core.errors import Exit, RunnerError
 
 PROGRAM = "gpu-runner"
@@ -20,7 +21,7 @@ _MOST_RUNS = 50
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
     """Print the script that makes SHELL complete commands, options, runs, sites, recipes and codes.
 
@@ -103,7 +104,7 @@ def _recipes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
 
 
 def _runtimes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.model.runtimes import RUNTIMES
+    from runner.model.backends import RUNTIMES
 
     return map(CompletionItem, RUNTIMES)
 

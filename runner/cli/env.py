@@ -14,7 +14,7 @@ from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
-    from runner.model.environment import Environment
+    from runner.model.image import Environment
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -220,12 +220,12 @@ def _facts(environment: Environment) -> dict[str, Any]:
 
 
 def _describe(environment: Environment, root: Path) -> None:
-    from runner.cli.horovod import summary
+    from runner.cli.build import horovod_summary
 
     about, horovod = environment.about, environment.about.horovod
     click.echo(
         f"  {environment.kind}, {about.framework} {about.framework_version}, Python {about.python}; "
         f"proven: {', '.join(horovod.proven)}"
     )
-    click.echo(f"  Horovod {summary(horovod)}")
+    click.echo(f"  Horovod {horovod_summary(horovod)}")
     click.echo(f"  {root}")

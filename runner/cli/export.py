@@ -1,4 +1,4 @@
-"""``export``: runs for other programs, or as a bundle with their proof."""
+"""``export``: runs for other programs, or as a bundle with their proof; ``verify``: a bundle, byte by byte."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from runner.cli.bundling import KEY
-from runner.cli.options import by_shell
-from runner.core.errors import Exit, InfrastructureError, UsageError
-from runner.model.exported import Format
+from runner.cli.options import SIGN, by_shell
+from runner.cli.table import show_fields
+from runner.core.errors import Exit, InfrastructureError, NotProvenError, UsageError
+from runner.core.text import counted, gpus_text, percent, printable, rate, span, with_span
+from runner.model.figure import in_words
+from runner.model.output import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
+    from runner.model.output import BundledRun, BundledStudy, VerifiedBundle
     from runner.study.directory import StudyDirectory
 
 
@@ -45,7 +48,7 @@ class _Form(click.Choice[str]):
     shell_complete=by_shell("files"),
     help="Write a bundle instead: plans, scripts, records, results and hashes, for `verify`.",
 )
-@KEY
+@SIGN
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def command(
     runs: tuple[str, ...],
@@ -61,8 +64,8 @@ def command(
     run that is named twice is exported once.
     Only a measured run has a figure, and only such a run can be bundled.
     """
+    from runner.study.directory import find_subject
     from runner.study.readers import runs_of
-    from runner.study.subject import find_subject
 
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
@@ -78,9 +81,9 @@ def command(
     return _write(list(named.values()), form, output, as_json=as_json)
 
 
-def _write(directories: Sequence[RunDirectory], form: Format, output: Path | None, *, as_json: bool) -> int:
+def _write(directories: Sequence[Run], form: Format, output: Path | None, *, as_json: bool) -> int:
     from runner.figures.export import WRITERS, exported_run
-    from runner.model.exported import ExportedRuns
+    from runner.model.output import ExportedRuns
 
     exported = [exported_run(run) for run in directories]
     text = WRITERS[form](exported)
@@ -100,7 +103,7 @@ def _write(directories: Sequence[RunDirectory], form: Format, output: Path | Non
     return Exit.GOOD
 
 
-def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
+def _bundle(subjects: Sequence[Run | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
     from runner.study.readers import bundle_of
 
     made = bundle_of(subjects, file, key)
@@ -109,7 +112,6 @@ def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: 
 
         return json_output.show(made)
     from runner.cli.table import show_fields
-    from runner.cli.verify import run_fields, study_fields
 
     show_fields([("bundle", f"{made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}")])
     show_fields([("sha256", made.sha256)])
@@ -118,3 +120,80 @@ def _bundle(subjects: Sequence[RunDirectory | StudyDirectory], file: Path, key: 
     for run in made.runs:
         show_fields(run_fields(run))
     return Exit.GOOD
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path), shell_complete=by_shell("files"))
+@click.option(
+    "--allowed-signers",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    shell_complete=by_shell("files"),
+    help="It must be signed by one of these (a file as ssh-keygen -Y verify takes it).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def verify(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
+    """Verify BUNDLE, which `export --bundle` has made: make every figure and verdict anew from its records, and refuse
+    a byte that was altered (exit code 6). No cluster and no run directory is needed.
+    """
+    from runner.figures.bundle.verification import verify
+    from runner.study.gather import figures
+
+    try:
+        verified = verify(bundle, allowed_signers, figures)
+    except NotProvenError as error:  # names and keys in it are those of whoever made the bundle
+        raise NotProvenError(printable(error.what), where=printable(error.where), fix=error.fix) from None
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show(verified)
+    show_fields(_fields(verified))
+    return Exit.GOOD
+
+
+_SIGNATURES = {
+    "none": "none: it is consistent, which says nothing about who made it",
+    "valid": "valid, by {}",
+    "unknown signer": "of this bundle, by the key {}, whose owner is unknown without --allowed-signers",
+    "not checked": "not checked: there is no ssh-keygen here",
+}
+
+
+def _fields(verified: VerifiedBundle) -> Iterator[tuple[str, str]]:
+    yield "bundle", f"consistent: {verified.file}"
+    yield "sha256", verified.sha256
+    yield "signature", _SIGNATURES[verified.signature].format(verified.signer)
+    if verified.study is not None:
+        yield from study_fields(verified.study, verified.runs[0].unit)
+    for run in verified.runs:
+        yield from run_fields(run)
+
+
+def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
+    """The table of a study in a bundle, as its runs give it."""
+    proven = sum(bool(run) for run in study.runs.values())
+    yield "study", f"{study.study}: {proven} of {counted(len(study.runs), 'launch')} proven"
+    yield from (("gap", f"{each}; figures without it may be chosen ones") for each in study.gaps)
+    for point in study.points:
+        settings = "".join(f" {name}={value}" for name, value in point.settings)
+        whole, of_one = point.images_per_s, point.efficiency_of_one
+        figure = f"{with_span(whole.value, whole.low, whole.high, rate)} {unit}/s" if whole else "not proven"
+        efficiency = f", {with_span(of_one.value, of_one.low, of_one.high)} of one GPU" if of_one else ""
+        made_of = f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}"
+        doubts = f"; {in_words(point.doubts)}" if point.doubts else ""
+        yield "", f"{made_of}: {figure}{efficiency}{doubts}"
+    for loss in study.losses:
+        if loss.rows:
+            rows = ", ".join(f"{row.name} {percent(row.loss.value)}" for row in loss.rows)
+            yield "", f"{gpus_text(loss.gpus)} lose: {rows}"
+
+
+def run_fields(run: BundledRun) -> Iterator[tuple[str, str]]:
+    """A run of a bundle, as its records give it."""
+    precision = "" if run.precision is None else f" (this run, 95 %: {span(*run.precision, rate)})"
+    yield "run", run.run
+    yield "", f"measured: {rate(run.images_per_s or 0.0)} {run.unit}/s{precision}"
+    nodes = counted(run.nodes, "node")
+    yield "", f"{run.recipe} on {gpus_text(run.gpus)}, {nodes} of {run.site}"
+    yield from (("", doubt.words) for doubt in (run.figure.doubts if run.figure else ()))
+    yield "", f"secrets were taken out of: {', '.join(run.redacted)}" if run.redacted else ""

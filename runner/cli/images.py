@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from runner.cli.importer import command as importer
 from runner.cli.options import age_s, by_shell, size_bytes
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
@@ -63,7 +64,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
     """Show all facts about IMAGE (a reference, a digest or a file), and whether it looks intact."""
     import msgspec
 
-    from runner.cli.horovod import summary
+    from runner.cli.build import horovod_summary
     from runner.images.store import integrity
     from runner.model.image import facts_of
 
@@ -88,7 +89,7 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
             click.echo(f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
     about = facts_of(found.about)
     if about is not None and about.framework:
-        click.echo(f"Horovod: {summary(about.horovod)}")
+        click.echo(f"Horovod: {horovod_summary(about.horovod)}")
     return Exit.GOOD
 
 
@@ -230,6 +231,9 @@ def prune(
     if not pruned.removed:
         click.echo("nothing to remove")
     return Exit.GOOD
+
+
+command.add_command(importer, "importer")
 
 
 def _directory(store_dir: Path | None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,8 @@ from runner.core.errors import UsageError
 from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, default_of, words_of
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
-    from runner.model.origin import CommandLine
+    from runner.jobs.directory import Run
+    from runner.model.job import CommandLine
     from runner.model.request import Request, RequestRecord
     from runner.preparation.job import PreparedJob
 
@@ -116,13 +115,13 @@ def request_of_call(*, step: bool = False) -> Request:
     return make_request(given(click.get_current_context()), step=step)
 
 
-def command_line(prepared: PreparedJob, first: RunDirectory | None = None) -> CommandLine:
+def command_line(prepared: PreparedJob, first: Run | None = None) -> CommandLine:
     """The command line that asked for a job, for a reader.
 
     Args:
         first: the run that it repeats; None where it repeats none.
     """
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
 
     request, context = prepared.request, click.get_current_context()
     verb = "run" if request.step else "submit"
@@ -136,13 +135,13 @@ def typed() -> tuple[str, ...]:
     return tuple(click.get_current_context().meta[_TYPED])
 
 
-def recorded(run: RunDirectory) -> RequestRecord:
+def recorded(run: Run) -> RequestRecord:
     """What a run was asked for.
 
     Raises:
         UsageError: it is not recorded.
     """
-    from runner.jobs.run import REQUEST
+    from runner.jobs.directory import REQUEST
     from runner.model.request import RequestRecord
 
     kept = run.read(REQUEST, RequestRecord)
@@ -161,8 +160,10 @@ def upgraded(line: CommandLine) -> RequestRecord:
 
 def parsed(line: CommandLine) -> click.Context:
     """A recorded command line of ``submit``, ``run`` or ``scale``, as click reads it."""
+    from runner.cli import cli
+
     verb = line.arguments[0]
-    command = importlib.import_module(f"runner.cli.{'run_step' if verb == 'run' else verb}").command
-    assert isinstance(command, click.Command)
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
     with command.make_context(verb, list(line.arguments[1:])) as context:
         return context

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -64,3 +65,13 @@ def size_bytes(_ctx: click.Context, _param: click.Parameter, value: str | None) 
     if not found:
         raise click.BadParameter(f"{value!r} is not a size such as 500G or 1.5T")
     return int(float(found[1]) * _SIZES[found[2]])
+
+
+SIGN = click.option(
+    "--sign",
+    "key",
+    type=click.Path(path_type=Path),
+    metavar="KEY",
+    shell_complete=by_shell("files"),
+    help="Sign the bundle with this ssh key of yours.",
+)

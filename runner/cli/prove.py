@@ -15,7 +15,7 @@ from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
     from runner.model.output import Problem
-    from runner.model.proof_record import Figure, ProofRecord, RungRecord
+    from runner.model.verdict import ProofRecord, ProvenValue, RungRecord
     from runner.proving.climb import Climb
     from runner.proving.ladder import Ladder, Rung
 
@@ -61,12 +61,10 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     does nothing twice that has passed with the same inputs. Exits with 6 if a rung fails.
     """
     from runner.cli.progress import display
-    from runner.cli.show import warn
+    from runner.cli.wait import warn
     from runner.jobs.life import WaitInterrupted
     from runner.proving import rungs
-    from runner.proving.choices import choose, ready
-    from runner.proving.climb import Listener, climb, exclusive
-    from runner.proving.record import keep
+    from runner.proving.climb import Listener, choose, climb, exclusive, keep_record, make_environment
 
     choices = choose(again=again, **values)
     ladder, root = choices.ladder, choices.place.root
@@ -74,13 +72,13 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     listener = Listener(show.begins, show.ended, lambda _progress: None, warn)
     with exclusive(root):
         with display(quiet=as_json) as progress:
-            ready(choices, progress)
+            make_environment(choices, progress)
         try:
             done = climb(ladder, rungs.rungs(), choices.place, listener, again)
         except WaitInterrupted as stopped:
             click.echo(f"interrupted; job {stopped.job_id} continues, and the next call goes on with it", err=True)
             return Exit.INTERRUPTED
-        record, kept = keep(ladder, done, root)
+        record, kept = keep_record(ladder, done, root)
     error = _first_problem(done)
     code = Exit.NOT_PROVEN if error else Exit.GOOD
     if as_json:
@@ -143,5 +141,5 @@ def _summary(ladder: Ladder, done: Climb, record: ProofRecord | None, kept: Path
         click.echo(f"  next: {PROGRAM} site show {record.site}")
 
 
-def _text(value: Figure) -> str:
+def _text(value: ProvenValue) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,10 +1,11 @@
-"""``quickstart``: set up everything and run the main job, by the commands that a user would type."""
+"""``quickstart``: set up everything and run the main job; ``clean``: stop and remove it again."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -151,3 +152,25 @@ def _timed(step: Step, work: Callable[[tuple[str, ...]], tuple[int, Document]]) 
     started = time.monotonic()
     code, document = work(step.arguments)
     return Taken(step.purpose, step.arguments, int(code), time.monotonic() - started, document)
+
+
+@click.command(name="clean")
+@click.option("--keep-cache", is_flag=True, help="Only stop: keep images, box roots, wheels and downloads.")
+@click.option("--yes", is_flag=True, help="Do not ask. It asks only where standard input is a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def clean(keep_cache: bool, yes: bool, as_json: bool) -> int:
+    """Stop boxes and the private engine; remove what they and the other commands keep in the cache directory.
+
+    An image that a queued or running job of yours needs, or may need, is kept.
+    """
+    from runner.core import paths
+    from runner.setup.cleaning import clean
+
+    if not (yes or keep_cache) and sys.stdin.isatty():
+        click.confirm(f"stop boxes and the private engine, and empty {paths.cache_dir()}?", abort=True, err=True)
+    cleaned = clean(partial(click.echo, err=as_json), keep_cache=keep_cache)
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show(cleaned)
+    return Exit.GOOD

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from runner.cli.expect import command as expect
 from runner.cli.options import by_shell
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
@@ -17,7 +18,7 @@ from runner.core.text import printable
 if TYPE_CHECKING:
     from runner.linting.check import Report
     from runner.model.output import Problem
-    from runner.model.recipe import Option, Recipe
+    from runner.model.request import Option, Recipe
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 
@@ -49,7 +50,7 @@ def list_recipes(as_json: bool) -> int:
 @_JSON
 def show_recipe(recipe: str, as_json: bool) -> int:
     """Show what RECIPE (a name or a folder) runs: program, options, image, and the command at each site."""
-    from runner.preparation.recipe_use import commands_at_sites
+    from runner.preparation.new_recipe import commands_at_sites
     from runner.recipes.loader import read_recipe
     from runner.sites.loader import names, read_site
 
@@ -157,6 +158,9 @@ def _print_report(report: Report) -> None:
     bad = sum(row.finding.state in ("missing", "wrong") for row in report.rows)
     unknown = sum(row.finding.state == "cannot tell" for row in report.rows)
     click.echo(f'  {bad} wrong or missing, {unknown} "cannot tell" (docs/recipe-check.md)')
+
+
+command.add_command(expect, "expect")
 
 
 def _print(recipe: Recipe, directory: str) -> None:

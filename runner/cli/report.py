@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from runner.cli.bundling import KEY
-from runner.cli.options import by_shell, say
+from runner.cli.options import SIGN, by_shell, say
+from runner.cli.study import loss_lines, point_lines
+from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
+from runner.core.columns import lines_of
 from runner.core.errors import Exit, UsageError
+from runner.core.text import gpus_text
+from runner.figures.tables import run_columns, settings_text
+from runner.model.report import Report
 
 
 @click.command()
@@ -27,7 +33,7 @@ from runner.core.errors import Exit, UsageError
     shell_complete=by_shell("files"),
     help="Write a bundle, too: the runs with all that their figures are made from, for `verify`.",
 )
-@KEY
+@SIGN
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
     subjects: tuple[str, ...], output: Path | None, bundle: Path | None, key: Path | None, as_json: bool
@@ -37,10 +43,10 @@ def command(
 
     Each is an id, a name, the beginning of one, a run's job id or a directory; by default the newest run.
     """
-    from runner.cli.show import warn
+    from runner.cli.wait import warn
     from runner.figures.report import writing
+    from runner.study.directory import find_subjects
     from runner.study.readers import bundle_of, report_of
-    from runner.study.subject import find_subjects
 
     if key is not None and bundle is None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
@@ -55,7 +61,49 @@ def command(
         from runner.cli import json_output
 
         return json_output.show(complete)
-    from runner.cli.report_table import show_report
 
     show_report(complete, directory)
     return Exit.GOOD
+
+
+_MOST_LINES = 20
+
+
+def show_report(report: Report, directory: Path) -> None:
+    """Print it, as wide as there is room; of any width where it does not go to a terminal."""
+    show(
+        [
+            *report_lines(report, width_of_terminal(at_least=NARROWEST)),
+            f"files: {directory}/: {', '.join(report.files)}",
+        ]
+    )
+
+
+def report_lines(report: Report, width: int | None) -> list[str]:
+    """The report in words and one table, no line wider than ``width`` as far as names allow."""
+    label = [f"[{report.demonstration}]"] if report.demonstration else []
+    made = wrapped_all([report.title, f"{report.subtitle}.", *label], width)
+    made += wrapped_all(
+        (f"{each.name}: {each.value}{f' ({each.note})' if each.note else ''}" for each in report.highlights), width
+    )
+    if report.study is not None:
+        made += ["", *point_lines(report.study.points, report.unit, width), *loss_lines(report.study.losses, width)]
+    else:
+        made += ["", *lines_of(run_columns(report.rows), report.rows, width)]
+    return made + wrapped_all(_notes(report), width)
+
+
+def _notes(report: Report) -> Iterator[str]:
+    for loss in report.study.losses if report.study else ():
+        if not loss.rows:
+            at = " ".join(filter(None, (gpus_text(loss.gpus), settings_text(loss.settings))))
+            yield f"loss at {at}: unknown: {loss.why}"
+    for run in report.detailed:
+        if run.problem:
+            yield f"records do not hold: {run.row.run}: {run.problem}"
+    yield from (f"doubt: {doubt.words}" for doubt in report.doubts if doubt.code != "demonstration")
+    missing = [row for row in report.rows if row.state != "proven"]
+    for row in missing[:_MOST_LINES]:
+        yield f"not proven: {row.run or row.key}: {row.why or row.state}"
+    if len(missing) > _MOST_LINES:
+        yield f"{len(missing) - _MOST_LINES} more runs are not proven: runs.csv"

@@ -1,7 +1,8 @@
-"""``rerun``: the same request again, with changes."""
+"""``rerun``: the same request again, with changes; ``diff``: what differs between two runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,12 +10,13 @@ import msgspec
 
 from runner.cli.job_options import JobCommand, given, job_options, recorded
 from runner.cli.options import by_shell
-from runner.core.errors import UsageError
+from runner.core.errors import Exit, UsageError
 from runner.core.text import instead
 from runner.preparation.options import FIELDS
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.comparison import Difference
+    from runner.jobs.directory import Run
     from runner.model.plan import Plan, PlannedImage
     from runner.preparation.job import PreparedJob
 
@@ -44,8 +46,7 @@ def command(
     takes another. The code is your code as it is now; of a run with --snapshot it is the copy that ran, and --snapshot
     copies it as it is now. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
     """
-    from runner.cli.run_step import run_step
-    from runner.cli.submit import submit
+    from runner.cli.submit import run_step, submit
     from runner.jobs.lookup import find
     from runner.preparation.request import check_directory, image_of, repeated
 
@@ -77,9 +78,9 @@ for _option in command.params:
         _option.required = False
 
 
-def show_changes(first: RunDirectory, prepared: PreparedJob) -> None:
+def show_changes(first: Run, prepared: PreparedJob) -> None:
     """Print what will differ from the first run."""
-    from runner.cli.diff import show_differences
+
     from runner.jobs.comparison import code_differences, plan_differences
     from runner.preparation.job import code_of
 
@@ -99,10 +100,10 @@ def show_changes(first: RunDirectory, prepared: PreparedJob) -> None:
 
 def image_line(first: PlannedImage, plan: Plan) -> str:
     """Which image will run, compared with the first run's; empty for a job without a container."""
-    from runner.model.runtimes import facts_of_run
+    from runner.model.backends import run_runtime
 
     image = plan.image
-    if not facts_of_run(plan.runtime).is_container:
+    if not run_runtime(plan.runtime).is_container:
         return ""
     if not image.digest and not image.path:
         return f"image: {image.reference}, by its name: it may stand for another image than in the first run"
@@ -123,3 +124,47 @@ def _field(option: str) -> str:
 
 def _flags(name: str, others: tuple[str, ...]) -> tuple[str, ...]:
     return (name.replace("_", "-"), *(each.lstrip("-") for each in others if each.startswith("--")))
+
+
+_WIDTH = 80
+
+
+@click.command()
+@click.argument("first", shell_complete=by_shell("runs"))
+@click.argument("second", shell_complete=by_shell("runs"))
+@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+def diff(first: str, second: str, as_json: bool) -> int:
+    """Show what differs between the runs FIRST and SECOND: request, plan, image, code, script, environment, versions
+    and verdict. Each is an id, a name, the beginning of one, a job's id or a directory.
+    """
+    from runner.jobs.comparison import run_differences
+    from runner.jobs.lookup import find
+
+    one, two = find(first), find(second)
+    differences = run_differences(one, two)
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show({"first": one.run_id, "second": two.run_id, "differences": differences})
+    click.echo(f"A  {one.run_id}\nB  {two.run_id}")
+    if not differences:
+        click.echo("no difference in request, plan, image, code, script, environment, versions and verdict")
+    show_differences(differences)
+    return Exit.GOOD
+
+
+def show_differences(differences: Iterable[Difference], *, err: bool = False) -> None:
+    """Print differences under their areas: in one line where 80 columns are enough, else in three."""
+    from runner.core.text import printable
+
+    area = ""
+    for difference in differences:
+        if difference.area != area:
+            area = difference.area
+            click.echo(area, err=err)
+        first, second = printable(difference.first), printable(difference.second)
+        line = f"  {difference.key}: {first} -> {second}"
+        if len(line) <= _WIDTH:
+            click.echo(line, err=err)
+        else:
+            click.echo(f"  {difference.key}:\n    A  {first}\n    B  {second}", err=err)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Literal
 
+import click
 import msgspec
 
 from runner.box import Box
@@ -13,17 +14,26 @@ from runner.images.building.build import BuiltImage
 from runner.images.building.without_engine import Built
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.comparison import Difference
-from runner.model.compared import Compared
-from runner.model.environment import Environment
-from runner.model.expectation import Expectation
-from runner.model.exported import ExportedRuns, MadeBundle, VerifiedBundle
-from runner.model.listed_run import RunList
-from runner.model.output import SCHEMA, Cancellation, Document, LogText, Preparation, RunFacts, ShownRun
-from runner.model.proof_record import ProofRecord
-from runner.model.recipe import Recipe
+from runner.model.expectation import Compared, Expectation
+from runner.model.image import Environment
+from runner.model.output import (
+    SCHEMA,
+    Cancellation,
+    Document,
+    ExportedRuns,
+    LogText,
+    MadeBundle,
+    Preparation,
+    RunFacts,
+    RunList,
+    ShownRun,
+    VerifiedBundle,
+)
 from runner.model.report import Report
+from runner.model.request import Recipe
 from runner.model.site import Site
 from runner.model.study import PlannedStudy, StudyCancellation, StudyFacts
+from runner.model.verdict import ProofRecord
 from runner.preparation.site_check import SiteReport
 from runner.setup.cleaning import Cleaned
 from runner.sites.loader import Unknown
@@ -280,8 +290,11 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "box status": (list[Box],),
     "quickstart": (Quickstart,),
     "clean": (Cleaned,),
+    "images importer get": (ServedImage,),
+    "images importer release": (Released,),
     "importer get": (ServedImage,),
     "importer release": (Released,),
+    "recipe expect": (Expectation,),
     "expect": (Expectation,),
     "prove": (ProofRecord,),
     "recipe list": (list[Named],),
@@ -326,3 +339,11 @@ def _tidy(definition: dict[str, Any]) -> dict[str, Any]:
     if "description" not in definition:
         return definition
     return definition | {"description": inspect.cleandoc(definition["description"])}
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of what every command prints with --json."""
+    import json
+
+    click.echo(json.dumps(json_schema(), indent=1))

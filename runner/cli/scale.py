@@ -17,13 +17,13 @@ from runner.model.study import ATTEMPTS, REPEATS
 
 if TYPE_CHECKING:
     from runner.jobs.comparison import Difference
-    from runner.jobs.directory import RunDirectory
-    from runner.model.origin import CommandLine
+    from runner.jobs.directory import Run
+    from runner.model.job import CommandLine
     from runner.model.request import RequestRecord
     from runner.model.study import PlannedStudy
     from runner.study.directory import StudyDirectory
     from runner.study.question import Question
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
 # With --resume, the study has everything else.
 _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_run", "as_json"))
@@ -132,7 +132,7 @@ def _check_resuming() -> None:
 
 
 def _command_line(record: RequestRecord) -> CommandLine:
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
 
     site = "" if record.request.site else record.site
     return CommandLine(("scale", *typed()), record.request.directory, site)
@@ -150,14 +150,14 @@ class _Terminal:
         say(line)
 
     def preparing(self) -> AbstractContextManager[None]:
-        from runner.cli.waiting import slow
+        from runner.cli.progress import slow
 
         return slow("preparing the jobs")
 
     def planned(self, planned: PlannedStudy) -> None:
-        from runner.cli.show import show_findings
-        from runner.cli.study_table import cost_lines
+        from runner.cli.study import cost_lines
         from runner.cli.table import show, width_of_terminal
+        from runner.cli.wait import show_findings
 
         chosen = next(each for each in planned.costs if each.way == planned.way)
         width = width_of_terminal(err=self._as_json)
@@ -176,9 +176,9 @@ class _Terminal:
         if not self._as_json:
             click.echo(f"study {study.path.name}: {study.path}")
 
-    def differs(self, first: RunDirectory, differences: Sequence[Difference]) -> None:
-        from runner.cli.diff import show_differences
-        from runner.cli.show import warn
+    def differs(self, first: Run, differences: Sequence[Difference]) -> None:
+        from runner.cli.rerun import show_differences
+        from runner.cli.wait import warn
 
         warn(f"what is launched now differs from {first.run_id} (first -> now); a new study would not mix them:")
         show_differences(differences, err=True)

@@ -16,9 +16,9 @@ from runner.core.text import counted, first_of, printable
 from runner.model.figure import in_words
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.life import Standing
-    from runner.model.origin import CodeRecord, NodeShare
+    from runner.model.job import CodeRecord, NodeShare
     from runner.model.output import ShownRun
     from runner.model.verdict import Verdict
 
@@ -52,7 +52,7 @@ def command(run: str | None, diff_only: bool, as_json: bool) -> int:
     return Exit.GOOD
 
 
-def _print_diff(run: RunDirectory) -> int:
+def _print_diff(run: Run) -> int:
     from runner.core.invocation import PROGRAM
     from runner.jobs.directory import CODE_DIFF
 
@@ -69,7 +69,7 @@ def _print_diff(run: RunDirectory) -> int:
     return Exit.GOOD
 
 
-def _now(run: RunDirectory) -> tuple[Verdict | Standing | None, str]:
+def _now(run: Run) -> tuple[Verdict | Standing | None, str]:
     """The run's verdict or state; or why neither is known."""
     from runner.core.errors import RunnerError
     from runner.jobs.life import standing

@@ -12,7 +12,7 @@ from runner.cli.options import by_shell, setting
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.environment import setup_lines
 from runner.sites.proofs import Proven
@@ -62,11 +62,10 @@ def list_sites(as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 def show_site(site: str, as_json: bool) -> int:
     """Show the facts about SITE (a name or a file), and which of its runtimes are UNPROVEN."""
-    from runner.sites.loader import read_site
-    from runner.sites.machine import gpu_uuids
-    from runner.sites.proofs import proven_by, read_records
+    from runner.sites.loader import gpu_uuids, names, read_site
+    from runner.sites.proofs import proven_by, read_records, with_recorded
 
-    found = read_site(site)
+    found = with_recorded(read_site(site)) if site in names() else read_site(site)
     proven = proven_by(read_records(), found, gpu_uuids())
     if as_json:
         from runner.cli import json_output
@@ -102,7 +101,7 @@ def detect_site(
     """
     from runner.core.strict_yaml import document_of
     from runner.preparation.site_check import detect_cluster, site_name, write_draft
-    from runner.sites.detection import draft
+    from runner.sites.detection.cluster import draft
     from runner.sites.loader import unknowns
 
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)

@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from runner.cli.options import RUN_OR_STUDY, age_s, by_shell
+from runner.core.columns import GAP, Column, for_terminal
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
-from runner.model.listed_run import State
+from runner.core.text import age, gpus_text, plain, rate
+from runner.model.figure import in_short
+from runner.model.output import ListedRun, State
 from runner.model.verdict import Outcome
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
+    from runner.jobs.facts import Listing, Selection
     from runner.jobs.life import Standing
-    from runner.jobs.listing import Listing, Selection
     from runner.model.study import ListedStudy
+
 
 _STATES = tuple(dict.fromkeys((*get_args(State), *get_args(Outcome))))
 _LAST, _LAST_STUDIES = 20, 5
@@ -65,7 +69,7 @@ def command(
                 f"options of the list together with RUN; fix: leave one out (`{PROGRAM} wait {run}` watches one run)"
             )
         return _show_run(run, as_json=as_json)
-    from runner.jobs.listing import Selection
+    from runner.jobs.facts import Selection
 
     if every and last:
         raise click.UsageError("--all and --last together; fix: leave one out")
@@ -79,12 +83,12 @@ def command(
 
 
 def _show_list(selection: Selection, *, as_json: bool) -> int:
-    from runner.jobs.listing import list_runs
+    from runner.jobs.facts import list_runs
 
     listing, studies = list_runs(selection), _studies(selection)
     if as_json:
         from runner.cli import json_output
-        from runner.model.listed_run import RunList
+        from runner.model.output import RunList
 
         return json_output.show(RunList(listing.runs, listing.more, listing.refused, studies))
     from runner.cli.table import width_of_terminal
@@ -99,7 +103,7 @@ def _watch(selection: Selection) -> int:
     """In a terminal the list is drawn anew, elsewhere it is printed whenever a state or a result has changed."""
     import sys
 
-    from runner.jobs.listing import list_runs
+    from runner.jobs.facts import list_runs
 
     try:
         if not sys.stdout.isatty():
@@ -140,12 +144,11 @@ def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
 
 
 def _lines(listing: Listing, studies: Sequence[ListedStudy], selection: Selection, width: int | None) -> list[str]:
-    from runner.cli import run_table
 
     now = datetime.now(timezone.utc)
-    lines = run_table.lines(listing.runs, now, width) if listing.runs else []
+    lines = run_lines(listing.runs, now, width) if listing.runs else []
     if studies:
-        from runner.cli.study_table import study_lines
+        from runner.cli.study import study_lines
 
         lines += [*([""] if lines else []), *study_lines(studies, now, width)]
     if lines:
@@ -157,7 +160,7 @@ def _lines(listing: Listing, studies: Sequence[ListedStudy], selection: Selectio
 
 def _show_notes(listing: Listing) -> None:
     """What the list leaves out, for people: on standard error."""
-    from runner.cli.show import warn
+    from runner.cli.wait import warn
 
     for what in dict.fromkeys(error.what for error in listing.errors):
         warn(f"{what}; the states of its runs are unknown")
@@ -169,21 +172,21 @@ def _show_notes(listing: Listing) -> None:
 
 
 def _show_run(wanted: str, *, as_json: bool) -> int:
-    from runner.cli.show import show_verdict, warn
-    from runner.cli.waiting import display
-    from runner.jobs.directory import RunDirectory
+    from runner.cli.progress import job_display
+    from runner.cli.wait import show_verdict, warn
+    from runner.jobs.directory import Run
     from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     run = find_subject(wanted)
-    if not isinstance(run, RunDirectory):
+    if not isinstance(run, Run):
         from runner.cli.study import show_facts
         from runner.study.gather import facts
 
         return show_facts(facts(run), as_json=as_json, reading=True)
     is_known = kept_outcome(run) not in ("", "ended", "unknown")
-    with display(run.tasks, quiet=as_json or is_known) as on_progress:
+    with job_display(run.tasks, quiet=as_json or is_known) as on_progress:
         now = standing(run, on_progress, warn)
     if as_json:
         from runner.cli import json_output
@@ -200,11 +203,10 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     return Exit.GOOD
 
 
-def _show_standing(run: RunDirectory, now: Standing) -> None:
+def _show_standing(run: Run, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
-    from runner.cli.waiting import describe
-    from runner.core.numbers import age
-    from runner.core.text import printable
+    from runner.cli.progress import describe
+    from runner.core.text import age, printable
     from runner.jobs.logs import last_output
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
@@ -217,3 +219,69 @@ def _show_standing(run: RunDirectory, now: Standing) -> None:
     click.echo(f"  run directory: {run.path}")
     follow = "logs --follow" if is_running else "wait"
     click.echo(f"  next: {PROGRAM} {follow} {run.run_id}")
+
+
+_REASON = 32  # characters of why a job waits
+
+
+def run_lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> list[str]:
+    """The table, no line wider than ``width`` as far as ids allow; None for any width."""
+    run = Column[ListedRun]("run", values="run")
+    gpus = Column[ListedRun]("GPUs", lambda each: str(each.gpus) if each.gpus else "", right=True)
+    # What a narrow table leaves out: the id of a run contains its name, a result says that it has ended, and the id
+    # finds all the rest.
+    whole: tuple[Column[ListedRun], ...] = (
+        run,
+        Column("name", values="name", leave=1),
+        Column("job", _job),
+        Column("state", values="state"),
+        gpus,
+        Column("site", values="site"),
+        Column("age", lambda each: _age(each, now), right=True),
+        Column("result", _result),
+    )
+    fewer: tuple[Column[ListedRun], ...] = (
+        run,
+        Column("job", _job, leave=3),
+        gpus,
+        Column("site", values="site", leave=2),
+        Column("age", lambda each: _age(each, now), right=True, leave=1),
+        Column("result", _state_or_result),
+    )
+    table = for_terminal(whole, runs, width, whole=True) or for_terminal(fewer, runs, width, whole=True)
+    return table or [line for each in runs for line in _two_lines(each, now, width or 0)]
+
+
+def _job(run: ListedRun) -> str:
+    """The parts of a job's id after the first only distinguish machines."""
+    return run.job.partition(".")[0]
+
+
+def _age(run: ListedRun, now: datetime) -> str:
+    return age((now - run.submitted).total_seconds()) if run.submitted else ""
+
+
+def _result(run: ListedRun) -> str:
+    """The verdict; of a job that waits the reason, as Slurm's own list shows it."""
+    if run.reason:
+        reason = run.reason.removeprefix("Not Running: ")  # how PBS begins
+        return f"({reason if len(reason) <= _REASON else reason[: _REASON - 3] + '...'})"
+    figure = run.figure
+    if figure is None:
+        return run.outcome or ""
+    return f"{rate(figure.value)} {figure.unit}/s" + (f" ({in_short(figure.doubts)})" if figure.doubts else "")
+
+
+def _state_or_result(run: ListedRun) -> str:
+    result = _result(run)
+    return f"{run.state} {result}" if result.startswith("(") else result or run.state
+
+
+def _two_lines(run: ListedRun, now: datetime, width: int) -> list[str]:
+    """The id, and below it what else fits, the most telling first."""
+    facts = [gpus_text(run.gpus or 0), _age(run, now) or "-", run.site, f"job {_job(run) or '-'}"]
+    line = plain(f"{GAP}{_state_or_result(run)}")
+    for fact in map(plain, facts):
+        if len(line) + len(GAP) + len(fact) <= width:
+            line += f"{GAP}{fact}"
+    return [plain(run.run), line]

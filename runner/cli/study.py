@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from runner.cli.options import say
-from runner.cli.show import warn
-from runner.cli.waiting import LiveLine, describe
+from runner.cli.progress import LiveLine, describe
+from runner.cli.table import wrapped_all
+from runner.cli.wait import warn
+from runner.core.columns import GAP, Column, lines_of
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import counted
+from runner.core.text import age, counted, first_of, gpus_text, percent
+from runner.figures.tables import loss_columns, losses_of, point_columns
+from runner.model.figure import OWN_OF_A_POINT, shared_doubts
+from runner.model.study import (
+    LaunchFacts,
+    ListedStudy,
+    Loss,
+    PointFacts,
+    SingleGpus,
+    StudyFacts,
+    WayCost,
+)
+from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.watch import JobProgress
     from runner.model.output import Problem
     from runner.model.study import StudyFacts
     from runner.study.directory import StudyDirectory
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
 
 @contextmanager
 def listening(*, quiet: bool) -> Iterator[Listener]:
     """Show what happens to a study's launches on standard error; ``quiet`` shows warnings alone."""
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
     def nothing(*_: object) -> None:
         """Nothing is shown."""
@@ -66,7 +81,7 @@ def show_facts(facts: StudyFacts, *, as_json: bool, reading: bool = False) -> in
         from runner.cli import json_output
 
         return json_output.show(facts, exit_code=code, error=error)
-    from runner.cli.study_table import facts_lines
+
     from runner.cli.table import show, width_of_terminal
 
     show(facts_lines(facts, width_of_terminal()))
@@ -102,7 +117,7 @@ def interrupted(study: StudyDirectory, *, as_json: bool) -> int:
 
 def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
     """Wait until the study's jobs are over, and print it; returns the exit code."""
-    from runner.cli.waiting import slow
+    from runner.cli.progress import slow
     from runner.study.gather import wait
 
     try:
@@ -117,10 +132,9 @@ def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, c
 
 def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     """Cancel all jobs of the study, and let nothing more be started; returns the exit code."""
-    from runner.study.ways import way
+    from runner.study import run
 
-    study.stop()
-    jobs = way(study.study.way).cancel(study)
+    jobs = run.cancel(study)
     name = study.path.name
     if as_json:
         from runner.cli import json_output
@@ -134,13 +148,13 @@ def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     return Exit.GOOD
 
 
-def telling_run(study: StudyDirectory) -> RunDirectory:
+def telling_run(study: StudyDirectory) -> Run:
     """The run whose logs tell most: of the last launch that is not proven, else of the last one.
 
     Raises:
         UsageError: no launch has a run.
     """
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.study.gather import facts
 
     begun = [each for each in facts(study).launches if each.run]
@@ -154,4 +168,134 @@ def telling_run(study: StudyDirectory) -> RunDirectory:
     running = [each for each in begun if each.state == "running"]
     shown = (behind or running or begun)[-1]
     say(f"launch {shown.launch.key}, run {shown.run}; others: {PROGRAM} logs RUN")
-    return RunDirectory(Path(shown.directory))
+    return Run(Path(shown.directory))
+
+
+_MOST_REASONS = 8
+
+
+def cost_lines(costs: Sequence[WayCost], chosen: WayCost, launches: int, wide: int | None) -> list[str]:
+    """What each way is expected to cost, and which is taken."""
+    if not launches:
+        return ["every launch is proven, in the queue, or has had all its attempts (--attempts N): nothing to start"]
+    columns: tuple[Column[WayCost], ...] = (
+        Column("way", lambda each: f"{each.way}{' *' if each == chosen and len(costs) > 1 else ''}"),
+        Column("jobs", values="jobs", right=True, leave=1),
+        Column("GPU-hours", lambda each: _figure(each.gpu_hours), right=True),
+        Column("at most", lambda each: _figure(each.most_gpu_hours), right=True, leave=2),
+        Column("time", lambda each: age(each.wall_s), right=True),
+    )
+    head = f"{counted(launches, 'launch')}; expected, with start and warm-up, without waiting in the queue:"
+    notes = [f"{each.way}: {note}" for each in costs for note in each.notes]
+    return [*wrapped_all([head], wide), *lines_of(columns, costs, wide), *wrapped_all(notes, wide, GAP)]
+
+
+def facts_lines(facts: StudyFacts, wide: int | None) -> list[str]:
+    """The study as it stands."""
+    proven = sum(each.state == "proven" for each in facts.launches)
+    head = f"study {facts.study}: {facts.state}, {proven} of {counted(len(facts.launches), 'launch')} proven"
+    label = [f"[{facts.demonstration}]"] if facts.demonstration else []
+    unit = next((each.unit for each in facts.launches if each.images_per_s is not None), "images")
+    return [
+        *wrapped_all([head, *label], wide), *point_lines(facts.points, unit, wide), *loss_lines(facts.losses, wide),
+        *wrapped_all(_notes(facts), wide, GAP),
+    ]  # fmt: skip
+
+
+def study_lines(studies: Sequence[ListedStudy], now: datetime, wide: int | None) -> list[str]:
+    """The list of studies."""
+    columns: tuple[Column[ListedStudy], ...] = (
+        Column("study", values="study"),
+        Column("state", values="state"),
+        Column("proven", lambda each: f"{each.proven}/{each.launches}", right=True),
+        Column("GPUs", lambda each: ",".join(map(str, each.gpus)), leave=1),
+        Column("site", values="site", leave=3),
+        Column("recipe", values="recipe", leave=4),
+        Column("age", lambda each: age((now - each.created).total_seconds()), right=True, leave=2),
+    )
+    return lines_of(columns, studies, wide)
+
+
+def point_lines(points: Sequence[PointFacts], unit: str, wide: int | None) -> list[str]:
+    """A study's points; their arm only where it differs."""
+    of_one_arm = len({point.arm for point in points}) < 2
+    columns = [each for each in point_columns(unit) if each.head != "arm" or not of_one_arm]
+    return lines_of(columns, points, wide)
+
+
+def loss_lines(losses: Sequence[Loss], wide: int | None) -> list[str]:
+    """Where the loss goes: rows that add up with the efficiency."""
+    known = [loss for loss in losses if loss.rows]
+    return ["", "where the loss goes", *lines_of(loss_columns(), losses_of(known), wide)] if known else []
+
+
+def _notes(facts: StudyFacts) -> list[str]:
+    notes = []
+    behind = [each for each in facts.launches if each.state != "proven"]
+    for each in [each for each in behind if each.state == "not-proven" or each.why][:_MOST_REASONS]:
+        notes.append(f"{each.launch.key}: {_state(each)}")
+    if len(behind) > _MOST_REASONS:
+        notes.append(f"{counted(len(behind), 'launch')} are not proven; all of them: --json")
+    notes += [_alone(each, is_claim=not facts.demonstration) for each in facts.single_gpus]
+    if any(each.images_per_s is not None and each.images_per_s.low is None for each in facts.points):
+        notes.append("one launch makes no claim: it has no interval")
+    doubts = shared_doubts((each.figure for each in facts.launches), without=OWN_OF_A_POINT)
+    notes += [f"doubt: {each.words}" for each in doubts if each.code != "demonstration"]
+    spreads = [each for each in facts.points if each.spread]
+    if spreads:
+        worst = max(spreads, key=lambda each: each.spread or 0.0)
+        counts = ", ".join(
+            f"{percent(change, 0)}: {worst.launches_needed.get(f'{change:g}', f'over {MOST_LAUNCHES}')}"
+            for change in CHANGES
+        )
+        notes.append(
+            f"standard deviation between launches: up to {percent(worst.spread or 0.0)}; "
+            f"launches that a claim needs, each side: {counts}"
+        )
+    has_each = any(each.arm == "solo" and each.gpus for each in facts.single_gpus)
+    if facts.way == "one-allocation" and not has_each and any(each.efficiency_of_one for each in facts.points):
+        notes.append("one GPU alone is GPU 0 of node 0, and others may be faster or slower: --arms solo runs each")
+    is_without_base = not any(each.gpus == 1 and each.images_per_s for each in facts.points)
+    if is_without_base and any(each.gpus > 1 for each in facts.points):
+        if any(each.gpus == 1 for each in facts.points):
+            notes.append("no efficiency: no launch of one GPU is proven")
+        else:
+            notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
+    notes += [f"{gpus_text(each.gpus)}: no attribution of the loss: {each.why}" for each in facts.losses if each.why]
+    notes += [f"not comparable: {each}" for each in facts.differences]
+    notes += [f"gap: {each}; figures without it may be chosen ones" for each in facts.gaps]
+    if facts.way == "separate":
+        notes.append(
+            "separate jobs: no attribution of the loss, and no A/B verdict but on launches that ran in turns on the "
+            "same nodes and GPUs"
+        )
+    name = facts.study
+    if facts.state == "running":
+        notes.append(f"next: {PROGRAM} wait {name}")
+    elif facts.state == "incomplete":
+        notes.append(f"next: {PROGRAM} scale --resume {name}")
+    return notes
+
+
+def _alone(found: SingleGpus, *, is_claim: bool) -> str:
+    """Of a demonstration none is named as slow."""
+    setting = "".join(f", {name}={value}" for name, value in found.settings)
+    spread = "" if found.spread is None else f", standard deviation between them {percent(found.spread)}"
+    slowest = f", slowest {found.slowest}: {percent(found.slowest_by or 0.0)} below the mean"
+    lacks = f"; not proven: {first_of(found.missing, _MOST_REASONS)}" if found.missing else ""
+    head = f"{found.arm}{setting}: {found.gpus} of {found.wanted} GPUs, each alone"
+    if not (found.slowest and is_claim):
+        slowest = ""
+    elif found.launches < 2:
+        slowest = "; one launch of each names none as slow"
+    return f"{head}{spread}{slowest}{lacks}"
+
+
+def _state(launch: LaunchFacts) -> str:
+    why = f": {launch.why}" if launch.why else ""
+    attempts = f" after {launch.attempts} attempts" if launch.attempts > 1 else ""
+    return f"{launch.state.replace('-', ' ')}{attempts}{why}{f' ({launch.run})' if launch.run else ''}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.0f}"

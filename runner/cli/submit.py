@@ -1,7 +1,8 @@
-"""``submit``: submit a job, or print its script."""
+"""``submit``: submit a job, or print its script; ``run``: a step in the allocation of this shell."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from runner.cli.options import say
 from runner.core.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
+    from runner.jobs.logs import LogFile
     from runner.model.request import Request
     from runner.preparation.job import PreparedJob
 
@@ -57,7 +59,7 @@ def command(
 
 def submit(
     request: Request,
-    first: RunDirectory | None = None,
+    first: Run | None = None,
     *,
     dry_run: bool,
     wait: bool,
@@ -72,8 +74,8 @@ def submit(
     Args:
         first: the run that it repeats; None where it repeats none.
     """
-    from runner.cli.show import show_start, wait_and_judge
-    from runner.cli.waiting import slow
+    from runner.cli.progress import slow
+    from runner.cli.wait import show_start, wait_and_judge
     from runner.preparation.job import start
 
     if write is not None and (wait or follow or dry_run):
@@ -92,7 +94,7 @@ def submit(
     if dry_run or code != Exit.GOOD:
         return code
     if write is not None:
-        from runner.cli.show import show_written
+        from runner.cli.wait import show_written
         from runner.preparation.job import write_directory
 
         run = write_directory(prepared, write, command=command_line(prepared, first))
@@ -108,7 +110,7 @@ def submit(
 
         json_output.show(run_facts(run, None))
     if follow:
-        from runner.cli.follow import follow_to_verdict
+        from runner.cli.logs import follow_to_verdict
         from runner.jobs.logs import one_rank
 
         logs = one_rank(0, script=True)
@@ -119,11 +121,11 @@ def submit(
 
 
 def prepare_job(
-    request: Request, first: RunDirectory | None, *, dry_run: bool, as_json: bool, full: bool = False
+    request: Request, first: Run | None, *, dry_run: bool, as_json: bool, full: bool = False
 ) -> tuple[PreparedJob, int]:
     """The job, shown as far as it is not submitted, and the exit code: that of a refusal, or GOOD."""
-    from runner.cli.show import show_prepared
-    from runner.cli.waiting import slow
+    from runner.cli.progress import slow
+    from runner.cli.wait import show_prepared
     from runner.preparation.job import prepare
 
     with slow("preparing the job"):
@@ -133,3 +135,48 @@ def prepare_job(
 
         show_changes(first, prepared)
     return prepared, show_prepared(prepared, with_script=dry_run, full=full, as_json=as_json)
+
+
+@click.command(cls=JobCommand)
+@job_options
+def run(dry_run: bool, full: bool, as_json: bool, **_fields: Any) -> int:
+    """Run GPUS ranks as a step in this shell's allocation (salloc); print the output of rank 0 and the verdict.
+
+    Steps of any shape that fits can run one after another. Options and arguments are those of submit. Ctrl-C ends the
+    step and keeps the allocation.
+    """
+    return run_step(request_of_call(step=True), dry_run=dry_run, full=full, as_json=as_json)
+
+
+def run_step(request: Request, first: Run | None = None, *, dry_run: bool, as_json: bool, full: bool = False) -> int:
+    """Run the step that is asked for, and show it; returns the exit code.
+
+    Args:
+        first: the run that it repeats; None where it repeats none.
+    """
+    from runner.cli.progress import slow
+    from runner.cli.wait import show_start, wait_and_judge
+    from runner.jobs.life import follow_step
+    from runner.preparation.job import start
+
+    prepared, code = prepare_job(request, first, dry_run=dry_run, full=full, as_json=as_json)
+    if dry_run or code != Exit.GOOD:
+        return code
+    with slow("submitting the job"):
+        run, job_id = start(prepared, command=command_line(prepared, first))
+    interrupted = False
+    if not as_json:
+        show_start(run, prepared.plan, job_id)
+        interrupted = follow_step(run, _print, lambda text: click.echo(text, err=True))
+    verdict = wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=True)
+    return Exit.INTERRUPTED if interrupted else verdict
+
+
+def _print(log: LogFile, content: bytes, _changed: bool) -> None:
+    stream = sys.stderr if log.path.suffix == ".err" else sys.stdout
+    if stream.isatty():
+        from runner.cli.logs import for_terminal
+
+        content = b"\n".join(map(for_terminal, content.split(b"\n")))
+    stream.buffer.write(content)
+    stream.buffer.flush()

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Generic, TypeVar, cast
 
-from runner.core.numbers import DASH
-from runner.core.text import plain, printable
+from runner.core.text import DASH, plain, printable
 
 Cell = str | int | float | bool | None
 Row = TypeVar("Row")

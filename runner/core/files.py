@@ -1,14 +1,160 @@
-"""Files: their hashes, and replacing one in one step: readers see the old or the new content, also after a crash."""
+"""Files: what kind of file system they are on, their hashes, and replacing one in one step."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 from runner.core import process_identity
+
+T = TypeVar("T")
+
+# f_type of statfs(2), from linux/magic.h and, where they are not in the kernel, the projects' own sources. All others
+# count as network file systems: NFS, Lustre, GPFS, BeeGFS, CIFS, Ceph, FUSE, and what is yet to come.
+_LOCAL = frozenset(
+    {
+        0xEF53,  # ext2, ext3, ext4
+        0x58465342,  # xfs
+        0x9123683E,  # btrfs
+        0x2FC12FC1,  # zfs
+        0xF2F52010,  # f2fs
+        0x01021994,  # tmpfs
+        0x858458F6,  # ramfs
+        0x794C7630,  # overlayfs
+        0x4D44,  # vfat
+        0x5346544E,  # ntfs
+        0x3153464A,  # jfs
+        0x52654973,  # reiserfs
+        0xCA451A4E,  # bcachefs
+        0xF15F,  # ecryptfs
+    }
+)
+_STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first, a long
+_ATTEMPTS = 5
+
+
+def is_closed_to_others(path: Path) -> bool:
+    """Whether no other user but root can change what is in the directory ``path``, or put another one in its place."""
+    try:
+        real = path.resolve(strict=True)
+        above = all(_is_closed(each.stat(), sticky=True) for each in real.parents)
+        return path.is_absolute() and above and _is_closed(real.stat(), sticky=False)
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def _is_closed(status: os.stat_result, *, sticky: bool) -> bool:
+    """``sticky``: others may write where they cannot rename or remove what is not theirs."""
+    is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (sticky and status.st_mode & stat.S_ISVTX)
+    return status.st_uid in (0, os.geteuid()) and not is_open
+
+
+def is_local(path: Path) -> bool:
+    """Whether other machines cannot change what is there; False where that is unknown."""
+    kind = magic(path)
+    return kind is not None and kind in _LOCAL
+
+
+def magic(path: Path) -> int | None:
+    """The type of the file system that holds ``path``, as statfs(2) reports it; None where it does not."""
+    import ctypes  # few ask
+
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    try:
+        failed = ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), buffer)
+    except (OSError, AttributeError):  # no C library with such a function
+        return None
+    return None if failed else ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def again_if_stale(read: Callable[[], T]) -> T:
+    """What ``read`` returns; where a file was replaced under it (ESTALE, on NFS), what it returns when called again.
+
+    Raises:
+        OSError: any other error, or ESTALE for the fifth time.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return read()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return read()
+
+
+class UnusableFileError(OSError):
+    """Something lies there that is no file to read: a pipe, a device, a loop of links, or more than may be read."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """The file, to be read. A pipe would block for ever, and a device never end: neither is opened.
+
+    Raises:
+        UnusableFileError: it is no regular file, or its links lead nowhere.
+        OSError: it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):  # links; a socket; a device without a driver
+            raise UnusableFileError(error.errno, error.strerror, str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnusableFileError(errno.EINVAL, "no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
+    """The file's content.
+
+    Raises:
+        UnusableFileError: it is no regular file, or longer than ``most`` bytes.
+        OSError: it cannot be read.
+    """
+
+    def read() -> bytes:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > most:
+                raise UnusableFileError(errno.EFBIG, f"longer than {most} bytes", str(path))
+            return file.read()
+
+    return again_if_stale(read)
+
+
+def touch_directory(directory: Path) -> bool:
+    """Make a file there and remove it, so that this machine's next listing is not one that it has kept from before.
+
+    Returns:
+        Whether it could.
+    """
+    path = directory / f".listed~{process_identity.unique()}"
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def names_in(directory: Path) -> frozenset[str]:
+    """The names in a directory, by one listing; none where it is not there."""
+    try:
+        return again_if_stale(lambda: _names(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+
+
+def _names(directory: Path) -> frozenset[str]:
+    with os.scandir(directory) as entries:
+        return frozenset(entry.name for entry in entries)
+
 
 KEY_DIGITS = 24
 _CACHES = frozenset(("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"))  # directories
@@ -108,3 +254,22 @@ def sync_directory(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+_OURS = 0o022  # bits that are always set
+_kept: list[int] = []  # the user's, once ours is another
+
+
+def restrict_umask() -> None:
+    """From here on other users can write to nothing that this process makes; the user's own umask is kept."""
+    _kept[:] = [user_umask()]
+    os.umask(_kept[0] | _OURS)
+
+
+def user_umask() -> int:
+    """The umask that this process was started with."""
+    if _kept:
+        return _kept[0]
+    current = os.umask(0o077)
+    os.umask(current)
+    return current

@@ -1,26 +1,38 @@
-"""A lock among the processes of one machine, by flock(2): the kernel gives it up when its holder dies.
+"""Locks: by flock(2) among the processes of one machine, and leases where many machines share a directory.
 
-Where many machines share a directory, flock(2) may do nothing: see ``lease``.
+The kernel gives a lock up when its holder dies. Where flock(2) may do nothing, a lease is a file that open(2) creates
+with O_EXCL, which NFS 3 and later make exclusive across machines. It names its holder. A dead holder on this machine is
+recognised by its process id and start time; one on another machine by a heartbeat that has stopped, measured with the
+waiter's own clock: the clocks of two machines are never compared. If two processes ever hold a lease (a machine was
+suspended for longer than others waited), nothing breaks: both publish their results by atomic renames.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from runner.core import process_identity
 from runner.core.errors import InfrastructureError, UnknownStateError
 
+LIMIT_S = 2 * 3600.0  # a build under emulation takes long; nothing takes longer than this
+HEARTBEAT_S = 5.0
+PATIENCE_S = 120.0  # attributes of a file may be 60 s old on an NFS client (nfs(5), acregmax)
 _SILENT_S = 2.0
-_LIMIT_S = 2 * 3600.0  # a build under emulation takes long; nothing takes longer than this
+_AGAIN_S = 60.0  # between two messages to a process that waits
 _PAUSE_S = 0.1
 
 
 @contextmanager
-def locked(path: Path, say: Callable[[str], None], *, limit_s: float = _LIMIT_S) -> Iterator[None]:
+def locked(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
     """Hold the lock ``path`` during the block: a file, created where it is absent, or a directory that exists.
 
     A holder may remove the file before the block ends: whoever waited for it then locks the file that comes next.
@@ -32,67 +44,220 @@ def locked(path: Path, say: Callable[[str], None], *, limit_s: float = _LIMIT_S)
         UnknownStateError: another process held it for ``limit_s`` seconds.
         InfrastructureError: it cannot be opened or locked.
     """
-    descriptor = _acquire(path, say, time.monotonic() + limit_s, limit_s)
+    with _reported(path, "name a directory that you may write to and lock in"):
+        descriptor = _acquire(path, say, limit_s)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _acquire(path: Path, say: Callable[[str], None], deadline: float, limit_s: float) -> int:
+def _acquire(path: Path, say: Callable[[str], None], limit_s: float) -> int:
     """A descriptor that holds the lock on what ``path`` names now."""
+    began, reported = time.monotonic(), False
     while True:
+        # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
-            descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise _unlockable(path, error) from error
-        try:
-            _wait(descriptor, path, say, deadline, limit_s)
-            if _names(path, descriptor):
-                return descriptor
+            while not _try_lock(descriptor):
+                waited_s = time.monotonic() - began
+                if waited_s > limit_s:
+                    raise UnknownStateError(
+                        f"another process held this lock for {limit_s:g} s",
+                        where=str(path),
+                        fix=f"see who holds it (fuser -v {path}); end it if it hangs, then try again",
+                    )
+                if waited_s > _SILENT_S and not reported:
+                    say(f"waiting for another process that holds {path}")
+                    reported = True
+                time.sleep(_PAUSE_S)
+            with suppress(FileNotFoundError):  # a holder has removed it meanwhile
+                if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                    return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
 
 
-def _wait(descriptor: int, path: Path, say: Callable[[str], None], deadline: float, limit_s: float) -> None:
-    began = time.monotonic()
-    reported = False
-    while not _try_lock(descriptor, path):
-        now = time.monotonic()
-        if now > deadline:
-            raise UnknownStateError(
-                f"another process held this lock for {limit_s:g} s",
-                where=str(path),
-                fix=f"see who holds it (fuser -v {path}); end it if it hangs, then try again",
-            )
-        if now - began > _SILENT_S and not reported:
-            say(f"waiting for another process that holds {path}")
-            reported = True
-        time.sleep(_PAUSE_S)
-
-
-def _try_lock(descriptor: int, path: Path) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError as error:
-        raise _unlockable(path, error) from error
     return True
 
 
-def _names(path: Path, descriptor: int) -> bool:
-    """Whether ``path`` still names the open file, and no holder has removed it meanwhile."""
+@dataclass(frozen=True)
+class Lease:
+    """A lease's file as read.
+
+    Attributes:
+        owner: the holder's mark, unique to this lease; empty where the holder has not written it (yet).
+        since_s: when it was taken, Unix time on the holder's clock.
+        beat: inode and modification time in ns; changes while the holder lives.
+    """
+
+    owner: str
+    since_s: float
+    beat: tuple[int, int]
+
+
+@contextmanager
+def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
+    """Hold the lease ``path`` during the block; its directory exists.
+
+    Where a dead holder's lease is another user's, and the directory lets only owners remove (sticky), the user holds
+    ``path.UID`` instead: the dead one holds up no one, and this user's processes still wait for each other.
+
+    Args:
+        say: receives a line that names the holder after two seconds of waiting, and once a minute from then on.
+
+    Raises:
+        UnknownStateError: another process held it for ``limit_s`` seconds.
+        InfrastructureError: no file can be made there.
+    """
+    owner = process_identity.unique()
+    with _reported_lease(path):
+        handle, path = _take(path, owner, say, limit_s)
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_S):
+            with suppress(OSError):
+                os.utime(handle)  # through the descriptor, which is never another holder's
+
+    heart = threading.Thread(target=beat, daemon=True)
+    heart.start()
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        yield
+    finally:
+        ended.set()
+        heart.join()
+        with suppress(OSError):
+            holder = read_lease(path)
+            if holder is not None and holder.owner == owner:  # else others took this process for dead
+                path.unlink()
+        os.close(handle)
 
 
-def _unlockable(path: Path, error: OSError) -> InfrastructureError:
-    return InfrastructureError(
-        f"cannot lock: {error.strerror}", where=str(path), fix="name a directory that you may write to and lock in"
-    )
+def is_abandoned(path: Path) -> bool:
+    """Whether the lease exists and its holder is known to be dead. Raises InfrastructureError: it cannot be read."""
+    with _reported_lease(path):
+        holder = read_lease(path)
+    return holder is not None and process_identity.state(holder.owner) == "dead"
+
+
+def read_lease(path: Path) -> Lease | None:
+    """The lease as it is now; None where nothing holds it. Opened anew each time, so that NFS asks its server."""
+    try:
+        # Another user may have put a link or a pipe there: neither is followed, or waited for.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            raw = file.read(4096)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    beat = (status.st_ino, status.st_mtime_ns)
+    try:
+        fields = json.loads(raw)
+        return Lease(str(fields["owner"]), float(fields["since_s"]), beat)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Lease("", status.st_mtime, beat)
+
+
+def _take(path: Path, owner: str, say: Callable[[str], None], limit_s: float) -> tuple[int, Path]:
+    """The descriptor of the lease and its path, once it is ours."""
+    began = changed = time.monotonic()
+    next_message = began + _SILENT_S
+    beat: tuple[int, int] | None = None
+    while (handle := _create(path, owner)) is None:
+        now = time.monotonic()
+        holder = read_lease(path)
+        if holder is None:
+            continue  # released meanwhile
+        if holder.beat != beat:
+            beat, changed = holder.beat, now
+        state = process_identity.state(holder.owner)
+        if state == "dead" or (state == "elsewhere" and now - changed > PATIENCE_S):
+            try:
+                _remove_dead(path, holder)
+            except PermissionError:
+                if path.name.endswith(f".{os.geteuid()}"):
+                    raise
+                path = path.with_name(f"{path.name}.{os.geteuid()}")
+            continue
+        holder_text = process_identity.described(holder.owner)
+        if now - began > limit_s:
+            raise UnknownStateError(
+                f"{holder_text} has held this lock for {limit_s:g} s",
+                where=str(path),
+                fix="end that process if it hangs, or remove the lock if it has certainly ended; then try again",
+            )
+        if now >= next_message:
+            age_s = max(0.0, time.time() - holder.since_s)
+            say(f"waiting for {holder_text}, which started the same {age_s:.0f} s ago ({path})")
+            next_message = now + _AGAIN_S
+        time.sleep(_PAUSE_S)
+    return handle, path
+
+
+def _create(path: Path, owner: str) -> int | None:
+    """Descriptor of the lease's file, created now; None where there is one already."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return None
+    except OSError as error:
+        if error.errno == errno.EPERM and _appears(path):
+            return None
+        raise
+    try:
+        os.fchmod(handle, 0o644)  # whatever the umask: others must see whom they wait for
+        os.write(handle, json.dumps({"owner": owner, "since_s": time.time()}).encode())
+        os.fsync(handle)
+    except BaseException:  # Ctrl-C too, or the lease would stay until this process is known to be dead
+        os.close(handle)
+        path.unlink(missing_ok=True)
+        raise
+    return handle
+
+
+def _appears(path: Path) -> bool:
+    """Whether a file shows up: SFTP has no code for an existing one, so sshfs answers EPERM, and may see it late."""
+    until = time.monotonic() + _SILENT_S
+    while not path.exists():
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def _remove_dead(path: Path, dead: Lease) -> None:
+    """Remove a dead holder's lease. Only one of the waiters does, or another could remove the one that comes next."""
+    marker = path.with_name(f"{path.name}.{dead.owner or dead.beat[0]}.dead")
+    handle = _create(marker, process_identity.unique())
+    if handle is None:
+        if is_abandoned(marker):
+            marker.unlink(missing_ok=True)
+        time.sleep(_PAUSE_S)
+        return
+    os.close(handle)
+    try:
+        holder = read_lease(path)
+        if holder is not None and (holder.owner, holder.beat[0]) == (dead.owner, dead.beat[0]):
+            path.unlink(missing_ok=True)
+    finally:
+        marker.unlink(missing_ok=True)
+
+
+@contextmanager
+def _reported(path: Path, fix: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = str(error.filename or path)
+        raise InfrastructureError(f"cannot lock: {error.strerror}", where=where, fix=fix) from error
+
+
+def _reported_lease(path: Path) -> AbstractContextManager[None]:
+    return _reported(path, "name a directory that you may write to, on a disk with room (--store DIR or RUNNER_STORE)")

@@ -34,7 +34,7 @@ from runner.core.package_directory import (
 from runner.core.progress import Progress
 from runner.environments import script as scripts
 from runner.environments.make import failure, programs, run_script
-from runner.environments.spec import PackagesSpec
+from runner.environments.script import PackagesSpec
 from runner.images.building import wheels
 
 LIMIT_S = 2 * 3600.0

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, process
+from runner.core import files, process
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.model.environment import Activate, Environment, Setup
-from runner.model.image import ImageFacts
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
+from runner.model.image import Activate, Environment, ImageFacts, Setup
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
 
 _ASK = 'import json, sys; print(json.dumps([sys.prefix, "%d.%d.%d" % sys.version_info[:3]]))'
 _ASK_S = 60.0  # a cold Python on a network file system
@@ -29,7 +28,7 @@ _MAKER = re.compile(r"^# cmd: (/.*?)/(?:bin|condabin)/(?:conda|mamba) ", re.MULT
 _CONDA_SH = "etc/profile.d/conda.sh"
 
 
-def of_shell() -> tuple[Environment | None, str]:
+def environment_of_shell() -> tuple[Environment | None, str]:
     """The environment whose ``python3`` this shell's PATH finds first, and why it cannot be used in a job; None where
     that is no environment's: the system's, or a module's.
 
@@ -57,7 +56,7 @@ def active_in_shell() -> str:
     return str(root)
 
 
-def of_directory(root: Path) -> Environment | None:
+def environment_of_directory(root: Path) -> Environment | None:
     """The virtual or conda environment of a directory; None where there is none.
 
     Raises:
@@ -118,9 +117,7 @@ def _of(prefix: Path, version: str) -> Environment | None:
 def _makers(prefix: Path) -> tuple[Path, ...]:
     """The installations whose commands the environment's history names (seen with conda 26.7)."""
     try:
-        history = file_system.read_bytes(prefix / "conda-meta/history", _HISTORY_BYTES).decode(
-            "utf-8", "surrogateescape"
-        )
+        history = files.read_bytes(prefix / "conda-meta/history", _HISTORY_BYTES).decode("utf-8", "surrogateescape")
     except OSError:
         return ()
     return tuple(Path(place) for place in dict.fromkeys(_MAKER.findall(history)))
@@ -209,7 +206,7 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     root = Path(name_or_directory).absolute() if by_path else directory_of(name_or_directory, user_directory(scratch))
     environment = read(root)
     if environment is None and by_path and not (root / SCRIPT).exists():
-        environment = of_directory(root)
+        environment = environment_of_directory(root)
     if environment is None:
         begun = (root / SCRIPT).exists()
         broken = fault(root) if by_path and not begun else ""

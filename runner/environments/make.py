@@ -27,12 +27,10 @@ from runner.core.progress import Progress
 from runner.core.text import first_of
 from runner.environments import directory
 from runner.environments import script as scripts
-from runner.environments.script import Places
-from runner.environments.spec import VARIABLES, EnvironmentSpec, setup_of_jobs
+from runner.environments.script import VARIABLES, EnvironmentSpec, Places, setup_of_jobs
 from runner.images.building import wheels
 from runner.model import exit_codes
-from runner.model.environment import Environment, Framework, Setup
-from runner.model.image import facts_of
+from runner.model.image import Environment, Framework, Setup, facts_of
 
 _LAST_LINES = 15
 _FULL = "no space left on device"

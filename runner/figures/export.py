@@ -14,19 +14,18 @@ from runner.core.columns import Column, as_csv
 from runner.core.errors import UnknownStateError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
-from runner.jobs.directory import RunDirectory
+from runner.jobs.collect import nodes_of
+from runner.jobs.directory import Run, utc
 from runner.jobs.life import Standing, standing
-from runner.jobs.nodes import nodes_of
-from runner.jobs.run import utc
-from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns, Format
 from runner.model.figure import Doubt, figure_keys, in_codes, in_words
+from runner.model.output import ExportedRank, ExportedRun, ExportedRuns, Format
 from runner.model.records import ExitRecord, GpuSummary, NodeRecord, Report, StartRecord
 from runner.planning.options import options_of
 
 T = TypeVar("T")
 
 
-def exported_run(run: RunDirectory) -> ExportedRun:
+def exported_run(run: Run) -> ExportedRun:
     """A run that has ended.
 
     Raises:
@@ -105,7 +104,7 @@ def _rank(
     )
 
 
-def _gpus(run: RunDirectory, starts: Mapping[int, StartRecord]) -> dict[str, GpuSummary]:
+def _gpus(run: Run, starts: Mapping[int, StartRecord]) -> dict[str, GpuSummary]:
     """What the nodes' watchers saw of each GPU, by its UUID."""
     watchers = [rank for rank, start in starts.items() if start.local_rank == 0]
     records = run.records.records("node", NodeRecord, watchers)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from runner.core.columns import Cell, Column
-from runner.core.numbers import percent, rate, seconds, span, with_span
-from runner.core.text import first_of
+from runner.core.text import first_of, percent, rate, seconds, span, with_span
 from runner.model.figure import in_words
 from runner.model.report import RankFacts, Row, RunReport
 from runner.model.study import Estimate, Loss, LossRow, PointFacts, StudyFacts

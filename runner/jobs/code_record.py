@@ -1,22 +1,243 @@
-"""The user's code at submission: which commit, what differs from it, and that difference as text without secrets."""
+"""The user's git repository, read without running anything of it.
+
+A repository's own configuration can name programs that git would run: a file system monitor, filters, drivers for
+diffs, hooks, a helper that fetches. So git is never given that configuration: it runs with a directory of its own, and
+takes from the repository only what is data, its objects, its index, and the files that lie there. Where HEAD points
+is read here. For the same reason a repository of another user can be read.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from runner.core import file_system
-from runner.core.redact import redacted
-from runner.jobs import git
-from runner.jobs.git import GitError, Repository
-from runner.jobs.run import CODE_DIFF, Run
-from runner.model.origin import CodeRecord
+from runner.core import files, process
+from runner.core.errors import RunnerError
+from runner.core.hide import redacted
+from runner.jobs.directory import CODE_DIFF, Run
+from runner.model.job import CodeRecord
+
+TIMEOUT_S = 10.0
+MOST_ANSWER_BYTES = 1 << 25  # of an answer: what is longer is cut off
+_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
+_LINKS = 5  # symbolic references that lead to each other
+_SHORT = 1 << 16  # of HEAD and its like, bytes
+_OWN_CONFIGURATION = """[core]
+	quotePath = false
+	fsmonitor = false
+	hooksPath = /dev/null
+[diff]
+	autoRefreshIndex = false
+"""
+# Settings of a repository that say how its files are stored, and run nothing.
+_HARMLESS = re.compile(
+    r"core\.(filemode|symlinks|ignorecase|precomposeunicode|autocrlf|eol|repositoryformatversion)"
+    r"|extensions\.objectformat",
+    re.IGNORECASE,
+)
+
+
+class GitError(Exception):
+    """Git is not there, did not answer in time, or could not read the repository; says why."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository and its work tree.
+
+    Attributes:
+        top: top directory of the work tree.
+        directory: what ``.git`` stands for: HEAD and the index. common: objects, and the references of all work trees.
+        commit: of HEAD; empty where there is none yet. branch: empty where HEAD is detached.
+    """
+
+    top: Path
+    directory: Path
+    common: Path
+    commit: str
+    branch: str
+
+
+def repository_of(place: Path) -> Repository | None:
+    """The repository whose work tree holds a directory; None where there is none.
+
+    Raises:
+        GitError: something stands there that is not understood.
+    """
+    real = place.resolve()
+    for top in (real, *real.parents):
+        found = top / ".git"
+        if os.path.lexists(found):
+            directory = _git_directory(found)
+            common = directory / _line(directory / "commondir") if (directory / "commondir").is_file() else directory
+            commit, branch = _head(directory, common)
+            return Repository(top, directory, common, commit, branch)
+    return None
+
+
+class GitReader:
+    """Git, for one repository, without its configuration."""
+
+    def __init__(self, repository: Repository, env: dict[str, str]) -> None:
+        self.repository = repository
+        self._env = env
+
+    def diff(self) -> bytes:
+        """How the tracked files differ from HEAD's commit, at most MOST_ANSWER_BYTES; from nothing without a commit.
+
+        Of what is not text it says only that it differs; of a submodule only its commit.
+
+        Raises:
+            GitError.
+        """
+        commit = self.repository.commit
+        base = commit or self._run("hash-object", "-t", "tree", os.devnull).decode().strip()
+        options = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--full-index")
+        submodules = ("--ignore-submodules=dirty", "--submodule=short")
+        return self._run("diff", *options, *submodules, "--src-prefix=a/", "--dst-prefix=b/", base, "--")
+
+    def tracked(self, below: Path | None = None) -> tuple[str, ...]:
+        """Names of the tracked files, as the index has them, relative to the top; a submodule is one name.
+
+        Args:
+            below: only those at or below this path.
+
+        Raises:
+            GitError: also where the list is longer than MOST_ANSWER_BYTES.
+        """
+        paths = () if below is None else (f":(literal,top){below.relative_to(self.repository.top)}",)
+        answer = self._run("ls-files", "-z", "--", *paths)
+        if len(answer) >= MOST_ANSWER_BYTES:
+            raise GitError("the repository has too many files")
+        return tuple(os.fsdecode(name) for name in answer.split(b"\0") if name)
+
+    def _run(self, *arguments: str) -> bytes:
+        return _run(self.repository.top, self._env, *arguments)
+
+
+@contextmanager
+def git_reader(repository: Repository) -> Iterator[GitReader]:
+    """Git with a directory of its own, whose configuration has the repository's harmless settings alone.
+
+    Raises:
+        GitError: git is not there, or the repository's configuration cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpu-runner-git-") as name:
+        own = Path(name)
+        for folder in ("objects", "refs"):
+            (own / folder).mkdir()
+        (own / "HEAD").write_text(f"{repository.commit}\n" if repository.commit else "ref: refs/heads/none\n")
+        (own / "config").write_text("[core]\n\trepositoryformatversion = 0\n")
+        env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+        env |= {
+            "GIT_DIR": name,
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "HOME": name,  # releases before 2.32 have no GIT_CONFIG_GLOBAL
+            "XDG_CONFIG_HOME": name,
+            "LC_ALL": "C",
+        }
+        settings = _run(
+            own, env, "config", "--no-includes", "--file", str(repository.common / "config"), "-z", "--list"
+        )
+        (own / "config").write_text(_harmless(settings))
+        env |= {
+            "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
+            "GIT_INDEX_FILE": str(repository.directory / "index"),
+            "GIT_WORK_TREE": str(repository.top),
+        }
+        yield GitReader(repository, env)
+
+
+def _harmless(settings: bytes) -> str:
+    """A configuration with the harmless ones of another one's settings (``git config -z --list``)."""
+    lines = [_OWN_CONFIGURATION]
+    for entry in settings.split(b"\0"):
+        key, _, value = entry.decode("utf-8", "replace").partition("\n")
+        if _HARMLESS.fullmatch(key) and re.fullmatch(r"\w*", value, re.ASCII):
+            section, _, name = key.partition(".")
+            lines.append(f"[{section}]\n\t{name} = {value}\n")
+    return "".join(lines)
+
+
+def _run(top: Path, env: dict[str, str], *arguments: str) -> bytes:
+    command = ("git", "--no-pager", *arguments)
+    try:
+        done = process.read(command, MOST_ANSWER_BYTES, timeout_s=TIMEOUT_S, cwd=top, env=env)
+    except process.CommandNotFoundError:
+        raise GitError("git is not installed here") from None
+    except process.CommandTimeoutError:
+        raise GitError(f"git did not answer within {TIMEOUT_S:g} s") from None
+    except RunnerError as error:
+        raise GitError(error.what) from None
+    if done.code != 0 and not done.is_cut:
+        raise GitError(f"git cannot read the repository: {done.err.strip()[-300:]}")
+    return done.out
+
+
+def _git_directory(found: Path) -> Path:
+    """What a work tree's ``.git`` stands for: itself, or where the file says (submodules, further work trees)."""
+    if found.is_dir():
+        return found.resolve()
+    text = _line(found)
+    if not text.startswith("gitdir: "):
+        raise GitError(f"{found} is neither a directory nor a link to one")
+    return (found.parent / text.removeprefix("gitdir: ")).resolve()
+
+
+def _head(directory: Path, common: Path) -> tuple[str, str]:
+    """Commit and branch of HEAD."""
+    text = _line(directory / "HEAD")
+    branch = text.removeprefix("ref: refs/heads/") if text.startswith("ref: refs/heads/") else ""
+    if branch == ".invalid":
+        raise GitError("the repository keeps its references in a form that is not read here (reftable)")
+    for _ in range(_LINKS):
+        if not text.startswith("ref: "):
+            break
+        name = text.removeprefix("ref: ")
+        if not name.startswith("refs/") or ".." in name:
+            raise GitError(f"HEAD points to {name!r}")
+        text = _reference(name, directory, common)
+    if text and not _HASH.match(text):
+        raise GitError("HEAD does not lead to a commit")
+    return text, branch
+
+
+def _reference(name: str, directory: Path, common: Path) -> str:
+    for place in (directory, common):
+        if (place / name).is_file():
+            return _line(place / name)
+    packed = common / "packed-refs"
+    if packed.is_file():
+        for line in _bytes(packed, MOST_ANSWER_BYTES).decode("utf-8", "surrogateescape").splitlines():
+            commit, _, other = line.partition(" ")
+            if other == name:
+                return commit
+    return ""
+
+
+def _line(path: Path) -> str:
+    return _bytes(path, _SHORT).decode("utf-8", "surrogateescape").strip("\n")
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    try:
+        return files.read_bytes(path, most)
+    except OSError as error:
+        raise GitError(f"{path} cannot be read: {error.strerror}") from None
+
 
 MOST_BYTES = 1_000_000  # of the kept difference
 _MOST_NAMES = 1000
@@ -66,13 +287,13 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
         return CodeRecord(problem=str(error)), ""
     base = CodeRecord(repository=str(repository.top), commit=repository.commit, branch=repository.branch)
     try:
-        with git.reader(repository) as reader:
+        with git_reader(repository) as reader:
             answer = reader.diff()
             untracked = "" if file is None or reader.tracked(file) else str(file.relative_to(repository.top))
     except (GitError, OSError) as error:
         return replace(base, problem=f"what differs from the commit is unknown: {error}"), ""
     changes = tuple(changes_of(answer))
-    if len(answer) >= git.MOST_BYTES:
+    if len(answer) >= MOST_ANSWER_BYTES:
         return replace(base, dirty=True, problem="what differs from the commit is too much to be read"), ""
     kept = keep(changes, MOST_BYTES)
     record = replace(
@@ -94,8 +315,8 @@ def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:
     if record is None or not record.diff_kept:
         return record, ""
     try:
-        text = file_system.read_bytes(first.path / CODE_DIFF).decode("utf-8", "surrogateescape") if with_diff else ""
-    except (OSError, file_system.UnusableFileError):
+        text = files.read_bytes(first.path / CODE_DIFF).decode("utf-8", "surrogateescape") if with_diff else ""
+    except (OSError, files.UnusableFileError):
         text = ""
     return (record, text) if text else (replace(record, redacted=0, diff_kept=False), "")
 
@@ -147,10 +368,10 @@ def _code_of(program: Sequence[str], directory: Path) -> tuple[Repository | None
     for word in program[:_MOST_WORDS]:
         file = directory / word
         if is_source(word) and _is_file(file):
-            repository = git.repository_of(file.parent)
+            repository = repository_of(file.parent)
             if repository is not None:
                 return repository, file.parent.resolve() / file.name
-    return git.repository_of(directory), None
+    return repository_of(directory), None
 
 
 def is_source(word: str) -> bool:

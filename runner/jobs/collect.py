@@ -1,27 +1,80 @@
-"""Read the evidence that a run has left: records, logs, the scheduler's state. The verdict is a function of it."""
+"""Which node each rank ran on.
+
+Host names don't tell: nodes may share one, and a container may give each rank a name of its own. So the scheduler's
+name of the node counts, then the kernel's boot id, then the host name.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, files
-from runner.diagnosis import container_log, failure, nccl_log
-from runner.diagnosis.container_log import ContainerFault
-from runner.diagnosis.nccl_log import NcclLog
-from runner.jobs.nodes import nodes_of
-from runner.jobs.run import NODES, PLAN, RESULT, VERSIONS, Run, decoded
+from runner.core import files
+from runner.diagnosis import logs
+from runner.diagnosis.logs import ContainerFault, NcclLog
+from runner.jobs.directory import NODES, PLAN, RESULT, VERSIONS, Run, decoded
+from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.records import ExitRecord, MeterRecord, NodeRecord, Report, Result, StartRecord
-from runner.model.runtimes import facts_of_run
-from runner.model.schedulers import SCHEDULERS
+
+_IDENTITIES: tuple[Callable[[StartRecord], str | None], ...] = (
+    lambda start: start.node_name,
+    lambda start: start.boot_id,
+    lambda start: start.host,
+)
+
+
+def nodes_of(starts: Mapping[int, StartRecord], tasks_per_node: tuple[int, ...]) -> dict[int, str]:
+    """The node of each rank that has started, by a name that is its own.
+
+    What is an identity of nodes is taken only where every rank has it, and first what fits the planned
+    ``tasks_per_node``: one kernel may carry several nodes (containers that are handed out as nodes), or each rank have
+    a host name of its own. The name is the host's, where that tells the nodes apart.
+    """
+    identities = [by_rank for identity in _IDENTITIES if (by_rank := _by(identity, starts)) is not None]
+    fitting = (by_rank for by_rank in identities if _fits(by_rank, tasks_per_node))
+    chosen = next(fitting, identities[0] if identities else {rank: start.host for rank, start in starts.items()})
+    hosts: dict[str, set[str]] = {}
+    identities_of_host: dict[str, set[str]] = {}
+    for rank, identity in chosen.items():
+        hosts.setdefault(identity, set()).add(starts[rank].host)
+        identities_of_host.setdefault(starts[rank].host, set()).add(identity)
+    names = {
+        identity: _name(identity, named, alone=all(len(identities_of_host[host]) == 1 for host in named))
+        for identity, named in hosts.items()
+    }
+    return {rank: names[identity] for rank, identity in chosen.items()}
+
+
+def _by(identity: Callable[[StartRecord], str | None], starts: Mapping[int, StartRecord]) -> dict[int, str] | None:
+    """Rank -> identity of its node; None where a rank has none."""
+    values = {rank: identity(start) for rank, start in starts.items()}
+    known = {rank: value for rank, value in values.items() if value}
+    return known if len(known) == len(values) else None
+
+
+def _fits(by_rank: Mapping[int, str], tasks_per_node: tuple[int, ...]) -> bool:
+    """Whether no node has more ranks than planned."""
+    counts = sorted(Counter(by_rank.values()).values(), reverse=True)
+    planned = sorted(tasks_per_node, reverse=True)
+    return all(count <= room for count, room in zip_longest(counts, planned, fillvalue=0))
+
+
+def _name(identity: str, hosts: set[str], *, alone: bool) -> str:
+    first = min(hosts)
+    if identity in hosts or (alone and len(hosts) == 1):
+        return identity if identity in hosts else first
+    return f"{first} ({identity[:8]})" if len(hosts) == 1 else identity[:8]
+
 
 _LOG_BYTES = 50_000  # of the end of a log
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
@@ -131,14 +184,14 @@ def collect(run: Run, state: JobState) -> Evidence:
         reports=reports,
         result=_result(run, plan, damaged),
         damaged=tuple(damaged),
-        batch_line=nccl_log.of_script(_lines(run.logs / "batch.err")),
+        batch_line=logs.of_script(_lines(run.logs / "batch.err")),
         node_lines=_node_lines(run),
         rank_lines=rank_lines,
         rank_quotes={
             rank: quote
             for rank, line in rank_lines.items()
-            if (failure.IMAGE_LOST.search(line) or failure.END.search(line))
-            and (quote := nccl_log.before_end(_lines(run.logs / f"rank-{rank}.err")))
+            if (logs.IMAGE_LOST.search(line) or logs.END.search(line))
+            and (quote := logs.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
         watched=_by_node(watched.values(), starts),
         meters=meters,
@@ -149,10 +202,10 @@ def collect(run: Run, state: JobState) -> Evidence:
         versions=_versions(run, plan, starts),
         hosts=tuple(line.strip() for line in _lines(run.path / NODES, from_start=_NODES_BYTES) if line.strip()),
         failed_nodes=tuple(
-            match[1] for line in _lines(run.logs / "batch.err") if (match := failure.FAILED_NODE.match(line.strip()))
+            match[1] for line in _lines(run.logs / "batch.err") if (match := logs.FAILED_NODE.match(line.strip()))
         ),
         cancelled=run.cancelled,
-        plan_sha256=files.sha256(file_system.read_bytes(run.path / PLAN)),
+        plan_sha256=files.sha256(files.read_bytes(run.path / PLAN)),
         disk_full=_disk_full(run),
     )
 
@@ -172,7 +225,7 @@ def _result(run: Run, plan: Plan, damaged: list[str]) -> Result | None:
     """The program's result; where none is promised, a user's own program may keep another file of that name."""
     content = b""
     try:
-        content = file_system.read_bytes(run.path / RESULT)
+        content = files.read_bytes(run.path / RESULT)
         return decoded(content, Result)
     except FileNotFoundError:
         return None
@@ -187,8 +240,8 @@ def _result(run: Run, plan: Plan, damaged: list[str]) -> Result | None:
 
 def _nccl(run: Run) -> NcclLog:
     """What NCCL's logs say, where NCCL_DEBUG and NCCL_DEBUG_FILE were as planned. Connections stand at their start."""
-    return nccl_log.together(
-        nccl_log.parse("\n".join(_lines(path, from_start=_NCCL_BYTES))) for path in run.path.glob("nccl/*.log")
+    return logs.together(
+        logs.parse("\n".join(_lines(path, from_start=_NCCL_BYTES))) for path in run.path.glob("nccl/*.log")
     )
 
 
@@ -198,7 +251,7 @@ def _task_ends(run: Run) -> dict[int, tuple[str, str]]:
     """
     ends: dict[int, tuple[str, str]] = {}
     for line in _lines(run.logs / "batch.err"):
-        match = failure.TASK_END.match(line.strip())
+        match = logs.TASK_END.match(line.strip())
         for part in match[2].split(",") if match else ():
             ranks = _RANKS.fullmatch(part)
             if match and ranks:
@@ -218,7 +271,7 @@ def container_faults(run: Run, plan: Plan, starts: Container[int]) -> Iterator[C
     Args:
         starts: the ranks that have left a record: their launcher ran in the container.
     """
-    if not facts_of_run(plan.runtime).is_container:
+    if not run_runtime(plan.runtime).is_container:
         return
     some = any(rank in starts for rank in range(plan.tasks))
     for rank in range(plan.tasks):
@@ -237,7 +290,7 @@ def _container_fault(
     lines = _lines(path, from_start=_LOG_BYTES)
     if sum(map(len, lines)) >= _LOG_BYTES // 2:  # the cause stands at the beginning, what followed may be long
         lines += _lines(path)
-    fault = container_log.fault(lines, some_started=some_started)
+    fault = logs.container_fault(lines, some_started=some_started)
     if fault is not None:
         yield replace(fault, file=path.name, rank=rank, node=node or fault.node)
 
@@ -245,7 +298,7 @@ def _container_fault(
 def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, str]:
     """What the job recorded of what ran it: by its script, or by the runtime through the ranks' variables."""
     names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
-    runtime = facts_of_run(plan.runtime)
+    runtime = run_runtime(plan.runtime)
     names += [plan.runtime] if runtime.version_variable else []
     names += runtime.versions
     recorded = dict(line.split("\t", 1) for line in _lines(run.path / VERSIONS) if "\t" in line)
@@ -278,12 +331,12 @@ def _lines(path: Path, *, from_start: int = 0) -> list[str]:
     """The end of a log (or so many bytes from its start), by lines; none where it cannot be read."""
 
     def read() -> bytes:
-        with file_system.open_regular(path) as file:
+        with files.open_regular(path) as file:
             if not from_start:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
             return file.read(from_start or _LOG_BYTES)
 
     try:
-        return file_system.again_if_stale(read).decode("utf-8", "replace").splitlines()
+        return files.again_if_stale(read).decode("utf-8", "replace").splitlines()
     except OSError:
         return []

@@ -1,9 +1,15 @@
-"""What differs between two runs, or between a run and a job that is only planned."""
+"""Whether runs are the same: copies of one launch, one kind of run, one program.
+
+``FACTS`` is the one table of what runs are alike in. Each question asks for its rows: may two sides be compared, may
+runs be points of one curve, are launches repeats of one job, is a study's figure made of one program?
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,12 +17,199 @@ import msgspec
 
 from runner.core.files import files_below, sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
-from runner.jobs.run import CODE_DIFF, CODE_FILES, SCRIPT, Run
-from runner.model.figure import in_words
-from runner.model.origin import CodeRecord
-from runner.model.plan import Plan, PlannedImage
+from runner.jobs.code_record import is_source
+from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run
+from runner.model.backends import SCHEDULERS
+from runner.model.figure import Figure, figure_of, in_words
+from runner.model.job import CodeRecord
+from runner.model.plan import RESULTS, Plan, PlannedImage
+from runner.model.records import StartRecord
 from runner.model.request import Mount
-from runner.model.schedulers import SCHEDULERS
+from runner.model.verdict import Verdict
+from runner.planning.options import options_of
+
+Question = Literal["compare", "curve", "repeats", "study", "point"]
+Identity = tuple[str | None, str | None, float]
+FIX = "leave out the copy: a launch counts once"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What ran, and what its figure is of.
+
+    Attributes:
+        batch: samples of a rank in a step; None where unknown.
+        figure: with its doubts; None unless it is ``measured``.
+        code: what ran, as ``runner.jobs.comparison.code_facts``; only repeats and studies ask for it.
+    """
+
+    plan: Plan
+    batch: int | None = None
+    figure: Figure | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the run, as its plan counts them."""
+        return self.plan.gpus
+
+    @cached_property
+    def options(self) -> Mapping[str, str]:
+        """Of the program: ``--NAME VALUE`` and ``--NAME=VALUE``; a flag has an empty value."""
+        return options_of(self.plan.program)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that runs are alike in, or not.
+
+    Attributes:
+        key: names it; ``other-KEY`` is the code by which ``compare`` refuses, and of ``--force``.
+        words: what it is. value: of a run; empty where it is not recorded.
+        questions: those that it decides, with blanks between.
+    """
+
+    key: str
+    words: str
+    value: Callable[[Ran], str]
+    questions: str
+
+    @property
+    def code(self) -> str:
+        """Of the refusal, and of ``--force``."""
+        return f"other-{self.key}"
+
+
+def _option(name: str) -> Callable[[Ran], str]:
+    return lambda ran: ran.options.get(name, NONE)
+
+
+def _code(name: str) -> Callable[[Ran], str]:
+    return lambda ran: ran.code.get(name, "")
+
+
+def _program(ran: Ran) -> str:
+    """What a command without a recipe runs: the module behind ``-m``, the first file of source, or its first word."""
+    program = ran.plan.program
+    words = [*program, ""]
+    if ran.plan.recipe:
+        return NONE
+    return words[words.index("-m") + 1] if "-m" in program else next(filter(is_source, program), words[0])
+
+
+def _image(ran: Ran) -> str:
+    image = ran.plan.image
+    return image.digest or image.sha256 or image.path
+
+
+def _unit(ran: Ran) -> str:
+    return ran.figure.unit if ran.figure else "images"
+
+
+def _proof(ran: Ran) -> str:
+    return "not-examined" if ran.figure and ran.figure.has("not-examined") else "proven"
+
+
+def _claim(ran: Ran) -> str:
+    return "demonstration" if ran.figure and ran.figure.demonstration else "performance"
+
+
+FACTS = (
+    Fact("recipe", "recipe", lambda ran: ran.plan.recipe, "compare curve"),
+    Fact("program", "program", _program, "curve"),
+    Fact("model", "model", _option("model"), "compare curve"),
+    Fact("precision", "precision", _option("precision"), "compare curve"),
+    Fact("image-size", "image size", _option("image-size"), "compare curve"),
+    Fact("batch", "batch of a GPU", lambda ran: NONE if ran.batch is None else str(ran.batch), "compare curve"),
+    Fact("gpus", "number of GPUs", lambda ran: str(ran.gpus), "compare"),
+    Fact("placement", "ranks on each node", lambda ran: ",".join(map(str, ran.plan.tasks_per_node)), "compare repeats"),
+    Fact("device", "device", lambda ran: f"{ran.plan.device} {ran.plan.gpu_type}".strip(), "compare curve"),
+    Fact("site", "site", lambda ran: ran.plan.site, "compare curve repeats"),
+    Fact("arm", "arm of the figure", lambda ran: ran.plan.arms[-1], "compare"),  # a report has a curve for each
+    Fact("unit", "unit of the figure", _unit, "compare study"),
+    Fact("proof", "synchronisation", _proof, "compare curve"),
+    Fact("claim", "claim", _claim, "compare curve"),
+    Fact("command", "command line", lambda ran: "\0".join(hidden_command(ran.plan.program)), "repeats point"),
+    Fact("image", "image", _image, "repeats study"),
+    Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats"),
+    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats"),
+    Fact("copy", "program", _code("program"), "repeats study"),
+    Fact("commit", "commit", _code("commit"), "repeats study"),
+    Fact("changes", "changes since the commit", _code("changes"), "repeats study"),
+)
+
+
+def facts_for(question: Question) -> tuple[Fact, ...]:
+    """The facts that decide it."""
+    return tuple(fact for fact in FACTS if question in fact.questions.split())
+
+
+def differences(
+    question: Question, first: Iterable[Ran], second: Iterable[Ran]
+) -> Iterator[tuple[Fact, list[str], list[str]]]:
+    """What two groups are not alike in, with the values of each."""
+    sides = list(first), list(second)
+    for fact in facts_for(question):
+        one, two = (sorted({fact.value(ran) for ran in side}) for side in sides)
+        if one != two:
+            yield fact, one, two
+
+
+def first_difference(question: Question, one: Ran, other: Ran, *, recorded: bool = False) -> Fact | None:
+    """The first thing that two runs are not alike in; with ``recorded``, of those that both have recorded."""
+    for fact in facts_for(question):
+        values = fact.value(one), fact.value(other)
+        if values[0] != values[1] and (all(values) or not recorded):
+            return fact
+    return None
+
+
+def unlike(question: Question, runs: Sequence[Ran]) -> tuple[Fact, ...]:
+    """The facts that have several values among these runs."""
+    return tuple(fact for fact in facts_for(question) if len({fact.value(ran) for ran in runs}) > 1)
+
+
+def ran_of(run: Run) -> Ran | None:
+    """What a run was, by its own files; None where its plan cannot be read."""
+    plan = run.plan
+    if plan is None:
+        return None
+    code = code_facts(run)
+    if f"{plan.workdir}/".startswith(f"{RESULTS}/"):
+        # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
+        code = {"program": code.get("program", "")}
+    return ran_with(run, plan, run.verdict, code)
+
+
+def ran_with(run: Run, plan: Plan, verdict: Verdict | None, code: Mapping[str, str]) -> Ran:
+    """What a run was, of what was read of it already."""
+    report = run.records.report(0)
+    return Ran(
+        plan=plan,
+        batch=report.batch_size if report and report.batch_size is not None else plan.samples_per_step,
+        figure=figure_of(verdict, plan.arms[-1] if plan.arms else None),
+        code=code,
+    )
+
+
+def identity_of(start: StartRecord | None) -> Identity | None:
+    """What no two launches share: job, job step and instant of the first rank's start; None where that is unknown."""
+    return None if start is None or start.time_s is None else (start.job_id, start.token, start.time_s)
+
+
+def first_rank_of(run: Run) -> StartRecord | None:
+    """The start record of a run's first rank."""
+    return run.records.start(0)
+
+
+def copy_among(runs: Iterable[tuple[str, Identity | None]]) -> tuple[str, str] | None:
+    """The first two, by name, that are one launch; None where each is a launch of its own. Pure."""
+    seen: dict[Identity, str] = {}
+    for name, identity in runs:
+        if identity is not None and (first := seen.setdefault(identity, name)) != name:
+            return first, name
+    return None
+
 
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 NONE = "none"
@@ -49,11 +242,14 @@ def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
         *_request(first, second),
         *plan_differences(*plans),
         *_value("plan", "forced", ", ".join(plans[0].forced), ", ".join(plans[1].forced)),
-        *_code(
+        *_code_differences(
             (first.code, second.code),
             (first.content(CODE_DIFF), second.content(CODE_DIFF)),
         ),
-        *_mapping("code", *({"program": copied} if (copied := copied_code(run)) else {} for run in (first, second))),
+        *_mapping(
+            "code",
+            *({"program": copied} if (copied := copied_code_differences(run)) else {} for run in (first, second)),
+        ),
         *_script(first, second),
         *_mapping("versions", _versions(first), _versions(second)),
         *_verdict(first, second),
@@ -64,7 +260,7 @@ def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:
     """What differs between two plans: their decisions, their images, and the variables of their ranks."""
     return (
         *_mapping("plan", _decisions(first), _decisions(second)),
-        *_mapping("image", _image(first.image), _image(second.image)),
+        *_mapping("image", _image_values(first.image), _image_values(second.image)),
         *_environment(first, second),
     )
 
@@ -92,7 +288,7 @@ def _decisions(plan: Plan) -> dict[str, str]:
     return found
 
 
-def _image(image: PlannedImage) -> dict[str, str]:
+def _image_values(image: PlannedImage) -> dict[str, str]:
     values = {
         "name": image.reference.partition("@")[0],
         "digest": image.digest,
@@ -119,10 +315,12 @@ def _environment(first: Plan, second: Plan) -> Iterator[Difference]:
 def code_differences(first: Run, code: CodeRecord | None, text: str) -> tuple[Difference, ...]:
     """What differs between the code of a run and that of now, and what it differs from its commit (``text``)."""
     kept = text.encode("utf-8", "surrogateescape") if text else b""
-    return tuple(_code((first.code, code), (first.content(CODE_DIFF), kept)))
+    return tuple(_code_differences((first.code, code), (first.content(CODE_DIFF), kept)))
 
 
-def _code(records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[bytes, bytes]) -> Iterator[Difference]:
+def _code_differences(
+    records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[bytes, bytes]
+) -> Iterator[Difference]:
     for key in ("repository", "commit", "branch"):
         yield from _value("code", key, *(_of(record, key) for record in records))
     states = [_state(record) for record in records]
@@ -131,7 +329,7 @@ def _code(records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[byte
         yield Difference("code", "content of the changes", *(_measure(each) for each in kept))
 
 
-def copied_code(run: Run) -> str:
+def copied_code_differences(run: Run) -> str:
     """Hash of the code that was copied for a run: its snapshot, else the programs of its recipe; empty for neither.
 
     A program may leave files of its own beside it, so of a recipe only sources count.
@@ -145,7 +343,7 @@ def copied_code(run: Run) -> str:
 def recipe_difference(run: Run, recipe: Path | None) -> tuple[Difference, ...]:
     """Whether the programs of a recipe are still those that a run had; nothing where either had none."""
     now = _programs(recipe) if recipe is not None else ""
-    then = "" if run.content(CODE_FILES) else copied_code(run)
+    then = "" if run.content(CODE_FILES) else copied_code_differences(run)
     return tuple(_value("code", "program", then, now)) if then and now else ()
 
 
@@ -160,7 +358,7 @@ def _programs(recipe: Path) -> str:
 
 def code_facts(run: Run) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
-    copied = copied_code(run)
+    copied = copied_code_differences(run)
     facts = {"program": copied} if copied else commit_facts(run)
     return facts | {"gpu-runner": _versions(run)["gpu-runner"]}
 

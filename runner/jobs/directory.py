@@ -1,52 +1,323 @@
-"""Run directories of this user: made, listed and found again by their ids. What lies in one: ``runner.jobs.run``."""
+"""Run directories of this user: made, listed, found again by their ids, and read: ``Run`` is the only reader of one."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
 
 from runner.core import files, paths
 from runner.core.errors import UsageError
-from runner.jobs.run import (
-    CODE,
-    CODE_DIFF,
-    CODE_FILES,
-    COMMAND,
-    LAUNCHES,
-    NODES,
-    SCRIPT,
-    STUDY,
-    VERSIONS,
-    Run,
-    is_whole_id,
-)
+from runner.model.figure import Figure, figure_of
+from runner.model.job import Cancelled, CodeRecord, CommandLine, ExitMarker, JobState, Provenance, Submitted
+from runner.model.plan import PlanRecord, upgraded
+from runner.model.records import ExitRecord, Report, StartRecord
 from runner.model.step import LIBRARY, JobScript
+from runner.model.verdict import Verdict
 
-RunDirectory = Run
-__all__ = [
-    "CODE",
-    "CODE_DIFF",
-    "CODE_FILES",
-    "COMMAND",
-    "LAUNCHES",
-    "NODES",
-    "SCRIPT",
-    "STUDY",
-    "VERSIONS",
-    "Run",
-    "copy_program",
-    "create",
-    "discard",
-    "index",
-    "is_linked",
-    "is_whole_id",
-    "linked",
-]
+if TYPE_CHECKING:
+    from runner.jobs.collect import Evidence
+
+
+T = TypeVar("T")
+
+SCRIPT, PLAN, PROVENANCE, JOB = "job.sh", "plan.json", "provenance.json", "job.json"
+REQUEST, COMMAND, CODE, CODE_DIFF = "request.json", "command.json", "code.json", "code.diff"
+CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
+VERSIONS = "versions"  # what the programs on the first node say of themselves
+NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
+RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
+STUDY, LAUNCHES = "study.json", "launches"  # of a study: its run directories are STUDY/launches/LAUNCH/RUN
+_ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
+_RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
+
+
+def is_whole_id(text: str) -> bool:
+    """Whether it has the form of a run's whole id."""
+    return _ID.match(text) is not None
+
+
+class Attempt:
+    """One time that the script of a run ran: a directory in which its ranks left their records."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def ranks(self) -> Path:
+        """Where the rank records lie."""
+        return self.path / "ranks"
+
+    @property
+    def token(self) -> str:
+        """By which its ranks knew each other; empty where none has recorded its start."""
+        return next((start.token or "" for start in self.starts.values()), "")
+
+    @property
+    def starts(self) -> dict[int, StartRecord]:
+        """The records of ranks that have started."""
+        return self.records("start", StartRecord)
+
+    def start(self, rank: int) -> StartRecord | None:
+        """Of one rank."""
+        return self.record(rank, "start", StartRecord)
+
+    def exit(self, rank: int) -> ExitRecord | None:
+        """Of one rank."""
+        return self.record(rank, "exit", ExitRecord)
+
+    def report(self, rank: int) -> Report | None:
+        """Of one rank."""
+        return self.record(rank, "report", Report)
+
+    def listing(self) -> dict[str, tuple[int, ...]]:
+        """The ranks that have left a record, damaged ones too, by its kind (``start``), by one look.
+
+        Raises:
+            OSError: the directory cannot be listed.
+        """
+        found: dict[str, list[int]] = {}
+        for name in files.names_in(self.ranks):
+            if match := _RECORD.match(name):
+                found.setdefault(match[2], []).append(int(match[1]))
+        return {kind: tuple(sorted(ranks)) for kind, ranks in found.items()}
+
+    def record(self, rank: int, kind: str, struct: type[T], damaged: list[str] | None = None) -> T | None:
+        """One record; None where there is none. What is wrong with one goes to ``damaged``, also that it is another
+        rank's.
+        """
+        path = self.ranks / f"{rank}.{kind}.json"
+        try:
+            record = decoded(files.read_bytes(path), struct)
+        except OSError as error:
+            if not os.path.lexists(path):
+                return None
+            problem = error.strerror or str(error)
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
+            problem = str(error)
+        else:
+            own = getattr(record, "rank", rank)
+            if own == rank:
+                return record
+            problem = f"it is the record of rank {own}"
+        if damaged is not None:
+            damaged.append(f"{path.name}: {problem}")
+        return None
+
+    def records(
+        self, kind: str, struct: type[T], ranks: Iterable[int] | None = None, damaged: list[str] | None = None
+    ) -> dict[int, T]:
+        """The records of a kind by rank, without those that cannot be read.
+
+        Args:
+            ranks: of which; None for all that have left one.
+        """
+        of = self.listing().get(kind, ()) if ranks is None else ranks
+        found = ((rank, self.record(rank, kind, struct, damaged)) for rank in of)
+        return {rank: record for rank, record in found if record is not None}
+
+
+class _File(Generic[T]):
+    """A JSON file of a run directory, as an attribute of the run: None where it is not there or not whole."""
+
+    def __init__(self, name: str, kind: type[T]) -> None:
+        self._name, self._kind = name, kind
+
+    def __get__(self, run: Run, _owner: type[Run]) -> T | None:
+        return run.read(self._name, self._kind)
+
+
+class Run:
+    """One run by its directory, absolute.
+
+    Attributes:
+        plan: that it was submitted with, and the codes of the checks that were overridden. code: the user's, then.
+        submitted: its submission; None where that was cut off before the scheduler was called.
+        marker: what its script left at its end. ended: what the scheduler said of that. cancelled: by whom.
+        verdict: what it is worth, once it was judged.
+    """
+
+    code = _File(CODE, CodeRecord)
+    submitted = _File(JOB, Submitted)
+    marker = _File(EXIT, ExitMarker)
+    ended = _File(ENDED, JobState)
+    cancelled = _File(CANCELLED, Cancelled)
+    verdict = _File(VERDICT, Verdict)
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def run_id(self) -> str:
+        """The run's id: the directory's name."""
+        return self.path.name
+
+    @property
+    def name(self) -> str:
+        """The name in the run's id (``--name``, or the recipe's); the id where it has none."""
+        parts = _ID.match(self.run_id)
+        return parts["name"] if parts else self.run_id
+
+    @property
+    def group(self) -> Path | None:
+        """The directory of the study that it is a launch of; None where it is of none."""
+        above = self.path.parents[2] if len(self.path.parents) > 3 else None
+        is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
+        return above if is_launch else None
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every time that its script ran, the last one last; the first is there before it ran."""
+        return (Attempt(self.path),)
+
+    @property
+    def records(self) -> Attempt:
+        """The attempt that counts: the last one."""
+        return self.attempts[-1]
+
+    @property
+    def logs(self) -> Path:
+        """Where the batch script's and the ranks' output lies."""
+        return self.path / "logs"
+
+    @property
+    def ranks(self) -> Path:
+        """Where the rank records of the attempt that counts lie."""
+        return self.records.ranks
+
+    @property
+    def plan(self) -> PlanRecord | None:
+        """The plan that it was submitted with, and the codes of the checks that were overridden."""
+        plan = self.read(PLAN, PlanRecord)
+        if plan is not None and not plan.scheduler_settings:  # of an earlier version
+            return msgspec.convert(upgraded(self.read(PLAN, dict)), PlanRecord)
+        return plan
+
+    @property
+    def tasks(self) -> int:
+        """The number of its ranks; 0 where its plan cannot be read."""
+        plan = self.plan
+        return plan.tasks if plan else 0
+
+    @property
+    def provenance(self) -> Provenance:
+        """Of which version, on which machine, it was submitted; empty where that cannot be read."""
+        return self.read(PROVENANCE, Provenance) or Provenance()
+
+    @property
+    def command(self) -> CommandLine:
+        """The command line that submitted it; empty where none was recorded."""
+        return self.read(COMMAND, CommandLine) or CommandLine((), "")
+
+    @property
+    def has_marker(self) -> bool:
+        """Whether its script has left something at its end, readable or not."""
+        return (self.path / EXIT).exists()
+
+    def is_over(self, state: JobState) -> bool:
+        """Whether its job has ended by the scheduler's answer; of one that it does not know by the script's marker."""
+        return state.phase == "ended" or (state.phase == "unknown" and self.has_marker)
+
+    @property
+    def figure(self) -> Figure | None:
+        """Its figure with all doubts; None unless it is ``measured``."""
+        verdict = self.verdict
+        if verdict is None or verdict.outcome != "measured":
+            return None
+        plan = self.plan
+        return figure_of(verdict, plan.arms[-1] if plan else None)
+
+    @property
+    def evidence(self) -> Evidence:
+        """All that it has left, for judging it without a scheduler.
+
+        Raises:
+            UsageError: its plan cannot be read.
+        """
+        from runner.jobs.collect import collect  # judging takes what most readers have no use for
+
+        return collect(self, self.ended or JobState("unknown"))
+
+    def needed_plan(self) -> PlanRecord:
+        """Its plan.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        found = self.plan
+        if found is None:
+            raise UsageError("the run's plan cannot be read", where=str(self.path / PLAN), fix="submit again")
+        return found
+
+    def needed_command(self) -> CommandLine:
+        """The command line that submitted it.
+
+        Raises:
+            UsageError: none was recorded.
+        """
+        found = self.command
+        if not found.arguments or found.arguments[0] not in ("submit", "run"):
+            raise UsageError(
+                "this run has no recorded command line: it is older, or was submitted from Python",
+                where=str(self.path / COMMAND),
+                fix="submit it anew; its plan.json has every decision",
+            )
+        return found
+
+    def content(self, name: str) -> bytes:
+        """A file's bytes; empty where it cannot be read."""
+        try:
+            return files.read_bytes(self.path / name)
+        except OSError:
+            return b""
+
+    def read(self, name: str, kind: type[T]) -> T | None:
+        """The JSON file ``name`` as ``kind``; None where it is not there or not whole.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        try:
+            return decoded(files.read_bytes(self.path / name), kind)
+        except (FileNotFoundError, files.UnusableFileError):
+            return None
+        except (ValueError, RecursionError, msgspec.ValidationError):
+            return None
+
+    def write(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
+        """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes."""
+        files.write_private(self.path / name, json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
+
+
+def decoded(content: bytes, kind: type[T]) -> T:
+    """A document from its JSON. Bytes that are no UTF-8 (``\\udcXX``) need the standard library's slow reader.
+
+    Raises:
+        ValueError, RecursionError, msgspec.ValidationError: it is none.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return msgspec.convert(json.loads(content), kind)
+
+
+def utc(seconds: float | None) -> datetime | None:
+    """A Unix time in whole seconds; None where it is unknown, or of a damaged record."""
+    try:
+        return None if seconds is None else datetime.fromtimestamp(int(seconds), timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None
+
 
 _FOLDERS = ("logs", "ranks", "nccl")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from runner.core import file_system
+from runner.core import files
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, instead
 from runner.expectation import network
@@ -18,12 +18,11 @@ from runner.expectation.expect import Machine, Parameter, Parameters, Placement,
 from runner.expectation.network import Curve, too_small
 from runner.jobs import figure
 from runner.jobs.collect import Evidence
-from runner.jobs.run import Run
+from runner.jobs.directory import Run
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Signs
 from runner.model.figure import in_words
-from runner.model.names import transport_of
-from runner.model.recipe import Option, Recipe
 from runner.model.records import AllreduceRecord
+from runner.model.request import Option, Recipe, transport_of
 from runner.model.site import Site
 from runner.planning.options import value_of, values
 from runner.planning.placement import place
@@ -249,7 +248,7 @@ def curve_of_file(path: Path, ranks: int | None) -> Curve:
         UsageError: the file cannot be read, or is none of nccl-tests'.
     """
     try:
-        raw = file_system.read_bytes(path, _MOST_BYTES)
+        raw = files.read_bytes(path, _MOST_BYTES)
     except OSError as error:
         fix = "give a file that all_reduce_perf's output was written to"
         raise UsageError(f"cannot read it: {error.strerror}", where=str(path), fix=fix) from None

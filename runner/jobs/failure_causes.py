@@ -1,30 +1,72 @@
-"""Why a run failed, by what the scheduler, the ranks' own records and srun report.
+"""Which of several ends came first, by the clocks of several nodes.
 
-Each stage gives a verdict, or None where it finds nothing wrong. What each failure is called, what its sentence says
-and which outcome it has stands in ``runner.diagnosis.catalogue``; here is decided which of them is the cause. Pure
-functions of the evidence.
+Each rank has measured how far its node's clock is from rank 0's when it joined. Nothing else compares two nodes: the
+times of files are stamped by servers or by clients, whichever the file system pleases.
 """
 
 from __future__ import annotations
 
+import math
 import signal
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 
 import msgspec
 
 from runner.core.text import counted, first_of
-from runner.diagnosis.catalogue import FAILURES, classify, find
-from runner.diagnosis.container_log import ContainerFault
-from runner.diagnosis.failure import IMAGE_LOST, Failure
-from runner.jobs.clocks import EndTime, end_times
+from runner.diagnosis.catalogue import FAILURES, Failure, classify, find
+from runner.diagnosis.logs import IMAGE_LOST, ContainerFault
 from runner.jobs.collect import Evidence
+from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
-from runner.model.records import ExitRecord
-from runner.model.runtimes import facts_of_run
-from runner.model.schedulers import SCHEDULERS
+from runner.model.records import ExitRecord, StartRecord
 from runner.model.verdict import Outcome, Verdict
+
+_DRIFT = 2e-5  # of clocks that nothing disciplines; quartz, seconds a second
+
+
+@dataclass(frozen=True)
+class EndTime:
+    """When a rank ended.
+
+    Attributes:
+        node: on which.
+        at_s: Unix time by rank 0's clock.
+        error_s: of at_s against other nodes' times; infinite where their clocks were not compared.
+    """
+
+    node: str
+    at_s: float
+    error_s: float
+
+    def gap_error_s(self, other: EndTime) -> float:
+        """The error of the time between two ends, seconds; 0 on one node, which has one clock."""
+        return 0.0 if self.node == other.node else self.error_s + other.error_s
+
+
+def end_times(
+    exits: Mapping[int, ExitRecord], starts: Mapping[int, StartRecord], nodes: Mapping[int, str]
+) -> dict[int, EndTime]:
+    """When each rank ended. Of each node the best of its ranks' comparisons counts.
+
+    Args:
+        nodes: rank -> node; where a rank is missing, its record's host counts.
+    """
+    offsets: dict[str, tuple[float, float]] = {}  # node -> error, offset
+    for rank, start in starts.items():
+        if start.clock_offset_s is not None and start.clock_error_s is not None:
+            measured = (start.clock_error_s, start.clock_offset_s)
+            offsets[nodes[rank]] = min(measured, offsets.get(nodes[rank], measured))
+    times: dict[int, EndTime] = {}
+    for rank, record in exits.items():
+        node = nodes.get(rank, record.host)
+        error_s, offset_s = offsets.get(node, (math.inf, 0.0))
+        age_s = 0.0 if record.started_s is None else max(record.ended_s - record.started_s, 0.0)
+        times[rank] = EndTime(node, record.ended_s + offset_s, error_s + _DRIFT * age_s)
+    return times
+
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -369,7 +411,7 @@ def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iter
         "name": _signal_name(record.signal or 0),
         "code": record.exit_code,
         "rss_mib": record.max_rss_bytes / 2**20,
-        "place": "the image" if facts_of_run(evidence.plan.runtime).is_container else "the environment",
+        "place": "the image" if run_runtime(evidence.plan.runtime).is_container else "the environment",
         "limit": _memory_limit(evidence),
     }
     return (sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence)
@@ -427,7 +469,7 @@ def failed_verdict(
 
 
 def _fix(evidence: Evidence, failure: Failure) -> str:
-    driver = facts_of_run(evidence.plan.runtime).driver
+    driver = run_runtime(evidence.plan.runtime).driver
     return failure.fix.replace("{driver}", driver).replace("{maxrss}", _max_rss(evidence))
 
 

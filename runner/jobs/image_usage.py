@@ -12,7 +12,7 @@ from runner.images.store import integrity, owners, store
 from runner.images.store.store import Candidate, Limits, to_remove
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
 from runner.jobs import directory
-from runner.jobs.run import Run
+from runner.jobs.directory import Run
 from runner.jobs.states import query
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import Plan

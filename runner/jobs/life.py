@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from runner.core.errors import RunnerError
+from runner.jobs.directory import PROVENANCE, Run
 from runner.jobs.logs import LogFile, follow, one_rank
-from runner.jobs.run import PROVENANCE, Run
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, patience, presence, progress, wait
 from runner.model.job import JobState

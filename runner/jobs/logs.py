@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from runner.core import file_system
+from runner.core import files
 from runner.core.errors import RunnerError, UnknownStateError, UsageError
-from runner.jobs.run import Run
+from runner.jobs.directory import Run
 from runner.jobs.states import scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
 from runner.model.verdict import Verdict
@@ -95,7 +95,7 @@ def ends_with_lost_image(run: Run, log: LogFile) -> bool:
     verdict = run.verdict
     if verdict is None or log.rank is None or log.path.suffix != ".err":
         return False
-    from runner.diagnosis.failure import IMAGE_LOST  # of no use for most logs
+    from runner.diagnosis.logs import IMAGE_LOST  # of no use for most logs
 
     last = b"".join(read(log, 1)).decode("utf-8", "replace").strip()
     return IMAGE_LOST.search(last) is not None and last not in verdict.log
@@ -103,7 +103,7 @@ def ends_with_lost_image(run: Run, log: LogFile) -> bool:
 
 def _judged_so_far(run: Run) -> Verdict | None:
     """The verdict by what is there now; None where no rank has ended yet, or where it cannot be judged."""
-    if not any(name.endswith(".exit.json") for name in file_system.names_in(run.ranks)):
+    if not any(name.endswith(".exit.json") for name in files.names_in(run.ranks)):
         return None
     from runner.jobs.verdict import judge
 
@@ -272,14 +272,14 @@ class _Reader:
         self._path = path
         self.at = self.size = 0
         if lines != -1:
-            with file_system.open_regular(path) as file:
+            with files.open_regular(path) as file:
                 self.size = os.fstat(file.fileno()).st_size
                 self.at = _whole_start(file, self.size) if lines is None else _tail_start(file, self.size, lines)
 
     def read(self, *, rest: bool) -> bytes:
         """Whole lines that are new, and with ``rest`` also a last one without its end; empty where there is nothing."""
         try:
-            with file_system.open_regular(self._path) as file:
+            with files.open_regular(self._path) as file:
                 file.seek(self.at)
                 content = file.read(_CHUNK_BYTES)
         except OSError:

@@ -16,8 +16,7 @@ from pathlib import Path
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
-from runner.jobs.directory import index, linked
-from runner.jobs.run import SCRIPT, Run, is_whole_id
+from runner.jobs.directory import SCRIPT, Run, index, is_whole_id, linked
 from runner.model.job import Submitted
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8

@@ -20,7 +20,7 @@ from typing import BinaryIO
 import msgspec
 
 from runner.core.errors import RefusedError
-from runner.jobs.run import CODE_FILES, Run
+from runner.jobs.directory import CODE_FILES, Run
 from runner.model.plan import COPY
 
 MOST_BYTES = 2_000_000_000

@@ -1,4 +1,8 @@
-"""The jobs of runs: the scheduler and id of one; the states of many, for which each scheduler is queried once."""
+"""Runs that are launches in a study's one allocation: their job is the allocation's, and their state is their own.
+
+The script of the allocation (``render_launches`` of its scheduler) leaves in each run's directory whether it has
+begun and how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,173 @@ import getpass
 import os
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from runner.backends.schedulers import Scheduler, connect
-from runner.core import file_system
+from runner.core import files
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
-from runner.jobs.directory import is_linked
-from runner.jobs.in_allocation import InAllocation
-from runner.jobs.run import Run
-from runner.model.job import Cancelled, JobState, Submitted
+from runner.jobs.directory import Run, is_linked
+from runner.model.job import Cancelled, ExitMarker, JobState, Submitted
+
+# Names that the allocation's script knows: in a run directory, and in its own.
+BEGUN, OVER, CANCELLED = "begun", "over", "cancelled.json"
+STOPPED = "stopped"
+_WAITS = "waits for its turn in the allocation"
+_ENDED_EARLY = "the allocation ended before this launch began"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a launch has left in its run directory.
+
+    Attributes:
+        marker: what its script left at its end; None for nothing (yet).
+        begun: it was started.
+        by_itself: it ended while nothing was ending the whole allocation, its own end was asked for, or it was over
+            before: its script ended well, and so did every rank. (Slurm gives srun 0 where a node is set down, too.)
+    """
+
+    marker: ExitMarker | None
+    begun: bool
+    by_itself: bool
+
+
+def has_begun(run: Run) -> bool:
+    """Whether the allocation's script has started the launch: one that has not has used and measured nothing."""
+    return (run.path / BEGUN).exists()
+
+
+def never_began(run: Run, record: Submitted, state: JobState | None) -> bool:
+    """Whether the allocation of a launch is over and never started it: then it is as if it had not been tried.
+
+    Args:
+        state: of the launch; None where it is unknown.
+    """
+    if not record.allocation:
+        return False
+    if not files.is_local(run.path):
+        files.touch_directory(run.path)  # what another machine has written there becomes visible
+    if has_begun(run) or run.has_marker:
+        return False
+    return (state is not None and state.phase == "ended") or (run.path / "verdict.json").exists()
+
+
+def launch_state(left: Left, allocation: JobState) -> JobState:
+    """The state of a launch. Pure.
+
+    Args:
+        left: what it left.
+        allocation: the state of the allocation's job.
+    """
+    marker = left.marker
+    if marker is not None and (left.by_itself or not left.begun or allocation.name == "COMPLETED"):
+        return _of_marker(marker, allocation)
+    if allocation.phase == "unknown" and marker is not None:
+        return _of_marker(marker, allocation)
+    if allocation.phase in ("pending", "unknown"):
+        return allocation
+    if not left.begun:
+        is_over = allocation.phase == "ended"
+        return JobState("ended", "CANCELLED", _ENDED_EARLY) if is_over else JobState("pending", "PENDING", _WAITS)
+    if allocation.phase == "running":
+        return msgspec.structs.replace(allocation, name="RUNNING", reason="", exit_code=None)
+    # What ended the allocation ended the launch, whatever its script could still leave.
+    name = "CANCELLED" if allocation.name == "COMPLETED" else allocation.name
+    return msgspec.structs.replace(allocation, name=name, exit_code=marker.exit if marker else None)
+
+
+def _of_marker(marker: ExitMarker, allocation: JobState) -> JobState:
+    name = marker.why or ("FAILED" if marker.exit else "COMPLETED")
+    return msgspec.structs.replace(allocation, phase="ended", name=name, reason="", exit_code=marker.exit)
+
+
+class InAllocation:
+    """The scheduler of such runs: that of the allocation's job, asked through its directory."""
+
+    def __init__(self, scheduler: Scheduler, allocation: Path, run: Run) -> None:
+        self.clients = scheduler.clients
+        self._scheduler = scheduler
+        self._allocation = allocation
+        self._run = run
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Never: the allocation's script starts it."""
+        raise NotAcceptedError(f"{script} is started by the allocation", where=str(run_directory))
+
+    def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
+        """The id of the allocation's job; None where the scheduler knows none.
+
+        Raises:
+            NotAcceptedError: the scheduler did not accept it.
+        """
+        return job_of(self._scheduler, self._allocation)
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """The state of the launch. Raises UnknownStateError where the scheduler does not answer and matters."""
+        left = left_by(run_directory)
+        if left.marker is not None and left.by_itself:  # whatever becomes of the allocation
+            return launch_state(left, JobState("running"))
+        return launch_state(left_by(run_directory), self._scheduler.state(job_id, self._allocation))
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """The states of several such runs of this allocation, by one query."""
+        job_id = next(filter(None, jobs.values()), "") or self.find(self._allocation) or ""
+        known = self._scheduler.states({self._allocation: job_id})[self._allocation]
+        return {run: launch_state(left_by(run), known) for run in jobs}
+
+    def cancel(self, job_id: str) -> None:  # noqa: ARG002
+        """Ask the allocation's script to end this launch, and no other.
+
+        Raises:
+            UnknownStateError: it cannot be asked, because nothing can be written there.
+        """
+        asked = self._run.path / CANCELLED
+        if asked.exists():  # ``runner.jobs.states`` writes it with who asks
+            return
+        try:
+            files.write_private(asked, "{}\n")
+        except OSError as error:
+            raise UnknownStateError(
+                f"the launch cannot be cancelled: {error.strerror}",
+                where=str(asked),
+                fix="free space there, or cancel the whole study",
+            ) from None
+
+
+def job_of(scheduler: Scheduler, allocation: Path) -> str | None:
+    """The id of an allocation's job: as recorded, or as the scheduler knows it by its directory.
+
+    Raises:
+        NotAcceptedError: the scheduler did not accept it.
+    """
+    record = Run(allocation).submitted
+    if record is not None and record.refused:
+        raise NotAcceptedError(record.refused, where=str(allocation), fix="fix the cause above; `scale --resume`")
+    marker = Run(allocation).marker
+    if record is not None and record.job_id:
+        return record.job_id
+    return marker.job if marker is not None else scheduler.find(allocation)
+
+
+def left_by(run: Path) -> Left:
+    """What the launch with this run directory has left. Reads every rank's record where its script ended well."""
+    marker = Run(run).marker
+    by_itself = (run / OVER).exists() or (run / CANCELLED).exists() or _ended_well(Run(run), marker)
+    return Left(marker, (run / BEGUN).exists(), by_itself)
+
+
+def _ended_well(run: Run, marker: ExitMarker | None) -> bool:
+    if marker is None or marker.exit or marker.why:
+        return False
+    plan, records = run.plan, run.records
+    ends = (records.exit(rank) for rank in range(plan.tasks)) if plan is not None else ()
+    return plan is not None and all(record is not None and record.status == 0 for record in ends)
 
 
 def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
@@ -101,7 +258,7 @@ def _clients_of(run: Run, record: Submitted) -> Path | None:
     if not record.clients:
         return None
     clients = Path(record.clients)
-    if is_linked(run) or file_system.is_closed_to_others(clients):
+    if is_linked(run) or files.is_closed_to_others(clients):
         return clients
     raise UnknownStateError(
         f"you did not submit this run, and another user may change the scheduler's programs that it names: {clients}",

@@ -17,11 +17,10 @@ from runner.core.errors import Exit, InfrastructureError, NotAcceptedError, Runn
 from runner.core.files import sha256
 from runner.core.invocation import PROGRAM
 from runner.jobs import directory, snapshot_copy
-from runner.jobs.run import CODE, CODE_DIFF, COMMAND, JOB, PLAN, PROVENANCE, REQUEST, SCRIPT, Run
+from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, JOB, PLAN, PROVENANCE, REQUEST, SCRIPT, Run
 from runner.jobs.snapshot_copy import Snapshot
 from runner.jobs.states import id_in_records
-from runner.model.job import Submitted
-from runner.model.origin import CodeRecord, CommandLine, Provenance, Source
+from runner.model.job import CodeRecord, CommandLine, Provenance, Source, Submitted
 from runner.model.plan import Finding, Plan, record_of
 from runner.model.request import RequestRecord
 from runner.model.step import JobScript

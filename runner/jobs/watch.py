@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runner.backends.schedulers import Scheduler
-from runner.core import file_system
+from runner.core import files
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.jobs.run import EXIT, RESULT, Run
+from runner.jobs.directory import EXIT, RESULT, Run
 from runner.model.job import JobState
 from runner.model.plan import RESULTS, Plan
 
@@ -50,7 +50,7 @@ def presence(run: Run) -> Presence:
         OSError: the run directory cannot be listed.
     """
     # The records come before the marker: once that is seen, they are.
-    above = file_system.names_in(run.path)
+    above = files.names_in(run.path)
     ranks = run.records.listing()
     return Presence(
         marker=EXIT in above,
@@ -86,7 +86,7 @@ def refresh(run: Run) -> bool:
     """Make this machine list the run's records anew: a change of its own makes the client of a network file system
     drop what it keeps of a directory (NFS by the change attribute, sshfs always). False where nothing can be written.
     """
-    return all(file_system.touch_directory(folder) for folder in (run.path, run.ranks, run.path / "nccl"))
+    return all(files.touch_directory(folder) for folder in (run.path, run.ranks, run.path / "nccl"))
 
 
 def _never_began(run: Run, there: Presence, plan: Plan) -> bool:
@@ -105,7 +105,7 @@ def _lacks_nccl_logs(run: Run, there: Presence, plan: Plan) -> bool:
         return False
     if not dict(plan.env).get("NCCL_DEBUG_FILE", "").startswith(_NCCL_LOGS):
         return False
-    logs = (name for name in file_system.names_in(run.path / "nccl") if name.endswith(".log"))
+    logs = (name for name in files.names_in(run.path / "nccl") if name.endswith(".log"))
     return sum(1 for _ in logs) < plan.tasks
 
 
@@ -150,7 +150,7 @@ class Clock:
         """``settle_s``, or what the run directory's file system demands."""
         if self.settle_s is not None:
             return self.settle_s
-        return _LOCAL_S if file_system.is_local(run.path) else _NETWORK_S
+        return _LOCAL_S if files.is_local(run.path) else _NETWORK_S
 
 
 REAL_CLOCK = Clock()

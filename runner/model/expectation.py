@@ -1,13 +1,157 @@
-"""What a run on so many GPUs should reach, what that rests on, and how a measured figure compares with it."""
+"""What a run should reach: by a reference or by the cost model, and how a measured figure compares with it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from runner.model.names import Transport
+from runner.model.figure import Doubt
+from runner.model.plan import Finding
+from runner.model.request import Transport
 from runner.model.study import Estimate
+
+_Value = Annotated[float, msgspec.Meta(gt=0.0, le=1e20)]
+_Lower = Annotated[float, msgspec.Meta(gt=-1.0, le=0.0)]
+_Upper = Annotated[float, msgspec.Meta(ge=0.0, le=1e6)]
+_Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}\Z")]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One figure, where it holds, and where it is from.
+
+    Attributes:
+        site, recipe, gpus: of the runs that it is for. options: of the recipe, which these runs must have, too.
+        value: in ``unit``. lower, upper: how far a figure may lie from it, shares: -0.05 is 5 % below; without an
+            upper one no figure is too high.
+        source: a URL, a document, or a run's id. date: of that, YYYY-MM-DD.
+    """
+
+    site: _Text
+    recipe: _Text
+    gpus: Annotated[int, msgspec.Meta(ge=1)]
+    value: _Value
+    unit: Literal[
+        "images/s", "samples/s", "tokens/s", "steps/s", "images/s/GPU", "samples/s/GPU", "tokens/s/GPU", "steps/s/GPU"
+    ]
+    lower: _Lower
+    source: _Text
+    date: _Date
+    upper: _Upper | None = None
+    options: dict[str, str | int | float | bool] = {}
+
+
+class References(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file."""
+
+    references: tuple[Reference, ...]
+
+
+Judgement = Literal["good", "below", "cannot tell", ""]
+
+
+class ComparedSide(msgspec.Struct, frozen=True):
+    """One side at one point.
+
+    Attributes:
+        runs: ids of its launches, all measured, in the order in which they ran.
+        not_proven: how many further launches are not measured, and were left out.
+        images_per_s: geometric mean over the launches, in ``unit`` per second.
+        unit: images; samples, tokens or steps of a user's program. doubts: about their figures.
+    """
+
+    runs: tuple[str, ...]
+    not_proven: int
+    images_per_s: float
+    unit: str = "images"
+    doubts: tuple[Doubt, ...] = ()
+
+
+class ComparedPoint(msgspec.Struct, frozen=True):
+    """B against A at one number of GPUs and one setting.
+
+    Attributes:
+        settings: options of the recipe that a study set for it, ``NAME=VALUE``; empty for runs.
+        order: the side of each launch, as they ran: ``ABBABA``.
+        verdict: ``faster`` or ``slower`` (the 95 % interval of the change excludes 0), with ``, within the margin``
+            where it is small; ``equivalent`` (the 90 % interval lies within the margin); ``no verdict``.
+        change: of B against A. low, high: its 95 % interval; null where there are too few launches.
+        why: there is no verdict.
+        spread: of one launch, standard deviation; null where it is unknown.
+        launches_needed: of each side, to find a change of 1, 2 and 5 % with that spread, 80 % power; without
+            those that 10,000 do not find, and empty without a spread.
+        judgement: by ``--fail-below``; empty without. ``below`` ends with exit code 7, ``cannot tell`` with 9.
+    """
+
+    gpus: int
+    settings: tuple[str, ...]
+    first: ComparedSide
+    second: ComparedSide
+    order: str
+    verdict: str
+    change: float
+    low: float | None
+    high: float | None
+    why: str
+    spread: float | None
+    launches_needed: dict[str, int]
+    judgement: Judgement
+
+
+class AgainstReference(msgspec.Struct, frozen=True):
+    """A figure against its reference.
+
+    Attributes:
+        value, unit, at_least, at_most: of the reference; the limits in its unit, at_most null where it has none.
+        source, date: where the reference is from. file: that holds it.
+        figure: in the same unit, geometric mean over the runs. low, high: its 95 % interval; null where there is none.
+        interval_of: what the interval covers: ``launches`` (3 or more), ``this run``, or ``none``.
+        judgement: ``below`` (exit 7): the interval, or the figure where there is none, lies wholly below ``at_least``;
+            ``cannot tell`` (exit 9): the interval holds it.
+        above: it lies wholly above ``at_most``. doubts: about the runs' figures.
+    """
+
+    runs: tuple[str, ...]
+    gpus: int
+    value: float
+    unit: str
+    at_least: float
+    at_most: float | None
+    source: str
+    date: str
+    file: str
+    figure: float
+    low: float | None
+    high: float | None
+    interval_of: Literal["launches", "this run", "none"]
+    judgement: Judgement
+    above: bool
+    doubts: tuple[Doubt, ...] = ()
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """The answer of ``compare``.
+
+    Attributes:
+        first, second: as typed; second is empty where a figure was held against a reference.
+        margin, fail_below: as requested; fail_below null where it was not.
+        points: one for runs; of studies one for each point that both have.
+        references: one for each point that was held against a reference.
+        differences: what differs between the sides' plans: ``plan program``, ``environment NCCL_ALGO``.
+        demonstration: why none of it is a performance claim; empty where it is.
+        findings: what makes the sides incomparable; those that were forced only warn.
+    """
+
+    first: str
+    second: str
+    margin: float
+    fail_below: float | None
+    points: tuple[ComparedPoint, ...]
+    references: tuple[AgainstReference, ...]
+    differences: tuple[str, ...]
+    demonstration: str
+    findings: tuple[Finding, ...]
 
 
 class Range(msgspec.Struct, frozen=True):

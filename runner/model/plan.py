@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from runner.model.backends import SchedulerSettings, settings_of
 from runner.model.image import ImageFacts
-from runner.model.names import Caches, Transport, Wireup
-from runner.model.request import Mount
-from runner.model.schedulers import SchedulerSettings, settings_of
+from runner.model.request import Caches, Mount, Transport, Wireup
 from runner.model.verdict import RunArm
 
 

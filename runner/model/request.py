@@ -1,4 +1,4 @@
-"""What a user asks for: one job, in the only form that there is of it."""
+"""What a user asks for: one job; a recipe's own words; and the names that stand in both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,75 @@ from typing import Literal
 
 import msgspec
 
-from runner.model.names import Wireup
+# How ranks find each other; ``torchrun``: by our rendezvous, too, under torchrun's variable names; ``own``: the program
+# starts processes of its own, and is the only task.
+Wireup = Literal["rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own"]
+# Where caches are that no variable places. ``shell``: as in this shell; ``home``: in the home directory, and
+# those of compilers on each node; ``node``: on each node, as programs do not see the home directory.
+Caches = Literal["shell", "home", "node"]
+# A file, a file, a name that the runtime resolves, or no image at all.
+ImageForm = Literal["squashfs", "sif", "registry", "none"]
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
+PLAIN_NAME_FIX = "use 1 to 64 of A-Z a-z 0-9 . _ -"
+
+
+Transport = Literal["verbs", "libfabric", "sockets"]
+
+# Names as NCCL's log gives them. ``IBext_v8`` and the like: NVIDIA's HPC-X plugin. ``Libfabric``, ``AWS Libfabric``:
+# aws-ofi-nccl, newer and older. UCX and other plugins run over several transports: their names tell none.
+_NAMES: tuple[tuple[str, Transport], ...] = (
+    (r"IB|IBext\w*|Spectrum-?X\w*", "verbs"),
+    (r"(AWS )?Libfabric|OFI|AWS OFI", "libfabric"),
+    (r"Socket", "sockets"),
+)
+
+
+def transport_of(network: str) -> Transport | None:
+    """The class of a network that NCCL names; None where the name does not tell."""
+    return next((made for names, made in _NAMES if re.fullmatch(names, network, re.IGNORECASE)), None)
+
+
+Option = str | int | float | bool | None
+
+
+def written(value: Option) -> str:
+    """A value as ``--set``, and ``limits``, take it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A folder with ``recipe.yaml`` and the program that it runs.
+
+    Attributes:
+        image: image reference; the site chooses the tag where it has none.
+        program: argument list; it starts in the recipe's own directory.
+        framework: what forms the world: ``horovod``, or ``none`` for programs that only read the environment.
+        result: ``throughput`` where the program must leave a measured result, ``none`` where it only runs, ``if-left``
+            where it may leave one, which is then held to the same proof.
+        needs: Python modules that the program imports besides the standard library; the image holds them, and where
+            there is no image this machine must.
+        processes: ``per-gpu`` where a rank is started for each GPU, ``own`` where the program starts its own on a node.
+        options: each becomes ``--key value`` (true: ``--key``; false or null: left out), overridden by ``--set``.
+        choices: the values that an option may have, where they are few; `submit` refuses any other.
+        limits: option -> its value -> the values that other options may have with it.
+        samples_option: option that holds the samples (images) of a rank and step; empty where there is none.
+        env: environment of every rank; null takes away what the site sets.
+    """
+
+    name: str
+    description: str
+    image: str
+    program: tuple[str, ...]
+    framework: Literal["horovod", "none"] = "horovod"
+    result: Literal["throughput", "none", "if-left"] = "none"
+    needs: tuple[str, ...] = ()
+    processes: Literal["per-gpu", "own"] = "per-gpu"
+    options: dict[str, Option] = {}
+    choices: dict[str, tuple[str | int, ...]] = {}
+    limits: dict[str, dict[str, dict[str, tuple[str | int | bool, ...]]]] = {}
+    samples_option: str = ""
+    env: dict[str, str | None] = {}
 
 
 class Mount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

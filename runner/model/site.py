@@ -6,11 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from runner.model.environment import FrameworkSource, Kind, Setup
-from runner.model.names import Transport
-from runner.model.recipe import Option
-from runner.model.request import Mount
-from runner.model.schedulers import SCHEDULERS, SchedulerSettings, settings_of
+from runner.model.backends import SCHEDULERS, SchedulerSettings, settings_of
+from runner.model.image import EnvironmentKind, FrameworkSource, Setup
+from runner.model.request import Mount, Option, Transport
 
 # A feature of Slurm nodes whose GPUs are fake, so that any client sees that ranks compute on CPUs there.
 FAKE_GPUS = "fake-gpus"
@@ -180,7 +178,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     library_path: str = ""
     setup: Setup = Setup()
     environment: str = ""
-    kind: Kind = "virtualenv"
+    kind: EnvironmentKind = "virtualenv"
     framework: FrameworkSource = "pip"
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from runner.model.figure import Doubt, FigureKeys
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine
 from runner.model.plan import Finding
 from runner.model.request import RequestRecord
 from runner.model.verdict import ArmFigure, Outcome

@@ -9,13 +9,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.model.environment import Setup
-from runner.model.names import Caches
+from runner.model.backends import RUNTIMES, SCHEDULERS
+from runner.model.image import Setup
 from runner.model.plan import RESULTS
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import Caches, Mount, Recipe, Request
 from runner.model.site import Site
 
 # Variables by which users place their caches: of all programs, Hugging Face, torch.hub and Keras.
@@ -235,7 +232,7 @@ def refuse_reason(name: str) -> str | None:
 def nccl_log(site: Site) -> dict[str, str]:
     """What makes NCCL say which ways data take, for the verdict; none where jobs have one node, or no GPU.
 
-    ``NET`` and ``INIT`` hold every line that is read (runner/diagnosis/nccl_log.py).
+    ``NET`` and ``INIT`` hold every line that is read (runner/diagnosis/logs.py).
     """
     if site.device != "cuda" or SCHEDULERS[site.scheduler].nodes == "this-machine" or site.node.count == 1:
         return {}

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from runner.core.errors import UsageError
 from runner.core.text import instead
-from runner.model.recipe import Option, Recipe, written
+from runner.model.request import Option, Recipe, written
 from runner.model.verdict import ARMS, RunArm
 
 

@@ -9,22 +9,18 @@ from collections.abc import Sequence
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.model.environment import Environment
+from runner.model.backends import RUNTIMES, SCHEDULERS
+from runner.model.image import Environment
 from runner.model.job import Allocation
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.plan import COPY, RESULTS, WORKSPACE, Plan, PlannedImage, PlannedPython
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import environment as caches
 from runner.planning import environment as metering
-from runner.planning import placement, queues, wireup
+from runner.planning import placement, wireup
 from runner.planning.environment import merge, nccl_log, setup_lines
 from runner.planning.options import arguments, arms, samples_per_step
-from runner.planning.placement import place
-from runner.planning.queues import choose_nodes
+from runner.planning.placement import choose_nodes, place
 
 
 def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
@@ -112,7 +108,7 @@ def plan(
         memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
         whole_nodes=whole and scheduler.exclusive_nodes,
         walltime_s=walltime_s,
-        queue=queues.choose_queue(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
+        queue=placement.choose_queue(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
         account=request.account,
         scheduler_settings=msgspec.to_builtins(settings),
         mpi=chosen.mpi,

@@ -1,19 +1,31 @@
-"""What is left open by the request and settled before planning: the site's shape, runtime, environment. Pure."""
+"""What the request leaves open: the site's shape, runtime, image or environment. Reaches no engine, no registry."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, cast
 
 import msgspec
 
+from runner.backends.runtimes import image_problem
+from runner.core import paths
 from runner.core.errors import RefusedError, UsageError
-from runner.model.request import Request
-from runner.model.runtimes import NATIVE, RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.core.invocation import PROGRAM
+from runner.environments import directory
+from runner.environments.directory import find
+from runner.images import reference as references
+from runner.images.store import integrity, store
+from runner.images.store.stored_image import SUFFIXES, Form, form_of
+from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS
+from runner.model.image import Environment, ImageFacts, Setup, facts_of
+from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
+from runner.model.request import ImageForm, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import placement, queues
+from runner.planning import placement
+from runner.planning.plan import image_reference
 from runner.preparation.site import UserSite
 
 FindProgram = Callable[[str], Path | None]
@@ -47,7 +59,7 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
         UsageError: options that contradict each other or the site.
         RefusedError: no runtime of the site is on this machine, and the job would run here.
     """
-    site, request = queues.with_queue(placement.with_hosts(user_site.site, request.hosts), request)
+    site, request = placement.with_queue(placement.with_hosts(user_site.site, request.hosts), request)
     name = request.runtime if request.env_name is None else _runtime_of_environment(request)
     nodes = SCHEDULERS[site.scheduler].nodes
     if nodes == "this-machine":
@@ -104,3 +116,182 @@ def _runtime_of_this_machine(site: Site, requested: str | None, find_program: Fi
             fix=f"install one ({'; '.join(known)})" if known else "use runtimes that work without a scheduler",
         )
     return chosen
+
+
+_CONVERT = {"squashfs": f"{PROGRAM} convert", "sif": f"{PROGRAM} convert --format sif"}
+
+
+@dataclass(frozen=True)
+class JobImage:
+    """What the ranks run in.
+
+    Attributes:
+        planned: the image as the plan names it; an environment in the place of one.
+        problem: why it cannot be used; empty if it can. fix: what makes it usable.
+        python: that each node must have; None where nothing is to be compared.
+        note: a line for the user about the environment of this shell; empty for none.
+        environment: None for an image, and for what a site's setup alone provides.
+    """
+
+    planned: PlannedImage
+    problem: str = ""
+    fix: str = ""
+    environment: Environment | None = None
+    python: PlannedPython | None = None
+    note: str = ""
+
+
+def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
+    """Find the image in the form that the job's runtime takes, or the environment.
+
+    Raises:
+        RefusedError, UsageError: there is no such environment or runtime, or the reference is none.
+    """
+    form = RUNTIMES[choices.runtime].image
+    if form == "none" and choices.environment:
+        return _environment(find(choices.environment, scratch, choices.site.name))
+    if form == "none":
+        return _environment_of_shell(choices)
+    planned, why, fix = pin(image_reference(recipe, choices.site, choices.request), form, choices.runtime)
+    if form == "registry" and not why:
+        local = references.is_local(planned.reference)
+        why, fix = image_problem(choices.runtime, planned.reference, _mount_points(choices), local=local)
+    return JobImage(planned, why, fix)
+
+
+def _environment(environment: Environment) -> JobImage:
+    return JobImage(as_image(environment), environment=environment, python=_python(environment))
+
+
+def _environment_of_shell(choices: Choices) -> JobImage:
+    """The one that is active in this shell, if the job's nodes would not have it otherwise and the site brings none."""
+    nothing = PlannedImage(reference="", digest="", path="")
+    way = choices.site.ways.get(choices.runtime, RuntimeAtSite())
+    nodes = SCHEDULERS[choices.site.scheduler].nodes
+    if nodes == "this-machine":
+        return JobImage(nothing)
+    if way.load or way.setup != Setup():
+        return JobImage(nothing, note=_unused(choices.site.name))
+    environment, note = directory.environment_of_shell()
+    if environment is None:
+        return JobImage(nothing, note=note)
+    if nodes == "listed":  # they get the variables of this shell
+        return JobImage(nothing, python=_python(environment))
+    return _environment(environment)
+
+
+def _unused(site: str) -> str:
+    """What to say of an environment that is active in this shell, where the site's setup makes another one."""
+    active = directory.active_in_shell()
+    if not active:
+        return ""
+    return (
+        f"environment: {active} is active in this shell and NOT used: the site {site} has a setup of its own "
+        f"(ways.native); --env-name {shlex.quote(active)} uses it"
+    )
+
+
+def _python(environment: Environment) -> PlannedPython | None:
+    return PlannedPython(environment.directory, environment.python) if environment.python else None
+
+
+def _mount_points(choices: Choices) -> tuple[str, ...]:
+    """The directories that must be in the image of a runtime that makes none."""
+    request = choices.request
+    if choices.site.ways.get(choices.runtime, RuntimeAtSite()).visible:
+        return tuple(mount.target for mount in request.mounts if mount.source != mount.target)
+    own = () if request.mounted_directory is None else (WORKSPACE,)
+    return (RESULTS, *own, *(mount.target for mount in request.mounts))
+
+
+def pin(reference: str, form: ImageForm, runtime: str = "") -> tuple[PlannedImage, str, str]:
+    """The pinned image, or the name that it would have; the problem and its fix.
+
+    Args:
+        runtime: for an image of a registry: some keep images that were built on the spot.
+    """
+    if form == "none":
+        return PlannedImage(reference="", digest="", path=""), "", ""
+    if form == "registry":
+        return _registry_image(reference, built_here=bool(runtime) and RUNTIMES[runtime].builds_images)
+    return _stored(reference, form)
+
+
+def _stored(reference: str, form: Form) -> tuple[PlannedImage, str, str]:
+    """An image file: in the store by its name, anywhere by its path."""
+    is_path = references.is_path(reference)
+    path = str(paths.expanded(reference)) if is_path else _not_converted(reference, form)
+    unpinned = PlannedImage(reference=reference, digest="", path=path)
+    if is_path and (form_of(Path(path)) == "sif") != (form == "sif"):
+        kind, suffix = ("SIF file", ".sif") if form == "sif" else ("squashfs", ".sqsh")
+        return unpinned, f"this runtime takes a {kind}, and {reference} is not one", f"use a file that ends in {suffix}"
+    try:
+        stored = store.lookup(reference, form=form)
+    except OSError as error:  # a name that is too long, or no permission
+        return unpinned, f"{path} cannot be read: {error.strerror}", "correct the path"
+    if stored is None and is_path:
+        return unpinned, f"{path} does not exist", f"correct the path, or make the file: {_CONVERT[form]} IMAGE"
+    if stored is None:
+        kind, where = (
+            ("SIF", " on a machine with a container engine, or --image FILE.sif") if form == "sif" else ("squashfs", "")
+        )
+        what = f"the store ({store.directory()}) has no {kind} of {reference}"
+        return unpinned, what, f"`{_CONVERT[form]} {reference}`{where}"
+    about = facts_of(stored.about)
+    planned = PlannedImage(
+        reference=reference,
+        digest=stored.origin or stored.digest,
+        path=str(stored.path),
+        size_bytes=stored.size_bytes,
+        sha256=stored.sha256,
+        about=about,
+        mpi=mpi_of(about),
+    )
+    why = integrity.problem(stored)
+    if not why:
+        return planned, "", ""
+    again = f"; `{_CONVERT[form]} {stored.reference}` makes it again" if stored.sha256 else ""
+    return (
+        planned,
+        f"the image {stored.path} is damaged: {why}",
+        f"`{PROGRAM} images verify {stored.path}` checks every byte{again}",
+    )
+
+
+def as_image(environment: Environment) -> PlannedImage:
+    """An environment in the place of an image: it has the same facts."""
+    about = environment.about if environment.framework else None
+    return PlannedImage(environment.name, "", environment.directory, mpi=mpi_of(about), about=about)
+
+
+def mpi_of(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
+    """The MPI that Horovod in the image was built with; empty where unknown."""
+    if about is None or not about.horovod.controllers:
+        return ""
+    if not about.horovod.has_mpi:
+        return "none"
+    return cast(Literal["openmpi", "mpich"], about.mpi.flavour) if about.mpi.flavour in ("openmpi", "mpich") else ""
+
+
+def _not_converted(reference: str, form: Form) -> str:
+    """The path that a script has for an image that is not in the store yet."""
+    name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
+    return str(store.directory() / f"NOT-CONVERTED-{name}{SUFFIXES[form]}")
+
+
+def _registry_image(reference: str, *, built_here: bool) -> tuple[PlannedImage, str, str]:
+    """An image that the runtime itself fetches: it cannot be looked at from here.
+
+    Args:
+        built_here: the runtime has the images that it built, which it calls ``localhost/NAME``.
+    """
+    image = PlannedImage(reference=reference, digest="", path="")
+    # A file is refused by the runtime, which says why.
+    if references.is_path(reference) or references.names_registry(reference):
+        return image, "", ""
+    if built_here and references.is_local(reference):
+        return image, "", ""
+    where = "this runtime takes images of a registry"
+    fix = "push it to a registry that the site can reach, and give its full name: --image REGISTRY/NAME:TAG"
+    fix += "; or build it there, and --image localhost/NAME:TAG" if built_here else ""
+    return image, f"{reference} names no registry, but {where}", fix

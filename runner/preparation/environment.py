@@ -14,21 +14,20 @@ from runner.core.errors import RefusedError, UsageError
 from runner.core.package_directory import PackageDirectory
 from runner.environments import directory
 from runner.environments.make import NOTHING_GIVEN, Given, script_of
-from runner.environments.spec import (
+from runner.environments.script import (
     REQUIREMENTS,
     EnvironmentSpec,
     PackagesSpec,
+    environment_spec,
     nccl_for,
-    of_site,
     packages_of_images,
     packages_of_site,
 )
-from runner.model.environment import Environment, Framework, Kind, Setup
+from runner.model.backends import NATIVE
+from runner.model.image import Environment, EnvironmentKind, Framework, Setup
 from runner.model.request import Request
-from runner.model.runtimes import NATIVE
 from runner.model.site import RuntimeAtSite
-from runner.preparation.site import UserSite, read_user_site
-from runner.preparation.site_choice import Say, silent
+from runner.preparation.site import Say, UserSite, read_user_site, silent
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}  # platforms of images -> what uname(1) calls them
 OWN_CONDA = ".conda"  # beside the environments: of a site that names no other
@@ -101,7 +100,7 @@ def prepare_environment(
     packages = package_directory.opened(wheels) if wheels is not None else None
     if packages is not None and framework is None and packages.manifest.framework == "tensorflow":
         framework = "tensorflow"
-    spec = of_site(user_site.site, name, framework=framework or "pytorch", conda=conda, **choices)
+    spec = environment_spec(user_site.site, name, framework=framework or "pytorch", conda=conda, **choices)
     if packages is not None:
         spec = _from_packages(spec, user_site, packages, choices.get("requirements") or ())
     if conda_installer is not None:
@@ -162,7 +161,7 @@ def prepare_packages(
     site: str | None,
     framework: Framework | None,
     modules: tuple[str, ...],
-    kind: Kind | None,
+    kind: EnvironmentKind | None,
     requirements: tuple[str, ...],
     python: str | None,
     image: bool,

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runner.model.plan import WORKSPACE
-from runner.model.recipe import Recipe
-from runner.model.request import Mount
+from runner.model.request import Mount, Recipe
 
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20
 _WORD = re.compile(r"[^\s'\"]+")  # of a shell's script, near enough

@@ -18,39 +18,37 @@ No stage changes the result of an earlier one.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
-from runner.backends.schedulers import Scheduler, connect, render
-from runner.checks.registry import check, refuses
-from runner.checks.unconfirmed import unconfirmed
+from runner.backends.runtimes import common, runtime
+from runner.backends.schedulers import Scheduler, connect, render, scheduler_module
+from runner.checks.registry import check, refuses, unconfirmed
 from runner.core import paths, process
+from runner.core.errors import RefusedError
+from runner.model.backends import SCHEDULERS
+from runner.model.job import Allocation
 from runner.model.plan import Finding, Plan
 from runner.model.request import Request, RequestRecord
-from runner.model.schedulers import SCHEDULERS
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
-from runner.preparation.choices import choose_all
-from runner.preparation.file_systems import check_answers, refuse_missing_script
-from runner.preparation.image import find_image
-from runner.preparation.observation import observe
+from runner.preparation.choices import choose_all, find_image
+from runner.preparation.observation import check_answers, observe, refuse_missing_script
 from runner.preparation.options import words_of
 from runner.preparation.request import complete, recipe_of
-from runner.preparation.scheduler import clients, existing_allocation, missing_allocation
-from runner.preparation.site import read_user_site
-from runner.preparation.site_choice import Say, silent
+from runner.preparation.site import Say, clients, read_user_site, silent
 from runner.recipes.loader import library
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.jobs.snapshot_copy import Snapshot
     from runner.jobs.submission import Origin
-    from runner.model.origin import CodeRecord, CommandLine
+    from runner.model.job import CodeRecord, CommandLine
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     image = find_image(loaded.recipe, choices, user_site.personal.scratch)
     if image.note:
         say(image.note)
-    allocation = existing_allocation(choices.site) if request.step else None
+    allocation = _existing_allocation(choices.site) if request.step else None
     planned = plan(
         loaded.recipe,
         choices.site,
@@ -117,10 +115,10 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         python=image.python,
     )
     if request.step and allocation is None:
-        raise missing_allocation(planned, choices.site)
+        raise _missing_allocation(planned, choices.site)
     observed = observe(request, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, request.force)
-    script = render(planned, staging.step(planned, runtime(planned.runtime)))
+    script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
     return PreparedJob(
         asked,
         choices.site,
@@ -134,15 +132,44 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     )
 
 
+def _existing_allocation(site: Site) -> Allocation | None:
+    """The allocation of this shell; None where there is none.
+
+    Raises:
+        RefusedError: it has ended, the site is a box that is not up, or its scheduler has no steps.
+    """
+    facts = SCHEDULERS[site.scheduler]
+    if not facts.steps:
+        raise RefusedError(
+            f"no job of {facts.title} can be a step of an existing allocation, as jobs of Slurm can",
+            where=f"site {site.name}",
+            fix="use `submit`",
+        )
+    return scheduler_module(site.scheduler).allocation(clients(site))
+
+
+def _missing_allocation(planned: Plan, site: Site) -> RefusedError:
+    """The error where this shell has none; its fix requests one in the shape of the job."""
+    directory = clients(site)
+    path = f"{shlex.quote(str(directory))}/" if directory is not None else ""
+    command = scheduler_module(planned.scheduler).salloc(planned, runtime(planned.runtime).step(planned))
+    return RefusedError(
+        f"this shell has no allocation: {SCHEDULERS[planned.scheduler].job_variable} is not set",
+        where="this shell",
+        fix=f"{path}{command}\n"
+        "         then run the same command in its shell; or use `submit`, which requests its own allocation",
+    )
+
+
 def _with_snapshot(request: Request) -> tuple[Request, Snapshot | None]:
     """The request with the place in the copy where the program starts; what is copied, None for nothing."""
     if not request.snapshot:
         return request, None
-    from runner.jobs.directory import RunDirectory
+    from runner.jobs.directory import Run
     from runner.preparation.snapshot import copy_again, snapshot_of
 
     if request.copied is not None and request.program:
-        snapshot = copy_again(RunDirectory(Path(request.copied)), request.program)
+        snapshot = copy_again(Run(Path(request.copied)), request.program)
     else:
         snapshot = snapshot_of(request)
     return msgspec.structs.replace(request, copied_start=snapshot.start), snapshot
@@ -166,9 +193,7 @@ def code_of(prepared: PreparedJob) -> tuple[CodeRecord | None, str]:
     return code_record.code_record(prepared.request.program, prepared.code_directory, with_diff=keep_diff)
 
 
-def start(
-    prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None
-) -> tuple[RunDirectory, str]:
+def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None) -> tuple[Run, str]:
     """Submit a prepared job that no check refuses; returns the run and its job's id.
 
     Args:
@@ -200,7 +225,7 @@ def start(
 
 def command_of(prepared: PreparedJob) -> CommandLine:
     """The ``submit`` that asks for a job which no command line has asked for, for a reader."""
-    from runner.model.origin import CommandLine
+    from runner.model.job import CommandLine
 
     request = prepared.request
     site = "" if request.site else prepared.site_file
@@ -213,7 +238,7 @@ def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     Raises:
         UsageError: a value that the shell cannot take; says which.
     """
-    return replace(prepared, plan=plan, script=render(plan, staging.step(plan, runtime(plan.runtime))))
+    return replace(prepared, plan=plan, script=render(plan, common.staged_step(plan, runtime(plan.runtime))))
 
 
 def make_launch(
@@ -222,7 +247,7 @@ def make_launch(
     allocation: Path,
     *,
     command: CommandLine | None = None,
-) -> RunDirectory:
+) -> Run:
     """Make the run directory of a launch, which the allocation's script will start.
 
     Args:
@@ -234,7 +259,7 @@ def make_launch(
     return _made(prepared, runs, command=command, allocation=str(allocation))
 
 
-def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> RunDirectory:
+def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:
     """Make a run directory from which the job's script can be submitted with nothing of ours installed.
 
     Raises:
@@ -245,7 +270,7 @@ def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandL
 
 def _made(
     prepared: PreparedJob, runs: Path, *, command: CommandLine | None, allocation: str = "", at: Path | None = None,
-) -> RunDirectory:  # fmt: skip
+) -> Run:  # fmt: skip
     from runner.jobs.submission import make
 
     _check_script(prepared, runs)

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, SupportsIndex, TypedDict, TypeVar, g
 
 from runner.core.errors import UsageError
 from runner.core.text import instead
-from runner.model.names import Wireup
-from runner.model.request import Request, parse_duration_s, parse_mount
+from runner.model.request import Request, Wireup, parse_duration_s, parse_mount
 
 DEFAULT_RECIPE = "horovod-pytorch"
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from runner.core import umask
+from runner.core import files
 from runner.core.errors import UsageError
 from runner.images import reference as references
+from runner.model.backends import NATIVE, run_runtime
 from runner.model.plan import Plan
 from runner.model.request import Request, RequestRecord
-from runner.model.runtimes import NATIVE, facts_of_run
 from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
@@ -118,7 +118,7 @@ def complete(request: Request) -> Request:
         site=by_default if request.site is None else request.site,
         hosts=hosts,
         env=tuple((name, of_shell.get(name, value)) for name, value in request.env),
-        umask=umask.of_user(),
+        umask=files.user_umask(),
         home=home,
         caches=tuple(placed.items()),
     )
@@ -203,6 +203,6 @@ def _replaced(recorded: Sequence[Any], changes: Sequence[Any], key: Any) -> tupl
 
 def image_of(plan: Plan) -> str:
     """The image that ran, as an option names it: by its digest, or the file; empty for none."""
-    if not facts_of_run(plan.runtime).is_container:
+    if not run_runtime(plan.runtime).is_container:
         return ""
     return plan.image.path if references.is_path(plan.image.reference) else plan.image.pinned

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.core.errors import RefusedError, UsageError
-from runner.jobs import git
-from runner.jobs.code_record import is_source
-from runner.jobs.directory import CODE_FILES, RunDirectory
-from runner.jobs.git import GitError, Repository
+from runner.jobs import code_record
+from runner.jobs.code_record import GitError, Repository, is_source
+from runner.jobs.directory import CODE_FILES, Run
 from runner.jobs.snapshot_copy import CopiedFiles, Snapshot
 from runner.model.plan import COPY, WORKSPACE
 from runner.model.request import Request
@@ -35,7 +34,7 @@ def snapshot_of(request: Request) -> Snapshot:
         what = "a recipe is copied into the run directory anyway"
         raise UsageError(what, where=_WHERE, fix="leave out --snapshot")
     try:
-        repository = git.repository_of(Path(directory))
+        repository = code_record.repository_of(Path(directory))
         if repository is None:
             fix = "`git init && git add` what the program needs, submit from its repository, or leave out --snapshot"
             raise RefusedError("the working directory is in no git repository", where=directory, fix=fix)
@@ -49,7 +48,7 @@ def snapshot_of(request: Request) -> Snapshot:
     return Snapshot(repository.top, "" if start == "." else start, names)
 
 
-def copy_again(first: RunDirectory, program: Sequence[str]) -> Snapshot:
+def copy_again(first: Run, program: Sequence[str]) -> Snapshot:
     """The copy of a run, to be copied and run again.
 
     Args:
@@ -76,13 +75,13 @@ def copy_again(first: RunDirectory, program: Sequence[str]) -> Snapshot:
 
 def _names(repository: Repository, below: str, depth: int) -> tuple[str, ...]:
     """Tracked files, relative to the outermost repository."""
-    with git.reader(repository) as reader:
+    with code_record.git_reader(repository) as reader:
         names = reader.tracked()
     found: list[str] = []
     for name in dict.fromkeys(names):
         place = repository.top / name
         if depth and not place.is_symlink() and place.is_dir():
-            inner = git.repository_of(place)
+            inner = code_record.repository_of(place)
             if inner is not None and inner.top == place:
                 found += _names(inner, f"{below}{name}/", depth - 1)
         else:

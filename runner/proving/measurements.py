@@ -6,10 +6,25 @@ from collections.abc import Sequence
 from functools import partial
 from statistics import median
 
-from runner.model.proof_record import Figure
+from runner.model.verdict import ProvenValue
 from runner.proving.facts import ClocksFacts, RooflineFacts, SlicesFacts, SyntheticFacts
-from runner.proving.jobs import FIRST, MODERN, batch, benchmark, capability, facts_of, precision, step
-from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed
+from runner.proving.ladder import (
+    FIRST,
+    MODERN,
+    Earlier,
+    Job,
+    JobOutcome,
+    Judgement,
+    Ladder,
+    Rung,
+    batch,
+    benchmark,
+    capability,
+    facts_of,
+    failed,
+    precision,
+    step,
+)
 from runner.statistics.launches import compare
 
 _CLOCKS_AGREE = 0.01  # of device events and the host's clock
@@ -63,7 +78,7 @@ def _slices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -
     faults += [f"{each.uuid}: a product is wrong" for each in slices if not each.problem and not each.computes]
     if faults:
         return failed(*faults)
-    figures: dict[str, Figure] = {
+    figures: dict[str, ProvenValue] = {
         "slices": len(slices),
         "memory_bytes_least": min(each.memory_bytes for each in slices),
     }
@@ -84,7 +99,7 @@ def _clocks(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -
     off = median(event / wall - 1.0 for event, wall in pairs)
     if abs(off) > _CLOCKS_AGREE:
         return failed(f"device events differ from the host's clock by {100 * off:+.2f} %, more than 1 %")
-    figures: dict[str, Figure] = {
+    figures: dict[str, ProvenValue] = {
         "events_against_wall_percent": 100 * off,
         "largest_percent": max((100 * (event / wall - 1.0) for event, wall in pairs), key=abs),
     }
@@ -103,7 +118,7 @@ def _roofline(ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome], 
     first = facts[0]
     if min([first.copy_bytes_per_s, *first.products.values()]) <= 0.0:
         return failed("the record of the step roofline has no rates")
-    figures: dict[str, Figure] = {f"{name}_tflop_per_s": rate / 1e12 for name, rate in first.products.items()}
+    figures: dict[str, ProvenValue] = {f"{name}_tflop_per_s": rate / 1e12 for name, rate in first.products.items()}
     figures["copy_gb_per_s"] = first.copy_bytes_per_s / 1e9
     if first.flop_per_image is None:
         return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
@@ -148,7 +163,7 @@ def _cost(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> 
     if faults:
         return failed(*faults)
     compared = compare(_HOOKS_ORDER, rates)
-    figures: dict[str, Figure] = {
+    figures: dict[str, ProvenValue] = {
         "instrumentation_percent": 100 * max(shares),
         "hooks_change_percent": 100 * compared.change,
         "hooks_verdict": compared.verdict,
@@ -187,7 +202,7 @@ def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]
     if faults:
         return failed(*dict.fromkeys(faults))
     compared = compare(_SYNTHETIC_ORDER, rates)
-    figures: dict[str, Figure] = {
+    figures: dict[str, ProvenValue] = {
         "script_images_per_s": median(_of(rates, "A")),
         "ours_images_per_s": median(_of(rates, "B")),
         "ours_change_percent": 100 * compared.change,

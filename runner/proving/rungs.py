@@ -6,11 +6,27 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from runner.core.text import counted
-from runner.model.proof_record import BETWEEN_GPUS, Figure, ProvenGpu
+from runner.model.verdict import BETWEEN_GPUS, ProvenGpu, ProvenValue
 from runner.proving import measurements
 from runner.proving.facts import AllreduceFacts, DevicesFacts, SeenDevice
-from runner.proving.jobs import FIRST, MODERN, benchmark, capability, facts_of, numbers, step
-from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Obstacle, Rung, failed, no_obstacle
+from runner.proving.ladder import (
+    FIRST,
+    MODERN,
+    Earlier,
+    Job,
+    JobOutcome,
+    Judgement,
+    Ladder,
+    Obstacle,
+    Rung,
+    benchmark,
+    capability,
+    facts_of,
+    failed,
+    no_obstacle,
+    numbers,
+    step,
+)
 
 MAIN_RESULT = "main-channels-last"  # the recipe's own defaults, and so the main job as a user gets it
 _PRECISIONS = {"main-fp32": "fp32", "main-tf32": "tf32", "main-amp": "amp", MAIN_RESULT: "amp"}
@@ -74,7 +90,7 @@ def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) 
     # CUDA shows a part of a GPU as a device: the machine is known by its whole GPUs.
     whole = {gpu.uuid or "": gpu.name or "" for each in facts for gpu in each.gpus}
     gpus = whole if mig else {device.uuid or "": device.name for device in seen}
-    figures: dict[str, Figure] = {
+    figures: dict[str, ProvenValue] = {
         "devices": len(seen),
         "capability": min((device.capability for device in seen), key=numbers),
         "memory_bytes": min(device.memory_bytes for device in seen),
@@ -130,7 +146,7 @@ def _allreduce(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]
     faults = faults or list(_allreduce_faults(ladder, facts, size, outcomes[0].nccl_processes))
     if faults:
         return failed(*faults)
-    figures: dict[str, Figure] = {}
+    figures: dict[str, ProvenValue] = {}
     for sums in zip(*(each.sums for each in facts), strict=True):
         slowest_s = max(each.median_s for each in sums)
         figures[f"allreduce_{sums[0].bytes}_bytes_s"] = slowest_s
@@ -178,7 +194,7 @@ def _measured(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome])
     outcome = outcomes[0]
     if outcome.outcome != "measured" or outcome.images_per_s is None:
         return failed(f"verdict {outcome.outcome}", *outcome.reasons[:3])
-    figures: dict[str, Figure] = {"images_per_s": outcome.images_per_s, "steady": outcome.steady}
+    figures: dict[str, ProvenValue] = {"images_per_s": outcome.images_per_s, "steady": outcome.steady}
     if outcome.precision is not None:
         figures["images_per_s_low"], figures["images_per_s_high"] = outcome.precision
     return Judgement("passed", label=ladder.label or outcome.demonstration, figures=figures, proven=outcome.proven)

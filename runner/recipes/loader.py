@@ -12,8 +12,7 @@ from runner.core import paths
 from runner.core.errors import UsageError
 from runner.core.strict_yaml import load
 from runner.core.text import instead
-from runner.model.names import PLAIN_NAME, PLAIN_NAME_FIX
-from runner.model.recipe import Recipe, written
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Recipe, written
 from runner.planning.starters import TORCHRUN, starter
 
 _IMAGE = "gpu-runner/horovod-pytorch"

@@ -1,8 +1,9 @@
-"""Records of ``prove``: what each removes of the word UNPROVEN, for its own machine alone.
+"""What has been proven of a site: by the project's own runs, kept in ``proofs.yaml``, and by records of ``prove``.
 
-They lie in the user's state directory, as ``prove`` writes them, and in ``runner/sites/proofs``, as the project ships
-them. A record is believed as far as its machine can be recognised and it fits its own digest; that detects an edited
-file, and no forger who computes the digest anew: whoever can write the user's files can write records, too.
+Records of ``prove`` remove the word UNPROVEN for their own machine alone. They lie in the user's state directory, and
+in ``runner/sites/proofs``, as the project ships them. A record is believed as far as its machine can be recognised and
+it fits its own digest; that detects an edited file, and no forger who computes the digest anew: whoever can write the
+user's files can write records, too.
 """
 
 from __future__ import annotations
@@ -13,15 +14,86 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, paths
+from runner.core import files, paths, strict_yaml
 from runner.core.files import sha256
 from runner.core.text import gpus_text
-from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS
 from runner.model.site import Site
+from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProofRecord
 
 _SHIPPED = Path(__file__).parent / "proofs"
+_RUNS = Path(__file__).parent / "proofs.yaml"
 _MOST_BYTES = 1 << 20
+
+
+class RecordedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One proof: what ran, when, with which versions, by which command, and its result; each as Markdown in one line.
+
+    ``suite``: the command that repeats it, as ``make test-sites``. ``id``: where something refers to it.
+    """
+
+    date: str
+    path: str
+    versions: str
+    command: str
+    result: str
+    id: str = ""
+    suite: str = ""
+
+
+class ProvenWay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One way of one site. ``ran``, ``accepted``: the run in which a job ran so, or a scheduler took its script."""
+
+    site: str
+    runtime: str
+    wireup: str
+    ran: str = ""
+    accepted: str = ""
+    besides: str = ""
+
+    @property
+    def state(self) -> str:
+        """What the recorded runs make of it."""
+        return "run" if self.ran else "accepted" if self.accepted else "golden only"
+
+
+class ProvenPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A row of README's table: proven by these runs, but for what is named as unproven."""
+
+    path: str
+    proofs: tuple[str, ...] = ()
+    unproven: str = ""
+    note: str = ""
+
+
+class Proofs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that the project has recorded of its own runs."""
+
+    runs: tuple[RecordedRun, ...]
+    ways: tuple[ProvenWay, ...]
+    paths: tuple[ProvenPath, ...]
+
+    def runs_by_id(self) -> dict[str, RecordedRun]:
+        """The runs that something refers to."""
+        return {run.id: run for run in self.runs if run.id}
+
+
+def recorded() -> Proofs:
+    """The project's own record."""
+    return strict_yaml.load(_RUNS, Proofs)
+
+
+def with_recorded(site: Site) -> Site:
+    """A shipped site with the runs that proved its runtimes."""
+    proofs = recorded()
+    runs = proofs.runs_by_id()
+    proven = {
+        way.runtime: f"{run.date}: {run.path}; {run.versions}"
+        for way in proofs.ways
+        if way.site == site.name and way.ran
+        for run in (runs[way.ran],)
+    }
+    return msgspec.structs.replace(site, proven=proven | site.proven)
 
 
 @dataclass(frozen=True)
@@ -48,7 +120,7 @@ def read_records(directories: Iterable[Path] | None = None) -> dict[str, ProofRe
     """Every record by its path; None for one that cannot be read as such."""
     found: dict[str, ProofRecord | None] = {}
     for directory in directories if directories is not None else (_SHIPPED, user_records()):
-        for name in sorted(file_system.names_in(directory)):
+        for name in sorted(files.names_in(directory)):
             if name.endswith(".json"):
                 found[str(directory / name)] = _read(directory / name)
     return found
@@ -114,6 +186,6 @@ def _line(record: ProofRecord, path: str) -> str:
 
 def _read(path: Path) -> ProofRecord | None:
     try:
-        return msgspec.json.decode(file_system.read_bytes(path, _MOST_BYTES), type=ProofRecord)
+        return msgspec.json.decode(files.read_bytes(path, _MOST_BYTES), type=ProofRecord)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None

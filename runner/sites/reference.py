@@ -9,12 +9,9 @@ from typing import Any
 
 import msgspec
 
-from runner.model.environment import Activate, FrameworkSource, Kind, Setup
-from runner.model.names import Transport
-from runner.model.recipe import Option
-from runner.model.request import Mount
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import RUNTIMES, SCHEDULERS
+from runner.model.image import Activate, EnvironmentKind, FrameworkSource, Setup
+from runner.model.request import Mount, Option, Transport
 from runner.model.site import (
     Fabric,
     Home,
@@ -90,7 +87,7 @@ _ALIASES = {
     name: str(alias).replace("typing.", "")
     for name, alias in (
         *(("Owned", Owned), ("Option", Option)),
-        *(("Transport", Transport), ("Kind", Kind), ("FrameworkSource", FrameworkSource)),
+        *(("Transport", Transport), ("Kind", EnvironmentKind), ("FrameworkSource", FrameworkSource)),
     )
 }
 

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import file_system
+from runner.core import files
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory
-from runner.jobs.in_allocation import never_began
+from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.life import judge_at_once
-from runner.jobs.states import connected, query, scheduler_of
+from runner.jobs.states import connected, never_began, query, scheduler_of
+from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
-from runner.model.schedulers import SCHEDULERS
 from runner.model.study import Launch, LaunchState
 from runner.model.verdict import Outcome, Verdict
 from runner.study.campaign import Campaign
@@ -41,7 +40,7 @@ class Attempt:
         awaited: its job is over, and records that may still become visible decide what it is worth.
     """
 
-    run: RunDirectory
+    run: Run
     state: LaunchState
     why: str = ""
     verdict: Verdict | None = None
@@ -63,7 +62,7 @@ def settle(campaign: Campaign, launches: Sequence[Launch], sleep: Callable[[floa
     campaign.note_known([launch.key for launch in launches])
 
 
-def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
+def _settle(run: Run, sleep: Callable[[float], None]) -> None:
     if _kept(run) is not None:
         return
     record = run.submitted
@@ -89,19 +88,19 @@ def _settle(run: RunDirectory, sleep: Callable[[float], None]) -> None:
         left_s -= _POLL_S
 
 
-def states(runs: Iterable[RunDirectory]) -> Mapping[Path, JobState]:
+def states(runs: Iterable[Run]) -> Mapping[Path, JobState]:
     """The states of the jobs of runs that have no verdict; those whose scheduler gives no answer are left out."""
     records = [(run, run.read("job.json", Submitted)) for run in runs]
     found, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
     return found
 
 
-def without_verdict(runs: Iterable[RunDirectory]) -> tuple[RunDirectory, ...]:
+def without_verdict(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Those of which only the scheduler knows how they stand."""
     return tuple(run for run in runs if _kept(run) is None)
 
 
-def attempt_of(run: RunDirectory, state: JobState | None) -> Attempt | None:
+def attempt_of(run: Run, state: JobState | None) -> Attempt | None:
     """What became of a run; None where the scheduler did not take it: it is no attempt.
 
     Args:
@@ -124,7 +123,7 @@ def attempt_of(run: RunDirectory, state: JobState | None) -> Attempt | None:
     return Attempt(run, "not-proven", verdict.reasons[0] if verdict.reasons else _why(verdict.outcome), verdict)
 
 
-def _unfinished(run: RunDirectory, record: Submitted, state: JobState | None) -> Attempt | None:
+def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt | None:
     """The attempt while its job may not be over; None once it is, and was judged as far as that is possible."""
     if state is None:
         return Attempt(run, "pending", "the scheduler does not answer", gone=False)
@@ -140,7 +139,7 @@ def _unfinished(run: RunDirectory, record: Submitted, state: JobState | None) ->
     return None
 
 
-def of_gone(run: RunDirectory) -> Attempt:
+def gone_attempt(run: Run) -> Attempt:
     """A run that was launched, and whose directory is not there any more: it counts, and proves nothing."""
     return Attempt(run, "not-proven", "its run was launched, and its directory is gone")
 
@@ -165,7 +164,7 @@ def to_start(launches: Sequence[Launch], attempts: Mapping[str, Sequence[Attempt
     )
 
 
-def _kept(run: RunDirectory) -> Verdict | None:
+def _kept(run: Run) -> Verdict | None:
     """The run's verdict, unless it is to be judged again, by its scheduler or its records."""
     verdict = run.verdict
     if verdict is None or verdict.outcome == "unknown" or (verdict.outcome == "measured" and not _is_possible(verdict)):
@@ -181,16 +180,16 @@ def _is_possible(verdict: Verdict) -> bool:
     return all(each is None or _LEAST < each < _MOST for each in figures)
 
 
-def _has_begun(run: RunDirectory) -> bool:
+def _has_begun(run: Run) -> bool:
     """Whether its job left anything."""
-    return run.has_marker or bool(file_system.names_in(run.ranks))
+    return run.has_marker or bool(files.names_in(run.ranks))
 
 
 def _why(outcome: Outcome) -> str:
     return "it measures nothing" if outcome == "ran" else f"the run is {outcome}"
 
 
-def _is_elsewhere(run: RunDirectory, record: Submitted) -> bool:
+def _is_elsewhere(run: Run, record: Submitted) -> bool:
     """Whether its job is a process of another machine, of which this one knows nothing."""
     is_process = SCHEDULERS[record.scheduler].nodes != "allocated"
     return is_process and run.provenance.host not in ("", platform.node())

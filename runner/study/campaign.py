@@ -23,11 +23,11 @@ from typing import Literal
 
 import msgspec
 
-from runner.core import file_system, files, lease, process_identity
+from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, RunDirectory, is_whole_id
+from runner.jobs.directory import LAUNCHES, Run, is_whole_id
 
 LOG = "launches.log"
 _LOCK, _LEASE = "lock", "lease"
@@ -69,20 +69,20 @@ class Campaign:
         """Where the run directories of a launch lie."""
         return self.path / self.folder / key
 
-    def runs(self, key: str) -> tuple[RunDirectory, ...]:
+    def runs(self, key: str) -> tuple[Run, ...]:
         """Every run directory of a launch, the oldest first; what else someone put there is none."""
-        names = filter(is_whole_id, file_system.names_in(self.launches(key)))
-        return tuple(RunDirectory(self.launches(key) / name) for name in sorted(names, key=_in_order))
+        names = filter(is_whole_id, files.names_in(self.launches(key)))
+        return tuple(Run(self.launches(key) / name) for name in sorted(names, key=_in_order))
 
-    def gone(self) -> dict[str, tuple[RunDirectory, ...]]:
+    def gone(self) -> dict[str, tuple[Run, ...]]:
         """The runs that were launched, and whose directories are not there any more, by the launch's key."""
-        launched: dict[tuple[str, str], RunDirectory] = {}
+        launched: dict[tuple[str, str], Run] = {}
         for line in self._log()[0]:  # in their order: an id may be taken again after a run that never began
             if line.event == "launched":
-                launched[line.launch, line.run] = RunDirectory(self.launches(line.launch) / line.run)
+                launched[line.launch, line.run] = Run(self.launches(line.launch) / line.run)
             else:
                 launched.pop((line.launch, line.run), None)
-        found: dict[str, tuple[RunDirectory, ...]] = {}
+        found: dict[str, tuple[Run, ...]] = {}
         for (key, _), run in launched.items():
             if not run.path.is_dir():
                 found[key] = (*found.get(key, ()), run)
@@ -103,7 +103,7 @@ class Campaign:
         """Make the log, in which nothing is yet."""
         (self.path / LOG).touch(mode=0o600)
 
-    def note(self, event: Literal["launched", "never-began"], key: str, runs: Sequence[RunDirectory]) -> None:
+    def note(self, event: Literal["launched", "never-began"], key: str, runs: Sequence[Run]) -> None:
         """Add to the log; the campaign is held meanwhile."""
         lines = _lines(self.path / LOG)
         for run in runs:
@@ -152,7 +152,7 @@ class Campaign:
     @property
     def is_held(self) -> bool:
         """Whether another process of this machine starts launches of it, or waits for them to start more."""
-        if not file_system.is_local(self.path):
+        if not files.is_local(self.path):
             return is_leased(self.path)
         try:
             with locked(self.path / _LOCK, _silent, limit_s=0.0):
@@ -170,7 +170,7 @@ class Campaign:
         Raises:
             RefusedError: another process holds it.
         """
-        if not file_system.is_local(self.path):
+        if not files.is_local(self.path):
             with self.held_among_machines(say):
                 yield
             return
@@ -192,7 +192,7 @@ class Campaign:
             raise self._at_work(_LEASE)
         with ExitStack() as stack:
             try:
-                stack.enter_context(lease.leased(self.path / _LEASE, say, limit_s=lease.PATIENCE_S + 30.0))
+                stack.enter_context(lock.leased(self.path / _LEASE, say, limit_s=lock.PATIENCE_S + 30.0))
             except UnknownStateError:
                 raise self._at_work(_LEASE) from None
             yield
@@ -203,13 +203,13 @@ class Campaign:
 
 def is_leased(path: Path) -> bool:
     """Whether a process of this machine holds a campaign's lease."""
-    held = lease.read(path / _LEASE)
+    held = lock.read_lease(path / _LEASE)
     return held is not None and process_identity.state(held.owner) == "alive"
 
 
 def _lines(log: Path) -> list[bytes]:
     try:
-        return file_system.read_bytes(log).splitlines()
+        return files.read_bytes(log).splitlines()
     except OSError:
         return []
 

@@ -14,7 +14,7 @@ from statistics import median
 
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.jobs.directory import NODES, RunDirectory
+from runner.jobs.directory import NODES, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.watch import REAL_CLOCK, Clock
 from runner.model.figure import OWN_OF_A_POINT, figure_keys, shared_doubts
@@ -35,12 +35,11 @@ from runner.model.study import (
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import log_rates, of_size, single_gpus
-from runner.study import sameness
-from runner.study.attempts import Attempt, attempt_of, decisive, of_gone, states, without_verdict
+from runner.study import one_allocation, sameness
+from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
-from runner.study.programs import of_one_program
-from runner.study.ways import one_allocation
+from runner.study.sameness import only_first_program
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
@@ -55,12 +54,12 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
     known = states(without_verdict(run for each in runs.values() for run in each))
     made = {
         key: [
-            *map(of_gone, gone.get(key, ())),
+            *map(gone_attempt, gone.get(key, ())),
             *(attempt for run in each if (attempt := attempt_of(run, known.get(run.path))) is not None),
         ]
         for key, each in runs.items()
     }
-    return of_one_program(study.study.launches, made)
+    return only_first_program(study.study.launches, made)
 
 
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
@@ -100,21 +99,21 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
     )
 
 
-def figures(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...]]:
+def figures(study: Study, proven: Mapping[str, Run]) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...]]:
     """Points and losses of a study from the runs that its launches are proven by, by the launch's key. No scheduler is
     queried: these runs were judged.
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
-    alike = of_one_program(study.launches, made)
+    alike = only_first_program(study.launches, made)
     found = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
     differences = _differences(study, proven)
     return points(study, found), tuple(_without_rows(each, differences) for each in losses(study, found))
 
 
-def _differences(study: Study, proven: Mapping[str, RunDirectory]) -> tuple[str, ...]:
+def _differences(study: Study, proven: Mapping[str, Run]) -> tuple[str, ...]:
     """What was not the same for the launches of one allocation. Of other launches much differs anyway."""
-    return sameness.of_runs(proven.items()) if study.way == "one-allocation" else ()
+    return sameness.run_differences(proven.items()) if study.way == "one-allocation" else ()
 
 
 def _without_rows(loss: Loss, differences: Sequence[str]) -> Loss:
@@ -322,7 +321,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
     )
 
 
-def _step_s(run: RunDirectory) -> float | None:
+def _step_s(run: Run) -> float | None:
     """Median time of a step, by the groups of rank 0."""
     report = run.records.report(0)
     if report is None or not report.group_steps or not report.ends_s:
@@ -336,7 +335,7 @@ def _gpus_by_node(plan: Plan | None) -> tuple[int, ...]:
     return plan.gpus_by_node if plan is not None and place is not None and not place.first_gpu else ()
 
 
-def _nodes(run: RunDirectory, plan: Plan | None) -> tuple[str, ...]:
+def _nodes(run: Run, plan: Plan | None) -> tuple[str, ...]:
     """As the scheduler named them; without one, as the first rank on each did."""
     if named := run.content(NODES):
         return tuple(named.decode("utf-8", "replace").split())
@@ -345,7 +344,7 @@ def _nodes(run: RunDirectory, plan: Plan | None) -> tuple[str, ...]:
     return tuple(start.node_name or start.host for start in starts if start is not None)
 
 
-def _gpu_hours(run: RunDirectory) -> float:
+def _gpu_hours(run: Run) -> float:
     """GPUs that the run's job had, times its length; 0 where its records do not tell.
 
     Of a job that ended with its node, or was killed, the end is the last sign of it: what its ranks wrote last.

@@ -12,14 +12,13 @@ from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import PointLaunches, Settings, Side, runs_named, side_of, side_of_runs
 from runner.figures.compare.launches import MeasuredLaunch, measured_launch
-from runner.jobs.directory import STUDY, RunDirectory
+from runner.jobs.directory import STUDY, Run
 from runner.jobs.life import Standing, Warn, standing
-from runner.model.exported import MadeBundle
+from runner.model.output import MadeBundle
 from runner.model.report import Report
 from runner.model.study import Arm
-from runner.study.directory import StudyDirectory
+from runner.study.directory import StudyDirectory, Subject, find_subject
 from runner.study.gather import facts, figures
-from runner.study.subject import Subject, find_subject
 
 _ARM: Arm = "full"  # what is compared: training as it is
 
@@ -35,7 +34,7 @@ def side(text: str) -> Side:
     if "," in name and not Path(name).exists():
         return side_of(text)
     subject = find_subject(name)
-    if not isinstance(subject, RunDirectory):
+    if not isinstance(subject, Run):
         return side_of_study(subject, text, chosen)
     if chosen:
         raise UsageError(f"{subject.run_id} is a run, and only a study has settings", where=text)
@@ -51,9 +50,9 @@ def side_of_each(names: Sequence[str]) -> Side:
     return side_of_runs(", ".join(names), runs_named(names))
 
 
-def runs_of(subject: Subject) -> Sequence[RunDirectory]:
+def runs_of(subject: Subject) -> Sequence[Run]:
     """A run, or the measured runs of a study."""
-    return [subject] if isinstance(subject, RunDirectory) else tuple(measured_runs(subject).values())
+    return [subject] if isinstance(subject, Run) else tuple(measured_runs(subject).values())
 
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
@@ -65,7 +64,7 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
     """
     runs = [run for subject in subjects for run in runs_of(subject)]
     alone = subjects[0] if len(subjects) == 1 else None
-    study = None if alone is None or isinstance(alone, RunDirectory) else to_bundle(alone)
+    study = None if alone is None or isinstance(alone, Run) else to_bundle(alone)
     return make(runs, file, key, study)
 
 
@@ -80,8 +79,8 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
     """
     from runner.figures.report.gather import of_runs, of_study
 
-    runs = [each for each in subjects if isinstance(each, RunDirectory)]
-    studies = [each for each in subjects if not isinstance(each, RunDirectory)]
+    runs = [each for each in subjects if isinstance(each, Run)]
+    studies = [each for each in subjects if not isinstance(each, Run)]
     if not studies:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
         return of_runs([(run, _state(run, warn)) for run in runs]), f"{runs[0].run_id}{more}"
@@ -94,7 +93,7 @@ def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
     return of_study(facts(studies[0])), studies[0].path.name
 
 
-def _state(run: RunDirectory, warn: Warn) -> str:
+def _state(run: Run, warn: Warn) -> str:
     """The state of a run that has no verdict; empty for one that has."""
     try:
         now = standing(run)
@@ -139,7 +138,7 @@ def side_of_study(study: StudyDirectory, name: str, chosen: Settings = ()) -> Si
             continue
         point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
         if each.state == "proven":
-            proven[point].append(measured_launch(RunDirectory(Path(each.directory))))
+            proven[point].append(measured_launch(Run(Path(each.directory))))
         else:
             others[point] += 1
     if not proven:
@@ -151,14 +150,14 @@ def side_of_study(study: StudyDirectory, name: str, chosen: Settings = ()) -> Si
     return Side(name, {point: PointLaunches(tuple(found), others[point]) for point, found in proven.items()})
 
 
-def measured_runs(study: StudyDirectory) -> dict[str, RunDirectory]:
+def measured_runs(study: StudyDirectory) -> dict[str, Run]:
     """The run by which each launch of a study is proven, by the launch's key, in the order of the launches.
 
     Raises:
         NotProvenError: none is.
     """
     launches = facts(study).launches
-    found = {each.launch.key: RunDirectory(Path(each.directory)) for each in launches if each.state == "proven"}
+    found = {each.launch.key: Run(Path(each.directory)) for each in launches if each.state == "proven"}
     if not found:
         raise NotProvenError(
             f"no launch of {study.path.name} is measured", fix=f"`{PROGRAM} scale --resume {study.path.name}`"

@@ -10,18 +10,21 @@ from typing import Any
 
 import pytest
 
-from runner.environments.script import Places, collection, creation, proof
-from runner.environments.spec import (
+from runner.environments.script import (
     REQUIREMENTS,
     EnvironmentSpec,
-    of_site,
+    Places,
+    collection,
+    creation,
+    environment_spec,
     packages_of_images,
     packages_of_site,
+    proof,
     setup_of_jobs,
 )
-from runner.model.environment import Activate, Setup
-from runner.planning.personal import expand_placeholders
+from runner.model.image import Activate, Setup
 from runner.sites.loader import names, read_site
+from runner.sites.user import expand_placeholders
 from tests.support.golden_jobs import ELVIS
 
 SCRIPTS = Path(__file__).parent / "environment_scripts"
@@ -41,7 +44,9 @@ def places(name: str, at: PurePath = AT) -> Places:
 
 
 def at_site(site: str, **asked: Any) -> str:
-    return creation(of_site(expand_placeholders(read_site(site), ELVIS), "horovod", **asked), places("horovod"))
+    return creation(
+        environment_spec(expand_placeholders(read_site(site), ELVIS), "horovod", **asked), places("horovod")
+    )
 
 
 def hostile() -> str:
@@ -64,7 +69,7 @@ CASES: dict[str, Callable[[], str]] = {
     ),
     "perlmutter-conda": lambda: at_site("perlmutter"),
     "neuron-conda-installed": lambda: creation(
-        of_site(expand_placeholders(read_site("neuron"), ELVIS), "horovod", channels=("conda-forge",)),
+        environment_spec(expand_placeholders(read_site("neuron"), ELVIS), "horovod", channels=("conda-forge",)),
         replace(places("horovod"), installer=PurePath(f"/scratch/e/elvis/{HOSTILE}.sh")),
     ),
     "alpha-virtualenv": lambda: at_site("alpha"),

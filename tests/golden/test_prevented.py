@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from runner.model.runtimes import programs
-from runner.model.schedulers import SCHEDULERS
+from runner.model.backends import SCHEDULERS, runtime_programs
 from runner.sites.loader import read_site
 from tests.support.golden_jobs import CASES
 from tests.support.goldens import script_of
@@ -57,7 +56,7 @@ def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(nam
     launcher = next(name for name in LAUNCHERS if ranks[0].startswith(name))
     words = re.split(r"\s+", re.sub(r"'[^']*'", "Q", ranks[0].removeprefix(launcher)))
     own = next(word for word in words if not word.startswith(("-", '"')) and word not in ("none", "Q"))
-    assert own in ("/bin/bash", *programs().values()) or own.isdigit()
+    assert own in ("/bin/bash", *runtime_programs().values()) or own.isdigit()
     assert not re.search(r"\bmpirun\b|\bhorovodrun\b", script_of(name).text)
     if name in SLURM and "perlmutter" not in name:  # Cray's own start-up is left as it is
         assert all("--mpi=" in line for line in steps(name))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import RefusedError
-from runner.model.proof_record import RungRecord
+from runner.model.verdict import RungRecord
 from runner.proving.climb import Climb, Listener, Place, climb, exclusive
 from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed
 from tests.support.rank_records import has_started

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from runner.cli.importer import command as importer
-from runner.core import lease
+from runner.core import lock
 from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_source
@@ -34,8 +34,6 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed"),
 ]
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
-
-
 LAUNCHER = Path(__file__).parents[2] / "recipes/lib"
 SHOW = "import os; print(os.environ['XDG_CACHE_HOME']); open(os.environ['XDG_CACHE_HOME'] + '/mine', 'w')"
 
@@ -45,7 +43,7 @@ def place() -> Iterator[Path]:
     with open_directory() as directory:
         # Python's modules are read once by root: the others may not be able to read them.
         convert(image(directory), directory / "first")
-        with lease.leased(directory / "first/lease", print):
+        with lock.leased(directory / "first/lease", print):
             store.sweep("k", directory / "first")
         prune_images(directory / "first", Limits(max_bytes=0), dry_run=False)
         yield directory
@@ -143,7 +141,7 @@ def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
 
     def die_holding(die: object) -> None:
         assert callable(die)
-        with lease.leased(claim, print):
+        with lock.leased(claim, print):
             die()
 
     killed_as(ALICE, die_holding)
@@ -151,7 +149,7 @@ def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
 
     def hold() -> tuple[list[str], float]:
         began = time.monotonic()
-        with lease.leased(claim, print, limit_s=20):
+        with lock.leased(claim, print, limit_s=20):
             store.sweep("k", target)
             return sorted(each.name for each in target.glob(".k.claim*")), time.monotonic() - began
 
@@ -260,9 +258,6 @@ def test_the_importer_serves_no_image_of_a_stranger(place: Path) -> None:
     assert run_as(BOB, served) == Exit.GOOD
 
 
-# Caches on a node whose /tmp all users see.
-
-
 def launched(uid: int, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The launcher with a program that writes into its cache, as that user, with the system's Python."""
     lib = place / "lib"
@@ -324,9 +319,6 @@ def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path) -> None:
     (place / "tmp").chmod(0o777)  # without the sticky bit, anyone could rename what lies there
     done = launched(ALICE, place)
     assert Path(done.stdout.strip()).parent == Path("/tmp")
-
-
-# Logins: a file that only its owner may read.
 
 
 def test_another_users_login_is_neither_read_nor_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

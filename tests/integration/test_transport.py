@@ -13,8 +13,8 @@ import pytest
 from runner.images.store.stored_image import StoredImage
 from runner.jobs import directory
 from runner.jobs.collect import Evidence, collect
-from runner.jobs.directory import RunDirectory
-from runner.jobs.port_counters import carried
+from runner.jobs.directory import Run
+from runner.jobs.transport import carried
 from tests.support.evidence import COMPLETED
 from tests.support.plans import PLAN
 from tests.support.two_networks import ADDRESS, TwoNetworks, two_networks
@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and a mounted image need root"),
 ]
-
 ROOT = Path(__file__).resolve().parents[2]
 PLANNED = msgspec.structs.replace(
     PLAN, tasks_per_node=(1, 1), device="cpu", transport="sockets", env=(("HOROVOD_GLOO_IFACE", "fast0"),)
@@ -56,9 +55,7 @@ def trained(networks: TwoNetworks, image: Path, place: Path, link: str) -> Evide
     return collect(run, COMPLETED)
 
 
-def started(
-    networks: TwoNetworks, image: Path, place: Path, run: RunDirectory, rank: int, link: str
-) -> subprocess.Popen[str]:
+def started(networks: TwoNetworks, image: Path, place: Path, run: Run, rank: int, link: str) -> subprocess.Popen[str]:
     root = place / f"root-{rank}"
     root.mkdir(exist_ok=True)
     launch = (

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from runner.core.files import sha256
-from runner.diagnosis.nccl_log import NcclLog
+from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.model.job import ExitMarker, JobState
 from runner.model.records import (
     ExitRecord,
@@ -145,11 +145,11 @@ def watched_run(evidence: Evidence, power_w: float = 250.0) -> Evidence:
     return changed(**(fields | {"reports": reports, "watched": {number: record(number) for number in range(2)}}))
 
 
-def write_plan(run: RunDirectory, evidence: Evidence) -> None:
+def write_plan(run: Run, evidence: Evidence) -> None:
     run.write("plan.json", evidence.plan)
 
 
-def write_record(run: RunDirectory, record: StartRecord | ExitRecord | Report) -> None:
+def write_record(run: Run, record: StartRecord | ExitRecord | Report) -> None:
     """A rank's record, as the rank would leave it; the plan must be there."""
     kind = {StartRecord: "start", ExitRecord: "exit", Report: "report"}[type(record)]
     facts = msgspec.to_builtins(record) | {"kind": kind}
@@ -158,7 +158,7 @@ def write_record(run: RunDirectory, record: StartRecord | ExitRecord | Report) -
     (run.ranks / f"{record.rank}.{kind}.json").write_text(json.dumps(facts))
 
 
-def write_run(run: RunDirectory, evidence: Evidence) -> None:
+def write_run(run: Run, evidence: Evidence) -> None:
     """What a run of this evidence leaves in its directory, without logs."""
     write_plan(run, evidence)
     for records in (evidence.starts, evidence.reports, evidence.exits):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
-from runner.environments.spec import EnvironmentSpec, setup_of_jobs
-from runner.model.environment import Environment
-from runner.model.image import Horovod, ImageFacts, Mpi
-from runner.model.names import ImageForm
+from runner.environments.script import EnvironmentSpec, setup_of_jobs
+from runner.model.backends import RUNTIMES
+from runner.model.image import Environment, Horovod, ImageFacts, Mpi
 from runner.model.plan import Plan, PlannedImage
-from runner.model.request import Mount, Request
-from runner.model.runtimes import RUNTIMES
+from runner.model.request import ImageForm, Mount, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import JobScript, StepSpec
-from runner.planning.personal import Personal, account, expand_placeholders
+from runner.planning.placement import with_queue
 from runner.planning.plan import plan
-from runner.planning.queues import with_queue
-from runner.preparation.image import as_image
+from runner.preparation.choices import as_image
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
+from runner.sites.user import Personal, account, expand_placeholders
 
 FILE = PlannedImage(
     reference="gpu-runner/horovod-pytorch:25.02-py3",
@@ -29,25 +27,15 @@ FILE = PlannedImage(
     size_bytes=7_100_000_000,
     sha256="0badc0ffee" * 6 + "0bad",
 )
-
-
 IMAGES: dict[ImageForm, PlannedImage] = {
     "squashfs": FILE,
     "sif": PlannedImage(reference="/lustre/u/images/horovod.sif", digest="", path="/lustre/u/images/horovod.sif"),
     "registry": PlannedImage(reference="registry.example.org/m1234/horovod-pytorch:25.02", digest="", path=""),
     "none": PlannedImage(reference="", digest="", path=""),
 }
-
-
 ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e/elvis", field="nlp", user="elvis")
-
-
 TRAIN = read_recipe("horovod-pytorch").recipe
-
-
 PLAIN = Request(gpus=16)
-
-
 HOSTILE = Request(
     gpus=16,
     mounts=(Mount("/data/My 'Sets'", "/data set", read_only=True), Mount("/scratch/(id);x&y#*", "/scratch")),
@@ -55,28 +43,16 @@ HOSTILE = Request(
     options=(("steps", "a b'c"), ("seed", "-1")),
     arguments=("--note", "$(touch /tmp/x); 'q' \"d\"", "", "-n", "*"),
 )
-
-
 # What a runtime cannot express is refused; tests/unit/backends/schedulers/test_hostile_scripts.py says what.
 SHIFTER = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My.Sets", "/data", read_only=True),))
-
-
 ENROOT = msgspec.structs.replace(
     HOSTILE, mounts=(Mount("/data/'$HOME'", "/data", read_only=True),), env=(HOSTILE.env[0], ("PAIR", '"a" "b"'))
 )
-
-
 CHARLIECLOUD = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My Sets/$HOME", "/data set"),))
-
-
 NATIVE = msgspec.structs.replace(
     HOSTILE, mounts=(Mount("/data/My 'Sets'", "/data/My 'Sets'"),), env=(*HOSTILE.env, ("OWN", "/results/own.log"))
 )
-
-
 ENVIRONMENT = "/scratch/e/elvis/gpu-runner/environments/horovod-pytorch"
-
-
 ASKED = Request(
     gpus=2,
     gpu_type="a100_1g.5gb",
@@ -90,11 +66,7 @@ ASKED = Request(
         ("reservation", "ours # 1"),
     ),
 )
-
-
 SNAPSHOT = Request(gpus=2, directory="/home/e/project", program=("python",), copied_start="my code/$(id);*")
-
-
 CASES: dict[str, tuple[str, str, Request]] = {
     "technion-16": ("technion", "pyxis", PLAIN),
     "technion-2": ("technion", "pyxis", Request(gpus=2, walltime_s=600)),
@@ -192,7 +164,7 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     environment = environment_of(site_of_elvis) if form == "none" else None
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)
-    return decided, staging.step(decided, runtime(via))
+    return decided, common.staged_step(decided, runtime(via))
 
 
 def script(name: str) -> JobScript:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render, render_launches
 from runner.model.job import ListedLaunch
 from runner.model.plan import LaunchPlace, Plan
@@ -31,7 +31,7 @@ LAUNCHES = (
 def prepared(site: Site, via: str, request: Request, place: LaunchPlace | None = None) -> tuple[Plan, StepSpec]:
     planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE)
     planned = msgspec.structs.replace(planned, launch=place)
-    return planned, staging.step(planned, runtime(via))
+    return planned, common.staged_step(planned, runtime(via))
 
 
 def allocation(site: Site, via: str, request: Request) -> JobScript:
@@ -44,7 +44,6 @@ def launch(site: Site, via: str, request: Request, place: LaunchPlace) -> JobScr
 
 BOX, DGX = read_site("box"), read_site("technion")
 WHOLE = LaunchPlace(node_gpus=8)
-
 CASES: dict[str, Callable[[], JobScript]] = {
     "allocation-box-16": lambda: allocation(BOX, "charliecloud", Request(gpus=16, walltime_s=3600)),
     "allocation-technion-pyxis-16": lambda: allocation(DGX, "pyxis", Request(gpus=16, job_name="my-study")),

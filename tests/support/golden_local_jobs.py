@@ -6,27 +6,22 @@ from __future__ import annotations
 
 import msgspec
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
-from runner.model.environment import Activate, Setup
+from runner.model.image import Activate, Setup
 from runner.model.job import AllocatedNode, Allocation
 from runner.model.request import Mount, Request
 from runner.model.site import RuntimeAtSite, Site, SshFacts
 from runner.model.step import JobScript
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
-from runner.sites.loader import read_site
-from runner.sites.machine import Machine, fit_to_machine
+from runner.sites.loader import Machine, fit_to_machine, read_site
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_jobs import HOSTILE, TRAIN
 
 # Two machines; what the one that runs this test has stays out.
 CPUS, DGX = Machine(cpus=2, memory_mb=8000, gpus=0), Machine(cpus=256, memory_mb=1_000_000, gpus=8)
-
-
 HELD = Allocation("7", (AllocatedNode("dgx01", 128, 4), AllocatedNode("dgx02", 128, 4)))
-
-
 HERE = msgspec.structs.replace(HOSTILE, account=None, mounts=(Mount("/data/My Sets/$HOME", "/data/My Sets/$HOME"),))
 
 
@@ -71,4 +66,4 @@ CASES: dict[str, tuple[Site, str, Request, Allocation | None]] = {
 def script(name: str) -> JobScript:
     site, via, request, allocation = CASES[name]
     planned = plan(TRAIN, site, msgspec.structs.replace(request, runtime=via), IMAGE, allocation=allocation)
-    return render(planned, staging.step(planned, runtime(via)))
+    return render(planned, common.staged_step(planned, runtime(via)))

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from runner.core.files import sha256
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.life import judge_at_once
-from runner.model.job import ExitMarker, Submitted
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine, ExitMarker, Submitted
 from tests.support.evidence import COMPLETED, changed, long_run, write_run
 from tests.support.plans import PLAN
 from tests.support.series import group_times
@@ -24,7 +23,7 @@ PROGRAM = ("python3", "main.py", "--model", "resnet50", "--batch-size", "10", "-
 
 def measured_run(
     root: Path, place: int, *, speed: float = 1.0, nodes: tuple[str, str] = ("n0", "n1"), **plan: Any
-) -> RunDirectory:
+) -> Run:
     """A launch that was judged ``measured``: about 400 images/s x ``speed``, 100 groups of 10 steps.
 
     Args:
@@ -33,7 +32,7 @@ def measured_run(
     """
     began_s = BEGAN_S + LAUNCH_S * place
     job = str(41 + place)
-    run = RunDirectory(root / f"20260921-1200{place:02d}-train-4")
+    run = Run(root / f"20260921-1200{place:02d}-train-4")
     for folder in ("ranks", "logs", "nccl"):
         (run.path / folder).mkdir(parents=True)
     times = [each * 10.0 / speed for each in group_times(Random(place), 100, mean_s=0.1)]

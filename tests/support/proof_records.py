@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord, ProvenGpu, RungRecord
+from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProofRecord, ProvenGpu, RungRecord
 from runner.sites.proofs import digest_of
 
 UUIDS = ("GPU-11111111-2222-3333-4444-555555555555", "GPU-66666666-7777-8888-9999-000000000000")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.model.proof_record import Figure, RungRecord
 from runner.model.records import ProvingRecord
+from runner.model.verdict import ProvenValue, RungRecord
 from runner.proving.ladder import JobOutcome
 
 
-def earlier_rungs(**figures: Figure) -> dict[str, RungRecord]:
+def earlier_rungs(**figures: ProvenValue) -> dict[str, RungRecord]:
     """The first rung, passed on two H100."""
-    known: dict[str, Figure] = {"devices": 2, "capability": "9.0", "memory_bytes": 80 * 10**9, "mig": False}
+    known: dict[str, ProvenValue] = {"devices": 2, "capability": "9.0", "memory_bytes": 80 * 10**9, "mig": False}
     return {"devices": RungRecord("devices", "passed", figures={**known, **figures})}
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from runner.core.files import sha256
 from runner.jobs.collect import collect
-from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.verdict import judge
 from runner.model.job import ExitMarker, JobState
 from runner.model.plan import Plan, PlannedImage
@@ -65,12 +65,12 @@ def measured_run(
     host: Callable[[int], str] = lambda node: f"dgx{node:02}",
     script: str = SCRIPT_TEXT,
     **plan_changes: Any,
-) -> RunDirectory:
+) -> Run:
     """The directory of a run that has ended well and was judged: each rank's records, times and verdict."""
     path = root / name
     for folder in ("logs", "ranks", "nccl"):
         (path / folder).mkdir(parents=True)
-    run = RunDirectory(path)
+    run = Run(path)
     planned = plan(ranks, **plan_changes)
     run.write("plan.json", planned)
     run.write(
@@ -115,14 +115,14 @@ def measured_run(
     return run
 
 
-def figure_of(run: RunDirectory) -> float:
+def figure_of(run: Run) -> float:
     """What the verdict of a run gives."""
     verdict = run.read("verdict.json", Verdict)
     assert verdict is not None and verdict.images_per_s is not None, verdict
     return verdict.images_per_s
 
 
-def launch_facts(run: RunDirectory | None, gpus: int, repeat: int, place: int, **changes: object) -> LaunchFacts:
+def launch_facts(run: Run | None, gpus: int, repeat: int, place: int, **changes: object) -> LaunchFacts:
     """Of a launch whose run is proven; without a run, of one that was never started."""
     settings: tuple[tuple[str, str], ...] = changes.pop("settings", ())  # type: ignore[assignment]
     arm: Arm = changes.pop("arm", "full")  # type: ignore[assignment]

@@ -14,9 +14,8 @@ import msgspec
 
 from runner.core import files
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory
-from runner.model.job import Submitted
-from runner.model.origin import CommandLine
+from runner.jobs.directory import SCRIPT, Run
+from runner.model.job import CommandLine, Submitted
 from runner.model.study import Launch, LaunchFacts, Study
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory, create
@@ -45,7 +44,7 @@ def on_disk(root: Path, asked: Study, name: str = "train") -> StudyDirectory:
     return create(root, name, asked, time.time())
 
 
-def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, **job: Any) -> RunDirectory:
+def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, **job: Any) -> Run:
     """A run of a launch, with its job's record and its verdict."""
     run = directory.create(of.launches(key), f"train-{PLAN.tasks}", time.time())
     run.write("plan.json", msgspec.structs.replace(PLAN, scheduler="local"))

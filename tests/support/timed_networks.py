@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from runner.box import root as box_root
-from runner.box.spec import DEFAULT_SLURM
+from runner.box.config import DEFAULT_SLURM
 from runner.jobs import arms, directory, figure
 from runner.jobs.collect import Evidence, collect
 from runner.model.study import Launch, LaunchFacts

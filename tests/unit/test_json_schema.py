@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from runner.cli import VERBS
+from runner.cli import ALIASES, VERBS, cli
 from runner.cli.results import RESULTS, json_schema
 from runner.model.output import RunFacts
 from tests.support.json_schema import faults
@@ -18,19 +18,24 @@ from tests.support.json_schema import faults
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs/json-schema.json"
 
 
+def commands(group: click.Group, names: Iterable[str], above: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name in names:
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        yield f"{above}{name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, command.commands, f"{above}{name} ")
+
+
 def test_it_has_exactly_the_commands_that_take_json() -> None:
-    commands: dict[str, click.Command] = {}
-    for name, (module, _) in VERBS.items():
-        command = importlib.import_module(f"runner.cli.{module}").command
-        below = command.commands if isinstance(command, click.Group) else {"": command}
-        commands |= {f"{name} {each}".strip(): found for each, found in below.items()}
-    takes = {name for name, each in commands.items() if any(option.name == "as_json" for option in each.params)}
+    every = commands(cli, (*VERBS, *ALIASES))
+    takes = {name for name, each in every if any(option.name == "as_json" for option in each.params)}
     assert takes == set(RESULTS), "RESULTS in runner/cli/results.py says what the result of each command is"
 
 
 def test_the_documented_one_is_this_one() -> None:
     is_same = json.loads(DOCUMENTED.read_text()) == json.loads(json.dumps(json_schema()))
-    assert is_same, "python -m runner schema >docs/json-schema.json"
+    assert is_same, "python -m runner --json-schema >docs/json-schema.json"
 
 
 WRONG: dict[str, tuple[Any, str]] = {

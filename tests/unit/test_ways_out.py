@@ -13,14 +13,13 @@ import pytest
 from PIL import Image
 
 from runner.cli import run as runner
-from runner.cli.verify import run_fields, study_fields
+from runner.cli.export import run_fields, study_fields
 from runner.core.errors import Exit
 from runner.figures.export import WRITERS
-from runner.jobs.directory import index
+from runner.jobs.directory import Run, index
 from runner.jobs.expected import one_gpu_of
-from runner.jobs.run import Run
-from runner.model.exported import BundledRun, BundledStudy, Format
 from runner.model.figure import DOUBTS, Doubt, figure_keys, figure_of, in_codes, in_short
+from runner.model.output import BundledRun, BundledStudy, Format
 from runner.model.study import Estimate, PointFacts
 from runner.model.verdict import Verdict
 from tests.support.measured_runs import measured_run

@@ -12,8 +12,8 @@ from typing import Protocol, cast
 
 from runner.core import process
 from runner.core.errors import RunnerError
+from runner.model.backends import RUNTIMES
 from runner.model.plan import Plan
-from runner.model.runtimes import RUNTIMES
 from runner.model.step import StepSpec
 
 LIMIT_S = 60.0  # for a command of a runtime's to answer

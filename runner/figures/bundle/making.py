@@ -12,18 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from runner.core import file_system, files
+from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
-from runner.core.hide import hidden_command, hidden_value, is_secret_name
-from runner.core.redact import REDACTED, redacted
+from runner.core.hide import REDACTED, hidden_command, hidden_value, is_secret_name, redacted
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.proof import RUNS, STUDY, Figures, canonical_json, check_different, proven_run, proven_study
-from runner.jobs.directory import RunDirectory
-from runner.model.exported import Bundle, BundledRun, MadeBundle
+from runner.jobs.directory import Run
+from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
-from runner.render.shell import quote_always
+from runner.render import quote_always
 
 _LEAST_LENGTH = 6  # of a value that is looked for everywhere: a shorter one is part of other words
 _COMMANDS = frozenset(("program", "argv", "arguments"))
@@ -111,14 +110,12 @@ class StudyToBundle:
     """
 
     question: bytes
-    runs: Mapping[str, RunDirectory]
+    runs: Mapping[str, Run]
     figures: Figures
     gaps: tuple[str, ...] = ()
 
 
-def make(
-    runs: Sequence[RunDirectory], file: Path, key: Path | None = None, study: StudyToBundle | None = None
-) -> MadeBundle:
+def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyToBundle | None = None) -> MadeBundle:
     """Write a bundle of these runs. The same runs give the same bytes; a signature is the key's.
 
     Args:
@@ -167,7 +164,7 @@ def check_replaceable(file: Path) -> None:
     try:
         if not file.parent.is_dir():
             raise UsageError("there is no such directory to write a bundle into", where=str(file.parent), fix="make it")
-        with file_system.open_regular(file) as opened:
+        with files.open_regular(file) as opened:
             begins_so = bag.begins_with(opened, f"{TOP}/{bag.INFO}")
     except FileNotFoundError:
         return
@@ -177,7 +174,7 @@ def check_replaceable(file: Path) -> None:
         raise UsageError("this file is no bundle, and it would be replaced", where=str(file), fix=fix)
 
 
-def _copied(run: RunDirectory, data: Path) -> BundledRun:
+def _copied(run: Run, data: Path) -> BundledRun:
     """The run below ``data/runs``, without secrets, and what its records give there."""
     target = data / RUNS / run.run_id
     if not bag.is_plain_name(run.run_id) or "/" in run.run_id:

@@ -15,11 +15,11 @@ from runner import __version__
 from runner.core.errors import NotProvenError, RunnerError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
-from runner.jobs.directory import SCRIPT, RunDirectory
-from runner.jobs.sameness import FIX, copy_among, first_rank_of, identity_of
+from runner.jobs.comparison import FIX, copy_among, first_rank_of, identity_of
+from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.verdict import judge
-from runner.model.exported import BundledRun, BundledStudy
 from runner.model.figure import figure_keys
+from runner.model.output import BundledRun, BundledStudy
 from runner.model.plan import Plan
 from runner.model.study import Launch, Loss, PointFacts, Study
 from runner.model.verdict import ARMS, Verdict
@@ -40,7 +40,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
     Raises:
         NotProvenError: the records do not give the verdict that is there, or it is not ``measured``.
     """
-    run = RunDirectory(root)
+    run = Run(root)
     try:
         verdict = _judged(run, redacted)
         plan = run.needed_plan()
@@ -91,7 +91,7 @@ def check_different(runs: Iterable[Path]) -> None:
     Raises:
         NotProvenError: two have the same first rank, which began at the same instant: one is a copy.
     """
-    twice = copy_among((run.run_id, identity_of(first_rank_of(run))) for run in map(RunDirectory, runs))
+    twice = copy_among((run.run_id, identity_of(first_rank_of(run))) for run in map(Run, runs))
     if twice is not None:
         first, other = twice
         raise NotProvenError(f"{first} and {other} are one launch: one is a copy of the other", where=other, fix=FIX)
@@ -112,7 +112,7 @@ def difference(given: Any, expected: Any, key: str = "") -> str:
     return next((found for name, one, two in parts if (found := difference(one, two, f"{key}.{name}".strip(".")))), "")
 
 
-def _judged(run: RunDirectory, redacted: dict[str, str]) -> Verdict:
+def _judged(run: Run, redacted: dict[str, str]) -> Verdict:
     """The verdict by today's rules on what is there.
 
     Raises:
@@ -142,7 +142,7 @@ def canonical_json(value: Any) -> bytes:
 
 RUNS, STUDY = "runs", "study.json"
 # From a study and the run of each proven launch to its points and losses; the layer above knows how.
-Figures = Callable[[Study, Mapping[str, RunDirectory]], tuple[tuple[PointFacts, ...], tuple[Loss, ...]]]
+Figures = Callable[[Study, Mapping[str, Run]], tuple[tuple[PointFacts, ...], tuple[Loss, ...]]]
 
 
 def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> BundledStudy:
@@ -155,7 +155,7 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
         NotProvenError: the question cannot be read, a run is not of its launch, or a run is of no launch.
     """
     study = _question(data)
-    proven = {key: RunDirectory(data / RUNS / run) for key, run in runs.items() if run}
+    proven = {key: Run(data / RUNS / run) for key, run in runs.items() if run}
     there = sorted(path.name for path in (data / RUNS).iterdir())
     if sorted(run.run_id for run in proven.values()) != there:
         raise NotProvenError("the launches of the study are not the runs of the bundle", where=STUDY)

@@ -15,15 +15,14 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from runner.core import file_system
 from runner.core.errors import NotProvenError, UsageError
-from runner.core.files import sha256
-from runner.core.redact import REDACTED
+from runner.core.files import UnusableFileError, open_regular, sha256
+from runner.core.hide import REDACTED
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import is_member, missing
 from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
 from runner.figures.bundle.proof import RUNS, STUDY, Figures, check_different, difference, proven_run, proven_study
-from runner.model.exported import Bundle, BundledRun, VerifiedBundle
+from runner.model.output import Bundle, BundledRun, VerifiedBundle
 
 _LATER = ("figure", "doubts")
 _MOST_BYTES = 1 << 33
@@ -41,7 +40,7 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
         UsageError: it cannot be read, or ``allowed`` not be used.
     """
     try:
-        with file_system.open_regular(file) as opened, tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
+        with open_regular(file) as opened, tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
             digests, tags = _hashed(opened)
             state, signer = signature.verify(tags[bag.TAG_MANIFEST], tags.get(bag.SIGNATURE), allowed)
             data = Path(directory)
@@ -58,7 +57,7 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
                 study = msgspec.structs.replace(proven_study(data, about.study.runs, figures), gaps=about.study.gaps)
     except FileNotFoundError:
         raise UsageError("there is no such file", where=str(file)) from None
-    except file_system.UnusableFileError as error:
+    except UnusableFileError as error:
         raise UsageError(f"it cannot be read: {error.strerror}", where=str(file)) from None
     expected = _without_later_keys(msgspec.to_builtins(Bundle(SCHEMA, runs, study)), said)
     key = difference(_without_later_keys(msgspec.to_builtins(about), said), expected)

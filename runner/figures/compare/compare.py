@@ -10,15 +10,14 @@ from runner.core.errors import Exit, UsageError
 from runner.core.text import first_of, gpus_text, instead
 from runner.figures.compare.launches import MeasuredLaunch, compare_point, measured_launch
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
-from runner.jobs.comparison import plan_differences
-from runner.jobs.directory import RunDirectory
+from runner.jobs.comparison import FIX, copy_among, differences, facts_for, first_difference, plan_differences
+from runner.jobs.directory import Run
 from runner.jobs.lookup import find
-from runner.jobs.sameness import FIX, copy_among, differences, facts_for, first_difference
-from runner.model.compared import Compared
+from runner.model.expectation import Compared
 from runner.model.plan import Finding
 
 
-def runs_of(text: str) -> tuple[RunDirectory, ...]:
+def runs_of(text: str) -> tuple[Run, ...]:
     """The runs that a user means: each an id, a name, the beginning of one, a job's id or a directory.
 
     Raises:
@@ -27,7 +26,7 @@ def runs_of(text: str) -> tuple[RunDirectory, ...]:
     return runs_named([text] if Path(text).exists() else [name for name in text.split(",") if name])
 
 
-def runs_named(names: Sequence[str]) -> tuple[RunDirectory, ...]:
+def runs_named(names: Sequence[str]) -> tuple[Run, ...]:
     """The runs of these names, one each.
 
     Raises:
@@ -52,7 +51,7 @@ def side_of(text: str) -> Side:
     return side_of_runs(text, runs_of(text))
 
 
-def side_of_runs(name: str, runs: Sequence[RunDirectory]) -> Side:
+def side_of_runs(name: str, runs: Sequence[Run]) -> Side:
     """The side of these runs, one at least.
 
     Raises:

@@ -8,12 +8,11 @@ from itertools import pairwise
 
 from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
-from runner.jobs.comparison import code_facts
-from runner.jobs.directory import RunDirectory
+from runner.jobs.collect import nodes_of
+from runner.jobs.comparison import Identity, Ran, code_facts, identity_of, ran_with
+from runner.jobs.directory import Run
 from runner.jobs.life import Standing, standing
-from runner.jobs.nodes import nodes_of
-from runner.jobs.sameness import Identity, Ran, identity_of, ran_with
-from runner.model.compared import ComparedPoint, ComparedSide, Judgement
+from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
 from runner.model.figure import NO_INTERVAL, Doubt, Figure, figure_of, shared_doubts
 from runner.model.plan import Plan
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
@@ -40,7 +39,7 @@ class MeasuredLaunch(Ran):
     identity: Identity | None = None
 
 
-def measured_launch(run: RunDirectory) -> MeasuredLaunch:
+def measured_launch(run: Run) -> MeasuredLaunch:
     """The launch of a run.
 
     Raises:

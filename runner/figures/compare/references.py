@@ -10,7 +10,7 @@ from runner.core import paths, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.text import gpus_text
 from runner.figures.compare.launches import MeasuredLaunch, doubts_of, in_order
-from runner.model.compared import AgainstReference, Judgement, Reference, References
+from runner.model.expectation import AgainstReference, Judgement, Reference, References
 from runner.statistics.launches import LEAST_LAUNCHES, mean_rate
 
 

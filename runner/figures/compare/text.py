@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from runner.core.numbers import change, percent, rate, span
-from runner.core.text import counted, gpus_text, plain
-from runner.model.compared import AgainstReference, Compared, ComparedPoint, ComparedSide, Judgement
+from runner.core.text import change, counted, gpus_text, percent, plain, rate, span
+from runner.model.expectation import AgainstReference, Compared, ComparedPoint, ComparedSide, Judgement
 from runner.model.figure import Doubt, in_words
 from runner.statistics.launches import CHANGES, LEAST_LAUNCHES, MOST_LAUNCHES
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from runner.core.numbers import percent
+from runner.core.text import percent
 from runner.figures.report.picture import WIDTH, Markup, shortened, svg, tag, text_at, ticks
 from runner.figures.tables import settings_text
 from runner.model.report import RankFacts

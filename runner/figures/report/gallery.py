@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from runner.core.columns import Table, for_page
-from runner.core.numbers import percent, rate, seconds
-from runner.core.text import first_of, gpus_text
+from runner.core.text import first_of, gpus_text, percent, rate, seconds
 from runner.figures.report.charts import heat_map, losses, node_cells
 from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
 from runner.figures.report.picture import Markup, Picture

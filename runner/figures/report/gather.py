@@ -13,8 +13,7 @@ import msgspec
 
 from runner import __version__
 from runner.core.errors import RunnerError
-from runner.core.hide import hidden_value, is_secret_name
-from runner.core.redact import REDACTED, redacted
+from runner.core.hide import REDACTED, hidden_value, is_secret_name, redacted
 from runner.core.text import counted, first_of, gpus_text
 from runner.expectation.alarm import compare
 from runner.figures.report.summary import citation, highlights
@@ -22,15 +21,14 @@ from runner.figures.tables import curve, main_settings, unit_of
 from runner.jobs import expected as inputs
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
-from runner.jobs.directory import RunDirectory
+from runner.jobs.comparison import Ran, ran_with, unlike
+from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
 from runner.jobs.figure import Measurement
-from runner.jobs.run import SCRIPT, Run
-from runner.jobs.sameness import Ran, ran_with, unlike
 from runner.model.expectation import Comparison
 from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, shared_doubts
-from runner.model.origin import CodeRecord, Source
+from runner.model.job import CodeRecord, Source
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
 from runner.model.study import BASES, LaunchFacts, PointFacts, StudyFacts
@@ -234,7 +232,7 @@ def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Seq
     base = next((point for arm in BASES if (point := _point(study, settings, arm)) is not None), None)
     if not alone or base is None or base.images_per_s is None:
         return None
-    run = inputs.one_gpu_of(RunDirectory(Path(alone[0].directory)))
+    run = inputs.one_gpu_of(Run(Path(alone[0].directory)))
     rate = base.images_per_s
     low, high = (rate.value if value is None else value for value in (rate.low, rate.high))
     return OneGpu(

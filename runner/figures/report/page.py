@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runner.core.columns import Table
-from runner.core.numbers import DASH, rate
-from runner.core.text import counted, gpus_text
+from runner.core.text import DASH, counted, gpus_text, rate
 from runner.figures.report.gallery import MOST_ROWS, gallery, rows_table
 from runner.figures.report.picture import Markup, Picture, tag
 from runner.figures.report.summary import against

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from runner import __version__
-from runner.core.numbers import percent, rate, span
-from runner.core.text import counted, gpus_text
+from runner.core.text import counted, gpus_text, percent, rate, span
 from runner.figures.tables import all_settings, curve, interval, launch_text, of_each, settings_text, unit_of, units_of
 from runner.model.expectation import Comparison
 from runner.model.figure import Doubt, in_words

@@ -16,7 +16,7 @@ import msgspec
 from runner.core import paths
 from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
-from runner.core.lease import abandoned, leased
+from runner.core.lock import is_abandoned, leased
 from runner.core.progress import Progress
 from runner.images.packing import rootfs
 from runner.images.packing.mksquashfs import PackJob
@@ -145,7 +145,7 @@ def publish(
         return None if image is None else named(image, made=False)
 
     lease = store.lease_path(key, target)
-    if (done := kept()) is not None and not (os.access(target, os.W_OK) and abandoned(lease)):
+    if (done := kept()) is not None and not (os.access(target, os.W_OK) and is_abandoned(lease)):
         return done
     paths.ensure_directory(target)
     store.check_writable(target)

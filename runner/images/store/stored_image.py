@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from runner.core import file_system, files
+from runner.core import files
 from runner.core.errors import InfrastructureError
 from runner.images.store import owners
 from runner.images.store.owners import unreadable, writing
@@ -126,7 +126,7 @@ def read_sidecar(path: Path) -> StoredImage | None:
     try:
         if not (sidecar.is_file() and path.is_file()):
             return None
-        raw = file_system.read_bytes(sidecar, _LARGEST)
+        raw = files.read_bytes(sidecar, _LARGEST)
     except FileNotFoundError:
         return None
     except OSError as error:

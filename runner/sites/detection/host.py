@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.core.text import gpus_text
-from runner.model.runtimes import programs
-from runner.sites.detection.answers import Answer
-from runner.sites.detection.facts import Entry, Fact, Note, Unknown
+from runner.model.backends import runtime_programs
+from runner.sites.detection.facts import Answer, Entry, Fact, Note, Unknown
 
 _OF_INTEREST = re.compile(r"horovod|pytorch|tensorflow|conda|nccl", re.IGNORECASE)
 SCRIPT = (Path(__file__).parent / "host.sh").read_text()
@@ -46,12 +45,12 @@ class Host:
     @property
     def runtimes(self) -> tuple[str, ...]:
         """Container runtimes whose program is on PATH there."""
-        return tuple(name for name, program in programs().items() if program in self.programs)
+        return tuple(name for name, program in runtime_programs().items() if program in self.programs)
 
 
 def here() -> tuple[str, ...]:
     """The command that describes the host on which it runs."""
-    return ("sh", "-c", SCRIPT, "host.sh", *programs().values())
+    return ("sh", "-c", SCRIPT, "host.sh", *runtime_programs().values())
 
 
 def read(answer: Answer) -> Host | None:

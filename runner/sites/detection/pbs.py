@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from runner.sites.detection.answers import Answer
-from runner.sites.detection.facts import Entry, Fact, GpuNodes, Note, Unknown, natural, seconds
+from runner.sites.detection.facts import Answer, Entry, Fact, GpuNodes, Note, Unknown, natural, seconds
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "nodes": ("pbsnodes", "-a", "-v"),

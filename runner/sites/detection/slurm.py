@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from runner.model.runtimes import RUNTIMES
+from runner.model.backends import RUNTIMES
 from runner.model.site import DEMONSTRATION, FAKE_GPUS
-from runner.sites.detection.answers import Answer
-from runner.sites.detection.facts import Entry, Fact, GpuNodes, Note, Unknown, natural, seconds
+from runner.sites.detection.facts import Answer, Entry, Fact, GpuNodes, Note, Unknown, natural, seconds
 
 _NODE_FORMAT = "%N|%R|%T|%c|%X|%Y|%Z|%m|%G|%f"  # sinfo(1): a line for each node in each partition
 COMMANDS: Mapping[str, tuple[str, ...]] = {

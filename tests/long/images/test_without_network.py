@@ -14,7 +14,7 @@ from runner.core.errors import RefusedError
 from runner.core.package_directory import opened
 from runner.core.progress import Silent
 from runner.environments.collect import collect
-from runner.environments.spec import packages_of_images
+from runner.environments.script import packages_of_images
 from runner.images.building import standin
 from runner.images.building.build import build
 from runner.sites.loader import read_site

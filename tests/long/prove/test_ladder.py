@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from runner.images.store.stored_image import StoredImage
-from runner.model.proof_record import ProofRecord, ProvenGpu
+from runner.model.verdict import ProofRecord, ProvenGpu
 from runner.proving.rungs import names
 from runner.sites.proofs import digest_of
 from tests.support.commands import Runner

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from runner.images.store.stored_image import StoredImage
-from runner.model.runtimes import RUNTIMES
+from runner.model.backends import RUNTIMES
 from tests.support.commands import Runner
 from tests.support.documents import result
 from tests.support.rank_records import records

@@ -14,8 +14,7 @@ from runner.backends.schedulers import render
 from runner.core.errors import UsageError
 from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import NodeShape, Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
@@ -24,7 +23,6 @@ RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.p
 SITE = Site(
     name="s", description="", scheduler="local", runtimes=("native",), node=NodeShape(cores=8, memory_mb=1, gpus=4)
 )
-
 _RECORD = """#!/bin/bash
 # Keeps the words of a rank's call and its environment, NUL-separated.
 printf '%s\\0' "$@" >"$HOME/words.$RANK"

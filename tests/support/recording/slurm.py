@@ -21,10 +21,9 @@ from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
 from runner.jobs.directory import write_script
+from runner.model.backends import RUNTIMES, runtime_programs
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
-from runner.model.runtimes import RUNTIMES, programs
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import NodeShape, Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
@@ -81,9 +80,7 @@ printf '%s\\0' "$@" >"$RECORD/arrived"
 env -0 >"$RECORD/environment"
 """
 _HOSTS = "#!/bin/sh\necho n1\necho n2\n"
-
-
-_CONTAINERS = sorted(set(programs().values()))
+_CONTAINERS = sorted(set(runtime_programs().values()))
 
 
 @dataclass(frozen=True)

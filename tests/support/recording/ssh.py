@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from runner.backends.runtimes import runtime, staging
+from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
 from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.step import JobScript
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
@@ -26,7 +25,6 @@ from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 SITE = with_hosts(read_site("hosts"), parse_hosts("me@nodea:2,nodeb:1"))
-
 # What a node's login shell finds is not what the submitting shell has: HOME, USER, and one of its own.
 _SSH = """#!/bin/bash
 printf '%s\\0' "$@" >>"$RECORD/ssh"
@@ -60,7 +58,7 @@ def stubs() -> Path:
 
 def script(request: Request, via: str = "native", image: str = "/i.sqsh") -> JobScript:
     planned = plan(RECIPE, SITE, request, PlannedImage("i", "sha256:ab", image))
-    return render(planned, staging.step(planned, runtime(via)))
+    return render(planned, common.staged_step(planned, runtime(via)))
 
 
 def executed(script: JobScript, **extra: str) -> Ran:

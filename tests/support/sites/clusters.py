@@ -20,11 +20,10 @@ from runner import box
 from runner.box import Bind, BoxSpec, NodeShape
 from runner.core import process
 from runner.environments.directory import RECORD
-from runner.environments.spec import of_site, setup_of_jobs
-from runner.model.environment import Environment
-from runner.model.image import ImageFacts
-from runner.planning.personal import expand_placeholders
+from runner.environments.script import environment_spec, setup_of_jobs
+from runner.model.image import Environment, ImageFacts
 from runner.sites.loader import GENERIC, read_site
+from runner.sites.user import expand_placeholders
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.golden_jobs import ELVIS, ENVIRONMENT
@@ -131,7 +130,7 @@ class Cluster:
 
     def environment(self) -> None:
         """One as `env create` leaves it for the site's native way, but of the nodes' own Python."""
-        wanted = of_site(expand_placeholders(read_site(self.site), ELVIS), "horovod-pytorch")
+        wanted = environment_spec(expand_placeholders(read_site(self.site), ELVIS), "horovod-pytorch")
         root = self.directory / "gpu-runner/environments" / wanted.name
         made = root / wanted.kind
         (made / "bin").mkdir(parents=True)

@@ -22,8 +22,8 @@ from runner.cli import run as command_line
 from runner.cli.job_options import job_options
 from runner.cli.results import json_schema
 from runner.core.errors import Exit, RefusedError, RunnerError, UsageError
-from runner.jobs.directory import RunDirectory
-from runner.model.origin import CommandLine
+from runner.jobs import directory
+from runner.model.job import CommandLine
 from tests.support.json_schema import faults
 from tests.support.own_state import own_state
 
@@ -66,7 +66,7 @@ def test_the_page_is_true_cell_by_cell(capfd: pytest.CaptureFixture[str]) -> Non
 def goes_on_by_the_command_line(study: Study, capfd: pytest.CaptureFixture[str]) -> None:
     """Its recorded command line is one of ``scale``, and that of each launch one of ``submit``."""
     launch = study.status().launches[0]
-    submitted = RunDirectory(Path(launch.directory)).read("command.json", CommandLine)
+    submitted = directory.Run(Path(launch.directory)).read("command.json", CommandLine)
     assert submitted is not None and submitted.arguments[0] == "submit"
     shutil.rmtree(launch.directory)
     assert study.status().state == "incomplete"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.checks.gpus import coverage, framework_architectures, horovod_architectures
+from runner.checks.image_fit import coverage, framework_architectures, horovod_architectures
 from runner.model.image import Horovod, ImageFacts
 
 

@@ -7,13 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.checks import gpus
-from runner.checks.horovod_fit import findings
+from runner.checks import image_fit
+from runner.checks.image_fit import horovod_findings
 from runner.checks.registry import Observed, check
 from runner.model.image import Horovod, ImageFacts, facts_of
 from runner.model.plan import Finding, Plan, PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Request
+from runner.model.request import Recipe, Request
 from runner.model.site import Hardware, Queue, Site
 from runner.planning.plan import plan
 from runner.recipes.loader import read_recipe
@@ -50,7 +49,7 @@ def planned(about: ImageFacts | None, recipe: Recipe = BENCHMARK, site: Site = T
 
 
 def findings_of(about: ImageFacts | None, hardware: Hardware = A100, use: str = "", **more: Any) -> dict[str, Finding]:
-    return {finding.code: finding for finding in findings(planned(about, **more), hardware, use)}
+    return {finding.code: finding for finding in horovod_findings(planned(about, **more), hardware, use)}
 
 
 def severities(about: ImageFacts | None, hardware: Hardware = A100, use: str = "", **more: Any) -> dict[str, str]:
@@ -205,4 +204,4 @@ def test_the_gpus_are_those_of_the_queue_and_of_the_type_that_is_requested(
 ) -> None:
     """A queue that the limits choose counts as one that is named."""
     site = msgspec.structs.replace(TECHNION, **changed)
-    assert gpus.hardware(planned(FACTS, site=site, **requested), site).compute_capability == capability
+    assert image_fit.job_hardware(planned(FACTS, site=site, **requested), site).compute_capability == capability

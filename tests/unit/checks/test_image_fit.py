@@ -5,15 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from runner.checks.image_fit import findings
+from runner.checks.image_fit import image_findings
 from runner.checks.registry import codes
 from runner.model.image import Horovod, ImageFacts, Mpi, facts_of
-from runner.model.names import Wireup
 from runner.model.plan import Plan, PlannedImage
-from runner.model.request import Request
+from runner.model.request import Request, Wireup
 from runner.model.site import Hardware, MpiFacts, Site
 from runner.planning.plan import plan
-from runner.preparation.image import mpi_of
+from runner.preparation.choices import mpi_of
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 
@@ -42,7 +41,7 @@ def planned(about: ImageFacts | None, *, site: str = "technion", mpi: str = "non
 
 
 def findings_of(about: ImageFacts | None, hardware: Hardware, **more: str) -> dict[str, str]:
-    return {finding.code: finding.severity for finding in findings(planned(about, **more), hardware)}
+    return {finding.code: finding.severity for finding in image_findings(planned(about, **more), hardware)}
 
 
 def test_an_image_that_fits_is_not_spoken_of() -> None:
@@ -87,7 +86,7 @@ def test_a_pmi_that_the_image_lacks_is_reported() -> None:
 def met_by(wireup: Wireup, site: Site, about: ImageFacts | None) -> dict[str, str]:
     image = PlannedImage(reference="x:1", digest="sha256:0", path="/x.sqsh", mpi=mpi_of(about), about=about)
     made = plan(read_recipe("horovod-pytorch").recipe, site, Request(gpus=2, wireup=wireup), image)
-    return {finding.code: finding.severity for finding in findings(made, Hardware())}
+    return {finding.code: finding.severity for finding in image_findings(made, Hardware())}
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.checks.limits import storage_findings
 from runner.checks.registry import Seen, Workspace
-from runner.checks.storage import findings
 from runner.cli import run
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Home, Scratch
-from runner.planning.personal import Personal, with_scratch
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
-from runner.sites.user import read_workspaces, workspaces
+from runner.sites.user import Personal, read_workspaces, with_scratch, workspaces
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))
 DAY_S = 86400
@@ -51,7 +49,7 @@ def findings_of(
     planned_image = PlannedImage("i", "", image or "/store/x.sif", size_bytes=7_100_000_000)
     request = Request(gpus=2, walltime_s=walltime_s, mounts=(Mount("/data/horse/ws/marie-test-workspace/in", "/in"),))
     planned = plan(RECIPE, site, request, planned_image)
-    return {finding.code: finding.severity for finding in findings(planned, site, seen)}
+    return {finding.code: finding.severity for finding in storage_findings(planned, site, seen)}
 
 
 HOME = ("/home/e",)

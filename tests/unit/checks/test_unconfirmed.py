@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.checks.unconfirmed import unconfirmed
+from runner.checks.registry import unconfirmed
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
 from runner.model.site import MpiFacts, RuntimeAtSite, Site

@@ -424,7 +424,7 @@ def test_of_a_run_that_was_judged_little_is_loaded(verb: str, tmp_path: Path) ->
 
 def test_the_help_imports_nothing_heavy() -> None:
     heavy = {*NEVER_PLANNED, "msgspec", "yaml", "pathlib", "difflib", "json"}
-    heavy |= {"runner.model", "runner.preparation", "runner.core.redact"}
+    heavy |= {"runner.model", "runner.preparation", "runner.core.hide"}
     assert heavy & imported("--help") == set()
 
 

@@ -95,8 +95,10 @@ def test_each_shell_has_its_script_and_its_answers(
     shell: str, complete: Complete, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert complete("submit", "--site", "tec", shell=shell) == ["technion"]
-    assert run(["completion", shell]) == Exit.GOOD
+    assert run(["--completion", shell]) == Exit.GOOD
     script = capfd.readouterr().out
+    assert run(["completion", shell]) == Exit.GOOD
+    assert capfd.readouterr().out == script
     assert f"_GPU_RUNNER_COMPLETE={shell}_complete" in script
     assert "gpu-runner" in script
 
@@ -139,7 +141,7 @@ def test_in_a_real_bash_and_no_scheduler_is_contacted(tmp_path: Path) -> None:
         path.chmod(0o755)
     newest = make_run(tmp_path, "alpha")
     script = """
-    eval "$(gpu-runner completion bash)"
+    eval "$(gpu-runner --completion bash)"
     complete -p gpu-runner
     for line in "submit --site tec" "status " "logs --follo" "submit --site perlmutter --queue deb"; do
         read -ra COMP_WORDS <<<"gpu-runner $line"

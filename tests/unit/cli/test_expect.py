@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import run
-from runner.cli.expect_table import lines
+from runner.cli.expect import expectation_lines
 from runner.core.errors import Exit
 from runner.jobs.expected import OneGpu, expect
 from runner.sites.loader import read_site
@@ -19,7 +19,7 @@ HERE = ("expect", "--site", "technion", "--recipe", "horovod-pytorch")
 
 @pytest.mark.parametrize("width", [40, 80, 132, None])
 def test_no_line_is_wider_than_its_terminal(width: int | None) -> None:
-    text = lines(ANSWER, width)
+    text = expectation_lines(ANSWER, width)
     assert all(len(line) <= (width or 10_000) for line in text)
     whole = "\n".join(text)
     for name in ("1024", "between-gb-s", "what 20 % of an input does".capitalize(), "coordination-us"):
@@ -27,7 +27,7 @@ def test_no_line_is_wider_than_its_terminal(width: int | None) -> None:
 
 
 def test_a_pipe_gets_one_line_for_each_point_and_input() -> None:
-    text = lines(ANSWER, None)
+    text = expectation_lines(ANSWER, None)
     assert len([line for line in text if line.split()[:1] in (["1"], ["16"], ["1024"])]) == 3
     assert all(any(line.startswith(f"{each.name} ") for line in text) for each in ANSWER.inputs)
 
@@ -114,5 +114,5 @@ def test_a_site_without_gpus_expects_nothing(capsys: pytest.CaptureFixture[str])
 
 def test_hostile_text_in_a_source_cannot_reach_the_terminal() -> None:
     hostile = OneGpu(2400.0, 2400.0, 2400.0, "a run \x1b[31mred\x1b[0m")
-    text = "\n".join(lines(expect(read_site("technion"), "horovod-pytorch", (), (8,), hostile), 80))
+    text = "\n".join(expectation_lines(expect(read_site("technion"), "horovod-pytorch", (), (8,), hostile), 80))
     assert "\x1b" not in text

@@ -29,7 +29,7 @@ from runner.model.plan import PlannedImage
 from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.preparation import observation
-from runner.preparation.image import JobImage
+from runner.preparation.choices import JobImage
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from tests.support.documents import result

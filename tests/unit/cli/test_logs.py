@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.jobs import directory
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.model.job import Submitted
 from runner.model.plan import record_of
 from runner.model.verdict import Verdict
@@ -47,7 +47,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 
 @pytest.fixture
-def run(command: Command, tmp_path: Path) -> RunDirectory:
+def run(command: Command, tmp_path: Path) -> Run:
     """A run of four ranks of which rank 2 failed first."""
     made = directory.create(tmp_path / "runs", "j-4", 0.0)
     made.write("plan.json", record_of(PLAN, ()))
@@ -75,7 +75,7 @@ def test_a_job_is_followed_to_its_verdict_and_its_failed_rank_is_shown_afterward
     assert (again.returncode, "verdict: failed" in again.stdout) == (5, True)
 
 
-def test_the_last_lines_of_several_ranks_begin_with_rank_and_host(command: Command, run: RunDirectory) -> None:
+def test_the_last_lines_of_several_ranks_begin_with_rank_and_host(command: Command, run: Run) -> None:
     done = command("logs", "--rank", "0,2-3", "-n", "1")
     assert done.stdout.splitlines() == [
         "[0 n0] two \x1b[2J of rank 0",
@@ -88,7 +88,7 @@ def test_the_last_lines_of_several_ranks_begin_with_rank_and_host(command: Comma
     assert "there is no rank 4: the run has ranks 0 to 3" in command("logs", "--rank", "4").stderr
 
 
-def test_control_characters_are_escaped_in_a_terminal(command: Command, run: RunDirectory) -> None:
+def test_control_characters_are_escaped_in_a_terminal(command: Command, run: Run) -> None:
     (run.logs / "rank-0.out").write_bytes(b"\x1b]0;title\x07\tbad \xff\n 10%\r 50%\r100%\r\n")
     ours, theirs = pty.openpty()
     command("logs", "--rank", "0", stdout=theirs)
@@ -97,7 +97,7 @@ def test_control_characters_are_escaped_in_a_terminal(command: Command, run: Run
     os.close(ours)
 
 
-def test_the_reason_of_a_waiting_job_is_shown(command: Command, run: RunDirectory, tmp_path: Path) -> None:
+def test_the_reason_of_a_waiting_job_is_shown(command: Command, run: Run, tmp_path: Path) -> None:
     """Two answers of a stand-in for Slurm: pending, then cancelled."""
     (run.path / "verdict.json").unlink()
     for left in (*run.logs.iterdir(), *run.ranks.iterdir()):

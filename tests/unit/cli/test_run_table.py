@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.cli.run_table import lines
+from runner.cli.status import run_lines
 from runner.model.figure import Figure
-from runner.model.listed_run import ListedRun
+from runner.model.output import ListedRun
 
 NOW = datetime(2026, 11, 22, 9, 0, 0, tzinfo=timezone.utc)
 
@@ -32,7 +32,7 @@ RUNS = (
 
 
 def test_a_pipe_gets_every_column() -> None:
-    assert lines(RUNS, NOW, None) == [
+    assert run_lines(RUNS, NOW, None) == [
         "RUN                          NAME      JOB   STATE    GPUS  SITE         AGE  RESULT",
         "20261122-085900-bert-16      bert      12    running    16  technion    12 s  -",
         "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321 images/s",
@@ -44,16 +44,16 @@ def test_a_pipe_gets_every_column() -> None:
 def test_a_job_that_waits_says_why() -> None:
     waits = row("bert", state="pending", reason="Resources", outcome=None)
     long = row("x", state="pending", reason="Not Running: Insufficient amount of resource: ngpus", outcome=None)
-    assert lines((waits, long), NOW, None) == [
+    assert run_lines((waits, long), NOW, None) == [
         "RUN                      NAME  JOB   STATE    GPUS  SITE        AGE  RESULT",
         "20261122-085900-bert-16  bert  4711  pending    16  technion  1 min  (Resources)",
         "20261122-085900-x-16     x     4711  pending    16  technion  1 min  (Insufficient amount of resour...)",
     ]
-    assert lines((waits,), NOW, 40) == ["20261122-085900-bert-16", "  pending (Resources)  16 GPUs  1 min"]
+    assert run_lines((waits,), NOW, 40) == ["20261122-085900-bert-16", "  pending (Resources)  16 GPUs  1 min"]
 
 
 def test_80_columns_do_without_the_name_that_the_id_has_and_a_result_stands_for_the_state() -> None:
-    assert lines((RUNS[0], row("resnet50")), NOW, 80)[0].split() == [
+    assert run_lines((RUNS[0], row("resnet50")), NOW, 80)[0].split() == [
         "RUN",
         "JOB",
         "STATE",
@@ -62,7 +62,7 @@ def test_80_columns_do_without_the_name_that_the_id_has_and_a_result_stands_for_
         "AGE",
         "RESULT",
     ]
-    assert lines(RUNS[:2], NOW, 80) == [
+    assert run_lines(RUNS[:2], NOW, 80) == [
         "RUN                          JOB   GPUS  SITE         AGE  RESULT",
         "20261122-085900-bert-16      12      16  technion    12 s  running",
         "20261122-085900-resnet50-16  4711    16  technion  10 min  5321 images/s",
@@ -70,7 +70,7 @@ def test_80_columns_do_without_the_name_that_the_id_has_and_a_result_stands_for_
 
 
 def test_40_columns_hold_a_run_in_two_lines() -> None:
-    assert lines(RUNS, NOW, 40) == [
+    assert run_lines(RUNS, NOW, 40) == [
         "20261122-085900-bert-16",
         "  running  16 GPUs  12 s  technion",
         "20261122-085900-resnet50-16",
@@ -84,7 +84,7 @@ def test_40_columns_hold_a_run_in_two_lines() -> None:
 
 @pytest.mark.parametrize("width", [30, 45, 60, 75, 90, None])
 def test_no_line_is_wider_than_the_terminal_but_for_ids_and_none_holds_a_control_character(width: int | None) -> None:
-    made = lines((*RUNS, row("x\x1b[2J\ny")), NOW, width)
+    made = run_lines((*RUNS, row("x\x1b[2J\ny")), NOW, width)
     assert all(line.isprintable() and len(line) <= (width or 999) for line in made), made
     long = row("a-name-as-long-as-names-can-be-64-characters-of-it")
-    assert any(long.run in line for line in lines((long,), NOW, width))
+    assert any(long.run in line for line in run_lines((long,), NOW, width))

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli import cli, run
-from runner.cli.study_table import facts_lines
+from runner.cli.study import facts_lines
 from runner.core.errors import Exit
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine
 from runner.model.study import Estimate, Loss, LossRow, SingleGpus, StudyFacts
 from runner.model.verdict import Verdict
 from runner.statistics.launches import needed

@@ -15,7 +15,7 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit, RefusedError
 from runner.jobs import snapshot_copy
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.snapshot_copy import Snapshot, copy
 from runner.model.request import Request
 from runner.preparation.job import prepare
@@ -64,9 +64,9 @@ def call(capfd: pytest.CaptureFixture[str]) -> Call:
 
 
 @pytest.fixture
-def empty_run(tmp_path: Path) -> RunDirectory:
+def empty_run(tmp_path: Path) -> Run:
     (tmp_path / "run").mkdir()
-    return RunDirectory(tmp_path / "run")
+    return Run(tmp_path / "run")
 
 
 def test_edits_after_the_submission_change_nothing(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_a_recipe_needs_none(tmp_path: Path, call: Call) -> None:
     assert "copied into the run directory anyway" in call(*LOCAL, "--recipe", "probe", code=Exit.USAGE)[1]
 
 
-def test_links_stay_links_and_those_that_lead_out_are_left_out(tmp_path: Path, empty_run: RunDirectory) -> None:
+def test_links_stay_links_and_those_that_lead_out_are_left_out(tmp_path: Path, empty_run: Run) -> None:
     top = repository(tmp_path / "r", {"a/file": b"1", "run.sh": b"2"})
     (top / "run.sh").chmod(0o755)
     for name, target in (("a/in", "../run.sh"), ("a/out", "../../x"), ("absolute", "/etc/passwd"), ("dir", "a")):
@@ -190,7 +190,7 @@ def test_a_warning_names_the_links_that_are_left_out(tmp_path: Path, monkeypatch
     assert (warning.severity, "no link 'data' and 1 more" in warning.what) == ("warn", True)
 
 
-def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empty_run: RunDirectory) -> None:
+def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empty_run: Run) -> None:
     """Names that lead out, through links as well, and links that a later name would be written through."""
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -209,7 +209,7 @@ def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empt
 
 
 def test_submodules_are_copied_and_too_much_is_refused(
-    tmp_path: Path, empty_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = repository(tmp_path / "inner", {"lib/m.py": b"12345"})
     top = repository(tmp_path / "r", {"train.py": b"12345"})
@@ -221,14 +221,14 @@ def test_submodules_are_copied_and_too_much_is_refused(
     copy(prepared.snapshot, empty_run)
     assert (empty_run.path / "code/deps/sub/lib/m.py").read_text() == "12345"
     monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
-    again = RunDirectory(tmp_path / "again")
+    again = Run(tmp_path / "again")
     again.path.mkdir()
     with pytest.raises(RefusedError, match="the tracked files have more than"):
         copy(prepared.snapshot, again)
 
 
 def test_of_a_file_that_is_too_large_nothing_is_written(
-    tmp_path: Path, empty_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_bytes(b"12")
     (tmp_path / "large").write_bytes(b"123456")

@@ -18,7 +18,7 @@ from runner.cli import run as runner
 from runner.core import files
 from runner.core.errors import Exit
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory
+from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.states import cancel_run
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
@@ -26,7 +26,7 @@ from tests.support.documents import result
 from tests.support.plans import PLAN
 from tests.support.users import ALICE
 
-Start = Callable[[str], RunDirectory]
+Start = Callable[[str], Run]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     runs = []
 
-    def started(body: str) -> RunDirectory:
+    def started(body: str) -> Run:
         run = directory.create(tmp_path / "runs", "train-4", time.time())
         runs.append(run)
         run.write("plan.json", PLAN)

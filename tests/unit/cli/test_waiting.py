@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from runner.cli.waiting import describe, display
-from runner.core.numbers import age
+from runner.cli.progress import describe, job_display
+from runner.core.text import age
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
 
@@ -18,7 +18,7 @@ RUNNING = JobState("running", "RUNNING")
 
 
 def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    with display(4, quiet=False) as update:
+    with job_display(4, quiet=False) as update:
         for second in range(0, 301, 5):
             update(JobProgress(RUNNING, 4 if second >= 75 else 2, 0, float(second)))
     assert capsys.readouterr().err.splitlines() == [
@@ -34,10 +34,11 @@ def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(capsys: pytes
 # One state, then silence: a scheduler that takes its time.
 SILENT = """
 import time
-from runner.cli.waiting import display
+from runner.cli.progress import job_display
+from runner.cli.progress import display
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
-with display(2, quiet=False) as update:
+with job_display(2, quiet=False) as update:
     time.sleep(1.5)
     update(JobProgress(JobState("pending", "PENDING", "Resources [a]"), 0, 0, 0.0))
     time.sleep(3.5)
@@ -69,7 +70,7 @@ def test_in_a_terminal_the_time_is_seen_to_pass_while_nothing_is_reported() -> N
 
 
 def test_what_is_mostly_fast_is_shown_only_where_it_is_slow() -> None:
-    program = "import time; from runner.cli.waiting import slow\nwith slow('submitting'): time.sleep({})"
+    program = "import time; from runner.cli.progress import slow\nwith slow('submitting'): time.sleep({})"
     assert seconds_shown(program.format(0.1)) == ("", set())
     shown, seconds = seconds_shown(program.format(3.5))
     assert "submitting" in shown

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.core.file_system import UnusableFileError, again_if_stale, is_local, magic, names_in, read_bytes
+from runner.core.files import UnusableFileError, again_if_stale, is_local, magic, names_in, read_bytes
 
 
 def failing(times: int, number: int) -> list[OSError]:

@@ -8,8 +8,7 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
-from runner.core.hide import hidden, hidden_command
-from runner.core.redact import redacted
+from runner.core.hide import hidden, hidden_command, redacted
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.core import lease, process_identity
+from runner.core import lock, process_identity
 from runner.core.errors import InfrastructureError, UnknownStateError
-from runner.core.lease import leased
+from runner.core.lock import leased
 from tests.support.waiting import until
 
 # A process that says when it holds the lock, and then waits for its end.
 HOLDER = """
 import sys, time
 from pathlib import Path
-from runner.core.lease import leased
+from runner.core.lock import leased
 with leased(Path(sys.argv[1]), lambda text: print(text, file=sys.stderr)):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -30,7 +30,7 @@ with leased(Path(sys.argv[1]), lambda text: print(text, file=sys.stderr)):
 COUNTER = """
 import sys, time
 from pathlib import Path
-from runner.core.lease import leased
+from runner.core.lock import leased
 lock, sum = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(5):
     with leased(lock, print):
@@ -59,7 +59,7 @@ def test_a_pipe_in_the_place_of_a_lock_blocks_no_one(tmp_path: Path, kind: str) 
 
 def test_a_lock_that_is_nested_without_end_is_one_without_a_holder(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("[" * 4096)
-    held = lease.read(tmp_path / "lock")
+    held = lock.read_lease(tmp_path / "lock")
     assert held is not None
     assert held.owner == ""
 
@@ -92,7 +92,7 @@ def test_many_processes_hold_it_one_at_a_time_where_flock_does_nothing(tmp_path:
 
 
 def test_the_holder_that_is_waited_for_is_named_with_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "_SILENT_S", 0.05)
+    monkeypatch.setattr(lock, "_SILENT_S", 0.05)
     path = tmp_path / "lock"
     said: list[str] = []
     with leased(path, said.append):
@@ -148,7 +148,7 @@ def test_a_number_that_was_given_out_again_is_another_process(tmp_path: Path) ->
 
 def test_a_holder_elsewhere_keeps_it_while_its_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock may say anything: only whether the time of its file changes counts."""
-    monkeypatch.setattr(lease, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(lock, "PATIENCE_S", 1.0)
     path = tmp_path / "lock"
     path.write_text(f'{{"owner": "{ELSEWHERE}", "since_s": 1}}')
     with ThreadPoolExecutor(1) as pool:
@@ -172,13 +172,13 @@ def test_an_empty_lock_is_respected_until_patience_ends(tmp_path: Path, monkeypa
     path.touch()
     with pytest.raises(UnknownStateError, match="unknown process"), leased(path, print, limit_s=0.3):
         pass
-    monkeypatch.setattr(lease, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(lock, "PATIENCE_S", 0.3)
     with leased(path, print):
         pass
 
 
 def test_the_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(lock, "HEARTBEAT_S", 0.02)
     path = tmp_path / "lock"
     with leased(path, print):
         os.utime(path, (1, 1))

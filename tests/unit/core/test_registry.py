@@ -8,9 +8,9 @@ import pytest
 
 from runner.core.errors import UsageError
 from runner.core.registry import Registry
-from runner.model.runtimes import RUNTIMES, RuntimeFacts
+from runner.model.backends import RUNTIMES, RuntimeFacts
 
-FACTS = "from runner.model.runtimes import RuntimeFacts\nFACTS = RuntimeFacts(title='X', image='none', preference=1)\n"
+FACTS = "from runner.model.backends import RuntimeFacts\nFACTS = RuntimeFacts(title='X', image='none', preference=1)\n"
 
 
 @pytest.fixture

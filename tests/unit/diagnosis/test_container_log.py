@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.diagnosis import container_log
+from runner.diagnosis import logs
 
 NODE1, NODE2 = "slurmstepd-dgx01: error: ", "slurmstepd-dgx02: error: "
 PLUGIN = "spank: required plugin spank_pyxis.so: task_init() failed with rc=-1"
@@ -24,12 +24,12 @@ def pyxis(node: str, *enroot: str, first: str = "pyxis: child 1032 failed with e
 
 
 def code(lines: list[str], *, some_started: bool = False) -> str:
-    fault = container_log.fault(lines, some_started=some_started)
+    fault = logs.container_fault(lines, some_started=some_started)
     return fault.failure.code if fault else ""
 
 
 def test_the_cause_stands_behind_pyxis_own_lines() -> None:
-    fault = container_log.fault(pyxis(NODE2, "[ERROR] No such file or directory: /i.sqsh"), some_started=False)
+    fault = logs.container_fault(pyxis(NODE2, "[ERROR] No such file or directory: /i.sqsh"), some_started=False)
     assert fault is not None
     assert (fault.failure.code, fault.node) == ("image-missing", "dgx02")
     assert fault.line == "[ERROR] No such file or directory: /i.sqsh"
@@ -66,7 +66,7 @@ def test_an_enroot_that_only_unpacks_is_not_silent() -> None:
 def test_the_line_before_tells_why_a_hook_failed() -> None:
     mount = "enroot-mount: failed to mount: tmpfs at /data/pyxis_5.0/sys/class/infiniband: No such file or directory"
     hook = "[ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1"
-    fault = container_log.fault(pyxis(NODE2, mount, hook), some_started=False)
+    fault = logs.container_fault(pyxis(NODE2, mount, hook), some_started=False)
     assert fault is not None
     assert (fault.failure.code, fault.values["before"]) == ("fabric-hook-failed", mount)
 
@@ -80,7 +80,7 @@ def test_a_mount_source_that_is_missing_outweighs_a_good_unpacking() -> None:
         "pyxis:     created 0 hardlinks",
         PLUGIN,
     ]
-    fault = container_log.fault([NODE2 + line for line in lines], some_started=True)
+    fault = logs.container_fault([NODE2 + line for line in lines], some_started=True)
     assert fault is not None
     assert (fault.failure.code, fault.values["path"]) == ("mount-source-missing", "/data/in put")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.diagnosis.nccl_log import NcclLog, parse, together
-from runner.model.names import transport_of
+from runner.diagnosis.logs import NcclLog, parse, together
+from runner.model.request import transport_of
 
 # 2.30.7: src/init.cc (Using network), src/plugin/net.cc (Initialized, Assigned), src/transport/net_ib/init.cc,
 # src/transport/net.cc, p2p.cc, nvls.cc. The prefix "host:pid:tid [device] NCCL INFO": src/debug.cc.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.diagnosis.nccl_log import before_end, of_script
+from runner.diagnosis.logs import before_end, of_script
 
 FAILED = "srun: error: dgx01: task 3: Exited with exit code 1"
 CANCELLED = "slurmstepd: error: *** JOB 5 ON dgx01 CANCELLED AT 2026-11-21T20:53:49 ***"

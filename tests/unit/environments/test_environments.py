@@ -17,18 +17,15 @@ from runner.checks.image_fit import missing_packages
 from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.environments import directory, make
-from runner.environments.script import Places, creation
-from runner.environments.spec import EnvironmentSpec, of_site, setup_of_jobs
-from runner.model.environment import Activate, Environment, Setup
+from runner.environments.script import EnvironmentSpec, Places, creation, environment_spec, setup_of_jobs
 from runner.model.exit_codes import NO_CONDA, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
-from runner.model.image import Horovod, ImageFacts
-from runner.model.recipe import Recipe
-from runner.model.request import Request
+from runner.model.image import Activate, Environment, Horovod, ImageFacts, Setup
+from runner.model.request import Recipe, Request
 from runner.planning.environment import setup_lines
 from runner.planning.plan import plan
+from runner.preparation.choices import as_image
 from runner.preparation.environment import choose_proof
-from runner.preparation.image import as_image
-from runner.render.shell import statement
+from runner.render import statement
 from runner.sites.loader import read_site
 from tests.support.conda_installer import channel, installer
 from tests.support.documents import result
@@ -233,9 +230,9 @@ def test_a_module_that_is_not_there_is_named_with_those_that_are(
 
 
 def test_a_sites_proxy_is_there_while_an_environment_is_made() -> None:
-    polaris = of_site(read_site("polaris"), "x")
+    polaris = environment_spec(read_site("polaris"), "x")
     assert ("https_proxy", "http://proxy.alcf.anl.gov:3128") in polaris.proxies
-    assert of_site(read_site("alpha"), "x").proxies == ()
+    assert environment_spec(read_site("alpha"), "x").proxies == ()
 
 
 @pytest.mark.parametrize(
@@ -333,14 +330,14 @@ def test_an_environment_of_another_framework_is_reported(
 
 def test_the_site_decides_what_the_user_leaves_open() -> None:
     neuron, alpha = read_site("neuron"), read_site("alpha")
-    plain = of_site(neuron, "x")
+    plain = environment_spec(neuron, "x")
     assert (plain.kind, plain.setup, plain.cuda_archs) == ("conda", neuron.ways["native"].setup, "80")
     assert plain.requirements[0] == "torch==2.13.0"
-    assert (of_site(alpha, "x").requirements, of_site(alpha, "x").origin) == ((), "modules")
-    asked = of_site(neuron, "x", kind="modules", modules=("horovod",), cuda_archs="70")
+    assert (environment_spec(alpha, "x").requirements, environment_spec(alpha, "x").origin) == ((), "modules")
+    asked = environment_spec(neuron, "x", kind="modules", modules=("horovod",), cuda_archs="70")
     assert (asked.setup.modules, asked.setup.purge) == (("horovod",), True)
     assert (asked.requirements, asked.cuda_archs) == ((), "70")
-    technion = of_site(read_site("technion"), "x", framework="tensorflow")
+    technion = environment_spec(read_site("technion"), "x", framework="tensorflow")
     assert (technion.kind, technion.cuda_archs, technion.requirements) == (
         "virtualenv", "80", ("tensorflow[and-cuda]==2.21.0",)
     )  # fmt: skip
@@ -348,9 +345,9 @@ def test_the_site_decides_what_the_user_leaves_open() -> None:
 
 def test_on_cpus_no_nccl_is_demanded_and_with_gpus_it_is_as_requested() -> None:
     """torch of the package index has CUDA wherever it is installed."""
-    assert [of_site(read_site(name), "x").nccl for name in ("box", "technion")] == ["none", "auto"]
-    assert of_site(read_site("box"), "x", nccl="/opt/nccl").nccl == "/opt/nccl"
-    assert of_site(read_site("technion"), "x", nccl="none").nccl == "none"
+    assert [environment_spec(read_site(name), "x").nccl for name in ("box", "technion")] == ["none", "auto"]
+    assert environment_spec(read_site("box"), "x", nccl="/opt/nccl").nccl == "/opt/nccl"
+    assert environment_spec(read_site("technion"), "x", nccl="none").nccl == "none"
     proofs = [choose_proof(None, site=site, scratch="/s", framework=None, modules=("m",), mpi="auto", nccl="auto")
               for site in ("box", "technion")]  # fmt: skip
     assert [proof.nccl for proof in proofs] == ["none", "auto"]

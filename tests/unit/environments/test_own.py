@@ -17,7 +17,7 @@ from runner.core.errors import Exit, RefusedError
 from runner.core.paths import share
 from runner.environments import directory
 from runner.environments import directory as own
-from runner.model.environment import Activate, Setup
+from runner.model.image import Activate, Setup
 
 JOB = ["submit", "--site", "box", "--gpus", "2", "--runtime", "native", "--dry-run"]
 
@@ -62,7 +62,7 @@ def started_by(root: Path, script: str) -> Path:
 
 def test_a_virtual_environment_is_what_its_python_says(venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{venv}/bin:/usr/bin:/bin")
-    found, note = own.of_shell()
+    found, note = own.environment_of_shell()
     assert (found is not None, note) == (True, "")
     assert found is not None
     assert (found.directory, found.kind, found.python) == (str(venv), "virtualenv", platform.python_version())
@@ -72,7 +72,7 @@ def test_a_virtual_environment_is_what_its_python_says(venv: Path, monkeypatch: 
 def test_a_banner_of_a_python_is_passed_over(venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started_by(tmp_path, f"echo Loading modules; exec '{venv}/bin/python3' \"$@\"")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    found, _ = own.of_shell()
+    found, _ = own.environment_of_shell()
     assert found is not None
     assert found.directory == str(venv)
 
@@ -81,30 +81,30 @@ def test_a_banner_of_a_python_is_passed_over(venv: Path, tmp_path: Path, monkeyp
 def test_a_python_that_says_something_else_is_refused(said: str, tmp_path: Path) -> None:
     python = started_by(tmp_path, f"echo '{said}'")
     with pytest.raises(RefusedError, match="does not say which environment it is of") as error:
-        own.of_directory(tmp_path)
+        own.environment_of_directory(tmp_path)
     assert error.value.where == str(python)
 
 
 def test_a_variable_that_is_left_over_makes_no_environment(venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", str(venv))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert own.of_shell() == (None, "")
+    assert own.environment_of_shell() == (None, "")
 
 
 def test_a_conda_environment_is_activated_by_its_conda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = conda_at(tmp_path / "mini conda", "hvd")
     monkeypatch.setenv("PATH", f"{made}/bin:/usr/bin:/bin")
-    found, _ = own.of_shell()
+    found, _ = own.environment_of_shell()
     assert found is not None
     assert found.setup == Setup(conda=str(tmp_path / "mini conda"), activate=Activate(conda=str(made)))
     elsewhere = tmp_path / "elsewhere"
     made.rename(elsewhere)
     (elsewhere / "bin/python3").write_text(f"#!/bin/sh\necho '{json.dumps([str(elsewhere), '3.9.1'])}'\n")
     monkeypatch.setenv("PATH", f"{elsewhere}/bin:/usr/bin:/bin")
-    found, note = own.of_shell()
+    found, note = own.environment_of_shell()
     assert (found, "is active in this shell and NOT used: no conda" in note) == (None, True)
     monkeypatch.setenv("CONDA_EXE", str(tmp_path / "mini conda/bin/conda"))
-    found, note = own.of_shell()
+    found, note = own.environment_of_shell()
     assert found is not None
     assert found.setup.conda == str(tmp_path / "mini conda")
 
@@ -198,11 +198,11 @@ def test_a_conda_environment_is_activated_by_the_conda_that_made_it(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     with pytest.raises(RefusedError, match="no conda that activates"):
-        own.of_directory(made)
+        own.environment_of_directory(made)
     command = f"{tmp_path}/my conda/bin/conda create --prefix {made} python=3.11"
     lines = ("==> 2026-11-22 12:54:46 <==", f"# cmd: {command}", "# conda version: 26.7.1", "+x::python-3.11.7-0")
     (made / "conda-meta/history").write_text("\n".join(lines) + "\n")
-    found = own.of_directory(made)
+    found = own.environment_of_directory(made)
     assert found is not None
     assert found.setup.conda == f"{tmp_path}/my conda"
 
@@ -211,7 +211,7 @@ def test_a_conda_environment_without_conda_is_refused_by_name(tmp_path: Path) ->
     made = conda_at(tmp_path / "conda", "own")
     (tmp_path / "conda/etc/profile.d/conda.sh").unlink()
     with pytest.raises(RefusedError, match="no conda that activates") as caught:
-        own.of_directory(made)
+        own.environment_of_directory(made)
     assert "CONDA_EXE" in caught.value.fix
 
 

@@ -21,10 +21,17 @@ from runner.core.package_directory import PackageFile
 from runner.environments import make
 from runner.environments.collect import framework_version, requirements_of
 from runner.environments.make import failure
-from runner.environments.script import Places, collection, creation
-from runner.environments.spec import EnvironmentSpec, of_site, packages_of_images, packages_of_site
-from runner.model.environment import Setup
+from runner.environments.script import (
+    EnvironmentSpec,
+    Places,
+    collection,
+    creation,
+    environment_spec,
+    packages_of_images,
+    packages_of_site,
+)
 from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
+from runner.model.image import Setup
 from runner.sites.loader import read_site
 from tests.support.container_programs import imported
 from tests.support.package_directories import HERE, collected
@@ -161,7 +168,7 @@ def test_the_collection_follows_the_site_and_its_options() -> None:
 
 
 def test_other_packages_make_another_environment() -> None:
-    one = of_site(read_site("local"), "x")
+    one = environment_spec(read_site("local"), "x")
     assert len({make.inputs_of(replace(one, packages=name)) for name in ("", "a", "b")}) == 3
 
 

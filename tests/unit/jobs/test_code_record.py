@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.jobs import code_record as reading
 from runner.jobs import code_record as records
-from runner.jobs import git as reading
 from runner.jobs.code_record import code_record
-from runner.model.origin import CodeRecord
+from runner.model.job import CodeRecord
 from tests.support.repositories import git, repository
 
 ODD = "a b/q'\"$ü\n\\t.py"

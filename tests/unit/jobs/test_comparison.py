@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from runner.jobs.comparison import Difference, code_differences, plan_differences, recipe_difference, run_differences
-from runner.jobs.directory import RunDirectory
-from runner.model.origin import CodeRecord, CommandLine
+from runner.jobs.directory import Run
+from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
@@ -56,9 +56,9 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
     )
 
 
-def run_of(path: Path, commit: str, diff: str, outcome: str = "ran") -> RunDirectory:
+def run_of(path: Path, commit: str, diff: str, outcome: str = "ran") -> Run:
     path.mkdir()
-    run = RunDirectory(path)
+    run = Run(path)
     run.write("plan.json", PLAN)
     run.write("command.json", CommandLine(("submit", "--gpus", "4"), "/d"))
     run.write("code.json", CodeRecord("/r", commit, "main", True, ("a.py",), diff_kept=True))

@@ -9,7 +9,7 @@ import pytest
 
 from runner.jobs import directory
 from runner.jobs.collect import collect
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.verdict import judge
 from runner.model.job import ExitMarker, JobState
 from runner.model.verdict import Verdict
@@ -27,7 +27,7 @@ srun: error: n0: tasks 0-1: Exited with exit code 1
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run of four ranks on n0 and n1."""
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     made = directory.create(tmp_path / "runs", "probe-4", 0.0)
@@ -35,7 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     return made
 
 
-def log(run: RunDirectory, name: str, *lines: str) -> None:
+def log(run: Run, name: str, *lines: str) -> None:
     (run.logs / name).write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -44,11 +44,11 @@ def pyxis(*enroot: str) -> list[str]:
     return [f"slurmstepd: error: {line}" for line in (*said, *(f"pyxis:     {line}" for line in enroot), "spank: x")]
 
 
-def verdict(run: RunDirectory, state: JobState = FAILED) -> Verdict:
+def verdict(run: Run, state: JobState = FAILED) -> Verdict:
     return judge(collect(run, state))
 
 
-def test_the_node_is_that_of_the_cause_and_not_the_one_that_was_stopped(run: RunDirectory) -> None:
+def test_the_node_is_that_of_the_cause_and_not_the_one_that_was_stopped(run: Run) -> None:
     (run.logs / "batch.err").write_text(SRUN)
     log(run, "rank-0.err", CANCELLED, *pyxis("[INFO] Extracting squashfs filesystem..."))
     log(run, "rank-2.err", *pyxis(MISSING))
@@ -58,14 +58,14 @@ def test_the_node_is_that_of_the_cause_and_not_the_one_that_was_stopped(run: Run
     assert (found.who, found.fix[:11]) == ("site", "keep images")
 
 
-def test_a_cause_that_all_nodes_show(run: RunDirectory) -> None:
+def test_a_cause_that_all_nodes_show(run: Run) -> None:
     (run.logs / "batch.err").write_text(SRUN)
     for rank in (1, 3):
         log(run, f"rank-{rank}.err", *pyxis(MISSING))
     assert verdict(run).reasons[0].startswith("the container did not start on any node: the image")
 
 
-def test_of_lines_that_name_no_cause_that_of_the_first_reported_node_counts(run: RunDirectory) -> None:
+def test_of_lines_that_name_no_cause_that_of_the_first_reported_node_counts(run: Run) -> None:
     """The cancelled node's own log is in the file of a rank that does not say it was cancelled."""
     (run.logs / "batch.err").write_text(SRUN)
     log(run, "rank-1.err", *pyxis())
@@ -73,7 +73,7 @@ def test_of_lines_that_name_no_cause_that_of_the_first_reported_node_counts(run:
     assert verdict(run).reasons[0].startswith("the container did not start on n1: Enroot ended without a message")
 
 
-def test_ranks_that_started_and_waited_do_not_hide_the_node_that_did_not(run: RunDirectory) -> None:
+def test_ranks_that_started_and_waited_do_not_hide_the_node_that_did_not(run: Run) -> None:
     for rank in (0, 1):
         write_record(run, start(rank, met=False))
     write_record(run, ended(0, status=113, exit_code=None, error="rendezvous-timeout", message="2 of 4 came"))
@@ -86,7 +86,7 @@ def test_ranks_that_started_and_waited_do_not_hide_the_node_that_did_not(run: Ru
     assert found.exit_code == 8
 
 
-def test_a_node_that_could_not_be_made_ready_is_named_by_its_own_log(run: RunDirectory) -> None:
+def test_a_node_that_could_not_be_made_ready_is_named_by_its_own_log(run: Run) -> None:
     (run.logs / "batch.err").write_text(
         "srun: error: n1: task 1: Exited with exit code 1\n"
         f"{CANCELLED}\nsrun: error: n0: task 0: Terminated\nsrun: Force Terminated StepId=7.0\n"
@@ -102,7 +102,7 @@ def test_a_node_that_could_not_be_made_ready_is_named_by_its_own_log(run: RunDir
     assert found.log == "logs/node-n1.log: the tool of this site: no licence"
 
 
-def test_a_launcher_that_failed_before_its_start_record_was_in_its_container(run: RunDirectory) -> None:
+def test_a_launcher_that_failed_before_its_start_record_was_in_its_container(run: Run) -> None:
     """What the image's own shell says beside it is no container's fault."""
     write_record(run, ended(0, status=112, exit_code=None, error="world-unknown", message="no rank"))
     log(run, "rank-0.err", "This container image and its contents are governed by a licence", "launch: world-unknown")
@@ -111,7 +111,7 @@ def test_a_launcher_that_failed_before_its_start_record_was_in_its_container(run
     assert "container did not start" not in str(found.reasons)
 
 
-def test_a_damaged_record_shows_that_its_launcher_ran(run: RunDirectory) -> None:
+def test_a_damaged_record_shows_that_its_launcher_ran(run: Run) -> None:
     """What its program says of containers is its own."""
     for rank in (0, 1, 3):
         write_record(run, start(rank))
@@ -121,40 +121,38 @@ def test_a_damaged_record_shows_that_its_launcher_ran(run: RunDirectory) -> None
     assert collect(run, FAILED).container_faults == ()
 
 
-def test_a_cause_far_from_the_end_of_a_log(run: RunDirectory) -> None:
+def test_a_cause_far_from_the_end_of_a_log(run: Run) -> None:
     log(run, "rank-2.err", *pyxis(MISSING), *("slurmstepd: error: and so on" for _ in range(5000)))
     assert verdict(run).log == f"logs/rank-2.err: {MISSING}"
 
 
 @pytest.mark.parametrize(("code", "says"), [(73, "nodes"), (74, "module")])
-def test_a_script_that_stopped_before_any_container_is_no_containers_fault(
-    run: RunDirectory, code: int, says: str
-) -> None:
+def test_a_script_that_stopped_before_any_container_is_no_containers_fault(run: Run, code: int, says: str) -> None:
     log(run, "batch.err", "While processing the module container/1.2")
     found = verdict(run, JobState("ended", "FAILED", exit_code=code))
     assert says in found.reasons[0]
     assert "container did not start" not in str(found.reasons)
 
 
-def test_without_a_container_none_has_failed(run: RunDirectory) -> None:
+def test_without_a_container_none_has_failed(run: Run) -> None:
     run.write("plan.json", msgspec.structs.replace(PLAN, runtime="native"))
     log(run, "rank-0.err", "bash: container/activate: No such file or directory")
     assert collect(run, FAILED).container_faults == ()
 
 
-def test_what_the_clean_up_says_is_no_evidence(run: RunDirectory) -> None:
+def test_what_the_clean_up_says_is_no_evidence(run: Run) -> None:
     log(run, "cleanup.log", "[ERROR] No such file or directory: /var/tmp/data/runner-7", *SRUN.splitlines())
     evidence = collect(run, FAILED)
     assert (evidence.container_faults, evidence.task_ends) == ((), {})
 
 
-def test_nodes_that_were_made_ready_are_no_evidence_once_ranks_have_started(run: RunDirectory) -> None:
+def test_nodes_that_were_made_ready_are_no_evidence_once_ranks_have_started(run: Run) -> None:
     write_record(run, start(0))
     log(run, "node-n1.log", MISSING)
     assert collect(run, FAILED).container_faults == ()
 
 
-def test_an_image_that_cannot_be_read_is_not_the_ranks_fault(run: RunDirectory) -> None:
+def test_an_image_that_cannot_be_read_is_not_the_ranks_fault(run: Run) -> None:
     """A damaged image that is mounted, not unpacked, shows while a program runs."""
     for rank in range(4):
         write_record(run, start(rank))
@@ -166,7 +164,7 @@ def test_an_image_that_cannot_be_read_is_not_the_ranks_fault(run: RunDirectory) 
     assert "images verify" in found.fix
 
 
-def test_ranks_that_were_never_launched_explain_a_time_limit(run: RunDirectory) -> None:
+def test_ranks_that_were_never_launched_explain_a_time_limit(run: Run) -> None:
     for rank in (0, 1):
         write_record(run, start(rank, met=False))
     log(run, "batch.err", *(f"srun: error: task {rank} launch failed: Plugin initialization failed" for rank in (2, 3)))
@@ -177,7 +175,7 @@ def test_ranks_that_were_never_launched_explain_a_time_limit(run: RunDirectory) 
     assert (found.outcome, found.who) == ("infrastructure", "site")
 
 
-def test_the_batch_scripts_line_is_a_cause_and_not_what_followed(run: RunDirectory) -> None:
+def test_the_batch_scripts_line_is_a_cause_and_not_what_followed(run: Run) -> None:
     log(run, "batch.err", "srun: error: n1: task 1: Exited with exit code 9", CANCELLED, "srun: error: n0: Terminated")
     assert collect(run, FAILED).batch_line == "srun: error: n1: task 1: Exited with exit code 9"
     log(run, "batch.err", CANCELLED)

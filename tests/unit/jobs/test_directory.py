@@ -19,7 +19,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
 
 
-def run_directory(root: Path) -> directory.RunDirectory:
+def run_directory(root: Path) -> directory.Run:
     run = directory.create(root, "r-1", 0.0)
     files.write_private(run.path / directory.SCRIPT, "#!/bin/bash\n")
     return run

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from runner.core.errors import RefusedError, RunnerError, UsageError
-from runner.diagnosis.nccl_log import NcclLog
+from runner.diagnosis.logs import NcclLog
 from runner.jobs import expected
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.expected import OneGpu, expect
 from runner.model.expectation import Expectation, Input
 from runner.model.plan import Plan
@@ -149,8 +149,8 @@ def test_the_files_of_sites_say_which_fabric_they_have() -> None:
     assert TECHNION.fabric == Fabric(adapters=8, gbit_s=200)
 
 
-def run_of(tmp_path: Path, plan: Plan, verdict: Verdict | None) -> RunDirectory:
-    run = RunDirectory(tmp_path / "20260101-000000-r-1")
+def run_of(tmp_path: Path, plan: Plan, verdict: Verdict | None) -> Run:
+    run = Run(tmp_path / "20260101-000000-r-1")
     (run.path / "ranks").mkdir(parents=True)
     write_plan(run, replace(GOOD, plan=plan))
     if verdict is not None:
@@ -197,7 +197,7 @@ def record(rank: int, **changes: Any) -> dict[str, Any]:
     return {**fields, "device_kind": "cuda", "times": times, **changes}
 
 
-def allreduce_run(tmp_path: Path, records: list[dict[str, Any]], verdict: Verdict | None = None) -> RunDirectory:
+def allreduce_run(tmp_path: Path, records: list[dict[str, Any]], verdict: Verdict | None = None) -> Run:
     run = run_of(tmp_path, ALLREDUCE, verdict or Verdict("ran"))
     for each in records:
         run.write(f"ranks/{each['rank']}.allreduce.json", each)

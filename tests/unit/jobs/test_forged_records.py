@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.diagnosis.nccl_log import NcclLog
+from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
 from runner.model.records import (

@@ -13,7 +13,7 @@ from runner.model.job import ExitMarker, JobState, Submitted
 from tests.support.plans import PLAN
 
 
-def write(root: Path, name: str, record: Submitted | None) -> directory.RunDirectory:
+def write(root: Path, name: str, record: Submitted | None) -> directory.Run:
     run = directory.create(root / "runs", name, 0.0)
     run.write("plan.json", msgspec.structs.replace(PLAN, image=msgspec.structs.replace(PLAN.image, path=f"/{name}")))
     if record is not None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.jobs.directory import RunDirectory
-from runner.jobs.in_allocation import Left, launch_state, left_by, never_began
+from runner.jobs.directory import Run
+from runner.jobs.states import Left, launch_state, left_by, never_began
 from runner.model.job import ExitMarker, JobState, Submitted
 from tests.support.measured_runs import measured_run
 
@@ -61,7 +61,7 @@ def test_the_state_of_a_launch(
 
 
 def test_a_launch_that_never_began_is_no_attempt(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
+    run = Run(tmp_path)
     record = Submitted("slurm", "7", "", "", 1.0, allocation="/s/allocations/1")
     assert never_began(run, record, JobState("ended", "CANCELLED"))
     assert not never_began(run, record, JobState("pending"))

@@ -17,7 +17,7 @@ import pytest
 from runner.core.errors import UnknownStateError
 from runner.jobs import directory
 from runner.jobs.collect import Evidence
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.life import finish, standing
 from runner.jobs.watch import Clock
 from runner.model.job import ExitMarker, JobState, Submitted
@@ -52,14 +52,14 @@ class Time:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     made = directory.create(tmp_path / "runs", "probe-4", 0.0)
     made.write("job.json", Submitted("local", JOB, "", "0", time.time()))
     return made
 
 
-def judged(run: RunDirectory, clock: Clock) -> Verdict:
+def judged(run: Run, clock: Clock) -> Verdict:
     return finish(run, lambda progress: None, unexpected, clock=clock)
 
 
@@ -102,7 +102,7 @@ LATE: dict[str, tuple[Evidence, str, str]] = {
 
 
 @pytest.mark.parametrize("kind", LATE)
-def test_a_record_that_comes_45_s_late_is_waited_for(run: RunDirectory, kind: str) -> None:
+def test_a_record_that_comes_45_s_late_is_waited_for(run: Run, kind: str) -> None:
     evidence, name, says = LATE[kind]
     write_run(run, evidence)
     hidden = run.path / "hidden"
@@ -120,7 +120,7 @@ def test_a_record_that_comes_45_s_late_is_waited_for(run: RunDirectory, kind: st
     assert later.now_s == 0.0
 
 
-def test_what_never_comes_is_believed_missing_after_75_s(run: RunDirectory) -> None:
+def test_what_never_comes_is_believed_missing_after_75_s(run: Run) -> None:
     write_run(run, changed(marker=marked(0), exits={rank: ended(rank) for rank in (0, 1, 2)}))
     passing = Time()
     verdict = judged(run, passing.clock())
@@ -130,8 +130,8 @@ def test_what_never_comes_is_believed_missing_after_75_s(run: RunDirectory) -> N
 
 
 def test_a_local_file_system_needs_2_s() -> None:
-    assert Clock().settling_s(RunDirectory(Path("/dev/shm"))) == 2.0
-    assert Clock().settling_s(RunDirectory(Path("/proc"))) == 75.0
+    assert Clock().settling_s(Run(Path("/dev/shm"))) == 2.0
+    assert Clock().settling_s(Run(Path("/proc"))) == 75.0
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ def test_a_local_file_system_needs_2_s() -> None:
     ],
     ids=["all is there", "no record matters", "a failure needs no report", "reports come before exit records"],
 )
-def test_there_is_no_wait_where_nothing_can_change(run: RunDirectory, evidence: Evidence) -> None:
+def test_there_is_no_wait_where_nothing_can_change(run: Run, evidence: Evidence) -> None:
     write_run(run, evidence)
     passing = Time()
     judged(run, passing.clock())
     assert passing.now_s == 0.0
 
 
-def test_an_unknown_end_is_not_kept_and_the_scheduler_is_queried_again(run: RunDirectory) -> None:
+def test_an_unknown_end_is_not_kept_and_the_scheduler_is_queried_again(run: Run) -> None:
     write_run(run, changed(marker=None, exits={}, reports={}, result=None))
     assert judged(run, Time().clock()).outcome == "unknown"
     assert not (run.path / "verdict.json").exists()
@@ -161,7 +161,7 @@ def test_an_unknown_end_is_not_kept_and_the_scheduler_is_queried_again(run: RunD
     assert judged(run, Time().clock()).reasons[0] == "the job ran into its time limit"
 
 
-def test_an_unknown_verdict_of_earlier_is_no_answer(run: RunDirectory) -> None:
+def test_an_unknown_verdict_of_earlier_is_no_answer(run: Run) -> None:
     write_run(run, changed(marker=marked(0)))
     run.write("verdict.json", Verdict("unknown"))
     run.write("ended.json", JobState("unknown"))
@@ -172,7 +172,7 @@ def test_an_unknown_verdict_of_earlier_is_no_answer(run: RunDirectory) -> None:
     assert judged(run, Time().clock()).outcome == "measured"
 
 
-def test_a_reported_end_counts_when_the_scheduler_has_forgotten_the_job(run: RunDirectory, tmp_path: Path) -> None:
+def test_a_reported_end_counts_when_the_scheduler_has_forgotten_the_job(run: Run, tmp_path: Path) -> None:
     """All records are good, and Slurm says FAILED: unknown, and no good run as soon as Slurm no longer says so."""
     write_run(run, changed(marker=marked(0)))
     run.write("job.json", Submitted("slurm", "5", str(tmp_path), "0", time.time()))
@@ -185,7 +185,7 @@ def test_a_reported_end_counts_when_the_scheduler_has_forgotten_the_job(run: Run
     assert judged(run, Time().clock()) == first
 
 
-def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: RunDirectory) -> None:
+def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: Run) -> None:
     write_run(run, changed(marker=marked(0), exits={0: ended(0)}))
     passing = Time()
     with pytest.raises(UnknownStateError, match="has not ended within 10 s"):
@@ -193,7 +193,7 @@ def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: RunDirector
     assert passing.now_s < 20.0
 
 
-def test_a_record_that_cannot_be_read_may_not_be_whole_yet(run: RunDirectory) -> None:
+def test_a_record_that_cannot_be_read_may_not_be_whole_yet(run: Run) -> None:
     write_run(run, changed(marker=marked(0)))
     whole = (run.ranks / "2.start.json").read_text()
     (run.ranks / "2.start.json").write_text(whole[:40])
@@ -202,7 +202,7 @@ def test_a_record_that_cannot_be_read_may_not_be_whole_yet(run: RunDirectory) ->
     assert 20.0 <= passing.now_s < 26.0
 
 
-def test_a_record_that_stays_damaged_is_damaged(run: RunDirectory) -> None:
+def test_a_record_that_stays_damaged_is_damaged(run: Run) -> None:
     write_run(run, changed(marker=marked(0)))
     (run.ranks / "2.start.json").write_text(msgspec.json.encode(start(2)).decode()[:40])
     passing = Time()
@@ -210,7 +210,7 @@ def test_a_record_that_stays_damaged_is_damaged(run: RunDirectory) -> None:
     assert passing.now_s == pytest.approx(75.0)
 
 
-def test_the_record_of_a_rank_that_was_not_planned_stands_for_no_other(run: RunDirectory) -> None:
+def test_the_record_of_a_rank_that_was_not_planned_stands_for_no_other(run: Run) -> None:
     write_run(run, changed(marker=marked(0)))
     (run.ranks / "1.exit.json").rename(run.path / "hidden")
     write_record(run, ended(99))
@@ -220,7 +220,7 @@ def test_the_record_of_a_rank_that_was_not_planned_stands_for_no_other(run: RunD
 
 
 @pytest.mark.parametrize("says", ["scontrol", "sacct"])
-def test_a_job_that_never_had_a_node_has_left_nothing(run: RunDirectory, tmp_path: Path, says: str) -> None:
+def test_a_job_that_never_had_a_node_has_left_nothing(run: Run, tmp_path: Path, says: str) -> None:
     """Cancelled while it was pending."""
     write_run(run, changed(starts={}, exits={}, reports={}, result=None, marker=None))
     run.write("job.json", Submitted("slurm", "5", str(tmp_path), "0", time.time()))
@@ -242,11 +242,11 @@ def test_a_job_that_never_had_a_node_has_left_nothing(run: RunDirectory, tmp_pat
 NEVER_BEGAN = changed(starts={}, exits={}, reports={}, result=None, marker=marked(1))
 
 
-def container_fails(run: RunDirectory) -> None:
+def container_fails(run: Run) -> None:
     (run.logs / "batch.err").write_text("slurmstepd: error: pyxis: container start failed with error code: 1\n")
 
 
-def test_where_no_container_started_a_new_listing_is_enough(run: RunDirectory) -> None:
+def test_where_no_container_started_a_new_listing_is_enough(run: Run) -> None:
     write_run(run, NEVER_BEGAN)
     container_fails(run)
     passing = Time()
@@ -255,7 +255,7 @@ def test_where_no_container_started_a_new_listing_is_enough(run: RunDirectory) -
     assert not [name for name in run.ranks.iterdir() if not name.name.endswith(".json")]
 
 
-def test_without_a_new_listing_it_is_not(run: RunDirectory) -> None:
+def test_without_a_new_listing_it_is_not(run: Run) -> None:
     write_run(run, NEVER_BEGAN)
     container_fails(run)
     (run.path / "nccl").rmdir()
@@ -268,7 +268,7 @@ LOG = "n0:1:1 [0] NCCL INFO Using network IB\nn0:1:1 [0] NCCL INFO Channel 00/0 
 
 
 @pytest.mark.parametrize("late_s", [1.0, None])
-def test_nccls_logs_are_waited_for_as_long_as_a_new_listing_takes(run: RunDirectory, late_s: float | None) -> None:
+def test_nccls_logs_are_waited_for_as_long_as_a_new_listing_takes(run: Run, late_s: float | None) -> None:
     env = (("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),)
     write_run(run, changed(marker=marked(0), plan=msgspec.structs.replace(GOOD.plan, env=env)))
 
@@ -281,7 +281,7 @@ def test_nccls_logs_are_waited_for_as_long_as_a_new_listing_takes(run: RunDirect
     assert passing.now_s == pytest.approx(2.0 if late_s is None else 1.0, abs=0.5)
 
 
-def test_without_a_figure_nccls_logs_are_not_waited_for(run: RunDirectory) -> None:
+def test_without_a_figure_nccls_logs_are_not_waited_for(run: Run) -> None:
     env = (("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),)
     plan = msgspec.structs.replace(GOOD.plan, env=env, result="if-left")
     write_run(run, changed(marker=marked(0), plan=plan, result=None))

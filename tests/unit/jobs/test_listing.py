@@ -9,8 +9,8 @@ import pytest
 
 from runner.core import files
 from runner.jobs import directory
-from runner.jobs.directory import SCRIPT, RunDirectory
-from runner.jobs.listing import Selection, list_runs
+from runner.jobs.directory import SCRIPT, Run
+from runner.jobs.facts import Selection, list_runs
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
 from tests.support.plans import PLAN
@@ -22,9 +22,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def submitted(
-    root: Path, name: str, job: str, *, at_s: float = 0.0, refused: str = "", site: str = "s"
-) -> RunDirectory:
+def submitted(root: Path, name: str, job: str, *, at_s: float = 0.0, refused: str = "", site: str = "s") -> Run:
     """A run on a Slurm whose clients are in ``root``."""
     run = directory.create(root / "runs", f"{name}-4", at_s)
     run.write("plan.json", msgspec.structs.replace(PLAN, site=site))
@@ -33,7 +31,7 @@ def submitted(
     return run
 
 
-def slurm(root: Path, **states: tuple[str, RunDirectory]) -> None:
+def slurm(root: Path, **states: tuple[str, Run]) -> None:
     """A Slurm that knows these jobs (``j7=("RUNNING", run)``), and counts how often its queue was asked for."""
     (root / "queue").write_text(
         "".join(f"{job[1:]}|{state}|Priority|{run.path}\n" for job, (state, run) in states.items())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import UsageError
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.logs import (
     WHOLE_BYTES,
     LogFile,
@@ -28,15 +28,15 @@ from tests.support.plans import PLAN
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
+def run(tmp_path: Path) -> Run:
     for folder in ("logs", "ranks"):
         (tmp_path / folder).mkdir()
-    made = RunDirectory(tmp_path)
+    made = Run(tmp_path)
     made.write("plan.json", record_of(PLAN, ()))
     return made
 
 
-def write(run: RunDirectory, name: str, text: str = "x\n") -> None:
+def write(run: Run, name: str, text: str = "x\n") -> None:
     (run.logs / name).write_text(text)
 
 
@@ -59,7 +59,7 @@ def test_a_rank_that_the_run_has_not_is_refused_and_a_range_of_millions_takes_no
     check_ranks(parse_ranks("0-3"), 4)
 
 
-def test_logs_stand_in_order_and_empty_ones_are_left_out(run: RunDirectory) -> None:
+def test_logs_stand_in_order_and_empty_ones_are_left_out(run: Run) -> None:
     for name in ("rank-10.out", "rank-2.err", "rank-2.out", "batch.err", "rank-0.out", "node-n0.log"):
         write(run, name)
     write(run, "rank-1.out", "")
@@ -94,13 +94,13 @@ def test_a_log_of_gigabytes_is_read_from_its_end(tmp_path: Path) -> None:
     assert left_out(log) == path.stat().st_size - sum(map(len, read(log, None)))
 
 
-def test_rank_0_is_shown_while_none_has_failed(run: RunDirectory) -> None:
+def test_rank_0_is_shown_while_none_has_failed(run: Run) -> None:
     assert first_failed(run) == (one_rank(0, script=frozenset()), None)
     run.write("verdict.json", Verdict(outcome="ran"))
     assert first_failed(run) == (one_rank(0, script=frozenset()), None)
 
 
-def test_the_rank_that_failed_first_is_shown_by_the_verdict_or_by_the_records_so_far(run: RunDirectory) -> None:
+def test_the_rank_that_failed_first_is_shown_by_the_verdict_or_by_the_records_so_far(run: Run) -> None:
     run.write("ranks/0.start.json", start(0))
     run.write("ranks/3.start.json", start(3))
     run.write("ranks/3.exit.json", ended(3, status=1, exit_code=1))
@@ -111,13 +111,13 @@ def test_the_rank_that_failed_first_is_shown_by_the_verdict_or_by_the_records_so
     assert first_failed(run) == (one_rank(1, script=frozenset()), 1), "a verdict of an older version"
 
 
-def test_a_record_that_is_damaged_is_no_reason_to_show_no_log(run: RunDirectory) -> None:
+def test_a_record_that_is_damaged_is_no_reason_to_show_no_log(run: Run) -> None:
     (run.ranks / "1.exit.json").write_text("{")
     (run.path / "plan.json").write_text("{")
     assert first_failed(run)[1] is None
 
 
-def test_the_loss_of_the_image_at_the_end_is_no_cause(run: RunDirectory) -> None:
+def test_the_loss_of_the_image_at_the_end_is_no_cause(run: Run) -> None:
     write(run, "rank-0.err", "Traceback\nOSError: [Errno 107] Transport endpoint is not connected\n")
     log = LogFile(run.logs / "rank-0.err", 0)
     assert not ends_with_lost_image(run, log), "the job runs yet"

@@ -10,8 +10,8 @@ import pytest
 from runner.core import files
 from runner.core.errors import UsageError
 from runner.jobs import directory
-from runner.jobs.directory import RunDirectory
-from runner.jobs.listing import Selection, list_runs
+from runner.jobs.directory import Run
+from runner.jobs.facts import Selection, list_runs
 from runner.jobs.lookup import find
 from runner.model.job import Submitted
 from runner.model.verdict import Verdict
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def submitted(root: Path, name: str, job: str = "", *, at_s: float = 0.0, refused: str = "") -> RunDirectory:
+def submitted(root: Path, name: str, job: str = "", *, at_s: float = 0.0, refused: str = "") -> Run:
     """A run that the scheduler took as this job, or refused."""
     run = directory.create(root, f"{name}-2", at_s)
     files.write_private(run.path / directory.SCRIPT, "#!/bin/bash\n")
@@ -123,7 +123,7 @@ def test_a_directory_without_a_script_was_never_submitted(root: Path) -> None:
 
 def test_the_name_in_an_id() -> None:
     def name(run_id: str) -> str:
-        return RunDirectory(Path("/runs", run_id)).name
+        return Run(Path("/runs", run_id)).name
 
     assert name("20261121-205349-imp-2") == "imp"
     assert name("20261121-205349-big-model-3.1-16.2") == "big-model-3.1"

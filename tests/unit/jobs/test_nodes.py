@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.jobs.nodes import nodes_of
+from runner.jobs.collect import nodes_of
 from runner.jobs.verdict import judge
 from tests.support.evidence import GOOD, changed, ended, start
 from tests.support.plans import PLAN

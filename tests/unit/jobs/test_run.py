@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from runner.core.errors import UsageError
+from runner.jobs.directory import Run
 from runner.jobs.facts import shown_run
-from runner.jobs.run import Run
-from runner.model.job import JobState
-from runner.model.origin import NodeShare
+from runner.model.job import JobState, NodeShare
 from runner.model.records import StartRecord
 from tests.support.evidence import start
 from tests.support.plans import PLAN

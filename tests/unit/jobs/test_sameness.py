@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.jobs.sameness import FACTS, Ran, copy_among, differences, facts_for, first_difference, unlike
+from runner.jobs.comparison import FACTS, Ran, copy_among, differences, facts_for, first_difference, unlike
 from runner.model.figure import figure_of
 from runner.model.plan import PlannedImage
 from runner.model.verdict import Verdict

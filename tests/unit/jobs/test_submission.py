@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.backends.schedulers import client_call
+from runner.backends import schedulers
 from runner.backends.schedulers.slurm.client import Slurm
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.life import standing
 from runner.jobs.states import scheduler_of
 from runner.jobs.submission import submit
@@ -21,7 +21,7 @@ from runner.model.step import JobScript
 from tests.support.limits import largest_file
 from tests.support.plans import PLAN
 
-Submit = Callable[[Path], RunDirectory]
+Submit = Callable[[Path], Run]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
         (tmp_path / folder).mkdir()
     (tmp_path / "recipe" / "main.py").write_text("#" * 20_000)
 
-    def to(clients: Path) -> RunDirectory:
+    def to(clients: Path) -> Run:
         return submit(
             PLAN, JobScript("#!/bin/sh\n", {}), (), root=tmp_path / "runs", library=tmp_path / "lib",
             recipe=tmp_path / "recipe", scheduler=Slurm(clients),
@@ -53,7 +53,7 @@ def test_the_id_of_a_job_that_ended_before_its_silent_sbatch_is_known(
     submission: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By then the queue may have forgotten it."""
-    monkeypatch.setattr(client_call, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(schedulers, "TIMEOUT_S", 1.0)
     for name, body in (("sbatch", 'echo \'{"job":"7","exit":0,"end_s":1}\' >exit.json; exec sleep 30'), ("squeue", "")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
@@ -72,7 +72,7 @@ def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> N
     squeue = tmp_path / "squeue"
     squeue.write_text(f"#!/bin/sh\necho '7|PENDING|None|{run}'\n")
     squeue.chmod(0o755)
-    assert scheduler_of(RunDirectory(run))[1] == "7"
+    assert scheduler_of(Run(run))[1] == "7"
 
 
 def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own(
@@ -85,7 +85,7 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
         (clients / name).write_text(f"#!/bin/sh\n{body}\n")
         (clients / name).chmod(0o755)
     own = submission(clients)
-    copy = RunDirectory(tmp_path / "copy" / own.run_id)
+    copy = Run(tmp_path / "copy" / own.run_id)
     shutil.copytree(own.path, copy.path)
     assert scheduler_of(copy)[1] == "7"
     clients.chmod(0o777)

@@ -7,12 +7,12 @@ import dataclasses
 import msgspec
 import pytest
 
-from runner.diagnosis.nccl_log import NcclLog
+from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
-from runner.jobs.port_counters import carried, selects
+from runner.jobs.transport import carried, selects
 from runner.jobs.verdict import judge
-from runner.model.names import Transport
 from runner.model.records import NodeRecord, PortReading, WindowEnd
+from runner.model.request import Transport
 from runner.model.verdict import Verdict
 from tests.support.evidence import GOOD, changed, node, port, report, start
 from tests.support.plans import PLAN

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.diagnosis import container_log
-from runner.diagnosis.nccl_log import NcclLog
+from runner.diagnosis import logs
+from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
 from runner.model.job import Cancelled, ExitMarker, JobState
@@ -370,7 +370,7 @@ def test_a_program_named_python_that_is_not_there() -> None:
 
 def without_container(line: str) -> Evidence:
     """No rank started, and this is in rank 0's log."""
-    fault = container_log.fault([line], some_started=False)
+    fault = logs.container_fault([line], some_started=False)
     assert fault is not None
     faults = (dataclasses.replace(fault, file="rank-0.err", rank=0),)
     state = JobState("ended", "FAILED", exit_code=1)

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from runner.core.registry import UnknownNameError
-from runner.jobs.run import Run
+from runner.jobs.directory import Run
+from runner.model.backends import GONE, RUNTIMES, SCHEDULERS, run_runtime
 from runner.model.plan import record_of
-from runner.model.runtimes import GONE, RUNTIMES, facts_of_run
-from runner.model.schedulers import SCHEDULERS
 from tests.support.plans import PLAN
 
 ROOT = Path(__file__).parents[3] / "runner/backends"
@@ -70,4 +69,4 @@ def test_a_runtime_that_is_gone_is_refused_with_what_to_do_instead_and_its_runs_
     with pytest.raises(UnknownNameError) as caught:
         RUNTIMES.module("sarus")
     assert caught.value.fix == GONE["sarus"]
-    assert "sarus" not in RUNTIMES and facts_of_run("sarus").is_container
+    assert "sarus" not in RUNTIMES and run_runtime("sarus").is_container

@@ -7,8 +7,7 @@ import pytest
 
 from runner.backends.runtimes import runtime as module_of
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Home
 from runner.planning import environment
 from runner.planning.plan import plan

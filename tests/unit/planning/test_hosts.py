@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.backends.schedulers.ssh.preflight import MARK, answer, faults, no_answer, question
+from runner.backends.schedulers.hosts.client import MARK, answer, faults, no_answer, question
 from runner.core.errors import Exit, RefusedError, RunnerError, UsageError
 from runner.model.plan import Plan, PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.planning.placement import parse_host_file, parse_hosts, place_on_hosts, with_hosts
 from runner.planning.plan import plan
 from runner.sites.loader import read_site

@@ -13,13 +13,12 @@ from runner.checks.registry import Observed, check
 from runner.core.errors import RefusedError
 from runner.model.image import Horovod, ImageFacts, Mpi
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Request
+from runner.model.request import Recipe, Request
 from runner.model.site import MpiFacts, Site
 from runner.model.step import text, texts
 from runner.planning.plan import plan
 from runner.planning.wireup import Choice, choose, mesh_s
-from runner.preparation.image import mpi_of
+from runner.preparation.choices import mpi_of
 from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))

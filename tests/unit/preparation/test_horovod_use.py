@@ -11,10 +11,8 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit
 from runner.environments.directory import RECORD
-from runner.model.environment import Environment, Setup
-from runner.model.image import Horovod, ImageFacts
-from runner.model.recipe import Recipe
-from runner.model.request import Mount
+from runner.model.image import Environment, Horovod, ImageFacts, Setup
+from runner.model.request import Mount, Recipe
 from runner.preparation.horovod_use import horovod_use
 from runner.recipes.loader import read_recipe, recipe_of
 

@@ -13,7 +13,7 @@ import pytest
 from runner.cli.job_options import given, upgraded
 from runner.cli.submit import command as submit
 from runner.core.errors import UsageError
-from runner.model.origin import CommandLine
+from runner.model.job import CommandLine
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Request, RequestRecord
 from runner.preparation.options import FIELDS, words_of

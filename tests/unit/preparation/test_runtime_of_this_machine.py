@@ -11,8 +11,7 @@ import pytest
 from runner.preparation.choices import without_scheduler
 from runner.recipes.loader import recipe_of
 from runner.setup.machine import missing_modules
-from runner.sites.loader import read_site
-from runner.sites.machine import Machine, fit_to_machine, observe
+from runner.sites.loader import Machine, fit_to_machine, read_site, this_machine
 
 
 @pytest.fixture
@@ -30,11 +29,11 @@ def machine_root(tmp_path: Path) -> Path:
 
 def test_a_machine_is_seen_as_the_launcher_sees_it(machine_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    seen = observe(machine_root)
+    seen = this_machine(machine_root)
     assert (seen.memory_mb, seen.gpus) == (2000, 1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert observe(machine_root).gpus == 0
-    assert observe(machine_root / "nothing").gpus == 0
+    assert this_machine(machine_root).gpus == 0
+    assert this_machine(machine_root / "nothing").gpus == 0
 
 
 def test_with_gpus_it_measures_and_without_it_demonstrates() -> None:

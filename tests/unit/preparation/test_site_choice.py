@@ -15,9 +15,8 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.model.request import Request
-from runner.preparation import site_choice
-from runner.preparation.site import UserSite, read_user_site
-from runner.preparation.site_choice import plain_name
+from runner.preparation import site as site_choice
+from runner.preparation.site import UserSite, plain_name, read_user_site
 
 RECORDED = Path(__file__).parents[1] / "sites/recorded"
 JOB = ["submit", "--gpus", "12", "--recipe", "probe", "--runtime", "native", "--dry-run"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.model.proof_record import RungRecord
+from runner.model.verdict import RungRecord
 from runner.proving.climb import Listener, Place, climb
 from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung
 

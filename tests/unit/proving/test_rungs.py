@@ -10,7 +10,7 @@ import pytest
 
 from runner.jobs.verdict import judge as verdict_of
 from runner.model.plan import RESULTS
-from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, Figure, RungRecord
+from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProvenValue, RungRecord
 from runner.proving.climb import attempts
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
 from runner.proving.rungs import MAIN_RESULT, names, rungs
@@ -51,12 +51,12 @@ def judge(name: str, *outcomes: JobOutcome, ladder: Ladder = GPUS, **main: float
     """``main``: images a second of rungs of the main job, ``_`` for ``-``."""
     earlier = earlier_rungs()
     for rung, rate in main.items():
-        figures: dict[str, Figure] = {"images_per_s": rate}
+        figures: dict[str, ProvenValue] = {"images_per_s": rate}
         earlier[rung.replace("_", "-")] = RungRecord(rung.replace("_", "-"), "passed", figures=figures)
     return BY_NAME[name].judge(ladder, earlier, outcomes)
 
 
-def jobs(name: str, ladder: Ladder = GPUS, **figures: Figure) -> tuple[Job, ...]:
+def jobs(name: str, ladder: Ladder = GPUS, **figures: ProvenValue) -> tuple[Job, ...]:
     return BY_NAME[name].jobs(ladder, earlier_rungs(**figures))
 
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.core.strict_yaml import parse
-from runner.model.recipe import Recipe
-from runner.recipes.draft import ProgramOption, draft
+from runner.model.request import Recipe
+from runner.preparation.new_recipe import ProgramOption, draft
 
 # As Linux passes arguments, but for bytes that are no UTF-8.
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.recipes.draft import ProgramOption, program_options
+from runner.preparation.new_recipe import ProgramOption, program_options
 
 SOURCE = """
 import argparse

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from runner.core.errors import UsageError
 from runner.model.step import Export, Text, Var, text, texts
-from runner.render.shell import folded, quote, quoted_argument, statement
+from runner.render import folded, quote, quoted_argument, statement
 from tests.support.hostile import HOSTILE
 
 

@@ -12,11 +12,12 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
-from runner.model.runtimes import RUNTIMES, programs
+from runner.model.backends import RUNTIMES, runtime_programs
 from runner.model.site import Site
-from runner.sites.detection import Detected, differences, draft, host, pbs, slurm
-from runner.sites.detection.answers import Answer, ask_all
-from runner.sites.detection.facts import seconds
+from runner.preparation.site_check import differences
+from runner.sites.detection import host, pbs, slurm
+from runner.sites.detection.cluster import Detected, draft
+from runner.sites.detection.facts import Answer, ask_all, seconds
 from runner.sites.loader import names, read_documents, read_site, unknowns
 from tests.support.documents import result
 
@@ -394,9 +395,9 @@ def test_a_client_that_hangs_costs_its_time_and_no_more(tmp_path: Path, monkeypa
     assert "SLURM_CLUSTERS" not in told["srun"].out
 
 
-@pytest.mark.parametrize("runtime", programs())
+@pytest.mark.parametrize("runtime", runtime_programs())
 def test_a_program_on_a_host_is_its_runtime(runtime: str) -> None:
-    seen = host.read(Answer("host.sh", f"host=n1\nprogram={programs()[runtime]}\n"))
+    seen = host.read(Answer("host.sh", f"host=n1\nprogram={runtime_programs()[runtime]}\n"))
     assert seen is not None
     assert seen.runtimes == (runtime,)
 

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from runner.cli import run
-from runner.model.proof_record import BETWEEN_GPUS, REQUIRED, ProofRecord, ProvenGpu, RungRecord
-from runner.sites.loader import read_site
-from runner.sites.machine import gpu_driver, gpu_uuids
+from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProofRecord, ProvenGpu, RungRecord
+from runner.sites.loader import gpu_driver, gpu_uuids, read_site
 from runner.sites.proofs import digest_of, proven_by, read_records, why_nothing
 from tests.support.proof_records import UUIDS, record
 

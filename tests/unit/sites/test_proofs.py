@@ -1,37 +1,26 @@
-"""The table of docs/proofs.md against the site files: each way has a row, a golden script, and the state it earned."""
+"""The record of what ran is what the pages show; each way of each site has a golden script and the state it earned."""
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from runner.model.names import Wireup
+from runner.cli import run
+from runner.model.request import Wireup
 from runner.planning.wireup import obstacle
 from runner.sites.loader import names, read_site
+from runner.sites.proofs import recorded, with_recorded
 from tests.support import golden_jobs, golden_local_jobs
+from tests.support.proof_pages import CHECKOUT, PAGES, rendered
 from tests.support.sites.clusters import MACHINES
 from tests.support.sites.golden_scripts import scripts
 from tests.support.sites.ways import REAL, WAYS
 
-PROOFS = Path(__file__).parents[3] / "docs/proofs.md"
-STATES = ("run", "accepted", "golden only")
 Row = tuple[str, str, str]
-
-
-def table() -> dict[Row, str]:
-    """Site, runtime and wireup -> state."""
-    text = PROOFS.read_text().partition("## Each way of each site")[2].partition("\n##")[0]
-    cells = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
-    ]
-    (site, runtime, wireup, state, *_), _rule, *rows = cells
-    assert (site, runtime, wireup, state) == ("site", "runtime", "wireup", "state")
-    counted = Counter((row[0], row[1], row[2]) for row in rows)
-    assert max(counted.values()) == 1, counted.most_common(1)
-    return {(row[0], row[1], row[2]): row[3] for row in rows}
+WAYS_OF_SITES = {(way.site, way.runtime, way.wireup): way for way in recorded().ways}
 
 
 def offered(site: str) -> set[Row]:
@@ -57,10 +46,25 @@ def golden_requests(row: Row) -> list[str]:
 
 
 def test_every_way_of_every_site_has_its_row_and_no_other_has_one() -> None:
-    assert set(table()) == set().union(*(offered(site) for site in names()))
+    assert sorted(WAYS_OF_SITES) == sorted(set().union(*(offered(site) for site in names())))
+    assert len(WAYS_OF_SITES) == len(recorded().ways)
 
 
-@pytest.mark.parametrize("row", table(), ids="-".join)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_shows_the_record(page: str) -> None:
+    """``make proofs`` after a change of the record."""
+    assert (CHECKOUT / page).read_text() == rendered(page)
+
+
+def test_every_run_that_is_named_is_recorded_once() -> None:
+    proofs = recorded()
+    named = {name for way in proofs.ways for name in (way.ran, way.accepted) if name}
+    named |= {name for row in proofs.paths for name in row.proofs}
+    assert sorted(run.id for run in proofs.runs if run.id) == sorted(named)
+    assert not [run.path for run in proofs.runs if not re.fullmatch(r"2026-\d\d-\d\d", run.date)]
+
+
+@pytest.mark.parametrize("row", WAYS_OF_SITES, ids="-".join)
 def test_a_way_has_a_golden_script_with_hostile_values(row: Row) -> None:
     """Blanks, quotes, ``$`` and the like in its mounts, environment and arguments. One script serves all of local."""
     names_of_scripts = golden_requests(row)
@@ -71,16 +75,26 @@ def test_a_way_has_a_golden_script_with_hostile_values(row: Row) -> None:
     assert any(request.env and request.mounts for request in hostile)
 
 
-@pytest.mark.parametrize(("row", "state"), table().items(), ids=str)
-def test_a_state_is_earned(row: Row, state: str) -> None:
+@pytest.mark.parametrize("row", WAYS_OF_SITES, ids="-".join)
+def test_a_state_is_earned(row: Row) -> None:
+    """A shape of job that really ran so lies in the tests of the box, or is tried by the tests of the sites."""
     site, runtime, _wireup = row
-    assert state in STATES
-    tried = {(way.site, way.runtime, way.wireup) for way in WAYS}
-    if state == "run":
-        assert runtime in read_site(site).proven or (row in tried and runtime in REAL)
-    elif state == "accepted":
+    way = WAYS_OF_SITES[row]
+    tried = {(each.site, each.runtime, each.wireup) for each in WAYS}
+    if way.ran:
+        assert site in ("box", "local", "hosts") or (row in tried and runtime in REAL)
+        assert runtime in with_recorded(read_site(site)).proven
+    elif way.accepted:
         accepted = {name for machine in MACHINES for name in scripts(machine)}
         assert set(golden_requests(row)) & accepted
         assert row in tried
     else:
         assert read_site(site).scheduler == "pbs"
+
+
+def test_another_site_of_a_shipped_name_has_proven_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["site", "show", "box"]) == 0
+    assert "Charliecloud 0.31" in capfd.readouterr().out
+    (tmp_path / "box.yaml").write_text("name: box\nextends: box\n")
+    assert run(["site", "show", str(tmp_path / "box.yaml")]) == 0
+    assert "runtime charliecloud: UNPROVEN" in capfd.readouterr().out

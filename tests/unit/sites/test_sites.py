@@ -9,14 +9,12 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES
-from runner.model.schedulers import SCHEDULERS
-from runner.planning.personal import Personal, account, expand_placeholders, missing_values
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_site
 from runner.sites.reference import reference
-from runner.sites.user import personal_values, read_config
+from runner.sites.user import Personal, account, expand_placeholders, missing_values, personal_values, read_config
 
 OURS = 'name: ours\ndescription: ""\nextends: polaris\n'
 ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e", user="elvis")
@@ -71,9 +69,9 @@ def test_no_site_excludes_interfaces_from_nccls_choice() -> None:
 
 
 def test_what_a_base_has_proven_is_not_proven_of_a_site_that_extends_it(tmp_path: Path) -> None:
-    assert read_site("box").proven
-    path = write(tmp_path / "ours.yaml", "name: ours\nextends: box\n")
-    assert read_site(path).proven == {}
+    write(tmp_path / "base.yaml", "name: base\nextends: box\nproven: {native: by us}\n")
+    assert read_site(str(tmp_path / "base.yaml")).proven == {"native": "by us"}
+    assert read_site(write(tmp_path / "ours.yaml", "name: ours\nextends: base.yaml\n")).proven == {}
 
 
 def test_a_base_may_be_a_path_beside_the_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from runner.backends.schedulers.local.client import Local
 from runner.core.errors import RefusedError, UnknownStateError
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled
 from runner.study.attempts import settle, to_start
@@ -34,7 +34,7 @@ def of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyDirectory:
     return made
 
 
-def gone(of: StudyDirectory) -> RunDirectory:
+def gone(of: StudyDirectory) -> Run:
     (run,) = of.runs(SLOW)
     shutil.rmtree(run.path)
     return run
@@ -113,7 +113,7 @@ def test_machines_that_share_a_study_hold_it_by_turns_too(one: StudyDirectory) -
     assert not is_leased(one.path)
 
 
-def job(run: RunDirectory, script: str) -> str:
+def job(run: Run, script: str) -> str:
     (run.path / "job.sh").write_text(f"#!/bin/bash\n{script}\n")
     started = Local().submit(run.path, "job.sh")
     run.write("job.json", {**run.read("job.json", dict[str, object]), "job_id": started})  # type: ignore[dict-item]

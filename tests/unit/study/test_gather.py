@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.model.plan import LaunchPlace
 from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
@@ -87,7 +87,7 @@ def test_the_base_of_a_size_is_the_mean_of_its_gpus_in_a_repeat_that_lacks_one()
     assert two.efficiency_of_one.low == pytest.approx(two.efficiency_of_one.high)
 
 
-def _began(run: RunDirectory, last_s: float) -> None:
+def _began(run: Run, last_s: float) -> None:
     """Its rank 0 did, at the second 1000, and wrote last so many seconds later."""
     start, log = run.ranks / "0.start.json", run.logs / "rank-0.out"
     run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0))

@@ -9,8 +9,8 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
-from runner.jobs.directory import RunDirectory
-from runner.model.origin import CodeRecord, CommandLine
+from runner.jobs.directory import Run
+from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import WORKSPACE, Plan, PlannedImage
 from runner.model.study import StudyFacts
 from runner.study import gather
@@ -34,7 +34,7 @@ def of(tmp_path: Path) -> StudyDirectory:
     return on_disk(tmp_path, study((1,), 3))
 
 
-def ran(of: StudyDirectory, key: str, program: str, rate: float = 100.0, unit: str = "images") -> RunDirectory:
+def ran(of: StudyDirectory, key: str, program: str, rate: float = 100.0, unit: str = "images") -> Run:
     """A proven run of a launch, with a copy of its recipe's program."""
     run = left_run(of, key, measured(rate, unit=unit))
     recipe = run.path / "recipe"
@@ -43,7 +43,7 @@ def ran(of: StudyDirectory, key: str, program: str, rate: float = 100.0, unit: s
     return run
 
 
-def with_plan(run: RunDirectory, **changes: object) -> RunDirectory:
+def with_plan(run: Run, **changes: object) -> Run:
     plan = run.read("plan.json", Plan)
     assert plan is not None
     run.write("plan.json", msgspec.structs.replace(plan, **changes))
@@ -77,9 +77,7 @@ def test_a_launch_of_another_program_is_in_no_figure_until_the_first_one_is_meas
     found = gather.facts(of)
     assert (found.state, found.launches[1].run, found.launches[1].attempts) == ("complete", anew.run_id, 2)
     assert to_start(of.study.launches, gather.attempts(of), 3) == ()
-    bundled, _ = gather.figures(
-        of.study, {each.launch.key: RunDirectory(Path(each.directory)) for each in found.launches}
-    )
+    bundled, _ = gather.figures(of.study, {each.launch.key: Run(Path(each.directory)) for each in found.launches})
     assert bundled == found.points
 
 

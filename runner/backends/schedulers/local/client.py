@@ -1,12 +1,9 @@
-"""This machine as its own scheduler: one process for each job, in its own session, identified by its start time.
-
-A process is the job's only where ``job_processes`` beside this module proves it: no other is called running, and no
-other gets a signal.
-"""
+"""This machine as its own scheduler: one process for each job, in its own session, identified by its start time."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import time
@@ -17,10 +14,79 @@ from typing import IO
 
 import msgspec
 
-from runner.backends.schedulers.local.job_processes import JobProcesses, is_job_id, job_id
-from runner.core import file_system, process, process_identity
+from runner.core import files, process, process_identity
 from runner.core.errors import NotAcceptedError, UnknownStateError
+from runner.core.process_identity import Entry
 from runner.model.job import ExitMarker, JobState
+
+_ID = re.compile(r"([1-9]\d{0,9})\.(\d{1,20})\.([0-9a-f]{8})\Z", re.ASCII)
+
+
+def is_job_id(text: str) -> bool:
+    """Whether the text has the form of a local job's id."""
+    return _ID.match(text) is not None
+
+
+def job_id(script: Entry) -> str:
+    """The id of the job whose script this process runs."""
+    return f"{script.pid}.{script.start}.{_boot()}"
+
+
+class JobProcesses:
+    """What is running of a job.
+
+    Attributes:
+        of_this_boot: whether the job was started on this machine since its last boot; no process is its otherwise.
+    """
+
+    def __init__(self, job_id: str) -> None:
+        match = _ID.match(job_id)
+        self.of_this_boot = match is not None and match[3] == _boot()
+        self._pid, self._start = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+        self._mark = f"RUNNER_JOB_ID={job_id}".encode()
+        self._seen: frozenset[Entry] = frozenset()
+
+    def script(self) -> Entry | None:
+        """The job's script, while it runs."""
+        script = process_identity.entry(self._pid) if self.of_this_boot else None
+        return script if script is not None and script.running and script.start == self._start else None
+
+    def running(self) -> tuple[Entry, ...]:
+        """All that runs of the job, its script too; empty where nothing is proven to be the job's."""
+        if not self.of_this_boot:
+            return ()
+        leader = process_identity.entry(self._pid)
+        if leader is not None and leader.start != self._start:
+            return ()
+        members = frozenset(process_identity.session(self._pid))
+        if leader is None and not (members & self._seen or any(map(self._is_marked, members))):
+            return ()
+        if leader is not None and leader.running:
+            members |= {leader}  # it leads no session where it was started by hand
+        self._seen |= members
+        return tuple(members)
+
+    def works_elsewhere(self, run_directory: Path) -> bool:
+        """Whether the script runs, and not in the run directory, where ours stay, as far as can be seen."""
+        script = self.script()
+        if script is None:
+            return False
+        try:
+            return not Path(f"/proc/{script.pid}/cwd").samefile(run_directory)
+        except OSError:  # not ours to look into, or either is gone
+            return self.script() is not None
+
+    def _is_marked(self, process: Entry) -> bool:
+        """Whether the process was started with the job's id in its environment; False where that cannot be read."""
+        try:
+            return self._mark in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+
+def _boot() -> str:
+    return process_identity.boot_id().partition("-")[0]
+
 
 GRACE_S = 45.0  # more than the script gives its ranks
 _POLL_S = 0.1
@@ -58,7 +124,7 @@ class Local:
     def find(self, run_directory: Path) -> str | None:
         """The id that the job itself has left in the run directory; None if it has left none (yet)."""
         with suppress(OSError):
-            left = file_system.read_bytes(run_directory / "job.id").decode("ascii", "replace").strip()
+            left = files.read_bytes(run_directory / "job.id").decode("ascii", "replace").strip()
             return left if is_job_id(left) else None
         return None
 
@@ -122,6 +188,6 @@ def _log(path: Path) -> IO[bytes]:
 
 def _marker(run_directory: Path) -> ExitMarker | None:
     try:
-        return msgspec.json.decode(file_system.read_bytes(run_directory / "exit.json"), type=ExitMarker)
+        return msgspec.json.decode(files.read_bytes(run_directory / "exit.json"), type=ExitMarker)
     except (OSError, msgspec.DecodeError):
         return None

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runner.core.errors import UsageError
+from runner.backends.schedulers import check_options
 from runner.core.registry import later
-from runner.model.schedulers import SchedulerFacts, SchedulerSettings
+from runner.model.backends import SchedulerFacts, SchedulerSettings
 
 if TYPE_CHECKING:
     from runner.model.plan import Plan
@@ -34,14 +34,9 @@ class PbsFacts(SchedulerSettings, frozen=True):
     cpu_bind: str = "none"
 
     def check(self) -> None:
-        from runner.render.directives import pbs_directive
+        from runner.render import pbs_directive
 
-        for key, options in (("directives", self.directives), ("resources", self.resources)):
-            for option, value in options.items():
-                try:
-                    pbs_directive(option, value)
-                except UsageError as error:
-                    raise UsageError(error.what, where=f"{key}.{option}", fix=error.fix) from None
+        check_options(pbs_directive, directives=self.directives, resources=self.resources)
 
     def takes_whole_nodes(self, options: Mapping[str, str]) -> bool:
         return self.whole_nodes

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from runner.backends.schedulers import client_call
+from runner.backends import schedulers
 from runner.core import process
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.model.job import JobState, Phase
@@ -101,7 +101,7 @@ class Pbs:
         """Every job of this user that the server knows, with its id."""
         mine = self._client("qselect", "-x", "-u", getpass.getuser())
         if mine.code != 0:
-            raise client_call.no_answer("PBS", mine)
+            raise schedulers.no_answer("PBS", mine)
         ids = mine.out.split()
         return self._jobs(*ids).items() if ids else ()
 
@@ -110,15 +110,15 @@ class Pbs:
         if done.code != 0 and any(word in done.err for word in _GONE):
             return {}
         if done.code != 0:
-            raise client_call.no_answer("PBS", done)
+            raise schedulers.no_answer("PBS", done)
         try:
             jobs = json.loads(done.out, strict=False).get("Jobs", {})
         except ValueError as error:
-            raise client_call.no_answer("PBS", done) from error
+            raise schedulers.no_answer("PBS", done) from error
         return jobs if isinstance(jobs, dict) else {}
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
-        return client_call.call("PBS", self.clients, program, *options, cwd=cwd)
+        return schedulers.call_client("PBS", self.clients, program, *options, cwd=cwd)
 
 
 def _work_directory(job: dict[str, Any]) -> str:

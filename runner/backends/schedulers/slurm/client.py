@@ -1,4 +1,4 @@
-"""Slurm's clients: submit, one state query, cancel. Every call is bounded: with the controller gone they hang."""
+"""Slurm's clients: submit, one state query, cancel, and what its messages mean. Every call is bounded."""
 
 from __future__ import annotations
 
@@ -11,50 +11,137 @@ from typing import Final
 
 import msgspec
 
-from runner.backends.schedulers import client_call
-from runner.backends.schedulers.slurm import messages
+from runner.backends import schedulers
 from runner.core import process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
+from runner.core.text import gpus_text
 from runner.model.job import AllocatedNode, Allocation, JobState, Phase
 
-# Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
-_PHASES: Final[dict[str, Phase]] = {
-    **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"), "pending"),
-    **dict.fromkeys(
-        (
-            "RUNNING",
-            "COMPLETING",
-            "SUSPENDED",
-            "RESIZING",
-            "SIGNALING",
-            "STAGE_OUT",
-            "STOPPED",
-            "EXPEDITING",
-            "POWER_UP_NODE",
-        ),
-        "running",
+_MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
+_REFUSALS: Final = (
+    (r"invalid account", f"name an account of yours with --account; {_MINE}"),
+    (r"invalid qos", f"name a QOS that your account may use, with --queue or -S qos=NAME; {_MINE}"),
+    (
+        r"violates accounting/qos policy",
+        "ask for fewer GPUs or less time, or use another account or QOS; "
+        "`sacctmgr show qos format=name,maxwall,maxtres%40,maxtrespu%40,maxjobspu` lists the limits",
     ),
-    **dict.fromkeys(
-        (
-            "COMPLETED",
-            "FAILED",
-            "CANCELLED",
-            "TIMEOUT",
-            "NODE_FAIL",
-            "OUT_OF_MEMORY",
-            "PREEMPTED",
-            "BOOT_FAIL",
-            "DEADLINE",
-            "REVOKED",
-            "SPECIAL_EXIT",
-            "LAUNCH_FAILED",
-            "RECONFIG_FAIL",
-        ),
-        "ended",
+    (r"invalid partition", "name one with --queue; `sinfo --summarize` lists them"),
+    (r"requested time limit", "ask for less with --time; `sinfo --format='%P %l'` lists the limits"),
+    (r"node count specification", "ask for as many nodes as the partition takes; `scontrol show partition` says"),
+    (r"invalid feature", "the site file names a constraint that no node has; `sinfo --format='%P %f'` lists them"),
+    (
+        r"requested node configuration",
+        "no node has so many GPUs or CPUs, so much memory, or such a GPU; `sinfo --format='%P %D %c %m %G %f'` says",
     ),
+    (
+        r"failed to initialize plugin stack|plug-in initialization failed|dlopen of plugin file failed",
+        "the cluster's plugin configuration (plugstack.conf) is broken: show these lines to the administrator; "
+        "no job can be submitted until it is corrected",
+    ),
+    (
+        r"unrecognized option|unknown option",
+        "the cluster's sbatch has no such option: the runtime is not installed there or its plugin is not loaded "
+        "(ask the administrator; --runtime names another), or -S or the site's file has misspelt one",
+    ),
+)
+_OF_SIZE = re.compile(
+    r"more processors requested than permitted|node count specification|requested node configuration", re.IGNORECASE
+)
+_GRES_GPUS = re.compile(r"\bgpu:(?:[^:,(]+:)?(\d+)")  # of GRES: gpu:a100:8(S:0-1), gpu:8
+_ANY_REFUSAL = "see the script and the site's limits (`sinfo`, `scontrol show partition`)"
+
+_LIMITED: Final = {
+    **{"GRES": "GPUs", "GRESMinutes": "GPU time", "GRESRunMinutes": "GPU time of running jobs"},
+    **{"Cpu": "CPUs", "CPUS": "CPUs", "CPUMinutes": "CPU time", "CPURunMinutes": "CPU time of running jobs"},
+    **{"Mem": "memory", "Memory": "memory", "Node": "nodes", "Nodes": "nodes", "Jobs": "jobs at once"},
+    **dict.fromkeys(("Submit", "SubmitJobs"), "jobs in the queue"),
+    **{"Wall": "time", "WallDuration": "time", "Billing": "billing units"},
+}
+_LIMIT = re.compile(r"(Assoc|QOS)(Grp|Max)([A-Z][A-Za-z]*?)(?:Limit|PerJob|PerUser|PerAccount|PerNode)*\Z")
+_WAITS: Final = {
+    "Priority": "jobs of a higher priority come first",
+    "Resources": "the nodes that it needs are busy",
+    "Dependency": "a job that it depends on has not ended",
+    "DependencyNeverSatisfied": "a job that it depends on did not end as required: it will never start; cancel it",
+    "BeginTime": "its start time has not come",
+    "InvalidAccount": "its account is not (or no longer) one of yours: it will never start; cancel it",
+    "InvalidQOS": "its QOS is not (or no longer) one of yours: it will never start; cancel it",
+    "PartitionNodeLimit": "it asks for more nodes than the partition gives: it will never start; cancel it",
+    "PartitionTimeLimit": "it asks for more time than the partition gives: it will never start; cancel it",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is down",
+    "ReqNodeNotAvail": "nodes that it needs are down, drained or reserved",
+    "Reservation": "its reservation has not begun",
+    "JobHeldAdmin": "an administrator holds it back",
+    "user_env_retrieval_failed_requeued_held": "the login shell that Slurm starts on the node because of --export=NONE "
+    "failed or was too slow. `scontrol release` tries again; or cancel it, and submit with `slurm: {export: nil}` in "
+    "the site file, which starts none",
+    "JobHeldUser": "its user holds it back (scontrol release)",
+    "Licenses": "it waits for a licence",
 }
 
+
+def fix(refusal: str) -> str:
+    """What to do about a refusal of sbatch."""
+    return next((advice for words, advice in _REFUSALS if re.search(words, refusal, re.IGNORECASE)), _ANY_REFUSAL)
+
+
+def is_of_size(refusal: str) -> bool:
+    """Whether sbatch may have refused a job because the cluster has too few nodes."""
+    return _OF_SIZE.search(refusal) is not None
+
+
+def more_than_there_is(nodes: int, listing: str) -> str:
+    """What to do where a job asks for more nodes than there are; empty where it does not.
+
+    Args:
+        listing: a line ``NODE|GRES`` for each node, as ``sinfo --Node --format='%N|%G'`` prints it.
+    """
+    gpus = {
+        name: sum(map(int, _GRES_GPUS.findall(gres)))
+        for name, _, gres in (row.partition("|") for row in listing.split())
+    }
+    if not gpus or nodes <= len(gpus):
+        return ""
+    return (
+        f"the job needs {nodes} nodes; this cluster has {len(gpus)} ({gpus_text(sum(gpus.values()))}): request no more"
+    )
+
+
+def explained(reason: str) -> str:
+    """A reason for waiting with what it means: ``AssocGrpGRES: ...``; the reason alone where it is not listed.
+
+    A ``Grp`` limit is used up by other jobs and is free again when they end. A ``Max`` limit of a single job is
+    refused or waits for ever; one per user is free again, too.
+    """
+    known = _WAITS.get(reason.partition(",")[0])
+    if known is None:
+        known = _limited(reason)
+    return f"{reason}: {known}" if known else reason
+
+
+def _limited(reason: str) -> str:
+    match = _LIMIT.match(reason)
+    if match is None:
+        return ""
+    owner = "account" if match[1] == "Assoc" else "QOS"
+    what = _LIMITED.get(match[3], "")
+    limit = f"the {owner}'s limit on {what}" if what else f"a limit of the {owner}"
+    if "PerJob" in reason:
+        return f"it asks for more than {limit} of one job: it will never start; cancel it"
+    return f"{limit} is reached: it starts when jobs under the same {owner} end, or never if it alone is too large"
+
+
+# Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
+_STATES: Final[dict[Phase, str]] = {
+    "pending": "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD",
+    "running": "RUNNING COMPLETING SUSPENDED RESIZING SIGNALING STAGE_OUT STOPPED EXPEDITING POWER_UP_NODE",
+    "ended": "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY PREEMPTED BOOT_FAIL DEADLINE REVOKED "
+    "SPECIAL_EXIT LAUNCH_FAILED RECONFIG_FAIL",
+}
+_PHASES: Final = {name: phase for phase, names in _STATES.items() for name in names.split()}
 
 # Variables of the user's shell that shape what Slurm's clients do: an existing allocation must not shape a new job, and
 # squeue would leave jobs out (SQUEUE_PARTITION).
@@ -95,13 +182,13 @@ class Slurm:
             raise NotAcceptedError(
                 f"Slurm did not accept the job: {done.last_lines(3)}",
                 where=str(run_directory / script),
-                fix=self._more_than_there_is(done.err, run_directory / script) or messages.fix(done.err),
+                fix=self._more_than_there_is(done.err, run_directory / script) or fix(done.err),
             )
         return done.out.strip().split(";")[0]
 
     def _more_than_there_is(self, refusal: str, script: Path) -> str:
         """The nodes that a refused job asks for and those that there are; empty where it asks for no more."""
-        if not messages.is_of_size(refusal):
+        if not is_of_size(refusal):
             return ""
         asked = dict(_DIRECTIVE.findall(script.read_text("utf-8", "surrogateescape")))
         of = (f"--partition={asked['partition']}",) if "partition" in asked else ()
@@ -109,7 +196,7 @@ class Slurm:
             done = self._client("sinfo", "--noheader", "--Node", "--format=%N|%G", *of)
         except (NotAcceptedError, process.CommandTimeoutError):
             return ""
-        return messages.more_than_there_is(int(asked.get("nodes", 0)), done.out) if done.code == 0 else ""
+        return more_than_there_is(int(asked.get("nodes", 0)), done.out) if done.code == 0 else ""
 
     def _accepted_job(self, run_directory: Path, why: str) -> str:
         found = self.find(run_directory)
@@ -143,7 +230,7 @@ class Slurm:
             state = _from_scontrol(done.out, run_directory)
             return self._with_canceller(state, job_id, run_directory) if state.name == "CANCELLED" else state
         if "Invalid job id" not in done.err:
-            raise client_call.no_answer("Slurm", done)
+            raise schedulers.no_answer("Slurm", done)
         return self._accounted(job_id, run_directory)
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
@@ -196,7 +283,7 @@ class Slurm:
         """Id, state, reason and directory of each job that the controller knows."""
         done = self._client("squeue", "--noheader", "--all", "--format=%i|%T|%r|%Z", "--states=all")
         if done.code != 0:
-            raise client_call.no_answer("Slurm", done)
+            raise schedulers.no_answer("Slurm", done)
         rows = [[*line.strip().split("|", 3), "", "", ""][:4] for line in done.out.splitlines()]
         return [(job_id, name, reason, directory) for job_id, name, reason, directory in rows]
 
@@ -204,7 +291,7 @@ class Slurm:
         env = {name: value for name, value in os.environ.items() if not name.startswith(_SHAPING)}
         if "SLURM_CONF" in os.environ:
             env["SLURM_CONF"] = os.environ["SLURM_CONF"]
-        return client_call.call("Slurm", self.clients, program, *options, cwd=cwd, env=env)
+        return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env)
 
 
 def _from_scontrol(answer: str, run_directory: Path) -> JobState:
@@ -222,7 +309,7 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
     phase = _PHASES.get(name, "unknown")
     reason = field(r"JobState=\S+ Reason=(\S+)")
     if phase == "pending":
-        reason = messages.explained(reason)
+        reason = explained(reason)
     nodes = field(r"NodeList=(\S*)")
     return JobState(
         phase=phase,
@@ -284,7 +371,7 @@ def allocation(clients: Path | None) -> Allocation | None:
 
 def _asked(clients: Path | None, program: str, *options: str) -> process.Completed:
     try:
-        return client_call.call("Slurm", clients, program, *options)
+        return schedulers.call_client("Slurm", clients, program, *options)
     except NotAcceptedError as error:
         raise RefusedError(
             f"SLURM_JOB_ID is set, but {program} was not found",

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.backends.runtimes import runtime, staging
-from runner.backends.runtimes.leftovers import FILE, known
+from runner.backends.runtimes import common, runtime
+from runner.backends.runtimes.common import LEFTOVERS, live_jobs
 from runner.model.step import RUN_DIRECTORY, Argument, Text
 from runner.model.step import Var as Variable
 from tests.support.plans import PLAN
@@ -35,8 +35,8 @@ def stage(disk: Path, job: str, live: str, *, whole_nodes: bool = True) -> subpr
     image.write_bytes(bytes(1000))
     planned = msgspec.structs.replace(PLAN.image, path=str(image), size_bytes=1000)
     plan = msgspec.structs.replace(PLAN, stage=str(disk), image=planned, whole_nodes=whole_nodes)
-    values = {staging.DIRECTORY: f"{disk}/gpu-runner-stage-{job}", "runner_live": live} | in_run(disk.parent)
-    command = arguments(staging.step(plan, runtime("apptainer")).once_a_node, values)
+    values = {"runner_stage": f"{disk}/gpu-runner-stage-{job}", "runner_live": live} | in_run(disk.parent)
+    command = arguments(common.staged_step(plan, runtime("apptainer")).once_a_node, values)
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
 
 
@@ -231,7 +231,7 @@ def sweep(
 
 
 def is_left(job: str, live: str, alone: str, own: str = "12") -> bool:
-    command = ["bash", "-c", f'. {FILE}; is_left "$@"', "bash", job, live, alone, own]
+    command = ["bash", "-c", f'. {LEFTOVERS}; is_left "$@"', "bash", job, live, alone, own]
     return subprocess.run(command, check=False).returncode == 0
 
 
@@ -255,6 +255,6 @@ def test_without_an_answer_of_slurm_only_an_exclusive_job_removes() -> None:
 )
 def test_all_gpus_of_a_node_are_not_the_node(change: dict[str, object], alone: str) -> None:
     """Without ``--exclusive``, another job of the same user may have the rest of the node."""
-    live, last = known(msgspec.structs.replace(PLAN, **change))
+    live, last = live_jobs(msgspec.structs.replace(PLAN, **change))
     assert last == (Text(alone),)
     assert isinstance(live[0], Variable) is ("scheduler" not in change)

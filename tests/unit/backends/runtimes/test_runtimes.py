@@ -16,12 +16,11 @@ from runner.backends.runtimes.common import loads
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.model.plan import Plan, PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Mount, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite
 from runner.model.step import Load, Unset, texts
 from runner.planning.plan import plan
-from runner.render.shell import folded, statement
+from runner.render import folded, statement
 from runner.sites.loader import read_site
 from tests.support.shell_files import library
 from tests.support.users import ALICE

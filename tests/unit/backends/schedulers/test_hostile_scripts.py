@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
+from runner.model.backends import RUNTIMES
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Request
-from runner.model.runtimes import RUNTIMES
+from runner.model.request import Recipe, Request
 from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
-from runner.render.directives import sbatch_directive
+from runner.render import sbatch_directive
 from tests.support.hostile import HARD, HOSTILE
 from tests.support.recording.slurm import arrives_or_is_refused
 

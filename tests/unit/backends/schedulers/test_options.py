@@ -10,8 +10,7 @@ from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
 from runner.model.plan import PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Request
+from runner.model.request import Recipe, Request
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
 

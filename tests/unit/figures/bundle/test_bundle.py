@@ -13,14 +13,14 @@ import msgspec
 import pytest
 
 from runner.cli import run as runner
-from runner.cli.verify import run_fields
+from runner.cli.export import run_fields
 from runner.core.errors import Exit
 from runner.figures.bundle.making import redacted_json, redacted_text, secrets_of
-from runner.jobs.directory import RunDirectory
-from runner.model.exported import BundledRun
+from runner.jobs.directory import Run
 from runner.model.figure import figure_keys
+from runner.model.output import BundledRun
 from runner.model.verdict import ARMS, Verdict
-from runner.render.shell import quote
+from runner.render import quote
 from tests.support.bundles import members_of
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
@@ -142,7 +142,7 @@ def test_a_run_that_is_not_measured_has_no_bundle(
 ) -> None:
     """Also one whose verdict was changed by hand, or made by other rules: the records decide."""
     file = tmp_path / "b.tar"
-    run = RunDirectory(Path(runs[0]))
+    run = Run(Path(runs[0]))
     report = run.path / "ranks" / "2.report.json"
     content = json.loads(report.read_text())
     report.write_text(json.dumps(content | {"parameter_checksum": "another"}))

@@ -17,10 +17,9 @@ from runner.core.errors import Exit
 from runner.figures.compare.compare import CODES
 from runner.figures.compare.launches import compare_point, measured_launch
 from runner.figures.compare.text import junit, markdown
-from runner.jobs.directory import RunDirectory
-from runner.model.compared import Compared
-from runner.model.job import ExitMarker
-from runner.model.origin import CodeRecord
+from runner.jobs.directory import Run
+from runner.model.expectation import Compared
+from runner.model.job import CodeRecord, ExitMarker
 from runner.model.records import Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
@@ -107,7 +106,7 @@ def test_launches_on_other_gpus_of_the_same_nodes_get_no_verdict(
     first, second = sides("ABBABA", 0.5)
     runs = [*first.split(","), *second.split(",")]
     for path in runs if used == "index-1" else runs[-2:-1]:
-        run = RunDirectory(Path(path))
+        run = Run(Path(path))
         start, report = run.read("ranks/3.start.json", StartRecord), run.read("ranks/3.report.json", Report)
         assert start is not None and report is not None
         run.write("ranks/3.start.json", msgspec.structs.replace(start, device_uuid=given))
@@ -121,7 +120,7 @@ def test_launches_that_overlap_in_time_get_no_verdict(
     sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = sides("ABBABA")
-    run = RunDirectory(Path(first.split(",", maxsplit=1)[0]))
+    run = Run(Path(first.split(",", maxsplit=1)[0]))
     marker = run.read("exit.json", ExitMarker)
     assert marker is not None
     run.write("exit.json", ExitMarker(marker.job, 0, marker.end_s + 700.0))
@@ -183,14 +182,14 @@ def test_what_cannot_be_compared_is_refused_with_its_code(sides: Sides, capsys: 
 def test_alike_figures_are_compared_in_their_own_unit(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = sides("ABBABA", 1.1)
     for name in (*first.split(","), *second.split(",")):
-        in_tokens(RunDirectory(Path(name)))
+        in_tokens(Run(Path(name)))
     assert runner(["compare", first, second]) == Exit.GOOD
     printed = capsys.readouterr().out
     assert "tokens/s, 3 launches" in printed
     assert "images" not in printed
 
 
-def in_tokens(run: RunDirectory) -> None:
+def in_tokens(run: Run) -> None:
     verdict = run.read("verdict.json", Verdict)
     assert verdict is not None
     run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
@@ -227,7 +226,7 @@ def test_a_commit_counts_where_the_code_was_not_copied(sides: Sides, capsys: pyt
     first, second = sides("ABBABA")
     for names, commit in ((first, "c0ffee"), (second, "f00d")):
         for name in names.split(","):
-            RunDirectory(Path(name)).write("code.json", CodeRecord("/home/u/work", commit, "main", dirty=False))
+            Run(Path(name)).write("code.json", CodeRecord("/home/u/work", commit, "main", dirty=False))
     assert compared(capsys, first, second)["differences"] == ["code commit"]
 
 
@@ -251,7 +250,7 @@ def test_why_a_limit_cannot_be_judged_is_true(
 def test_only_measured_figures_are_compared(sides: Sides, outcome: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """No code overrides it."""
     first, second = sides("ABBABA")
-    run = RunDirectory(Path(second.split(",")[1]))
+    run = Run(Path(second.split(",")[1]))
     run.write("verdict.json", Verdict(outcome=outcome, reasons=("the reason",), images_per_s=900.0))
     assert runner(["compare", first, second]) == Exit.NOT_PROVEN
     said = capsys.readouterr().err

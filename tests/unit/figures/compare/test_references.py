@@ -12,7 +12,7 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
-from runner.model.origin import CodeRecord
+from runner.model.job import CodeRecord
 from tests.support.documents import result
 from tests.support.measured_runs import measured_run
 

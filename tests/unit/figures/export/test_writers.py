@@ -20,9 +20,9 @@ from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.core.text import printable
 from runner.figures.export import COLUMNS, WRITERS
-from runner.jobs.directory import RunDirectory
-from runner.model.exported import ExportedRank, ExportedRun, ExportedRuns
+from runner.jobs.directory import Run
 from runner.model.figure import figure_keys
+from runner.model.output import ExportedRank, ExportedRun, ExportedRuns
 from runner.model.verdict import Verdict
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
@@ -155,7 +155,7 @@ def test_the_usual_document_has_the_same_facts(runs: list[str], capsys: pytest.C
 def test_a_run_that_is_not_measured_has_no_figure(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever its verdict holds besides."""
     verdict = Verdict(outcome="not-proven", reasons=("why",), images_per_s=9.0, precision=(8.0, 10.0), window_s=1.0)
-    RunDirectory(Path(runs[0])).write("verdict.json", verdict)
+    Run(Path(runs[0])).write("verdict.json", verdict)
     assert runner(["export", runs[0], "--format", "json"]) == Exit.GOOD
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["outcome"], run["reason"]) == ("not-proven", "why")

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from PIL import Image
 
-from runner.cli.report_table import lines
+from runner.cli.report import report_lines
 from runner.core.errors import InfrastructureError, UsageError
 from runner.figures.report import png as slide
 from runner.figures.report.gallery import gallery
@@ -158,7 +158,7 @@ def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: P
         assert made.unit == "tokens"
         assert "tokens/s per GPU" in page
         assert any("tokens/s" in each for each in made.cite)
-        shown = "\n".join((page, *made.cite, *(each.value for each in made.highlights), *lines(made, None)))
+        shown = "\n".join((page, *made.cite, *(each.value for each in made.highlights), *report_lines(made, None)))
         assert "images/s" not in shown.lower()
         assert "TOKENS/S" in shown
         (first, *_) = csv.DictReader((place / "runs.csv").open())
@@ -183,7 +183,7 @@ def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -
     assert [len(each.table.rows) for each in gallery(made)][:2] == [1, 1], "no curve has runs of both"
     assert [each.value.split()[-1] for each in made.highlights[:2]] == ["images/s", "tokens/s"]
     assert made.subtitle.endswith("kept apart: they differ in what they count")
-    shown = lines(made, None)
+    shown = report_lines(made, None)
     assert any("RATE  PER GPU" in line for line in shown)
     assert [[unit in line for unit in ("images/s", "tokens/s")] for line in shown if " proven " in line][-2:] == [
         [True, False], [False, True],
@@ -215,7 +215,7 @@ def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], 
     assert "joined by no line" in picture.takeaway
     curves = re.findall(r'<path d="([^"]*)" class="curve s\d', str(picture.svg))
     assert len(curves) == 3, "two pieces in the legend, and one line: a single point has none"
-    assert f"{differs}=" in "\n".join(lines(made, None))
+    assert f"{differs}=" in "\n".join(report_lines(made, None))
     assert f"({differs}=" in " ".join(made.cite)
     write(made, tmp_path / "report", silent)
     alike = of_runs([(run, "") for run in runs[:2]])
@@ -230,7 +230,7 @@ def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> Non
     (picture,) = [each for each in gallery(both) if each.key == "per-gpu"]
     assert len(picture.table.rows) == 1
     assert ["no figure of training" in each for each in both.cite[:2]] == [False, True]
-    assert any("arm uncoupled" in line for line in lines(both, None))
+    assert any("arm uncoupled" in line for line in report_lines(both, None))
     assert "and trained in step where they trained together." in " ".join(both.cite)
     assert "trained in step" not in " ".join(alone.cite)
     first = alone.highlights[0]
@@ -251,7 +251,7 @@ def test_a_demonstration_names_no_slow_node_as_its_verdict(tmp_path: Path) -> No
         write(made, tmp_path / "report", silent)
         page = (tmp_path / "report" / "report.html").read_text()
         assert verdict is not None and list(made.detailed[0].slow_ranks) == ["3"]
-        said[run.name] = any("slow ranks: 3" in each for each in verdict.remarks), page, lines(made, None)
+        said[run.name] = any("slow ranks: 3" in each for each in verdict.remarks), page, report_lines(made, None)
     named, page, text = said["claim"]
     assert named and "Slow: rank 3" in page and "named as slow" in page
     assert any(line.startswith("Slowest: rank 3") for line in text)

@@ -14,7 +14,7 @@ from runner.core.files import sha256 as sha256_of
 from runner.images.conversion import sif as apptainer_build
 from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage, file_name
-from runner.preparation.image import pin
+from runner.preparation.choices import pin
 from tests.support.sif import sif_of
 from tests.support.submissions import sound
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import pytest
 
-from runner.core import file_system, process_identity
+from runner.core import files, process_identity
 from runner.core.errors import InfrastructureError, UsageError
 from runner.core.files import key_of
 from runner.images.store import owners, store
@@ -236,14 +236,14 @@ def test_strange_files_in_the_store_are_listed_as_strangers(tmp_path: Path) -> N
 
 def test_a_sidecar_that_may_not_be_read_hides_no_other_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image, private = put(tmp_path), put(tmp_path, "y:1", digest="sha256:" + "f" * 64, key="k2")
-    open_regular = file_system.open_regular
+    open_regular = files.open_regular
 
     def denied(path: Path) -> BinaryIO:
         if path.name.startswith(private.path.name):
             raise PermissionError(13, "Permission denied", str(path))
         return open_regular(path)
 
-    monkeypatch.setattr(file_system, "open_regular", denied)
+    monkeypatch.setattr(files, "open_regular", denied)
     assert store.everything(tmp_path) == (
         image,
         BrokenSidecar(private.path, "a file of the image store cannot be read: Permission denied"),

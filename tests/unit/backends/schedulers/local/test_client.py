@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.backends.schedulers.hosts.client import SshHosts
 from runner.backends.schedulers.local.client import Local
 from runner.backends.schedulers.script_parts import SUPERVISE
-from runner.backends.schedulers.ssh.client import SshHosts
 from runner.core import process_identity
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.model.job import JobState

@@ -18,12 +18,11 @@ from runner.core.errors import NotAcceptedError, UnknownStateError, UsageError
 from runner.jobs.directory import write_script
 from runner.model.job import JobState
 from runner.model.plan import Plan, PlannedImage
-from runner.model.recipe import Recipe
-from runner.model.request import Request
+from runner.model.request import Recipe, Request
 from runner.model.site import NodeShape, Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
-from runner.render.directives import pbs_directive
+from runner.render import pbs_directive
 from tests.support.hostile import HOSTILE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))

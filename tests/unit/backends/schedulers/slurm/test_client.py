@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.backends.schedulers import client_call
+from runner.backends import schedulers
 from runner.backends.schedulers.slurm.client import Slurm
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs import directory
-from runner.jobs.directory import RunDirectory
+from runner.jobs.directory import Run
 from runner.jobs.states import scheduler_of
 from runner.model.job import ExitMarker, JobState, Submitted
 
@@ -35,7 +35,7 @@ def clients(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose submission was cut off before Slurm answered."""
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     made = directory.create(tmp_path / "runs", "probe-1", 0.0)
@@ -115,7 +115,7 @@ def test_a_job_that_the_controller_has_forgotten(clients: Path, sacct: str | Non
 def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
     clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_call, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(schedulers, "TIMEOUT_S", 0.5)
     says(clients, "sbatch", "sleep 30")
     says(clients, "squeue", f"echo '6|RUNNING|None|/elsewhere'; echo '7|PENDING|Priority|{tmp_path}'")
     assert Slurm(clients).submit(tmp_path, "job.sh") == "7"
@@ -161,26 +161,26 @@ def test_accounting_shows_who_cancelled(clients: Path, sacct: str, reason: str) 
     assert Slurm(clients).state("5", Path("/r")).reason == reason
 
 
-def test_a_submission_that_was_cut_off_is_found_by_what_the_job_left(run: RunDirectory, clients: Path) -> None:
+def test_a_submission_that_was_cut_off_is_found_by_what_the_job_left(run: Run, clients: Path) -> None:
     says(clients, "squeue", "exit 1")
     run.write("exit.json", ExitMarker("8", 0, 0.0))
     assert scheduler_of(run)[1] == "8"
 
 
-def test_a_submission_that_was_cut_off_is_looked_for_in_the_queue(run: RunDirectory, clients: Path) -> None:
+def test_a_submission_that_was_cut_off_is_looked_for_in_the_queue(run: Run, clients: Path) -> None:
     says(clients, "squeue", f"echo '9|RUNNING|None|{run.path}'")
     assert scheduler_of(run)[1] == "9"
 
 
 @pytest.mark.parametrize("squeue", ["true", "echo 'Unable to contact slurm controller' >&2; exit 1"])
-def test_what_may_be_queued_is_not_to_be_submitted_again(run: RunDirectory, clients: Path, squeue: str) -> None:
+def test_what_may_be_queued_is_not_to_be_submitted_again(run: Run, clients: Path, squeue: str) -> None:
     says(clients, "squeue", squeue)
     with pytest.raises(UnknownStateError) as caught:
         scheduler_of(run)
     assert "submit again" not in str(caught.value)
 
 
-def test_a_run_that_slurm_did_not_take_says_so(run: RunDirectory) -> None:
+def test_a_run_that_slurm_did_not_take_says_so(run: Run) -> None:
     run.write("job.json", Submitted("slurm", "", "", "", 0.0, refused="Slurm did not take the job: no such partition"))
     with pytest.raises(NotAcceptedError, match="no such partition"):
         scheduler_of(run)

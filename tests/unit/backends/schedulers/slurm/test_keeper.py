@@ -10,7 +10,7 @@ import pytest
 
 from runner.model.exit_codes import NODE_NOT_READY
 from runner.model.step import texts
-from runner.render.shell import folded
+from runner.render import folded
 from tests.support.shell_files import bash, library
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.backends.schedulers.slurm.messages import explained, fix, more_than_there_is
+from runner.backends.schedulers.slurm.client import explained, fix, more_than_there_is
 
 FAILED = "sbatch: error: Batch job submission failed: "
 

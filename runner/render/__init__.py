@@ -1,1 +1,0 @@
-"""The only place where arguments become shell code and scheduler directives."""
