@@ -27,10 +27,9 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import file_system, paths, process_identity
-from runner.core import files, paths, process_identity
 from runner.core import files as atomic
 from runner.core import files as file_system
+from runner.core import paths, process_identity
 from runner.core.errors import InfrastructureError, UsageError
 from runner.core.files import key_of
 from runner.images import reference as references
