@@ -18,7 +18,6 @@ from tests.support.shared_library import fake_nvml
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 ROOT = Path(__file__).resolve().parents[2]
 MARKS = """
 import sys, time
