@@ -100,9 +100,9 @@ def command(
     if base == "auto":
         if site is None:
             raise UsageError("--base auto needs to know for which site", where="--base", fix="name it with --site")
-        chosen = bases.newest(framework, read_site(site).hardware.driver, site)
-        click.echo(f"base: {chosen.base.reference}: {chosen.why}", err=True)
-        base = chosen.base.reference
+        chosen, why = bases.newest(framework, read_site(site).hardware.driver, site)
+        click.echo(f"base: {chosen.reference}: {why}", err=True)
+        base = chosen.reference
     elif site is not None:
         raise UsageError("--site is for --base auto", where="--site", fix="leave it out, or add --base auto")
     more = [more_packages.requirement(text, f"--requirement {text}") for text in named]

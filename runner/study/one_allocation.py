@@ -4,8 +4,7 @@
     STUDY/allocations/1/        of the first allocation: plan.json, job.sh, job.json, logs/, nodes, launches, exit.json
 
 The run directories of its launches are made before it is submitted, each with the script that the allocation's
-own runs (``schedulers.launches``). So a process that ends at any moment leaves launches that have not begun, at
-most.
+own runs (``render_launches``). So a process that ends at any moment leaves launches that have not begun, at most.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from runner.backends.schedulers import has_launches
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import gpus_text
 from runner.model.backends import RUNTIMES, SCHEDULERS
@@ -271,7 +270,7 @@ def offers(question: Question, jobs: Preparations) -> tuple[Offer, ...]:
     """
     apart = offer("separate", question.launches(), jobs)
     largest = max(apart.jobs, key=lambda job: job.plan.gpus).plan
-    if not has_launches(largest.scheduler):
+    if not SCHEDULERS[largest.scheduler].launches:
         return (apart,)
     return apart, offer("one-allocation", question.launches(largest.gpus_by_node), jobs)
 

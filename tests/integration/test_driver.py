@@ -23,7 +23,6 @@ from tests.support.shared_library import compile_library
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 LAUNCH = Path(__file__).resolve().parents[2] / "recipes/lib/launch.py"
 # As Horovod 0.28.1 does; prints where the loader found it.
 HOROVODS = (

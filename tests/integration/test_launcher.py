@@ -24,7 +24,6 @@ from tests.support.rank_records import document_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "recipes/lib/launch.py"
 PROBE = ["--", sys.executable, str(ROOT / "recipes/probe/main.py")]

@@ -9,7 +9,8 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import docker
 
 from runner.core import paths
 from runner.core.errors import Exit
@@ -17,13 +18,7 @@ from runner.images import engine
 from tests.support import light_base
 from tests.support.waiting import until
 
-if TYPE_CHECKING:
-    import docker
-
-
 BASE, SLOW = "gpu-runner/test-light:1", "gpu-runner/test-slow:1"
-
-
 # The command line as it is, with other Dockerfiles than the shipped ones.
 PLANTED = """
 import pathlib, sys
@@ -32,8 +27,6 @@ share = pathlib.Path(sys.argv[1])
 paths.share = lambda name: share / name
 cli.main(sys.argv[2:])
 """
-
-
 Counted = tuple[list[str], list[str], list[str]]
 
 

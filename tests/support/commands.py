@@ -20,7 +20,7 @@ class Output:
     err: str
 
 
-def ran(words: Sequence[str | Path], *, code: int = 0, timeout_s: float = TIMEOUT_S, **options: Any) -> Output:
+def ran(words: Sequence[Any], *, code: int = 0, timeout_s: float = TIMEOUT_S, **options: Any) -> Output:
     """Run a command to its end; its exit code must be ``code``, and it shows no traceback. Options: of subprocess."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_s, check=False, **options)
     assert "Traceback" not in done.stderr, done.stderr

@@ -11,17 +11,17 @@ import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import docker
 
 from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
 
-if TYPE_CHECKING:
-    import docker
-
 LIMIT_S = 300
+
+
 # Tells each step on standard output. With a number N it kills itself before the Nth thing that it does to files
 # while it publishes, by Python's audit events: no moment between two renames is too short to be met.
 DRIVER = """
@@ -50,6 +50,8 @@ print("ready", flush=True)
 done = convert(image, client, Loud(), store_dir=directory, method=way)
 print("done", done.made, events, done.image.path, flush=True)
 """
+
+
 # A machine of its own as far as processes can tell: other numbers, another name.
 _ELSEWHERE = ("unshare", "--fork", "--pid", "--uts", "--mount-proc", "sh", "-c", 'hostname "$0"; exec "$@"')
 NO_FLOCK = "import fcntl\nfcntl.flock = fcntl.lockf = lambda *words: None\n"

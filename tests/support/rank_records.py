@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -37,3 +38,9 @@ def ranks_by_node(run: Path) -> list[int]:
     """How many ranks started on each node, the most first."""
     hosts = [start["host"] for start in records(run, "start").values()]
     return sorted((hosts.count(host) for host in set(hosts)), reverse=True)
+
+
+def arrived(probe: dict[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """The arguments of a rank's probe, and the variables that it was asked for."""
+    variables = {name: base64.b64decode(raw).decode() for name, raw in probe["environment_base64"].items()}
+    return [base64.b64decode(word).decode() for word in probe["argv_base64"]], variables
