@@ -13,7 +13,7 @@ from astroid import nodes
 
 from runner.linting import names
 from runner.linting.names import NOTHING, Call, Given, Value, is_distributed_sampler
-from runner.linting.resolve import ROOT, Callee, Resolver, around_in_function, class_of, dotted, guards_at
+from runner.linting.resolve import ROOT, Callee, Resolver, around_in_function, class_of, dotted
 
 State = Literal["ok", "missing", "wrong", "cannot tell"]
 
@@ -157,8 +157,7 @@ class Trace:
                     if isinstance(each, nodes.FunctionDef | nodes.Lambda):
                         self._sites[each].append(node)
             case nodes.Import() | nodes.ImportFrom():
-                base = self.resolver.absolute(node) if isinstance(node, nodes.ImportFrom) else ""
-                for name in (base, *(f"{base}.{name}".strip(".") for name, _ in node.names)):
+                for name in self.resolver.imported(node):
                     module = self.resolver.module(name)
                     if module is not None:
                         self._sites[module].append(node)
@@ -207,7 +206,7 @@ class Trace:
             if isinstance(each, nodes.For | nodes.While) and child in each.body:
                 loops.append(Loop(each, self.resolver.value(each.iter) if isinstance(each, nodes.For) else NOTHING))
         order = (*outer.order, node.end_lineno or 0, node.end_col_offset or 0)  # inner calls end before outer ones
-        return Reach(outer.guards | guards_at(self.resolver, node), tuple(loops), order, outer.certain)
+        return Reach(outer.guards | self.resolver.guards_at(node), tuple(loops), order, outer.certain)
 
     def _entry(self, scope: Any) -> Reach | None:
         """How the body of a function or a module is reached: by all the calls that are seen, or by none of them."""
