@@ -15,23 +15,15 @@ from typing import Any
 from astroid import nodes
 from astroid.exceptions import NoDefault
 
+from runner.linting import names
 from runner.linting.names import (
-    CALLS,
-    EXACT,
-    LOCAL_RANK,
     NOTHING,
-    RANK,
     SCALARS,
-    SIZE,
-    VARIABLES,
     Call,
     Given,
     Value,
-    canonical,
     combined,
     joined,
-    meaning,
-    names_in,
     result_of,
     tagged,
     text_of,
@@ -45,8 +37,8 @@ ROOT, NOT_ROOT, LOCAL_ROOT = "root", "not_root", "local_root"
 _FLAGS = {"is_root": ROOT, "not_root": NOT_ROOT, "is_local_root": LOCAL_ROOT}
 _OPPOSITE = {ROOT: NOT_ROOT, NOT_ROOT: ROOT, LOCAL_ROOT: "", "": ""}
 _MOST_STEPS, _MOST_DEPTH, _MOST_CALLS = 150_000, 300, 8
-_BUILTINS = names_in("print open range enumerate zip len int float str min max getattr dict")
-_ADDS = names_in("append extend update add insert setdefault")
+_BUILTINS = names.names_in("print open range enumerate zip len int float str min max getattr dict")
+_ADDS = names.names_in("append extend update add insert setdefault")
 _ENVIRONMENT = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit")
 
@@ -68,10 +60,6 @@ class Callee:
     kind: Any = None
 
 
-def _by_name() -> Any:
-    return field(default_factory=lambda: defaultdict(list))
-
-
 @dataclass
 class Resolver:
     """The names of a script and of the modules beside it that it imports.
@@ -87,9 +75,9 @@ class Resolver:
 
     folder: Folder
     sources: dict[nodes.Module, Source] = field(default_factory=dict)
-    attributes: dict[str, list[nodes.NodeNG]] = _by_name()
-    changes: dict[str, list[nodes.NodeNG]] = _by_name()
-    calls: dict[str, list[nodes.Call]] = _by_name()
+    attributes: dict[str, list[nodes.NodeNG]] = field(default_factory=lambda: defaultdict(list))
+    changes: dict[str, list[nodes.NodeNG]] = field(default_factory=lambda: defaultdict(list))
+    calls: dict[str, list[nodes.Call]] = field(default_factory=lambda: defaultdict(list))
     references: list[nodes.NodeNG] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
@@ -241,7 +229,7 @@ class Resolver:
                 module = self.module(base)
                 if module is None or name in module.locals:
                     return self._of_module(module, base, name)
-        return Value(meaning(name))
+        return Value(names.meaning(name))
 
     def _any(self, definitions: list[nodes.NodeNG], name: str) -> Value:
         """What a name is that has one of these definitions."""
@@ -293,7 +281,7 @@ class Resolver:
         value = self._held(node, name)
         for place in reversed(places):
             value = value.items[place] if place < len(value.items) else Value(value.tags)
-        return Value(meaning(name)) if value == NOTHING else value
+        return Value(names.meaning(name)) if value == NOTHING else value
 
     def _held(self, node: nodes.NodeNG, name: str) -> Value:
         """What a target, or a tuple of targets, takes."""
@@ -338,10 +326,10 @@ class Resolver:
         for call in self.calls.get("spawn", ()):  # mp.spawn(function, args=(...)): the first parameter is the rank
             if call.args and self.value(call.args[0]).reference is function:
                 rest = dict(self.arguments(call)[1]).get("args", NOTHING).items
-                pairs = zip(parameters, (tagged(RANK, LOCAL_RANK, EXACT), *rest), strict=False)
+                pairs = zip(parameters, (tagged(names.RANK, names.LOCAL_RANK, names.EXACT), *rest), strict=False)
                 given.append(dict(pairs).get(name, NOTHING))
         value = reduce(joined, given, NOTHING)
-        if value != NOTHING or meaning(name):
+        if value != NOTHING or names.meaning(name):
             return value
         try:
             return self.value(function.args.default_value(name))
@@ -365,7 +353,7 @@ class Resolver:
             return Value(base.tags - SCALARS - base.things("ddp"))
         if name in ("state_dict", "parameters", "sampler", "dataset"):
             return replace(base, tags=base.tags - SCALARS, items=(), reference=None)
-        return Value(base.tags - SCALARS | meaning(name))
+        return Value(base.tags - SCALARS | names.meaning(name))
 
     def _subscript(self, node: nodes.Subscript) -> Value:
         base, key = self.value(node.value), self.value(node.slice)
@@ -374,7 +362,7 @@ class Resolver:
             return self._variables(key)
         if isinstance(place, str):
             value = self._any(self.attributes.get(place, []), place)
-            return value if value != NOTHING else Value(base.tags - SCALARS | meaning(place))
+            return value if value != NOTHING else Value(base.tags - SCALARS | names.meaning(place))
         if isinstance(place, int) and -len(base.items) <= place < len(base.items):
             return base.items[place]
         fixed = {"fixed"} if isinstance(place, int) else frozenset()
@@ -382,9 +370,9 @@ class Resolver:
 
     def _variables(self, key: Value, default: Value = NOTHING) -> Value:
         """An environment variable, or one of several that mean the same: launchers' or the script's own."""
-        meant = {VARIABLES.get(each) for each in key.constants}
+        meant = {names.VARIABLES.get(each) for each in key.constants}
         if len(meant) == 1 and meant != {None}:
-            return tagged(*filter(None, meant), EXACT)
+            return tagged(*filter(None, meant), names.EXACT)
         value = self._any(self.attributes.get(key.constant, []), "") if key.constants else NOTHING
         return Value(default.tags) if value == NOTHING else value
 
@@ -428,7 +416,7 @@ class Resolver:
         function = self.value(node.func)
         reference, is_attribute = function.reference, isinstance(node.func, nodes.Attribute)
         if function.path:
-            return Callee(canonical(function.path))
+            return Callee(names.canonical(function.path))
         receiver = self.value(node.func.expr) if is_attribute else NOTHING
         if isinstance(reference, nodes.FunctionDef | nodes.Lambda):
             return Callee(f"local {getattr(reference, 'name', 'lambda')}", receiver, reference)
@@ -462,14 +450,14 @@ class Resolver:
             return self._instance(node, callee)
         if callee.function is not None:
             literals = frozenset[Any]().union(*(self.value(each).constants for each in node.args))
-            variables = literals & VARIABLES.keys()  # of a launcher, for a function that reads one of them
+            variables = literals & names.VARIABLES.keys()  # of a launcher, for a function that reads one of them
             return self._variables(Value(constants=variables)) if variables else self._returned(callee.function)
         call = Call(callee.name, self.number(node), *self.arguments(node), callee.receiver)
         first, *rest = call.arguments or (NOTHING,)
         if call.name in _ENVIRONMENT:
             return self._variables(first, rest[0] if rest else NOTHING)
         if call.name == "builtins.getattr" and rest and not first.path:
-            return Value(meaning(str(rest[0].constant)))
+            return Value(names.meaning(str(rest[0].constant)))
         if call.name == "functools.partial":
             return replace(first, tags=first.tags | union(call.values).tags)
         return result_of(call)
@@ -487,16 +475,16 @@ class Resolver:
         kind, number = callee.kind, self.number(node)
         arguments, keywords = self.arguments(node)
         given = union((*arguments, *(value for _, value in keywords)))
-        paths = [canonical(self.value(each.func).path) for each in kind.nodes_of_class(nodes.Call)]
+        paths = [names.canonical(self.value(each.func).path) for each in kind.nodes_of_class(nodes.Call)]
         uses = [each for each in kind.nodes_of_class((nodes.Name, nodes.Attribute)) if _is_rank_in_use(each)]
-        uses_tags = self._union(uses).tags.union(*(CALLS.get(path, frozenset()) for path in paths))
+        uses_tags = self._union(uses).tags.union(*(names.CALLS.get(path, frozenset()) for path in paths))
         uses_tags |= given.tags if callee.function is None else frozenset()
-        tags = given.things() | (uses_tags & {RANK, SIZE})
-        bases = [canonical(each) for each in self.ancestors(kind) if isinstance(each, str)]
+        tags = given.things() | (uses_tags & {names.RANK, names.SIZE})
+        bases = [names.canonical(each) for each in self.ancestors(kind) if isinstance(each, str)]
         if any(word in base for base in bases for word in ("Module", "Model", "keras.layers")):
             tags |= {f"model:{number}"}
         if any("Sampler" in name for name in (*bases, kind.name)):
-            tags |= {f"sampler:{number}" if RANK in tags else f"plainsampler:{number}"}
+            tags |= {f"sampler:{number}" if names.RANK in tags else f"plainsampler:{number}"}
         if any(base.endswith("DataLoader") for base in bases):
             tags |= {f"loader:{number}"}
         return Value(tags | {"instance"}, reference=kind)
@@ -528,8 +516,8 @@ class Resolver:
         flag = next((guard for tag, guard in _FLAGS.items() if value.has(tag)), "")
         if flag or value.has("root_only"):
             return flag or ROOT, _OPPOSITE[flag]
-        if value.has(EXACT) and value.has(RANK, LOCAL_RANK):  # `if rank:`
-            guard = ROOT if value.has(RANK) else LOCAL_ROOT
+        if value.has(names.EXACT) and value.has(names.RANK, names.LOCAL_RANK):  # `if rank:`
+            guard = ROOT if value.has(names.RANK) else LOCAL_ROOT
             return _OPPOSITE[guard], guard
         return "", ""
 
@@ -561,11 +549,11 @@ def _comparison(left: Value, operator: str, right: Value) -> tuple[str, str]:
         left, right, operator = right, left, {"<": ">", ">": "<"}.get(operator, operator)
     if left.has("root_only") and right.constant is None:
         return (ROOT, "") if operator in ("is not", "!=") else ("", ROOT)
-    if not left.has(RANK, LOCAL_RANK) or not left.has(EXACT):
+    if not left.has(names.RANK, names.LOCAL_RANK) or not left.has(names.EXACT):
         return (ROOT, NOT_ROOT) if left.has("is_root") and right.constant is True else ("", "")
-    guard = ROOT if left.has(RANK) else LOCAL_ROOT
+    guard = ROOT if left.has(names.RANK) else LOCAL_ROOT
     is_zero = right.constant == 0 and right.constant is not False
-    is_named = left.has(RANK) and not right.constants  # rank == root_rank
+    is_named = left.has(names.RANK) and not right.constants  # rank == root_rank
     has_zero = any(each.constant == 0 for each in right.items)
     if operator in ("==", "is", "<=", "in") or (operator == "<" and right.constant == 1):
         if (is_zero and operator != "in") or operator == "<" or (is_named and operator == "==") or has_zero:
@@ -605,7 +593,7 @@ def dotted(node: nodes.NodeNG) -> str:
 def _is_rank_in_use(node: Any) -> bool:
     """Whether this reads something that is called a rank or a size, for more than to keep it."""
     name = node.attrname if isinstance(node, nodes.Attribute) else node.name
-    return bool(meaning(name)) and not isinstance(node.parent, nodes.Assign | nodes.Tuple)
+    return bool(names.meaning(name)) and not isinstance(node.parent, nodes.Assign | nodes.Tuple)
 
 
 def class_of(function: Any) -> nodes.ClassDef | None:
