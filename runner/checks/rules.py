@@ -17,6 +17,8 @@ from runner.planning.environment import is_visible
 from runner.planning.starters import TORCHRUN, conflict, starter
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
+_SLICE = re.compile(r"\dg\.\d+gb")
+
 
 @rule("image-unusable")
 def _image(case: Case) -> Iterator[Finding]:
@@ -234,30 +236,6 @@ def _wireup(case: Case) -> Iterator[Finding]:
         )
 
 
-@rule("other-world")
-def _starter(case: Case) -> Iterator[Finding]:
-    """Programs that start ranks themselves, each of whose starts would form a world of its own."""
-    plan, found = case.plan, starter(case.plan.program)
-    if found is None:
-        return
-    line = f": -- {shlex.join(found.plain)}" if found.plain else ""
-    fix = f"leave {found.name} out, as a rank is started for each GPU{line}"
-    if plan.wireup != "own":
-        what = f"{found.name} starts ranks itself: started for each GPU, each would form a world of its own"
-        instead_of = (
-            "leave --wireup out" if found.name == TORCHRUN else "--wireup own starts it once a node, if it must be"
-        )
-        yield Finding("other-world", "refuse", what, f"{fix}; {instead_of}")
-    elif found.name == TORCHRUN:
-        what = conflict(found, plan.nodes, plan.gpus_per_node, by_gpu=plan.device == "cuda")
-        if what:
-            fix = "leave it out, torchrun learns it from gpu-runner; or request the GPUs that it says"
-            yield Finding("other-world", "refuse", what, fix)
-
-
-_SLICE = re.compile(r"\dg\.\d+gb")
-
-
 @rule("gpus-hidden")
 def _gpus(case: Case) -> Iterator[Finding]:
     """GPUs that peers would not see, and slices that do not talk to each other."""
@@ -277,3 +255,24 @@ def _gpus(case: Case) -> Iterator[Finding]:
             f"{plan.gpu_type} is a slice of a GPU: NCCL does not connect two slices of one GPU",
             "ask for whole GPUs, or for one rank",
         )
+
+
+@rule("other-world")
+def _starter(case: Case) -> Iterator[Finding]:
+    """Programs that start ranks themselves, each of whose starts would form a world of its own."""
+    plan, found = case.plan, starter(case.plan.program)
+    if found is None:
+        return
+    line = f": -- {shlex.join(found.plain)}" if found.plain else ""
+    fix = f"leave {found.name} out, as a rank is started for each GPU{line}"
+    if plan.wireup != "own":
+        what = f"{found.name} starts ranks itself: started for each GPU, each would form a world of its own"
+        instead_of = (
+            "leave --wireup out" if found.name == TORCHRUN else "--wireup own starts it once a node, if it must be"
+        )
+        yield Finding("other-world", "refuse", what, f"{fix}; {instead_of}")
+    elif found.name == TORCHRUN:
+        what = conflict(found, plan.nodes, plan.gpus_per_node, by_gpu=plan.device == "cuda")
+        if what:
+            fix = "leave it out, torchrun learns it from gpu-runner; or request the GPUs that it says"
+            yield Finding("other-world", "refuse", what, fix)
