@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from runner.checks.registry import Case, Seen, rule
+from runner.checks.registry import Case, Observed, rule
 from runner.core.text import counted, gpus_text, instead
 from runner.model.backends import SCHEDULERS
 from runner.model.plan import Finding, Plan
@@ -81,35 +81,35 @@ _QUEUED_S = 2 * _DAY_S  # a workspace that outlives the job by less may end whil
 @rule("run-directory-in-home", "workspace-expires")
 def check_storage(case: Case) -> Iterator[Finding]:
     """What the site's rules have against the places of this job's files."""
-    yield from storage_findings(case.plan, case.site, case.observed.storage)
+    yield from storage_findings(case.plan, case.site, case.observed)
 
 
-def storage_findings(plan: Plan, site: Site, seen: Seen) -> Iterator[Finding]:
+def storage_findings(plan: Plan, site: Site, observed: Observed) -> Iterator[Finding]:
     """What the site's rules for homes, purged scratch and expiring workspaces have against a job's files."""
-    image, scratch = (plan.image.path,), (seen.scratch or "SCRATCH").rstrip("/")
+    image, scratch = (plan.image.path,), (observed.scratch or "SCRATCH").rstrip("/")
     quota, for_jobs = site.home.quota_gb, site.home.for_jobs
     if not for_jobs or quota is not None:
         where = f"lies in the home directory, which at {plan.site} "
         where += f"holds {quota} GB" if for_jobs else "is not for jobs to write to"
-        if _lies_below(seen.runs, seen.home):
+        if _lies_below(observed.run_directory, observed.home):
             yield Finding(
                 "run-directory-in-home",
                 "warn" if for_jobs else "refuse",
                 f"the run directory {where}",
                 f"--runs {scratch}/runs",
             )
-        if _lies_below(image, seen.home):
+        if _lies_below(image, observed.home):
             size = f" ({plan.image.size_bytes / 1e9:.1f} GB)" if plan.image.size_bytes else ""
             fix = f"RUNNER_STORE={scratch}/images, and convert it again"
             yield Finding("image-in-home", "warn", f"the image{size} {where}", fix)
-    days, idle_s = site.scratch.purge_days, seen.image_idle_s
+    days, idle_s = site.scratch.purge_days, observed.image_idle_s
     purged_s = float("inf") if days is None or idle_s is None else days * _DAY_S - idle_s  # from now on
-    if idle_s is not None and purged_s < plan.walltime_s + _QUEUED_S and _lies_below(image, (seen.scratch,)):
+    if idle_s is not None and purged_s < plan.walltime_s + _QUEUED_S and _lies_below(image, (observed.scratch,)):
         what = f"the image was last used {idle_s / _DAY_S:.0f} days ago; "
         what += f"{plan.site} removes what is {days} days unused"
         yield Finding("image-may-be-purged", "warn", what, f"read it once: cat {plan.image.path} >/dev/null")
-    used = (*seen.runs, *image, *(mount.source for mount in plan.mounts))
-    for workspace in seen.workspaces:
+    used = (*observed.run_directory, *image, *(mount.source for mount in plan.mounts))
+    for workspace in observed.workspaces:
         if workspace.left_s <= plan.walltime_s + _QUEUED_S and _lies_below(used, (workspace.path,)):
             before_the_end = workspace.left_s <= plan.walltime_s
             what = f"the workspace {workspace.name} ({workspace.path}) expires in {workspace.left_s / 3600:.0f} hours, "

@@ -126,10 +126,8 @@ def _submit_directory(case: Case) -> Iterator[Finding]:
 @rule()
 def _home(case: Case) -> Iterator[Finding]:
     """Some runtimes show the home directory, elsewhere a mount may."""
-    home = case.observed.home.rstrip("/")
-    mounted = bool(home) and _is_below(
-        [f"{home}/.local"], [posixpath.normpath(mount.target) for mount in case.plan.mounts]
-    )
+    local = [f"{home.rstrip('/')}/.local" for home in case.observed.home[:1]]
+    mounted = _is_below(local, [posixpath.normpath(mount.target) for mount in case.plan.mounts])
     seen = mounted or RUNTIMES[case.plan.runtime].shows_home
     if seen and dict(case.plan.env).get("PYTHONNOUSERSITE") != "1":
         what = "programs see the home directory: packages in ~/.local would replace those of the image or environment"
