@@ -189,12 +189,7 @@ def for_terminal(line: bytes) -> bytes:
 
 
 def follow_to_verdict(
-    run: Run,
-    selection: Selection,
-    *,
-    prefixed: bool,
-    lines: int | None = None,
-    cancel_on_interrupt: bool = False,
+    run: Run, selection: Selection, *, prefixed: bool, lines: int | None = None, cancel_on_interrupt: bool = False
 ) -> int:
     """Print a run's logs as they grow, then its verdict; returns the verdict's exit code.
 

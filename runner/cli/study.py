@@ -21,15 +21,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import age, counted, first_of, gpus_text, percent
 from runner.figures.tables import loss_columns, losses_of, point_columns
 from runner.model.figure import OWN_OF_A_POINT, shared_doubts
-from runner.model.study import (
-    LaunchFacts,
-    ListedStudy,
-    Loss,
-    PointFacts,
-    SingleGpus,
-    StudyFacts,
-    WayCost,
-)
+from runner.model.study import LaunchFacts, ListedStudy, Loss, PointFacts, SingleGpus, StudyFacts, WayCost
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
 if TYPE_CHECKING:
