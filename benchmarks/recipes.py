@@ -16,7 +16,6 @@ from runner.statistics.launches import MARGIN, Comparison, compare, launches_nee
 
 Framework = Literal["pytorch", "tensorflow"]
 Round = Sequence[tuple[str, float]]  # name of an arm and its rate, as they ran
-
 ROUNDS = 6  # of script and recipe: launches of each
 SETTING_ROUNDS = 3  # of these, those in which each setting runs, too
 RANKS, THREADS = 2, 1

@@ -31,7 +31,6 @@ WORKERS, LIMIT_S = 2, 120  # at once; seconds of one command
 CLUSTERS = ("alpha", "neuron", "perlmutter", "polaris", "technion")
 RECIPE = Path("tests/support/timed_recipe")  # of the documents' runs
 SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)  # all that a dry run reads of a squashfs image
-
 # What the words of the pages stand for.
 PLACES = {
     "RUN": "good", "[RUN]": "good", "$run": "good", "RUN...": "good again", "[RUN|STUDY]": "whole", "STUDY": "whole",
@@ -43,7 +42,6 @@ READING = (
     "status", "show", "diff", "compare", "export", "report", "verify", "logs", "wait", "cancel", "expect", "schema",
     "completion", "recipe", "site", "images list", "images show", "images verify", "images prune",
 )  # fmt: skip
-
 READ = """
 cancel good / cancel whole / compare good plain / compare plain again / compare plain again --fail-below 1.5
 compare plain failed / compare whole together / diff own probe / diff plain good / diff plain nosuch

@@ -15,7 +15,6 @@ import pytest
 
 from tests.support import one_account
 from tests.support.commands import Runner
-from tests.support.daemons import Daemons
 
 if TYPE_CHECKING:
     import docker
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from runner.box import Box
     from runner.images.building.build import BuiltImage
     from runner.images.store.stored_image import StoredImage
+    from tests.support.daemons import Daemons
 
 _Report = TypeVar("_Report", pytest.TestReport, pytest.CollectReport)
 
@@ -97,53 +97,56 @@ def engine_client() -> docker.DockerClient:
         return engine.connect(engine.start_private(engine.private_state()))
 
 
-@pytest.fixture(scope="session")
-def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
-    """The PyTorch image on the stand-in base: the very Dockerfile that is used on NGC."""
+def _built(framework: str, client: docker.DockerClient) -> BuiltImage:
+    """Its image on the stand-in base: by the very Dockerfile that is used on NGC."""
     from runner.core.progress import Silent
     from runner.images.building.build import build
 
-    return build("pytorch", "standin", engine_client, Silent())
+    return build(framework, "standin", client, Silent())
+
+
+def _stored(image: BuiltImage, client: docker.DockerClient) -> StoredImage:
+    from runner.core.progress import Silent
+    from runner.images.conversion.squashfs import convert_engine_image
+
+    return convert_engine_image(image.reference, client, Silent()).image
+
+
+@pytest.fixture(scope="session")
+def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
+    """The PyTorch image."""
+    return _built("pytorch", engine_client)
+
+
+@pytest.fixture(scope="session")
+def tensorflow_image(engine_client: docker.DockerClient) -> BuiltImage:
+    return _built("tensorflow", engine_client)
 
 
 @pytest.fixture(scope="session")
 def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> StoredImage:
-    """That image in the store."""
-    from runner.core.progress import Silent
-    from runner.images.conversion.squashfs import convert_engine_image
-
-    return convert_engine_image(horovod_image.reference, engine_client, Silent()).image
+    """The PyTorch image in the store."""
+    return _stored(horovod_image, engine_client)
 
 
 @pytest.fixture(scope="session")
-def tensorflow_squashfs(engine_client: docker.DockerClient) -> StoredImage:
-    """The TensorFlow image on its stand-in base, in the store."""
-    from runner.core.progress import Silent
-    from runner.images.building.build import build
-    from runner.images.conversion.squashfs import convert_engine_image
-
-    image = build("tensorflow", "standin", engine_client, Silent())
-    return convert_engine_image(image.reference, engine_client, Silent()).image
+def tensorflow_squashfs(engine_client: docker.DockerClient, tensorflow_image: BuiltImage) -> StoredImage:
+    return _stored(tensorflow_image, engine_client)
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Box]:
-    """A box of this test run's own, taken down at its end."""
-    from runner import box
+    """A box of this test run's own."""
+    from tests.support.daemons import own_box
 
-    name = f"test-{os.getpid()}"
-    try:
-        yield box.up(box.BoxSpec(name=name))
-    finally:
-        box.down(name)
+    with own_box("test") as box:
+        yield box
 
 
 @pytest.fixture(scope="session")
 def runner(cluster: Box, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """The command line against that box, with the image in the store."""
-    assert squashfs.path.is_file()
-    directory = tmp_path_factory.mktemp("runs")
-    return Runner(Path(cluster.site), directory / "my runs", directory / "state", cluster.bin_dir)
+    return Runner.at(cluster.site, tmp_path_factory.mktemp("runs"), cluster.bin_dir, runs="my runs")
 
 
 @pytest.fixture(scope="session")
@@ -160,21 +163,28 @@ def ch_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture
+def local(tmp_path: Path) -> Runner:
+    """The command line with this machine as its site; ``runs`` and PATH hold what quoting is for."""
+    return Runner.at("local", tmp_path, runs="my $runs")
+
+
+@pytest.fixture
+def contained(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
+    """The same, for containers: the image is in the store."""
+    return Runner.at("local", tmp_path, PATH=f"{ch_run}:{os.environ['PATH']}")
+
+
 @pytest.fixture(scope="session")
 def daemons() -> Iterator[Daemons]:
     """The daemons of a second box, to be ended at will: its cluster is ill now and then."""
-    from runner import box
+    from tests.support.daemons import Daemons, own_box
 
-    name = f"faults-{os.getpid()}"
-    try:
-        yield Daemons(box.up(box.BoxSpec(name=name)))
-    finally:
-        box.down(name)
+    with own_box("faults") as box:
+        yield Daemons(box)
 
 
 @pytest.fixture(scope="session")
 def ill(daemons: Daemons, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """The command line against that second box."""
-    assert squashfs.path.is_file()
-    directory = tmp_path_factory.mktemp("ill")
-    return Runner(Path(daemons.box.site), directory / "runs", directory / "state", daemons.box.bin_dir)
+    return Runner.at(daemons.box.site, tmp_path_factory.mktemp("ill"), daemons.box.bin_dir)

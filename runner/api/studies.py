@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from runner.figures.compare.compare import Side
-    from runner.study.directory import StudyDirectory
-    from runner.study.subject import Subject
-    from runner.study.ways import Listener
+    from runner.study.directory import StudyDirectory, Subject
+    from runner.study.separate import Listener
 
 T = TypeVar("T")
 
@@ -81,11 +80,9 @@ class Study:
 
     def cancel(self) -> tuple[str, ...]:
         """Cancel its jobs, and let nothing more be started; returns their ids."""
-        from runner.study.ways import way
+        from runner.study import run
 
-        study = self._files
-        study.stop()
-        return way(study.study.way).cancel(study)
+        return run.cancel(self._files)
 
     @property
     def _files(self) -> StudyDirectory:
@@ -182,7 +179,7 @@ class _Quiet:
         return True
 
     def listening(self) -> AbstractContextManager[Listener]:
-        from runner.study.ways import Listener
+        from runner.study.separate import Listener
 
         return nullcontext(Listener(_nothing, _nothing, warn))
 
@@ -345,7 +342,7 @@ def _name(subject: Named) -> str:
 
 
 def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
-    from runner.study.subject import find_subjects
+    from runner.study.directory import find_subjects
 
     if not named:
         raise UsageError("no run and no study is named", fix="give one, or several runs")

@@ -64,8 +64,8 @@ def command(
     run that is named twice is exported once.
     Only a measured run has a figure, and only such a run can be bundled.
     """
+    from runner.study.directory import find_subject
     from runner.study.readers import runs_of
-    from runner.study.subject import find_subject
 
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")

@@ -47,7 +47,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
     Ctrl-C leaves the job alone.
     """
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     if ranks is not None and every:
         raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")

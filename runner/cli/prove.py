@@ -64,9 +64,7 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     from runner.cli.progress import display
     from runner.jobs.life import WaitInterrupted
     from runner.proving import rungs
-    from runner.proving.choices import choose, ready
-    from runner.proving.climb import Listener, climb, exclusive
-    from runner.proving.record import keep
+    from runner.proving.climb import Listener, choose, climb, exclusive, keep_record, make_environment
 
     choices = choose(again=again, **values)
     ladder, root = choices.ladder, choices.place.root
@@ -74,13 +72,13 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     listener = Listener(show.begins, show.ended, lambda _progress: None, warn)
     with exclusive(root):
         with display(quiet=as_json) as progress:
-            ready(choices, progress)
+            make_environment(choices, progress)
         try:
             done = climb(ladder, rungs.rungs(), choices.place, listener, again)
         except WaitInterrupted as stopped:
             click.echo(f"interrupted; job {stopped.job_id} continues, and the next call goes on with it", err=True)
             return Exit.INTERRUPTED
-        record, kept = keep(ladder, done, root)
+        record, kept = keep_record(ladder, done, root)
     error = _first_problem(done)
     code = Exit.NOT_PROVEN if error else Exit.GOOD
     if as_json:

@@ -40,6 +40,11 @@ def command(
 
     Each is an id, a name, the beginning of one, a run's job id or a directory; by default the newest run.
     """
+    from runner.cli.wait import warn
+    from runner.figures.report import writing
+    from runner.study.directory import find_subjects
+    from runner.study.readers import bundle_of, report_of
+
     if key is not None and bundle is None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
     named = find_subjects(subjects)

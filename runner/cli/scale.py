@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runner.model.study import PlannedStudy
     from runner.study.directory import StudyDirectory
     from runner.study.question import Question
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
 # With --resume, the study has everything else.
 _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_run", "as_json"))

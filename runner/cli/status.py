@@ -149,7 +149,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.jobs.directory import Run
     from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     run = find_subject(wanted)
     if not isinstance(run, Run):

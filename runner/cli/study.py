@@ -38,7 +38,7 @@ from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 if TYPE_CHECKING:
     from runner.jobs.watch import JobProgress
     from runner.study.directory import StudyDirectory
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
 _MOST_REASONS = 8
 
@@ -46,7 +46,7 @@ _MOST_REASONS = 8
 @contextmanager
 def listening(*, quiet: bool) -> Iterator[Listener]:
     """Show what happens to a study's launches on standard error; ``quiet`` shows warnings alone."""
-    from runner.study.ways import Listener
+    from runner.study.separate import Listener
 
     def nothing(*_: object) -> None:
         """Nothing is shown."""
@@ -121,10 +121,9 @@ def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, c
 
 def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     """Cancel all jobs of the study, and let nothing more be started; returns the exit code."""
-    from runner.study.ways import way
+    from runner.study import run
 
-    study.stop()
-    jobs, name = way(study.study.way).cancel(study), study.path.name
+    jobs, name = run.cancel(study), study.path.name
     if as_json:
         return json_output.show(StudyCancellation(name, str(study.path), jobs))
     count = f"{len(jobs)} job{'s are' if len(jobs) > 1 else ' is'} being cancelled" if jobs else "no job of it is left"

@@ -31,7 +31,7 @@ def command(run: str | None, timeout_s: float | None, cancel_on_interrupt: bool,
     An id or name, or its beginning; a job id; a directory; or the newest run.
     """
     from runner.jobs.directory import Run
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     subject = find_subject(run)
     if not isinstance(subject, Run):
@@ -51,7 +51,7 @@ def cancel(run: str | None, as_json: bool) -> int:
     from runner.jobs.directory import Run
     from runner.jobs.lookup import kept_outcome
     from runner.jobs.states import cancel_run
-    from runner.study.subject import find_subject
+    from runner.study.directory import find_subject
 
     directory = find_subject(run)
     if not isinstance(directory, Run):

@@ -1,4 +1,11 @@
-"""Locks: by flock(2) among the processes of one machine, and leases where many machines share a directory."""
+"""Locks: by flock(2) among the processes of one machine, and leases where many machines share a directory.
+
+The kernel gives a lock up when its holder dies. Where flock(2) may do nothing, a lease is a file that open(2) creates
+with O_EXCL, which NFS 3 and later make exclusive across machines. It names its holder. A dead holder on this machine is
+recognised by its process id and start time; one on another machine by a heartbeat that has stopped, measured with the
+waiter's own clock: the clocks of two machines are never compared. If two processes ever hold a lease (a machine was
+suspended for longer than others waited), nothing breaks: both publish their results by atomic renames.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +16,23 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.core import process_identity
 from runner.core.errors import InfrastructureError, UnknownStateError
 
+LIMIT_S = 2 * 3600.0  # a build under emulation takes long; nothing takes longer than this
+HEARTBEAT_S = 5.0
+PATIENCE_S = 120.0  # attributes of a file may be 60 s old on an NFS client (nfs(5), acregmax)
 _SILENT_S = 2.0
-_LIMIT_S = 2 * 3600.0  # a build under emulation takes long; nothing takes longer than this
+_AGAIN_S = 60.0  # between two messages to a process that waits
 _PAUSE_S = 0.1
 
 
 @contextmanager
-def locked(path: Path, say: Callable[[str], None], *, limit_s: float = _LIMIT_S) -> Iterator[None]:
+def locked(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
     """Hold the lock ``path`` during the block: a file, created where it is absent, or a directory that exists.
 
     A holder may remove the file before the block ends: whoever waited for it then locks the file that comes next.
@@ -34,84 +44,53 @@ def locked(path: Path, say: Callable[[str], None], *, limit_s: float = _LIMIT_S)
         UnknownStateError: another process held it for ``limit_s`` seconds.
         InfrastructureError: it cannot be opened or locked.
     """
-    descriptor = _acquire(path, say, time.monotonic() + limit_s, limit_s)
+    with _reported(path, "name a directory that you may write to and lock in"):
+        descriptor = _acquire(path, say, limit_s)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _acquire(path: Path, say: Callable[[str], None], deadline: float, limit_s: float) -> int:
+def _acquire(path: Path, say: Callable[[str], None], limit_s: float) -> int:
     """A descriptor that holds the lock on what ``path`` names now."""
+    began, reported = time.monotonic(), False
     while True:
+        # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
-            descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise _unlockable(path, error) from error
-        try:
-            _wait(descriptor, path, say, deadline, limit_s)
-            if _names(path, descriptor):
-                return descriptor
+            while not _try_lock(descriptor):
+                waited_s = time.monotonic() - began
+                if waited_s > limit_s:
+                    raise UnknownStateError(
+                        f"another process held this lock for {limit_s:g} s",
+                        where=str(path),
+                        fix=f"see who holds it (fuser -v {path}); end it if it hangs, then try again",
+                    )
+                if waited_s > _SILENT_S and not reported:
+                    say(f"waiting for another process that holds {path}")
+                    reported = True
+                time.sleep(_PAUSE_S)
+            with suppress(FileNotFoundError):  # a holder has removed it meanwhile
+                if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                    return descriptor
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
 
 
-def _wait(descriptor: int, path: Path, say: Callable[[str], None], deadline: float, limit_s: float) -> None:
-    began = time.monotonic()
-    reported = False
-    while not _try_lock(descriptor, path):
-        now = time.monotonic()
-        if now > deadline:
-            raise UnknownStateError(
-                f"another process held this lock for {limit_s:g} s",
-                where=str(path),
-                fix=f"see who holds it (fuser -v {path}); end it if it hangs, then try again",
-            )
-        if now - began > _SILENT_S and not reported:
-            say(f"waiting for another process that holds {path}")
-            reported = True
-        time.sleep(_PAUSE_S)
-
-
-def _try_lock(descriptor: int, path: Path) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError as error:
-        raise _unlockable(path, error) from error
     return True
-
-
-def _names(path: Path, descriptor: int) -> bool:
-    """Whether ``path`` still names the open file, and no holder has removed it meanwhile."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def _unlockable(path: Path, error: OSError) -> InfrastructureError:
-    return InfrastructureError(
-        f"cannot lock: {error.strerror}", where=str(path), fix="name a directory that you may write to and lock in"
-    )
-
-
-HEARTBEAT_S = 5.0
-# Attributes of a file may be 60 s old on an NFS client (nfs(5), acregmax).
-PATIENCE_S = 120.0
-LIMIT_S = 2 * 3600.0
-_SILENT_S = 2.0
-_AGAIN_S = 60.0  # between two messages to a process that waits
-_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A lock file as read.
+    """A lease's file as read.
 
     Attributes:
         owner: the holder's mark, unique to this lease; empty where the holder has not written it (yet).
@@ -126,10 +105,10 @@ class Lease:
 
 @contextmanager
 def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Hold the lock ``path`` during the block; its directory exists.
+    """Hold the lease ``path`` during the block; its directory exists.
 
-    Where a dead holder's lock is another user's, and the directory lets only owners remove (sticky), the user holds
-    ``path.UID`` instead: the dead lock holds up no one, and this user's processes still wait for each other.
+    Where a dead holder's lease is another user's, and the directory lets only owners remove (sticky), the user holds
+    ``path.UID`` instead: the dead one holds up no one, and this user's processes still wait for each other.
 
     Args:
         say: receives a line that names the holder after two seconds of waiting, and once a minute from then on.
@@ -139,27 +118,38 @@ def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) 
         InfrastructureError: no file can be made there.
     """
     owner = process_identity.unique()
-    handle, path = _lease_wait(path, owner, say, limit_s)
-    beating = threading.Event()
-    heart = threading.Thread(target=_beat, args=(handle, beating), daemon=True)
+    with _reported_lease(path):
+        handle, path = _take(path, owner, say, limit_s)
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_S):
+            with suppress(OSError):
+                os.utime(handle)  # through the descriptor, which is never another holder's
+
+    heart = threading.Thread(target=beat, daemon=True)
     heart.start()
     try:
         yield
     finally:
-        beating.set()
+        ended.set()
         heart.join()
-        _release(path, owner)
+        with suppress(OSError):
+            holder = read_lease(path)
+            if holder is not None and holder.owner == owner:  # else others took this process for dead
+                path.unlink()
         os.close(handle)
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether the lock exists and its holder is known to be dead."""
-    holder = _read(path)
+    """Whether the lease exists and its holder is known to be dead. Raises InfrastructureError: it cannot be read."""
+    with _reported_lease(path):
+        holder = read_lease(path)
     return holder is not None and process_identity.state(holder.owner) == "dead"
 
 
 def read_lease(path: Path) -> Lease | None:
-    """The lock as it is now; None where nothing holds it. Opened anew each time, so that NFS asks its server."""
+    """The lease as it is now; None where nothing holds it. Opened anew each time, so that NFS asks its server."""
     try:
         # Another user may have put a link or a pipe there: neither is followed, or waited for.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
@@ -175,17 +165,14 @@ def read_lease(path: Path) -> Lease | None:
         return Lease("", status.st_mtime, beat)
 
 
-def _lease_wait(path: Path, owner: str, say: Callable[[str], None], limit_s: float) -> tuple[int, Path]:
-    began = time.monotonic()
+def _take(path: Path, owner: str, say: Callable[[str], None], limit_s: float) -> tuple[int, Path]:
+    """The descriptor of the lease and its path, once it is ours."""
+    began = changed = time.monotonic()
     next_message = began + _SILENT_S
     beat: tuple[int, int] | None = None
-    changed = began
-    while True:
-        handle = _create(path, owner)
-        if handle is not None:
-            return handle, path
+    while (handle := _create(path, owner)) is None:
         now = time.monotonic()
-        holder = _read(path)
+        holder = read_lease(path)
         if holder is None:
             continue  # released meanwhile
         if holder.beat != beat:
@@ -194,28 +181,28 @@ def _lease_wait(path: Path, owner: str, say: Callable[[str], None], limit_s: flo
         if state == "dead" or (state == "elsewhere" and now - changed > PATIENCE_S):
             try:
                 _remove_dead(path, holder)
-            except PermissionError as error:
-                own = path.with_name(f"{path.name}.{os.geteuid()}")
+            except PermissionError:
                 if path.name.endswith(f".{os.geteuid()}"):
-                    raise _lease_unlockable(path, error) from error
-                path = own
+                    raise
+                path = path.with_name(f"{path.name}.{os.geteuid()}")
             continue
+        holder_text = process_identity.described(holder.owner)
         if now - began > limit_s:
             raise UnknownStateError(
-                f"{process_identity.described(holder.owner)} has held this lock for {limit_s:g} s",
+                f"{holder_text} has held this lock for {limit_s:g} s",
                 where=str(path),
                 fix="end that process if it hangs, or remove the lock if it has certainly ended; then try again",
             )
         if now >= next_message:
             age_s = max(0.0, time.time() - holder.since_s)
-            owner_text = process_identity.described(holder.owner)
-            say(f"waiting for {owner_text}, which started the same {age_s:.0f} s ago ({path})")
+            say(f"waiting for {holder_text}, which started the same {age_s:.0f} s ago ({path})")
             next_message = now + _AGAIN_S
         time.sleep(_PAUSE_S)
+    return handle, path
 
 
 def _create(path: Path, owner: str) -> int | None:
-    """Descriptor of the lock file, created now; None where there is one already."""
+    """Descriptor of the lease's file, created now; None where there is one already."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -223,22 +210,20 @@ def _create(path: Path, owner: str) -> int | None:
     except OSError as error:
         if error.errno == errno.EPERM and _appears(path):
             return None
-        raise _lease_unlockable(path, error) from error
+        raise
     try:
         os.fchmod(handle, 0o644)  # whatever the umask: others must see whom they wait for
         os.write(handle, json.dumps({"owner": owner, "since_s": time.time()}).encode())
         os.fsync(handle)
-    except BaseException as error:  # Ctrl-C too, or the lock would stay until this process is known to be dead
+    except BaseException:  # Ctrl-C too, or the lease would stay until this process is known to be dead
         os.close(handle)
         path.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise _lease_unlockable(path, error) from error
         raise
     return handle
 
 
 def _appears(path: Path) -> bool:
-    """Whether a lock shows up: SFTP has no code for an existing file, so sshfs answers EPERM, and may see it late."""
+    """Whether a file shows up: SFTP has no code for an existing one, so sshfs answers EPERM, and may see it late."""
     until = time.monotonic() + _SILENT_S
     while not path.exists():
         if time.monotonic() > until:
@@ -247,50 +232,32 @@ def _appears(path: Path) -> bool:
     return True
 
 
-def _read(path: Path) -> Lease | None:
-    try:
-        return read_lease(path)
-    except OSError as error:
-        raise _lease_unlockable(path, error) from error
-
-
 def _remove_dead(path: Path, dead: Lease) -> None:
-    """Remove a dead holder's lock. Only one of the waiters does, or another could remove the lock that comes next."""
+    """Remove a dead holder's lease. Only one of the waiters does, or another could remove the one that comes next."""
     marker = path.with_name(f"{path.name}.{dead.owner or dead.beat[0]}.dead")
     handle = _create(marker, process_identity.unique())
     if handle is None:
-        remover = _read(marker)
-        if remover is not None and process_identity.state(remover.owner) == "dead":
+        if is_abandoned(marker):
             marker.unlink(missing_ok=True)
         time.sleep(_PAUSE_S)
         return
     os.close(handle)
     try:
-        holder = _read(path)
+        holder = read_lease(path)
         if holder is not None and (holder.owner, holder.beat[0]) == (dead.owner, dead.beat[0]):
             path.unlink(missing_ok=True)
     finally:
         marker.unlink(missing_ok=True)
 
 
-def _release(path: Path, owner: str) -> None:
-    """Remove the lock, unless others took this process for dead and one of them holds it now."""
-    with suppress(OSError):
-        holder = read_lease(path)
-        if holder is not None and holder.owner == owner:
-            path.unlink()
+@contextmanager
+def _reported(path: Path, fix: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = str(error.filename or path)
+        raise InfrastructureError(f"cannot lock: {error.strerror}", where=where, fix=fix) from error
 
 
-def _beat(handle: int, ended: threading.Event) -> None:
-    """Touch the lock through its descriptor, which can never touch another holder's lock."""
-    while not ended.wait(HEARTBEAT_S):
-        with suppress(OSError):
-            os.utime(handle)
-
-
-def _lease_unlockable(path: Path, error: OSError) -> InfrastructureError:
-    return InfrastructureError(
-        f"cannot lock: {error.strerror}",
-        where=str(path),
-        fix="name a directory that you may write to, on a disk with room (--store DIR or RUNNER_STORE)",
-    )
+def _reported_lease(path: Path) -> AbstractContextManager[None]:
+    return _reported(path, "name a directory that you may write to, on a disk with room (--store DIR or RUNNER_STORE)")

@@ -1,8 +1,7 @@
 """Runs programs; nothing else in this project does.
 
 Argument lists only, never a shell; every call has a time limit; a child that exceeds it is killed with its whole
-process group. Output is decoded as UTF-8 with undecodable bytes replaced: it is for people and for
-parsers of ASCII tools.
+process group. Output is decoded as UTF-8 with undecodable bytes replaced.
 """
 
 from __future__ import annotations
@@ -21,6 +20,13 @@ from runner.core.errors import InfrastructureError, RunnerError, UnknownStateErr
 
 if TYPE_CHECKING:
     import threading
+
+Child = subprocess.Popen[bytes]
+CalledProcessError = subprocess.CalledProcessError  # of libraries that run programs themselves
+PIPE = subprocess.PIPE
+DEVNULL = subprocess.DEVNULL
+STDOUT = subprocess.STDOUT
+TimeoutExpired = subprocess.TimeoutExpired
 
 
 @dataclass(frozen=True)
@@ -52,21 +58,22 @@ class CommandFailedError(InfrastructureError):
     """The program ended with a non-zero status."""
 
     def __init__(self, done: Completed) -> None:
-        super().__init__(
-            f"{done.argv[0]} failed with exit code {done.code}: {done.last_lines()}",
-            where=" ".join(done.argv),
-        )
+        what = f"{done.argv[0]} failed with exit code {done.code}: {done.last_lines()}"
+        super().__init__(what, where=" ".join(done.argv))
         self.done = done
 
 
 class CommandTimeoutError(UnknownStateError):
     """The program did not end in time and was killed."""
 
+    def __init__(self, argv: Sequence[str], what: str) -> None:
+        super().__init__(f"{argv[0]} {what} and was stopped", where=" ".join(argv))
+
 
 def find(program: str, path: str | None = None) -> Path | None:
     """The program's path, or None where PATH (or ``path``) does not hold it."""
-    found = shutil.which(program, path=path)
-    return Path(found) if found else None
+    file = shutil.which(program, path=path)
+    return Path(file) if file else None
 
 
 def run(
@@ -81,24 +88,20 @@ def run(
     """Run a program to its end and return its output.
 
     Args:
-        timeout_s: seconds until it is killed with its process group.
         env: the whole environment; None inherits ours.
         check: raise CommandFailedError on a non-zero status.
 
     Raises:
         CommandNotFoundError, CommandFailedError, CommandTimeoutError.
     """
-    command = tuple(str(word) for word in argv)
-    child = _start(command, cwd, env, stdin=subprocess.PIPE if input_text is not None else subprocess.DEVNULL)
+    command = _words(argv)
+    child = start(command, cwd=cwd, env=env, stdin=DEVNULL if input_text is None else PIPE)
     try:
         out, err = child.communicate(None if input_text is None else input_text.encode(), timeout=timeout_s)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:
         kill_group(child)
-        raise CommandTimeoutError(
-            f"{command[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(command)
-        ) from None
-    except BaseException:
-        kill_group(child)
+        if isinstance(error, TimeoutExpired):
+            raise CommandTimeoutError(command, f"did not answer within {timeout_s:g} s") from None
         raise
     done = Completed(command, child.returncode, _decode(out), _decode(err))
     if check and done.code != 0:
@@ -131,9 +134,8 @@ def read(
     """
     import tempfile
 
-    command = tuple(str(word) for word in argv)
     with tempfile.TemporaryFile() as errors:
-        child = _start(command, cwd, env, stdin=subprocess.DEVNULL, stderr=errors)
+        child = start(argv, cwd=cwd, env=env, stderr=errors)
         with _limited(child, timeout_s) as late:
             assert child.stdout is not None
             with child.stdout as pipe:
@@ -142,9 +144,7 @@ def read(
                 kill_group(child)
             code = child.wait()
         if late.is_set():
-            raise CommandTimeoutError(
-                f"{command[0]} did not answer within {timeout_s:g} s and was stopped", where=" ".join(command)
-            )
+            raise CommandTimeoutError(_words(argv), f"did not answer within {timeout_s:g} s")
         errors.seek(0)
         return Answer(code, out[:most], _decode(errors.read()[-2000:]), len(out) > most)
 
@@ -160,24 +160,21 @@ def stream(
     """Run a program, handing each line of its output and errors (merged) to ``on_line``; returns its status.
 
     Raises:
-        CommandNotFoundError, CommandTimeoutError (checked whenever a line arrives and by a watchdog).
+        CommandNotFoundError, CommandTimeoutError.
     """
-    command = tuple(str(word) for word in argv)
-    child = _start(command, cwd, env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    child = start(argv, cwd=cwd, env=env, stderr=STDOUT)
     with _limited(child, timeout_s) as late:
         assert child.stdout is not None
         for line in child.stdout:
             on_line(_decode(line).rstrip("\r\n"))
         code = child.wait()
     if late.is_set():
-        raise CommandTimeoutError(
-            f"{command[0]} took longer than {timeout_s:g} s and was stopped", where=" ".join(command)
-        )
+        raise CommandTimeoutError(_words(argv), f"took longer than {timeout_s:g} s")
     return code
 
 
 @contextmanager
-def _limited(child: subprocess.Popen[bytes], timeout_s: float) -> Iterator[threading.Event]:
+def _limited(child: Child, timeout_s: float) -> Iterator[threading.Event]:
     """Ends the child's group when its time is over, and if an exception ends the wait; gives whether it was late."""
     import threading
 
@@ -213,11 +210,12 @@ def foreground(
     Raises:
         CommandNotFoundError.
     """
-    command = tuple(str(word) for word in argv)
-    output = 2 if to_stderr else None
+    command = _words(argv)
     shares_terminal = os.isatty(0)
     try:
-        child = subprocess.Popen(command, cwd=cwd, env=env, stdout=output, start_new_session=not shares_terminal)
+        child = subprocess.Popen(
+            command, cwd=cwd, env=env, stdout=2 if to_stderr else None, start_new_session=not shares_terminal
+        )
     except (FileNotFoundError, PermissionError) as error:
         raise CommandNotFoundError(f"{command[0]} cannot be run: {error.strerror}", where=command[0]) from error
     interrupts = signal.signal(signal.SIGINT, signal.SIG_IGN) if shares_terminal else None
@@ -230,7 +228,7 @@ def foreground(
             kill_group(child)
         elif child.poll() is None:
             child.terminate()
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(TimeoutExpired):
                 child.wait(2.0)
             child.kill()
 
@@ -238,56 +236,18 @@ def foreground(
 def start(
     argv: Sequence[str | Path],
     *,
-    stdin: int | IO[bytes] = subprocess.DEVNULL,
-    stdout: int | IO[bytes] = subprocess.PIPE,
-    stderr: int | IO[bytes] = subprocess.PIPE,
+    stdin: int | IO[bytes] = DEVNULL,
+    stdout: int | IO[bytes] = PIPE,
+    stderr: int | IO[bytes] = PIPE,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-) -> subprocess.Popen[bytes]:
-    """Start a program in its own session and return at once: for pipelines and daemons. The caller ends it."""
-    return _start(tuple(str(word) for word in argv), cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
-
-
-def become(argv: Sequence[str]) -> NoReturn:
-    """Replace this process by a program, given by its path.
+) -> Child:
+    """Start a program in its own session and return at once: for pipelines and daemons. The caller ends it.
 
     Raises:
-        CommandNotFoundError: it cannot be run.
+        CommandNotFoundError; RunnerError: there is no directory ``cwd``.
     """
-    try:
-        os.execv(argv[0], list(argv))
-    except OSError as error:
-        raise CommandNotFoundError(f"{argv[0]} cannot be run: {error.strerror}", where=argv[0]) from error
-
-
-Child = subprocess.Popen[bytes]
-# What libraries raise that run programs themselves.
-CalledProcessError = subprocess.CalledProcessError
-PIPE = subprocess.PIPE
-DEVNULL = subprocess.DEVNULL
-STDOUT = subprocess.STDOUT
-TimeoutExpired = subprocess.TimeoutExpired
-
-
-def kill_group(child: subprocess.Popen[bytes], grace_s: float = 2.0) -> None:
-    """End a child and its process group: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(grace_s)
-            return
-
-
-def _start(
-    command: tuple[str, ...],
-    cwd: Path | None,
-    env: Mapping[str, str] | None,
-    *,
-    stdin: int | IO[bytes],
-    stdout: int | IO[bytes] = subprocess.PIPE,
-    stderr: int | IO[bytes] = subprocess.PIPE,
-) -> subprocess.Popen[bytes]:
+    command = _words(argv)
     try:
         return subprocess.Popen(
             command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, start_new_session=True
@@ -298,6 +258,28 @@ def _start(
         raise CommandNotFoundError(f"{command[0]} was not found", where="PATH", fix=f"install {command[0]}") from error
     except PermissionError as error:
         raise CommandNotFoundError(f"{command[0]} may not be executed", where=command[0]) from error
+
+
+def become(argv: Sequence[str]) -> NoReturn:
+    """Replace this process by a program, given by its path. Raises CommandNotFoundError: it cannot be run."""
+    try:
+        os.execv(argv[0], list(argv))
+    except OSError as error:
+        raise CommandNotFoundError(f"{argv[0]} cannot be run: {error.strerror}", where=argv[0]) from error
+
+
+def kill_group(child: Child, grace_s: float = 2.0) -> None:
+    """End a child and its process group: SIGTERM, then SIGKILL after ``grace_s`` seconds."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        with suppress(TimeoutExpired):
+            child.wait(grace_s)
+            return
+
+
+def _words(argv: Sequence[str | Path]) -> tuple[str, ...]:
+    return tuple(map(str, argv))
 
 
 def _decode(raw: bytes) -> str:

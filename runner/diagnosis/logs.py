@@ -1,108 +1,37 @@
-"""What logs tell of a failure, of containers that did not start, and of NCCL's network. Pure."""
+"""What logs tell: which line says most of a failure, why a container did not start, and the network of NCCL. Pure.
+
+Pyxis writes a line that hides the cause, and the cause behind it, as Enroot's log. What stands after the end of a step
+or job (SIGTERM, CANCELLED), or after its image was unmounted, only follows from that end.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from runner.core.text import counted
-from runner.diagnosis.catalogue import FAILURES, find
-from runner.diagnosis.failure import AFTERMATH, END, ENDED, ERROR, IMAGE_LOST, PROGRAM_ERROR, Failure
+from runner.diagnosis.catalogue import FAILURES, Failure, find
 
-SILENT = "Enroot ended without a message"
-_STARTER = re.compile(r"^(?:slurmstepd(?:-(?P<node>\S+))?: error: )")
-_AFTERMATH = re.compile(
-    r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT|pyxis: received SIGTERM|terminated with signal 15\b"
-    r"|failed with error code: 143\b|exited with return code 143\b|srun: forcing job termination"
-)
-_LOG_BEGINS = "pyxis: printing enroot log file:"
-_LOG_LINE = "pyxis:     "
-_UNTELLING = ("[INFO]", "Parallel unsquashfs")
-
-
-@dataclass(frozen=True)
-class ContainerFault:
-    """What one log says of a container that did not start.
-
-    Attributes:
-        line: without what the task starter and Pyxis put before it.
-        values: what the failure's pattern found in it; ``before``: the runtime's line before.
-        node: as the line itself names it; empty where it does not.
-        rank: whose log it is; None for a log of a node or of the batch script.
-        file: name of the log.
-    """
-
-    failure: Failure
-    line: str
-    values: dict[str, str] = field(default_factory=dict)
-    node: str = ""
-    rank: int | None = None
-    file: str = ""
-
-    @property
-    def is_specific(self) -> bool:
-        """It names a cause, not only that there is one."""
-        return "{where}:" in self.failure.cause and self.failure.code != "enroot-silent"
-
-
-def container_fault(lines: Iterable[str], *, some_started: bool) -> ContainerFault | None:
-    """The most specific failure of the catalogue that a log shows, its first line; None where it shows none.
-
-    Args:
-        some_started: ranks of the same job have started: then a line that only holds the word "container" counts no
-            more.
-    """
-    context = "some" if some_started else "none"
-    best: tuple[int, ContainerFault] | None = None
-    before = ""
-    for text, node in _telling(lines):
-        failure = find("container log", text, context)
-        if failure is not None:
-            place = FAILURES.index(failure)
-            if best is None or place < best[0]:
-                best = (place, ContainerFault(failure, _short(text), _values(failure, text, before), node))
-        if text.startswith((_LOG_LINE, "enroot", "nvidia-container-cli", "[WARN]")):
-            before = _short(text)
-    return best[1] if best else None
-
-
-def _telling(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
-    """The lines before the aftermath, without the task starter's prefix, each with the node that the prefix names; an
-    Enroot log of no lines as a line of its own.
-    """
-    in_log = empty = False
-    node = ""
-    for line in lines:
-        if _AFTERMATH.search(line):
-            return  # what an interrupted Enroot has not written, it would not have written
-        starter = _STARTER.match(line)
-        text = (line[starter.end() :] if starter else line).rstrip()
-        if in_log and not text.startswith(_LOG_LINE.rstrip()):
-            in_log = False
-        elif in_log and text.startswith(_LOG_LINE):
-            empty = False
-        if empty and not in_log:
-            yield SILENT, node
-            empty = False
-        node = (starter["node"] or "") if starter else ""
-        if text == _LOG_BEGINS:
-            in_log = empty = True
-        elif not any(word in text for word in _UNTELLING):
-            yield text, node
-    if empty:
-        yield SILENT, node
-
-
-def _values(failure: Failure, text: str, before: str) -> dict[str, str]:
-    match = re.search(failure.pattern, text)
-    groups = match.groupdict() if match else {}
-    return {name: value for name, value in groups.items() if value} | {"before": before or _short(text)}
-
-
-def _short(text: str) -> str:
-    return text.removeprefix(_LOG_LINE).strip()
+# A line of the batch script's log that reports an error.
+ERROR = re.compile(r"error|fatal|slurmstepd|killed|no such|denied", re.IGNORECASE)
+# What only follows when a step is ended.
+AFTERMATH = re.compile(r"CANCELLED AT|Terminat(?:ed|ing)|Killed|exit code 143|forcing job|Job step aborted")
+# Where a step or job is ended from outside: what follows in the log follows from it.
+END = re.compile(r"CANCELLED AT|forcing job termination|Job step aborted|Terminating (?:StepId|job)")
+# How programs end whose container's image is unmounted under them, as at the end of a job.
+IMAGE_LOST = re.compile(r"\[Errno 107\]|\bError 107\b|Transport endpoint is not connected|\bBus error\b")
+# What an ended step's tasks report.
+ENDED = re.compile(r"srun: error: (?:\S+: )?tasks? [\d,-]+: (?!Out Of Memory)")
+# A line with which a program says what failed: "ValueError: ...", "error: ...".
+PROGRAM_ERROR = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Fault)\b(?::|$)|\b(?i:error|fatal):")
+# How srun reports that tasks ended, or could not start: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
+# "srun: error: task 2 launch failed: Slurmd could not connect IO".
+TASK_END = re.compile(r"srun: error: (?:(\S+): )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")
+# srun, and the controller of runner.backends.schedulers.hosts.
+FAILED_NODE = re.compile(r"(?:srun|hosts): error: Node failure on ([^\s:]+)")
 
 
 def of_script(lines: Iterable[str]) -> str:
@@ -133,6 +62,88 @@ def before_end(lines: Iterable[str]) -> str:
         first = next(at for at, each in enumerate(own) if IMAGE_LOST.search(each))
         return next((each for each in reversed(own[:first]) if PROGRAM_ERROR.search(each)), line)
     return line
+
+
+@dataclass(frozen=True)
+class ContainerFault:
+    """What one log says of a container that did not start.
+
+    Attributes:
+        line: without what the task starter and Pyxis put before it.
+        values: what the failure's pattern matched in it; ``before``: the runtime's line before.
+        node: as the line itself names it; empty where it does not.
+        rank: whose log it is; None for a log of a node or of the batch script.
+        file: name of the log.
+    """
+
+    failure: Failure
+    line: str
+    values: dict[str, str] = field(default_factory=dict)
+    node: str = ""
+    rank: int | None = None
+    file: str = ""
+
+    @property
+    def is_specific(self) -> bool:
+        """It names a cause, not only that there is one."""
+        return "{where}:" in self.failure.cause and self.failure.code != "enroot-silent"
+
+
+_STARTER = re.compile(r"^(?:slurmstepd(?:-(?P<node>\S+))?: error: )")
+_AFTERMATH = re.compile(
+    r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT|pyxis: received SIGTERM|terminated with signal 15\b"
+    r"|failed with error code: 143\b|exited with return code 143\b|srun: forcing job termination"
+)
+_LOG_BEGINS = "pyxis: printing enroot log file:"
+_LOG_LINE = "pyxis:     "
+_SILENT = "Enroot ended without a message"
+
+
+def container_fault(lines: Iterable[str], *, some_started: bool) -> ContainerFault | None:
+    """The most specific failure of the catalogue that a log shows, its first line; None where it shows none.
+
+    Args:
+        some_started: ranks of the same job have started: then a line that only holds the word "container" counts no
+            more.
+    """
+    faults: list[ContainerFault] = []
+    before = ""
+    for text, node in _before_aftermath(lines):
+        short = text.removeprefix(_LOG_LINE).strip()
+        if failure := find("container log", text, "some" if some_started else "none"):
+            match = re.search(failure.pattern, text)
+            values = {name: value for name, value in match.groupdict().items() if value} if match else {}
+            faults.append(ContainerFault(failure, short, values | {"before": before or short}, node))
+        if text.startswith((_LOG_LINE, "enroot", "nvidia-container-cli", "[WARN]")):
+            before = short
+    return min(faults, key=lambda fault: FAILURES.index(fault.failure), default=None)
+
+
+def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The lines before the aftermath, without the task starter's prefix, each with the node that the prefix names; an
+    Enroot log of no lines as a line of its own.
+    """
+    in_log = empty = False
+    node = ""
+    for line in lines:
+        if _AFTERMATH.search(line):
+            return  # what an interrupted Enroot has not written, it would not have written
+        starter = _STARTER.match(line)
+        text = (line[starter.end() :] if starter else line).rstrip()
+        if in_log and not text.startswith(_LOG_LINE.rstrip()):
+            in_log = False
+        elif in_log and text.startswith(_LOG_LINE):
+            empty = False
+        if empty and not in_log:
+            yield _SILENT, node
+            empty = False
+        node = (starter["node"] or "") if starter else ""
+        if text == _LOG_BEGINS:
+            in_log = empty = True
+        elif "[INFO]" not in text and "Parallel unsquashfs" not in text:
+            yield text, node
+    if empty:
+        yield _SILENT, node
 
 
 _LINE = re.compile(r"NCCL INFO (?:\[[^\]]*\] )?(.+)")
@@ -181,53 +192,41 @@ class NcclLog:
     @property
     def sentence(self) -> str:
         """The ways in words; empty where nothing is known."""
-        parts = []
-        if self.with_gdr or self.without_gdr:
-            parts.append(
-                f"GPUDirect RDMA on {self.with_gdr} of {counted(self.with_gdr + self.without_gdr, 'connection')}"
-            )
-        if self.p2p or self.shm:
-            parts.append(
-                f"inside nodes {counted(self.p2p, 'connection')} from GPU to GPU, {self.shm} through the host's memory"
-            )
-        if self.mnnvl:
-            parts.append("NVLink between nodes")
-        if self.nvls:
-            parts.append("NVLink SHARP")
-        if self.collnet:
-            parts.append("reductions in the network (CollNet)")
-        if self.providers:
-            parts.append("libfabric's provider " + ", ".join(sorted(self.providers)))
-        if self.adapters:
-            parts.append("ports " + ", ".join(sorted(self.adapters)))
-        return "; ".join(parts)
+        connections = counted(self.with_gdr + self.without_gdr, "connection")
+        inside = counted(self.p2p, "connection")
+        parts = {
+            f"GPUDirect RDMA on {self.with_gdr} of {connections}": self.with_gdr or self.without_gdr,
+            f"inside nodes {inside} from GPU to GPU, {self.shm} through the host's memory": self.p2p or self.shm,
+            "NVLink between nodes": self.mnnvl,
+            "NVLink SHARP": self.nvls,
+            "reductions in the network (CollNet)": self.collnet,
+            "libfabric's provider " + ", ".join(sorted(self.providers)): self.providers,
+            "ports " + ", ".join(sorted(self.adapters)): self.adapters,
+        }
+        return "; ".join(part for part, is_known in parts.items() if is_known)
 
 
 def parse(text: str) -> NcclLog:
     """One process's log. O(n); lines of other programs are passed over."""
-    networks: set[str] = set()
-    adapters: set[str] = set()
-    providers: set[str] = set()
+    networks, adapters, providers = set[str](), set[str](), set[str]()
     counts: Counter[str] = Counter()
     mnnvl = nvls = collnet = False
     # Rare, and dear to look for in every line: a job of 16,384 ranks has millions.
     rare = any(word in text for word in ("MNNVL", "NVLS", "COLLNET", "Connected Coll"))
-    for found in _LINE.findall(text):
-        said = found.rstrip()
-        if said.startswith(("Channel", "CollNet")):  # most lines
-            if channel := _CHANNEL.match(said):
+    for line in map(str.rstrip, _LINE.findall(text)):
+        if line.startswith(("Channel", "CollNet")):  # most lines
+            if channel := _CHANNEL.match(line):
                 counts[_way(channel["way"], channel["direction"])] += 1
-        elif network := _NETWORK.match(said):
+        elif network := _NETWORK.match(line):
             networks.add(network[1])
-        elif used := _ADAPTERS.match(said):
+        elif used := _ADAPTERS.match(line):
             adapters.update(_ADAPTER.findall(used[1]))
-        elif provider := _PROVIDER.match(said):
+        elif provider := _PROVIDER.match(line):
             providers.add(provider[1])
-        if not rare:
-            continue
-        mnnvl = mnnvl or "via P2P/MNNVL" in said
-        nvls = nvls or _BY_NVLS.search(said) is not None
-        collnet = collnet or _BY_COLLNET.search(said) is not None
+        if rare:
+            mnnvl = mnnvl or "via P2P/MNNVL" in line
+            nvls = nvls or _BY_NVLS.search(line) is not None
+            collnet = collnet or _BY_COLLNET.search(line) is not None
     return NcclLog(
         frozenset(networks), frozenset(adapters), counts["gdr"], counts["net"], counts["p2p"], counts["shm"],
         mnnvl, nvls, collnet, frozenset(providers), int(bool(networks)),
@@ -236,20 +235,15 @@ def parse(text: str) -> NcclLog:
 
 def together(logs: Iterable[NcclLog]) -> NcclLog:
     """The logs of several processes as one."""
-    every = list(logs)
-    return NcclLog(
-        networks=frozenset[str]().union(*(log.networks for log in every)),
-        adapters=frozenset[str]().union(*(log.adapters for log in every)),
-        with_gdr=sum(log.with_gdr for log in every),
-        without_gdr=sum(log.without_gdr for log in every),
-        p2p=sum(log.p2p for log in every),
-        shm=sum(log.shm for log in every),
-        mnnvl=any(log.mnnvl for log in every),
-        nvls=any(log.nvls for log in every),
-        collnet=any(log.collnet for log in every),
-        providers=frozenset[str]().union(*(log.providers for log in every)),
-        processes=sum(log.processes for log in every),
-    )
+    every = [NcclLog(), *logs]
+    columns = {each.name: [getattr(log, each.name) for log in every] for each in fields(NcclLog)}
+    return NcclLog(**{name: _merged(values) for name, values in columns.items()})
+
+
+def _merged(values: list[Any]) -> Any:
+    if isinstance(values[0], frozenset):
+        return frozenset().union(*values)
+    return any(values) if isinstance(values[0], bool) else sum(values)
 
 
 def _way(way: str, direction: str | None) -> str:

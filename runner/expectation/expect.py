@@ -1,4 +1,8 @@
-"""The expectation: a range, from inputs that each have a range, and what each input does to it. Pure."""
+"""The expectation: a range, from inputs that each have a range, and what each input does to it. Pure.
+
+The range is that of all inputs at their worse end at once to all at their better end. So it holds the truth if every
+input's range does, and no run is called too slow because a guess was tight.
+"""
 
 from __future__ import annotations
 
@@ -17,144 +21,99 @@ from runner.core import strict_yaml
 from runner.expectation.network import Curve, Network, expected_maximum
 from runner.model.expectation import Bound, ExpectedPoint, Input, Range, Sensitivity
 
-SLICES = 128  # of the backward pass
+_SLICES = 128  # of the backward pass
 _MOST_BUCKETS = 1024  # of a step: more are put together, so that no input makes the answer take long
-FIRST_BUCKET = 1 << 20  # bytes, of DistributedDataParallel
+_FIRST_BUCKET = float(1 << 20)  # bytes, of DistributedDataParallel
 _EXPOSED = 0.1  # of a step: more is bound by communication
-
-
-@dataclass(frozen=True)
-class Reduction:
-    """How gradients are reduced.
-
-    Attributes:
-        way: ``horovod``: what became ready in a cycle is negotiated, and reduced together; ``ddp``: buckets of a size.
-        cycle_s: of Horovod. coordination_s: of all ranks, once a cycle. bucket_b: the most bytes of one allreduce.
-    """
-
-    way: Literal["horovod", "ddp"]
-    cycle_s: float
-    coordination_s: float
-    bucket_b: float
+_CHANGE = 0.2  # of an input, for the sensitivities
+_NEGLIGIBLE = 5e-5
+_MOST_SHARE = 0.95  # of a step before its backward pass
 
 
 @dataclass(frozen=True)
 class Training:
-    """What one GPU computes in a step.
+    """What one GPU computes in a step, and how its gradients are reduced.
 
     Attributes:
         step_s: alone, seconds. forward_share: of it, before the first gradient.
         gradient_b: bytes that are reduced. ready: as in ``Gradients``.
+        way: ``horovod``: what became ready in a cycle is negotiated, and reduced together; ``ddp``: buckets of a size.
+        bucket_b: the most bytes of one allreduce.
+        cycle_s: of Horovod. coordination_s: of all ranks, once a cycle.
+        overlap: False where communication begins only after all computing.
     """
 
     step_s: float
     forward_share: float
     gradient_b: float
     ready: Sequence[tuple[float, float]]
+    way: Literal["horovod", "ddp"]
+    bucket_b: float
+    cycle_s: float = 0.0
+    coordination_s: float = 0.0
+    overlap: bool = True
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of N ranks, seconds.
-
-    Attributes:
-        total_s: with waiting. allreduce_s: sum over buckets. exposed_s: after all computing.
-        waiting_s: for the slowest.
+    """Seconds of one step of N ranks: with waiting; of all allreduces; of those after all computing; and of waiting for
+    the slowest.
     """
 
     total_s: float
-    allreduce_s: float
-    exposed_s: float
-    waiting_s: float
-
-    @property
-    def is_bound_by_communication(self) -> bool:
-        """Whether more than a tenth of the step is communication that no computing hides."""
-        return self.exposed_s > _EXPOSED * self.total_s
+    allreduce_s: float = 0.0
+    exposed_s: float = 0.0
+    waiting_s: float = 0.0
 
 
-def step(
-    training: Training,
-    reduction: Reduction,
-    allreduce_s: Callable[[float], float],
-    ranks: int,
-    spread: float,
-    *,
-    overlap: bool = True,
-) -> Step:
-    """A step of so many ranks.
+def step(training: Training, allreduce_s: Callable[[float], float], ranks: int, spread: float) -> Step:
+    """A step of two ranks or more.
 
     Args:
         allreduce_s: seconds of an allreduce of so many bytes. spread: standard deviation of the ranks' step times.
-        overlap: False where communication begins only after all computing.
     """
-    if ranks < 2:
-        return Step(training.step_s, 0.0, 0.0, 0.0)
     end = carried = 0.0
-    for ready_s, size in _buckets(training, reduction, allreduce_s(0.0)):
+    for ready_s, size in _buckets(training, allreduce_s(0.0)):
         taken = allreduce_s(size)
-        end = max(end, ready_s if overlap else training.step_s) + taken
+        end = max(end, ready_s if training.overlap else training.step_s) + taken
         carried += taken
     exposed = max(0.0, end - training.step_s)
     waiting = (training.step_s + exposed) * spread * expected_maximum(ranks)
     return Step(training.step_s + exposed + waiting, carried, exposed, waiting)
 
 
-def _buckets(training: Training, reduction: Reduction, latency_s: float) -> list[tuple[float, float]]:
-    """(when it can start, bytes) of each bucket, in order."""
-    reduction = replace(reduction, bucket_b=max(reduction.bucket_b, training.gradient_b / _MOST_BUCKETS))
-    if reduction.way == "ddp":
-        return _by_size(training, reduction.bucket_b)
-    return _by_cycle(training, reduction, latency_s)
+def _buckets(training: Training, latency_s: float) -> list[tuple[float, float]]:
+    """(when it can start, bytes) of each bucket, in order.
 
-
-def _by_size(training: Training, most: float) -> list[tuple[float, float]]:
-    begin, backward = _phases(training)
-    ends, total = [min(float(FIRST_BUCKET), training.gradient_b)], training.gradient_b
-    while ends[-1] < total:
-        ends.append(min(total, ends[-1] + most))
-    starts = [0.0, *ends[:-1]]
-    return [
-        (begin + backward * _when_ready(training.ready, end / total if total else 1.0), end - start)
-        for start, end in zip(starts, ends, strict=True)
-    ]
-
-
-def _by_cycle(training: Training, reduction: Reduction, latency_s: float) -> list[tuple[float, float]]:
-    """A cycle lasts as long as its coordination and the latency of its allreduce, at least: it has one buffer.
-
+    A cycle of Horovod lasts as long as its coordination and the latency of its allreduce, at least: it has one buffer.
     The cycles end with the backward pass, so that no chance decides for how long the last gradient waits.
     """
-    begin, backward = _phases(training)
-    period = max(reduction.cycle_s, reduction.coordination_s + latency_s, backward / SLICES)
-    cycles = max(1, math.ceil(backward / period))
-    delay = reduction.cycle_s + reduction.coordination_s
+    total = training.gradient_b
+    most = max(training.bucket_b, total / _MOST_BUCKETS)
+    begin = training.step_s * training.forward_share
+    backward = training.step_s - begin
+    ready = [(0.0, 0.0), *training.ready]
+    if training.way == "ddp":
+        ends, when_ready = [min(_FIRST_BUCKET, total)], [(share, time) for time, share in ready]
+        while ends[-1] < total:
+            ends.append(min(total, ends[-1] + most))
+        return [
+            (begin + backward * _interpolated(when_ready, end / total if total else 1.0), end - start)
+            for start, end in pairwise([0.0, *ends])
+        ]
+    period = max(training.cycle_s, training.coordination_s + latency_s, backward / _SLICES)
+    delay = training.cycle_s + training.coordination_s
     buckets: list[tuple[float, float]] = []
     before = 0.0
-    for place in range(cycles):
-        after = 1.0 if place == cycles - 1 else max(0.0, 1.0 - (cycles - 1 - place) * period / backward)
-        share = _share_ready(training.ready, after) - _share_ready(training.ready, before)
-        left = share * training.gradient_b
+    for cycles_left in reversed(range(max(1, math.ceil(backward / period)))):
+        after = max(0.0, 1.0 - cycles_left * period / backward) if cycles_left else 1.0
+        left = (_interpolated(ready, after) - _interpolated(ready, before)) * total
         while left > 0:
-            size = min(left, reduction.bucket_b)
+            size = min(left, most)
             buckets.append((begin + backward * after + delay, size))
             left -= size
         before = after
     return buckets
-
-
-def _phases(training: Training) -> tuple[float, float]:
-    """(when the backward pass begins, how long it takes)."""
-    begin = training.step_s * training.forward_share
-    return begin, training.step_s - begin
-
-
-def _share_ready(ready: Sequence[tuple[float, float]], time: float) -> float:
-    return _interpolated([(0.0, 0.0), *ready], time)
-
-
-def _when_ready(ready: Sequence[tuple[float, float]], share: float) -> float:
-    return _interpolated([(0.0, 0.0), *((after, before) for before, after in ready)], share)
 
 
 def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
@@ -162,9 +121,6 @@ def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
         if at <= next_x:
             return next_y if next_x == x else y + (next_y - y) * (at - x) / (next_x - x)
     return points[-1][1]
-
-
-_FILE = Path(__file__).parent / "parameters.yaml"
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -192,11 +148,8 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gradients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model's gradients.
-
-    Attributes:
-        parameters: their number.
-        ready: (share of the backward pass, share of the bytes that is ready then), both rising to 1.
+    """A model's gradients: ``ready`` holds (share of the backward pass, share of the bytes that is ready then), both
+    rising to 1.
     """
 
     parameters: int
@@ -224,30 +177,19 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rates: tuple[Rate, ...]
 
     def gpu(self, name: str) -> Gpu | None:
-        """The GPU that a site's file calls so; None where nothing is known of it."""
+        """The GPU that a site's file calls so."""
         return next((each for each in self.gpus if re.search(each.pattern, name)), None)
 
     def rate(self, gpu: str, model: str, precision: str) -> Rate | None:
-        """The rate of one GPU; None where none is known."""
-        return next(
-            (
-                each
-                for each in self.rates
-                if re.search(each.pattern, gpu) and each.model == model and precision.startswith(each.precision)
-            ),
-            None,
-        )
+        """The rate of one GPU."""
+        of_model = (each for each in self.rates if each.model == model and precision.startswith(each.precision))
+        return next((each for each in of_model if re.search(each.pattern, gpu)), None)
 
 
 @cache
 def load() -> Parameters:
     """The parameters as they are shipped."""
-    return strict_yaml.load(_FILE, Parameters)
-
-
-CHANGE = 0.2  # of an input, for the sensitivities
-_NEGLIGIBLE = 5e-5
-_MOST_SHARE = 0.95  # of a step before its backward pass
+    return strict_yaml.load(Path(__file__).with_name("parameters.yaml"), Parameters)
 
 
 @dataclass(frozen=True)
@@ -261,14 +203,16 @@ class Placement:
 
 @dataclass(frozen=True)
 class Machine:
-    """Of one site.
-
-    Attributes:
-        gpus: of a node. adapters: of a node, between nodes; None where their number is unknown.
-    """
+    """GPUs of a node of a site, and its adapters to other nodes; None where their number is unknown."""
 
     gpus: int
     adapters: int | None
+
+    def adapters_used(self, per_node: int) -> float:
+        """Share of a node's adapters that so many ranks use: one each, or their GPUs' share where that is unknown."""
+        if self.adapters:
+            return min(per_node, self.adapters) / self.adapters
+        return min(1.0, per_node / max(1, self.gpus))
 
 
 @dataclass(frozen=True)
@@ -301,139 +245,99 @@ Values = Mapping[str, float]
 def point(
     placement: Placement, machine: Machine, workload: Workload, inputs: Sequence[Input], curve: Curve | None = None
 ) -> ExpectedPoint:
-    """The expectation for one number of GPUs.
-
-    Args:
-        inputs: those that ``names`` lists for this job, and others, which are passed over.
-    """
+    """The expectation for one number of GPUs. Inputs that ``names`` does not list for this job are passed over."""
     values = {each.name: each.value for each in inputs}
-
-    def at(**changed: float) -> _Evaluated:
-        return _evaluate(placement, machine, workload, values | changed, curve)
-
-    middle = at()
     used = [each for each in inputs if each.name in names(placement, workload, curve, values)]
-    sensitivities = sorted(
-        (
-            Sensitivity(
-                each.name,
-                at(**{each.name: each.value * (1 - CHANGE)}).images_per_s / middle.images_per_s - 1,
-                at(**{each.name: each.value * (1 + CHANGE)}).images_per_s / middle.images_per_s - 1,
-            )
-            for each in used
-        ),
-        key=lambda each: -max(abs(each.less), abs(each.more)),
-    )
-    alone = [(each, at(**{each.name: each.low}), at(**{each.name: each.high})) for each in used]
+
+    def at(changed: Values) -> _Evaluated:
+        return _evaluate(placement, machine, workload, values | dict(changed), curve)
+
+    middle = at({})
+    ends = [(each, at({each.name: each.low}), at({each.name: each.high})) for each in used]
+
+    def spanned(of: Callable[[_Evaluated], float]) -> Range:
+        """From all inputs at the end that is worse for this figure to all at the better one."""
+        worse = {each.name: each.low if of(low) <= of(high) else each.high for each, low, high in ends}
+        better = {each.name: each.high if of(low) <= of(high) else each.low for each, low, high in ends}
+        every = [middle, at(worse), at(better), *(end for _, low, high in ends for end in (low, high))]
+        return Range(min(map(of, every)), of(middle), max(map(of, every)))
+
+    def change(each: Input, factor: float) -> float:
+        return at({each.name: each.value * factor}).images_per_s / middle.images_per_s - 1
+
+    changes = [Sensitivity(each.name, change(each, 1 - _CHANGE), change(each, 1 + _CHANGE)) for each in used]
+    sizes = {each.name: max(abs(each.less), abs(each.more)) for each in changes}
     return ExpectedPoint(
         gpus=placement.gpus,
         nodes=placement.nodes,
         ranks_per_node=placement.per_node,
-        images_per_s=_range(middle, alone, lambda each: each.images_per_s, at),
-        efficiency=_range(middle, alone, lambda each: each.efficiency, at),
+        images_per_s=spanned(lambda each: each.images_per_s),
+        efficiency=spanned(lambda each: each.efficiency),
         step_s=middle.step.total_s,
         allreduce_s=middle.step.allreduce_s,
         exposed_s=middle.step.exposed_s,
         waiting_s=middle.step.waiting_s,
         bound=middle.bound,
         measured_allreduce=_is_measured(curve, placement),
-        sensitivities=tuple(each for each in sensitivities if max(abs(each.less), abs(each.more)) > _NEGLIGIBLE),
+        sensitivities=tuple(
+            each for each in sorted(changes, key=lambda each: -sizes[each.name]) if sizes[each.name] > _NEGLIGIBLE
+        ),
     )
 
 
 def names(placement: Placement, workload: Workload, curve: Curve | None, given: Values) -> tuple[str, ...]:
     """The inputs that decide this point."""
-    found = ["one-gpu-images-per-s"]
-    if "input-images-per-s" in given:
-        found.append("input-images-per-s")
-    if placement.gpus < 2:
-        return tuple(found)
-    found += ["gradient-mb", "forward-share", "spread"]
-    if workload.way == "horovod":
-        found += ["cycle-ms", "fusion-mb"]
-        if not (curve is not None and curve.with_coordination):
-            found.append("coordination-us")
-    else:
-        found.append("bucket-mb")
-    if curve is not None:
-        found.append("curve-spread")
-    if not _is_measured(curve, placement):
-        found += ["start-us", "hop-inside-us", "tree-share", "inside-gb-s"]
-        if placement.nodes > 1:
-            found += ["hop-between-us", "between-gb-s"]
-    return tuple(found)
+    several, is_horovod = placement.gpus > 1, workload.way == "horovod"
+    is_calculated = several and not _is_measured(curve, placement)
+    has_coordination = curve is not None and curve.with_coordination
+    cases = {
+        ("one-gpu-images-per-s",): True,
+        ("input-images-per-s",): "input-images-per-s" in given,
+        ("gradient-mb", "forward-share", "spread"): several,
+        ("cycle-ms", "fusion-mb"): several and is_horovod,
+        ("coordination-us",): several and is_horovod and not has_coordination,
+        ("bucket-mb",): several and not is_horovod,
+        ("curve-spread",): several and curve is not None,
+        ("start-us", "hop-inside-us", "tree-share", "inside-gb-s"): is_calculated,
+        ("hop-between-us", "between-gb-s"): is_calculated and placement.nodes > 1,
+    }
+    return tuple(name for those, are_used in cases.items() if are_used for name in those)
 
 
 def _is_measured(curve: Curve | None, placement: Placement) -> bool:
     return curve is not None and curve.ranks == placement.gpus and curve.nodes in (None, placement.nodes)
 
 
-def _range(
-    middle: _Evaluated,
-    alone: Sequence[tuple[Input, _Evaluated, _Evaluated]],
-    of: Callable[[_Evaluated], float],
-    at: Callable[..., _Evaluated],
-) -> Range:
-    """From all inputs at the end that is worse for this figure to all at the better one."""
-    worse = {each.name: each.low if of(low) <= of(high) else each.high for each, low, high in alone}
-    better = {each.name: each.high if of(low) <= of(high) else each.low for each, low, high in alone}
-    all_of_it = [of(middle), of(at(**worse)), of(at(**better))]
-    all_of_it += [of(end) for _, low, high in alone for end in (low, high)]
-    return Range(min(all_of_it), of(middle), max(all_of_it))
-
-
 def _evaluate(
     placement: Placement, machine: Machine, workload: Workload, values: Values, curve: Curve | None
 ) -> _Evaluated:
     rate, ranks = values["one-gpu-images-per-s"], placement.gpus
-    if ranks < 2:
-        made = Step(workload.batch / rate, 0.0, 0.0, 0.0)
-    else:
-        made = _several(placement, machine, workload, values, curve)
+    made = Step(workload.batch / rate)
+    if ranks > 1:
+        is_horovod = workload.way == "horovod"
+        coordination = 0.0
+        if is_horovod and not (curve is not None and curve.with_coordination):
+            # A tree with MPI, and a ring with Gloo.
+            messages = float((ranks - 1).bit_length() if workload.by_mpi else ranks)
+            coordination = values["coordination-us"] * 1e-6 * messages
+        training = Training(
+            step_s=workload.batch / rate,
+            forward_share=min(_MOST_SHARE, values["forward-share"]),
+            gradient_b=values["gradient-mb"] * 1e6,
+            ready=workload.ready,
+            way=workload.way,
+            bucket_b=values["fusion-mb" if is_horovod else "bucket-mb"] * 1e6,
+            cycle_s=values["cycle-ms"] * 1e-3 if is_horovod else 0.0,
+            coordination_s=coordination,
+            overlap=workload.overlap,
+        )
+        made = step(training, _allreduce(placement, machine, values, curve), ranks, values["spread"])
     images_per_s = ranks * workload.batch / made.total_s
-    bound: Bound = "communication" if made.is_bound_by_communication else "compute"
+    bound: Bound = "communication" if made.exposed_s > _EXPOSED * made.total_s else "compute"
     ceiling = values.get("input-images-per-s")
     if ceiling is not None and images_per_s > placement.nodes * ceiling:
         images_per_s, bound = placement.nodes * ceiling, "input"
     return _Evaluated(made, images_per_s, images_per_s / (ranks * rate), bound)
-
-
-def _several(placement: Placement, machine: Machine, workload: Workload, values: Values, curve: Curve | None) -> Step:
-    training = Training(
-        step_s=workload.batch / values["one-gpu-images-per-s"],
-        forward_share=min(_MOST_SHARE, values["forward-share"]),
-        gradient_b=values["gradient-mb"] * 1e6,
-        ready=workload.ready,
-    )
-    coordination = 0.0
-    if workload.way == "horovod" and not (curve is not None and curve.with_coordination):
-        coordination = values["coordination-us"] * 1e-6 * _doublings(placement.gpus, workload)
-    reduction = Reduction(
-        way=workload.way,
-        cycle_s=values["cycle-ms"] * 1e-3 if workload.way == "horovod" else 0.0,
-        coordination_s=coordination,
-        bucket_b=values["fusion-mb" if workload.way == "horovod" else "bucket-mb"] * 1e6,
-    )
-    takes = _allreduce(placement, machine, values, curve)
-    return step(training, reduction, takes, placement.gpus, values["spread"], overlap=workload.overlap)
-
-
-def _doublings(ranks: int, workload: Workload) -> float:
-    """Coordination is a ring with Gloo, and a tree with MPI."""
-    return float((ranks - 1).bit_length()) if workload.by_mpi else float(ranks)
-
-
-def _allreduce(placement: Placement, machine: Machine, values: Values, curve: Curve | None) -> Callable[[float], float]:
-    """Seconds of an allreduce of so many bytes: as measured, or calculated, with what was measured elsewhere."""
-    if placement.gpus < 2:
-        return lambda _size: 0.0
-    if curve is not None and _is_measured(curve, placement):
-        factor = values["curve-spread"]
-        return lambda size: factor * curve.allreduce_s(max(size, 1.0))
-    network = _network(placement, machine, values)
-    if curve is None:
-        return network.allreduce_s
-    return _extrapolated(network, machine, values, curve)
 
 
 def _network(placement: Placement, machine: Machine, values: Values) -> Network:
@@ -442,7 +346,7 @@ def _network(placement: Placement, machine: Machine, values: Values) -> Network:
         nodes=placement.nodes,
         per_node=placement.per_node,
         inside_b_s=values["inside-gb-s"] * 1e9,
-        between_b_s=values.get("between-gb-s", 1.0) * 1e9 * _adapters_used(placement.per_node, machine),
+        between_b_s=values.get("between-gb-s", 1.0) * 1e9 * machine.adapters_used(placement.per_node),
         hop_inside_s=values["hop-inside-us"] * 1e-6,
         hop_between_s=values.get("hop-between-us", 1.0) * 1e-6,
         start_s=values["start-us"] * 1e-6,
@@ -450,32 +354,30 @@ def _network(placement: Placement, machine: Machine, values: Values) -> Network:
     )
 
 
-def _adapters_used(per_node: int, machine: Machine) -> float:
-    """Share of a node's adapters that so many ranks use: one each, or their GPUs' share where that is unknown."""
-    if machine.adapters:
-        return min(per_node, machine.adapters) / machine.adapters
-    return min(1.0, per_node / max(1, machine.gpus))
-
-
-def _extrapolated(network: Network, machine: Machine, values: Values, curve: Curve) -> Callable[[float], float]:
-    """The calculated network with the bandwidth of the measured one, and its latency by the same factor."""
+def _allreduce(placement: Placement, machine: Machine, values: Values, curve: Curve | None) -> Callable[[float], float]:
+    """Seconds of an allreduce of so many bytes: as measured, or calculated; where it was measured on other ranks, with
+    the bandwidth that was measured there, and the latency by the same factor.
+    """
+    if curve is None:
+        return _network(placement, machine, values).allreduce_s
+    spread = values["curve-spread"]
+    if _is_measured(curve, placement):
+        return lambda size: spread * curve.allreduce_s(max(size, 1.0))
+    network = _network(placement, machine, values)
     nodes = curve.nodes or -(-curve.ranks // max(1, machine.gpus))
     there = Placement(curve.ranks, nodes, -(-curve.ranks // nodes))
     latency, bandwidth = curve.line
-    calculated = _network(there, machine, values)
-    factor = min(5.0, max(0.2, latency / calculated.latency_s())) if latency > 0 else 1.0
-    spread = values["curve-spread"]
+    calculated = _network(there, machine, values).allreduce_s(0.0)
+    factor = min(5.0, max(0.2, latency / calculated)) if latency > 0 else 1.0
     if nodes == 1:
-        measured = replace(network, inside_b_s=bandwidth)
+        network = replace(network, inside_b_s=bandwidth)
     elif network.nodes > 1:
-        used = _adapters_used(network.per_node, machine) / _adapters_used(there.per_node, machine)
-        measured = replace(network, between_b_s=bandwidth * used)
-    else:
-        measured = network
+        used = machine.adapters_used(network.per_node) / machine.adapters_used(there.per_node)
+        network = replace(network, between_b_s=bandwidth * used)
     slower = replace(
-        measured,
-        start_s=measured.start_s * factor,
-        hop_inside_s=measured.hop_inside_s * factor,
-        hop_between_s=measured.hop_between_s * factor,
+        network,
+        start_s=network.start_s * factor,
+        hop_inside_s=network.hop_inside_s * factor,
+        hop_between_s=network.hop_between_s * factor,
     )
     return lambda size: spread * slower.allreduce_s(size)

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from runner.core import files
-from runner.diagnosis import failure, logs
+from runner.diagnosis import logs
 from runner.diagnosis.logs import ContainerFault, NcclLog
 from runner.jobs.directory import NODES, PLAN, RESULT, VERSIONS, Run, decoded
 from runner.model.backends import SCHEDULERS, run_runtime
@@ -190,7 +190,7 @@ def collect(run: Run, state: JobState) -> Evidence:
         rank_quotes={
             rank: quote
             for rank, line in rank_lines.items()
-            if (failure.IMAGE_LOST.search(line) or failure.END.search(line))
+            if (logs.IMAGE_LOST.search(line) or logs.END.search(line))
             and (quote := logs.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
         watched=_by_node(watched.values(), starts),
@@ -202,7 +202,7 @@ def collect(run: Run, state: JobState) -> Evidence:
         versions=_versions(run, plan, starts),
         hosts=tuple(line.strip() for line in _lines(run.path / NODES, from_start=_NODES_BYTES) if line.strip()),
         failed_nodes=tuple(
-            match[1] for line in _lines(run.logs / "batch.err") if (match := failure.FAILED_NODE.match(line.strip()))
+            match[1] for line in _lines(run.logs / "batch.err") if (match := logs.FAILED_NODE.match(line.strip()))
         ),
         cancelled=run.cancelled,
         plan_sha256=files.sha256(files.read_bytes(run.path / PLAN)),
@@ -251,7 +251,7 @@ def _task_ends(run: Run) -> dict[int, tuple[str, str]]:
     """
     ends: dict[int, tuple[str, str]] = {}
     for line in _lines(run.logs / "batch.err"):
-        match = failure.TASK_END.match(line.strip())
+        match = logs.TASK_END.match(line.strip())
         for part in match[2].split(",") if match else ():
             ranks = _RANKS.fullmatch(part)
             if match and ranks:

@@ -16,9 +16,8 @@ from itertools import accumulate
 import msgspec
 
 from runner.core.text import counted, first_of
-from runner.diagnosis.catalogue import FAILURES, classify, find
-from runner.diagnosis.failure import IMAGE_LOST, Failure
-from runner.diagnosis.logs import ContainerFault
+from runner.diagnosis.catalogue import FAILURES, Failure, classify, find
+from runner.diagnosis.logs import IMAGE_LOST, ContainerFault
 from runner.jobs.collect import Evidence
 from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN

@@ -95,7 +95,7 @@ def ends_with_lost_image(run: Run, log: LogFile) -> bool:
     verdict = run.verdict
     if verdict is None or log.rank is None or log.path.suffix != ".err":
         return False
-    from runner.diagnosis.failure import IMAGE_LOST  # of no use for most logs
+    from runner.diagnosis.logs import IMAGE_LOST  # of no use for most logs
 
     last = b"".join(read(log, 1)).decode("utf-8", "replace").strip()
     return IMAGE_LOST.search(last) is not None and last not in verdict.log

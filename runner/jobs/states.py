@@ -1,6 +1,6 @@
 """Runs that are launches in a study's one allocation: their job is the allocation's, and their state is their own.
 
-The script of the allocation (``runner.backends.schedulers.launches``) leaves in each run's directory whether it has
+The script of the allocation (``render_launches`` of its scheduler) leaves in each run's directory whether it has
 begun and how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
 """
 

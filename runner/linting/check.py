@@ -8,9 +8,8 @@ from pathlib import Path
 
 from runner.core.errors import Exit, UsageError
 from runner.linting import rules
-from runner.linting.findings import RULES, Finding
 from runner.linting.resolve import Resolver
-from runner.linting.script import Script
+from runner.linting.script import RULES, Finding, Script
 from runner.linting.source import Folder, read_script
 
 __all__ = ["Report", "Row", "check", "rules"]

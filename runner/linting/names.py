@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
 
 RANK, LOCAL_RANK, SIZE, LOCAL_SIZE = "rank", "local_rank", "size", "local_size"
 EXACT = "exact"  # with `rank` or `local_rank`: it is that number, and not only made with it
@@ -75,3 +78,213 @@ def is_optimizer(path: str) -> bool:
     other = path.startswith(("hvd.", ".", "?", "local ", "new ", "set ")) or "schedule" in path or "swa_utils" in path
     known = path.startswith(("torch.optim.", "keras.optimizers.", "tensorflow.optimizers."))
     return not other and last[:1].isupper() and (known or _OPTIMIZER.match(last) is not None)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is known of an expression.
+
+    Attributes:
+        tags: ``rank``, ``local_rank``, ``size``, ``local_size``: it depends on them; ``exact``: it is that rank, not
+            only made with it; ``by_rank_in_text``: a text that depends on it; ``over_size``: it was divided by the
+            size; ``is_root``, ``not_root``, ``is_local_root``: it is true there; ``root_only``: it is None, or not set,
+            elsewhere; ``fixed``: one element of a list, or one GPU by its name; ``in_memory``: a buffer; ``count``: a
+            range of numbers; ``wrapped``: by Horovod; ``instance``: of a class of the source; and things, with the
+            number of the call that made them: ``loader:3``, ``sampler:2``, ``model:1``, ``optimizer:5``, ``ddp:4``.
+        path: dotted name of what was imported, ``torch.optim.SGD``; empty for anything else.
+        constants: the literals that it may be.
+        reference: a function, class or module of the source.
+        items: of a tuple, by place.
+    """
+
+    tags: frozenset[str] = frozenset()
+    path: str = ""
+    constants: frozenset[Any] = frozenset()
+    reference: Any = None
+    items: tuple[Value, ...] = ()
+
+    @property
+    def constant(self) -> Any:
+        """The literal that it is; ``...`` for no literal, or one of several."""
+        return next(iter(self.constants)) if len(self.constants) == 1 else ...
+
+    def things(self, *kinds: str) -> frozenset[str]:
+        """The things of these kinds (of all, where none is given) that it is, or was made from."""
+        return frozenset(tag for tag in self.tags if ":" in tag and (not kinds or tag.partition(":")[0] in kinds))
+
+    def element(self) -> Value:
+        """Of a list: what is known of each element, while a loop goes over it."""
+        return replace(union((self,)), constants=frozenset().union(*(each.constants for each in self.items)))
+
+    def flat(self) -> Value:
+        """This as an item of a tuple: with items of its own, and no more below them."""
+        return replace(self, items=tuple(replace(each, items=()) for each in self.items))
+
+    def has(self, *tags: str) -> bool:
+        """Whether it has any of these tags."""
+        return not self.tags.isdisjoint(tags)
+
+
+NOTHING = Value()
+# What is true of a value itself, and not of what is made with it.
+_ITSELF = frozenset(("exact", "root_only", "fixed", "instance"))
+_CONDITIONS = frozenset(("is_root", "not_root", "is_local_root"))
+# What a thing does not have because its owner has it.
+SCALARS = _ITSELF | _CONDITIONS | frozenset(
+    ("rank", "local_rank", "size", "local_size", "over_size", "by_rank_in_text", "count")
+)  # fmt: skip
+
+
+def tagged(*tags: str) -> Value:
+    """A value of which nothing else is known."""
+    return Value(frozenset(tags))
+
+
+def union(values: Iterable[Value]) -> Value:
+    """What is known of a value that is made from others."""
+    tags = frozenset[str]().union(*(value.tags for value in values)) - _ITSELF
+    return Value(frozenset(tag for tag in tags if not tag.startswith("object:")))
+
+
+def joined(one: Value, other: Value) -> Value:
+    """What is known of a value that is one of two."""
+    items = one.items or other.items
+    if one.items and len(one.items) == len(other.items):
+        items = tuple(map(joined, one.items, other.items))
+    reference = one.reference if one.reference is not None else other.reference
+    return Value(one.tags | other.tags, one.path or other.path, one.constants | other.constants, reference, items)
+
+
+def text_of(value: Value) -> Value:
+    """A text that a value is written into."""
+    by_rank = value.has(RANK, LOCAL_RANK, "by_rank_in_text")
+    return Value(union((value,)).tags - SCALARS | ({"by_rank_in_text"} if by_rank else frozenset()))
+
+
+def combined(operator: str, left: Value, right: Value) -> Value:
+    """What is known of ``left operator right``."""
+    tags = union((left, right)).tags
+    if isinstance(left.constant, str) or isinstance(right.constant, str):
+        device = isinstance(left.constant, str) and left.constant.lower().endswith(("cuda:", "gpu:"))
+        return Value(right.tags) if device else text_of(Value(tags))
+    if operator == "+" and right.has(LOCAL_RANK) and right.has(EXACT) and not left.constants:
+        return tagged(RANK, EXACT)  # the node's first rank and the local rank
+    by_node = left.has(EXACT) or (left.has(RANK) and right.has(LOCAL_SIZE))
+    if operator == "%" and by_node and not right.has(SIZE):
+        return tagged(LOCAL_RANK, EXACT)  # the rank by the GPUs of a node
+    if right.has(SIZE) and operator in ("/", "//", "*"):
+        divided = operator != "*" and not left.has("over_size", SIZE)
+        tags = tags | {"over_size"} if divided else tags - {"over_size"}
+    return Value(tags)
+
+
+# What a call is given: in order, and by name.
+Given = tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call: dotted name of what is called (`Callee.name`), the number of its result, and what it is given.
+
+    Arguments are in their order, and by name; an empty name stands for ``**keywords`` that are not known.
+    """
+
+    name: str
+    number: int
+    arguments: tuple[Value, ...] = ()
+    keywords: tuple[tuple[str, Value], ...] = ()
+    receiver: Value = NOTHING
+
+    @property
+    def last(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All arguments."""
+        return (*self.arguments, *(value for _, value in self.keywords))
+
+    @property
+    def tags(self) -> frozenset[str]:
+        """The tags of all arguments."""
+        return frozenset[str]().union(*(value.tags for value in self.values))
+
+    @property
+    def has_unknown_arguments(self) -> bool:
+        """Whether it takes ``*arguments`` or ``**keywords`` that are not known."""
+        return any(not name for name, _ in self.keywords)
+
+    def argument(self, place: int | None, *by_name: str) -> Value | None:
+        """The argument of a name or place; None where it is not given."""
+        for name, value in self.keywords:
+            if name in by_name:
+                return value
+        return self.arguments[place] if place is not None and place < len(self.arguments) else None
+
+
+_ON_DEVICE = frozenset(("to", "cuda", "cpu", "eval", "train", "double", "half", "float", "compile", "requires_grad_"))
+_PATHS = frozenset(("join", "Path", "open", "joinpath", "with_suffix", "with_name", "replace", "abspath", "expanduser"))
+_RATE = re.compile(r"learning_rate|lr\Z|\Avalues\Z")
+_MODEL = re.compile(
+    r"(torch\.nn|timm|keras|transformers)\.(.*\.)?[A-Z]\w*\Z|torchvision\.models\.|keras\.applications\."
+    r"|timm\.create_model|transformers\.\w*(Model|For[A-Z])\w*\.from_(pretrained|config)\Z"
+)
+
+
+def result_of(call: Call) -> Value:
+    """The result of a call of what the source does not have: frameworks, the standard library."""
+    name, last, first = call.name, call.last, call.arguments[0] if call.arguments else NOTHING
+    given = union((*call.values, call.receiver))
+    if name in CALLS:
+        return Value(CALLS[name])
+    if name in ("io.BytesIO", "io.StringIO"):
+        return tagged("in_memory")
+    if name == "builtins.range":
+        return Value(given.tags | {"count"})
+    if first != NOTHING and (
+        name in ("builtins.int", "builtins.max", "builtins.min")
+        or (last in ("compile", "convert_sync_batchnorm") and not name.startswith("."))
+    ):
+        return first
+    if name in (".format", "os.path.join", "pathlib.Path"):
+        return text_of(given)
+    if meaning(last):
+        return Value(meaning(last))
+    things = given.things()
+    if last == "DataLoader":
+        return Value(given.tags - _CONDITIONS | {f"loader:{call.number}"})
+    if is_distributed_sampler(last):
+        return Value(things | {f"sampler:{call.number}"})
+    if is_optimizer(name):
+        return Value(things - given.things("model", "ddp") | {f"optimizer:{call.number}"})
+    if name in ("hvd.DistributedOptimizer", "hvd.DistributedGradientTape"):
+        return Value(given.tags | {"wrapped"})
+    if last == "GradientTape":
+        return tagged(f"tape:{call.number}")
+    if last in WRAPPED_MODELS:
+        return Value(things | first.things("object") | {f"ddp:{call.number}"})
+    if "schedule" in name.lower() or last.endswith(("LR", "Scaler")):
+        tags = rate_of(call) | union((call.receiver,)).tags
+        return Value(frozenset(tag for tag in tags if not tag.startswith("optimizer:") and tag != "wrapped"))
+    if _MODEL.match(name):
+        return Value(given.tags | {f"model:{call.number}"})
+    if name.startswith(".") and last in _ON_DEVICE:
+        return call.receiver
+    if name in (".append", ".extend", ".update", ".add"):
+        return NOTHING
+    by_path = last in _PATHS or "by_rank_in_text" in call.receiver.tags
+    tags = given.tags - _CONDITIONS - (frozenset() if by_path else {"by_rank_in_text"})
+    return Value(tags | {f"object:{call.number}"})
+
+
+def rate_of(call: Call) -> frozenset[str]:
+    """What the rate of a schedule is made from: not a number of steps that is divided by the number of ranks."""
+    place = 1 if "Piecewise" in call.last else 0
+    rates = [*call.arguments[place : place + 1], *(value for key, value in call.keywords if _RATE.search(key))]
+    return union(value for value in call.values if value in rates or not value.has("over_size")).tags
+
+
+def is_distributed_sampler(last: str) -> bool:
+    """Whether a class of this name divides the data among the ranks."""
+    return "Sampler" in last and ("Distributed" in last or "Elastic" in last)

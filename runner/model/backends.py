@@ -226,6 +226,11 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     memory_used: str = ""
     preference: int = 50
 
+    @property
+    def has_srun(self) -> bool:
+        """Whether srun starts a job's tasks."""
+        return self.launcher == "srun"
+
 
 SCHEDULERS: Registry[SchedulerFacts] = Registry(
     "scheduler", "runner.backends.schedulers", "gpu_runner.schedulers", SchedulerFacts, where="scheduler"

@@ -96,10 +96,10 @@ class StepSpec(msgspec.Struct, frozen=True):
         files: shell files that these commands start, by ``library_file``.
     """
 
-    prelude: tuple[Statement, ...]
-    once_a_node: tuple[Argument, ...]
-    launcher: tuple[Argument, ...]
     command: tuple[Argument, ...]
+    prelude: tuple[Statement, ...] = ()
+    once_a_node: tuple[Argument, ...] = ()
+    launcher: tuple[Argument, ...] = ()
     at_end: tuple[Argument, ...] = ()
     directives: tuple[tuple[str, str], ...] = ()
     inherits: bool = False

@@ -125,7 +125,7 @@ def obstacle(site: Site, wireup: Wireup) -> str:
     known = ", ".join(site.mpi.pmi) or "none"
     if wireup == "mpich" and site.mpi.abi != "mpich":
         return f"{site.name} is not known to have an MPI with MPICH's ABI"
-    if wireup != "mpich" and SCHEDULERS[site.scheduler].launcher != "srun":
+    if wireup != "mpich" and not SCHEDULERS[site.scheduler].has_srun:
         return f"{wireup} is a plugin of srun, and {site.name} has {site.scheduler}"
     if wireup != "mpich" and wireup not in site.mpi.pmi:
         return f"srun at {site.name} is not known to have {wireup} (known: {known})"

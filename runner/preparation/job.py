@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from runner.backends.runtimes import common, runtime
-from runner.backends.schedulers import Scheduler, connect, render, with_steps
+from runner.backends.schedulers import Scheduler, connect, render, scheduler_module
 from runner.checks.registry import check, refuses, unconfirmed
 from runner.core import paths, process
 from runner.core.errors import RefusedError
@@ -145,14 +145,14 @@ def _existing_allocation(site: Site) -> Allocation | None:
             where=f"site {site.name}",
             fix="use `submit`",
         )
-    return with_steps(site.scheduler).allocation(clients(site))
+    return scheduler_module(site.scheduler).allocation(clients(site))
 
 
 def _missing_allocation(planned: Plan, site: Site) -> RefusedError:
     """The error where this shell has none; its fix requests one in the shape of the job."""
     directory = clients(site)
     path = f"{shlex.quote(str(directory))}/" if directory is not None else ""
-    command = with_steps(planned.scheduler).salloc(planned, runtime(planned.runtime).step(planned))
+    command = scheduler_module(planned.scheduler).salloc(planned, runtime(planned.runtime).step(planned))
     return RefusedError(
         f"this shell has no allocation: {SCHEDULERS[planned.scheduler].job_variable} is not set",
         where="this shell",

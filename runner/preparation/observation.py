@@ -131,7 +131,7 @@ _TIMEOUT_S = 15.0  # of a program that reads two files
 def problem_of_srun_plugin(site: Site, runtime: str) -> tuple[str, str]:
     """Why jobs could not be started by the runtime's plugin, and the fix; empty if they can, or if no srun is here."""
     option = RUNTIMES[runtime].srun_option
-    if not option or SCHEDULERS[site.scheduler].launcher != "srun":
+    if not option or not SCHEDULERS[site.scheduler].has_srun:
         return "", ""
     try:
         where = clients(site)

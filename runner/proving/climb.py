@@ -21,24 +21,33 @@ from typing import Any
 import msgspec
 
 from runner.core import files, paths
-from runner.core.errors import RefusedError
+from runner.core.errors import RefusedError, UsageError
 from runner.core.files import files_below, key_of, tree_hash
 from runner.core.invocation import PROGRAM
+from runner.core.progress import Progress
+from runner.core.text import instead
+from runner.environments.make import make
 from runner.jobs.collect import collect
 from runner.jobs.directory import Run
 from runner.jobs.life import finish
 from runner.jobs.watch import JobProgress
+from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
 from runner.model.records import ProvingRecord, Report
+from runner.model.request import Request
 from runner.model.study import Launch
-from runner.model.verdict import RungRecord
+from runner.model.verdict import REQUIRED, ProofRecord, RungRecord
+from runner.preparation.environment import PreparedEnvironment, prepare_environment
 from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.request import make_request
+from runner.preparation.site import read_user_site
+from runner.proving import rungs
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
-from runner.study import ways
+from runner.sites.loader import gpu_driver, gpu_uuids
+from runner.sites.proofs import digest_of, user_records
+from runner.study import separate
 from runner.study.attempts import settle
 from runner.study.campaign import Campaign
-from runner.study.ways import separate
 
 _RECIPES = ("lib", "horovod-pytorch", "prove")
 Tell = Callable[[str], None]
@@ -241,8 +250,12 @@ def _outcome(prepared: PreparedJob, place: LadderDirectory, key: str, listener: 
     launch = Launch(key, prepared.plan.gpus, "full", 1, 0)
     settle(place, [launch])
     if not (left := _submitted(place, launch)):
-        heard = ways.Listener(lambda _line: None, lambda progress, _tasks: listener.progress(progress), listener.warn)
-        separate.carry_out(ways.Work(place, [launch], lambda _launch: prepared, heard, waits=True, limit=1), [launch])
+        heard = separate.Listener(
+            lambda _line: None, lambda progress, _tasks: listener.progress(progress), listener.warn
+        )
+        separate.carry_out(
+            separate.Work(place, [launch], lambda _launch: prepared, heard, waits=True, limit=1), [launch]
+        )
         left = _submitted(place, launch)
     run = left[-1]
     verdict = finish(run, listener.progress, listener.warn)
@@ -289,3 +302,156 @@ def _read(file: Path) -> RungRecord | None:
         return msgspec.json.decode(files.read_bytes(file), type=RungRecord)
     except (OSError, ValueError, RecursionError):
         return None
+
+
+RECORD_FILE = "record.json"  # in the ladder's own directory
+
+
+def record_of(ladder: Ladder, climb: Climb, program: str) -> ProofRecord | None:
+    """The record of a climb; None where not even a job could be planned. Pure."""
+    if climb.prepared is None:
+        return None
+    plan = climb.prepared.plan
+    by_name = {each.rung: each for each in climb.records}
+    devices = by_name.get("devices", RungRecord("devices", "failed"))
+    versions = dict(devices.versions)
+    last_s = max((each.finished for each in climb.records), default=0.0)
+    record = ProofRecord(
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last_s)),
+        pretend=ladder.pretend,
+        quick=ladder.quick,
+        site=plan.site,
+        runtime=plan.runtime,
+        image=plan.image.pinned,
+        program=program,
+        driver=versions.pop("driver", ""),
+        gpus=devices.gpus,
+        versions=versions,
+        rungs=climb.records,
+    )
+    return msgspec.structs.replace(record, digest=digest_of(record))
+
+
+def write_record(record: ProofRecord, root: Path) -> Path | None:
+    """Write it into the ladder's directory and, if it proves something, where ``site show`` looks; returns that file.
+
+    Never there with ``--pretend-cpu``.
+    """
+    text = json.dumps(msgspec.to_builtins(record), indent=1) + "\n"
+    files.write_private(root / RECORD_FILE, text)
+    if record.pretend or any(record.state_of(rung) != "passed" for rung in REQUIRED):
+        return None
+    directory = user_records()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    machine = key_of(*sorted(gpu.uuid for gpu in record.gpus))[:8]
+    path = directory / f"{record.site}-{record.runtime}-{machine}.json"
+    files.write_private(path, text)
+    return path
+
+
+def keep_record(ladder: Ladder, climb: Climb, root: Path) -> tuple[ProofRecord | None, Path | None]:
+    """Make and write the record of a climb; returns it, and where ``site show`` finds it."""
+    record = record_of(ladder, climb, program_hash())
+    return record, write_record(record, root) if record is not None else None
+
+
+ENVIRONMENT = "prove"  # the one that is made where none is named
+_RANKS_IN_PRETENCE = 2
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was decided.
+
+    Attributes:
+        environment: to be made, or found up to date, before the first rung; None where one or an image is named.
+    """
+
+    ladder: Ladder
+    place: Place
+    environment: PreparedEnvironment | None
+
+
+def choose(
+    *,
+    site: str,
+    runs: Path,
+    gpus: int | None,
+    quick: bool,
+    pretend: bool,
+    again: tuple[str, ...],
+    at: Path | None,
+    kind: str | None,
+    wheels: Path | None,
+    **options: Any,
+) -> Choices:
+    """Decide it.
+
+    Args:
+        runs: directory for run directories; the ladder's own lies in it.
+        gpus: None for all of a node.
+        at, kind, wheels: of the environment, as ``env create`` takes them.
+        options: of every job, as ``make_options`` takes them.
+
+    Raises:
+        RefusedError: the site has no GPU, and the ladder does not pretend. UsageError: options that do not fit.
+    """
+    for name in again:
+        if name not in rungs.names():
+            fix = instead(name, rungs.names(), f"rungs: {', '.join(rungs.names())}")
+            raise UsageError(f"no rung named {name!r}", where="--again", fix=fix)
+    found = read_user_site(site, Request(gpus=1, scratch=options.get("scratch")), for_job=False).site
+    if found.device == "cpu" and not pretend:
+        raise RefusedError(
+            f"{found.name} has no NVIDIA GPU that can be seen and opened from here",
+            where=f"--site {site}",
+            fix="run it on a machine with GPUs (`nvidia-smi` lists them); --pretend-cpu climbs the ladder on "
+            "processors, which proves the command and nothing of GPUs",
+        )
+    if found.device != "cpu" and pretend:
+        raise UsageError(f"{found.name} has GPUs", where="--pretend-cpu", fix="leave it out")
+    count = gpus if gpus is not None else _RANKS_IN_PRETENCE if pretend else found.node.gpus
+    if count < 1:
+        raise UsageError(f"{count} GPUs are not possible", where="--gpus", fix="request one or more")
+    root = runs.absolute() / f"prove-{found.name}"
+    environment = None
+    given = [name for name in ("image", "env_name", "runtime") if options.get(name)]
+    if given and (at or kind or wheels):
+        raise UsageError(
+            "no environment is made where an image, an environment or a runtime is named",
+            where="--at, --kind, --wheels",
+            fix=f"leave out these, or --{given[0].replace('_', '-')}",
+        )
+    if not given:
+        environment = prepare_environment(
+            ENVIRONMENT,
+            site=site,
+            scratch=options.get("scratch"),
+            at=at or root / "environments",
+            force=tuple(code for code in options.get("force", ()) if code == "environment-in-home"),
+            framework=None,
+            kind=kind,
+            wheels=wheels,
+            modules=(),
+            mpi="auto",
+            nccl="auto",
+            requirements=(),
+            cuda_archs=None,
+            channels=(),
+        )
+        options["env_name"] = str(environment.root)
+    options["force"] = tuple(code for code in options.get("force", ()) if code != "environment-in-home")
+    here = SCHEDULERS[found.scheduler].nodes == "this-machine"
+    place = Place(root, {**options, "site": site}, (*sorted(gpu_uuids()), gpu_driver()) if here else ())
+    return Choices(Ladder(count, quick=quick, pretend=pretend), place, environment)
+
+
+def make_environment(choices: Choices, progress: Progress) -> None:
+    """Make the environment, if one is to be made; one that is up to date is kept.
+
+    Raises:
+        as ``runner.environments.make.make``.
+    """
+    if choices.environment is not None:
+        prepared = choices.environment
+        make(prepared.spec, prepared.root, progress, given=prepared.given)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+import msgspec
+
+from runner.model.plan import RESULTS
 from runner.model.records import ProvingRecord
 from runner.model.verdict import Outcome, ProvenGpu, ProvenValue, RungRecord, RungState
 
@@ -127,3 +131,81 @@ class Rung:
 def failed(*reasons: str) -> Judgement:
     """The judgement for these reasons."""
     return Judgement("failed", "; ".join(reasons))
+
+
+STEPS, BENCHMARK = "prove", "horovod-pytorch"  # recipes
+FIRST = "devices"  # the rung, and the step, that all others need
+# What makes NCCL say that it starts (runner/diagnosis/logs.py).
+_NCCL_LOG = (
+    ("NCCL_DEBUG", "INFO"),
+    ("NCCL_DEBUG_SUBSYS", "INIT,NET"),
+    ("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),
+)
+MODERN = (8, 0)  # compute capability from which there are TF32 and bf16: Ampere
+# Images a rank and step of ResNet-50 in single precision, by least memory of a device: about 90 MB an image at 224 px.
+_BATCHES = ((40e9, 256), (20e9, 128), (10e9, 64), (0.0, 32))
+
+Facts = TypeVar("Facts", bound=msgspec.Struct)
+
+
+def step(
+    ladder: Ladder, name: str, gpus: int, more: Mapping[str, str] | None = None, *, limit_s: int = RUNG_LIMIT_S
+) -> Job:
+    """The job of one step; ``more``: further options of the recipe."""
+    options = {"step": name, "device": ladder.device, **(more or {})}
+    if ladder.quick or ladder.pretend:
+        options["short"] = "true"
+    return Job(STEPS, gpus, tuple(options.items()), () if ladder.pretend else _NCCL_LOG, limit_s)
+
+
+def facts_of(ladder: Ladder, outcome: JobOutcome, name: str, kind: type[Facts]) -> tuple[list[Facts], list[str]]:
+    """The typed facts of each rank of a step, by rank; or what is wrong with them."""
+    if outcome.outcome != "ran":
+        return [], [f"verdict {outcome.outcome}", *outcome.reasons[:3]]
+    elsewhere = [each.rank for each in outcome.facts if each.device_kind != ladder.device or each.step != name]
+    if elsewhere or not outcome.facts:
+        return [], [f"ranks {elsewhere} did not do the step {name} on {ladder.device}" if elsewhere else "no record"]
+    try:
+        return [msgspec.convert(each.facts, kind) for each in outcome.facts], []
+    except msgspec.ValidationError as error:
+        return [], [f"the record of the step {name} cannot be read: {error}"]
+
+
+def benchmark(
+    ladder: Ladder, earlier: Earlier, gpus: int, options: Mapping[str, str], *, limit_s: int = RUNG_LIMIT_S
+) -> Job:
+    """A run of the main job: with the site's small model where the ladder pretends, else with ResNet-50.
+
+    A single rank runs the hooks, too, unless ``options`` decides it. The precision ``amp`` is the devices' own.
+    """
+    chosen = {"channels-last": "false", "hooks-at-one": "true" if gpus == 1 else "false", **options}
+    chosen["precision"] = precision(ladder, earlier, chosen["precision"])
+    if not ladder.pretend:
+        chosen |= {"batch-size": str(batch(earlier)), "device": "cuda"}
+    if ladder.quick or ladder.pretend:
+        chosen["demonstration"] = "true"
+    return Job(BENCHMARK, gpus, tuple(chosen.items()), limit_s=limit_s)
+
+
+def precision(ladder: Ladder, earlier: Earlier, wanted: str) -> str:
+    """The benchmark's name of a precision; ``amp``: bf16, or fp16 on older devices."""
+    if wanted != "amp":
+        return wanted
+    return "amp-bf16" if ladder.pretend or capability(earlier) >= MODERN else "amp-fp16"
+
+
+def batch(earlier: Earlier) -> int:
+    """Images a rank and step that fit on the smallest device."""
+    memory = earlier[FIRST].figures["memory_bytes"]
+    assert isinstance(memory, int)
+    return next(images for least, images in _BATCHES if memory >= least)
+
+
+def capability(earlier: Earlier) -> tuple[int, ...]:
+    """The least compute capability of the devices."""
+    return numbers(str(earlier[FIRST].figures["capability"]))
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """``9.0`` as (9, 0), for comparing."""
+    return tuple(int(part) for part in text.split(".") if part.isdecimal())

@@ -8,8 +8,23 @@ from statistics import median
 
 from runner.model.verdict import ProvenValue
 from runner.proving.facts import ClocksFacts, RooflineFacts, SlicesFacts, SyntheticFacts
-from runner.proving.jobs import FIRST, MODERN, batch, benchmark, capability, facts_of, precision, step
-from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed
+from runner.proving.ladder import (
+    FIRST,
+    MODERN,
+    Earlier,
+    Job,
+    JobOutcome,
+    Judgement,
+    Ladder,
+    Rung,
+    batch,
+    benchmark,
+    capability,
+    facts_of,
+    failed,
+    precision,
+    step,
+)
 from runner.statistics.launches import compare
 
 _CLOCKS_AGREE = 0.01  # of device events and the host's clock

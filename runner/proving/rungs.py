@@ -9,8 +9,24 @@ from runner.core.text import counted
 from runner.model.verdict import BETWEEN_GPUS, ProvenGpu, ProvenValue
 from runner.proving import measurements
 from runner.proving.facts import AllreduceFacts, DevicesFacts, SeenDevice
-from runner.proving.jobs import FIRST, MODERN, benchmark, capability, facts_of, numbers, step
-from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Obstacle, Rung, failed, no_obstacle
+from runner.proving.ladder import (
+    FIRST,
+    MODERN,
+    Earlier,
+    Job,
+    JobOutcome,
+    Judgement,
+    Ladder,
+    Obstacle,
+    Rung,
+    benchmark,
+    capability,
+    facts_of,
+    failed,
+    no_obstacle,
+    numbers,
+    step,
+)
 
 MAIN_RESULT = "main-channels-last"  # the recipe's own defaults, and so the main job as a user gets it
 _PRECISIONS = {"main-fp32": "fp32", "main-tf32": "tf32", "main-amp": "amp", MAIN_RESULT: "amp"}

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
-_TINY = 1e-300
-
 
 def t_quantile(share: float, freedom: float) -> float:
-    """The value that a share of the distribution lies below.
+    """The value that a share of the distribution lies below, 0.5 <= share < 1.
 
-    Args:
-        share: 0.5 <= share < 1.
-        freedom: degrees of freedom; rounded down to a tenth, never below 1, so that few quantiles are computed.
+    Degrees of freedom are rounded down to a tenth, never below 1, so that few quantiles are computed.
     """
     return _quantile(share, max(math.floor(freedom * 10.0 + 1e-9) / 10.0, 1.0))
 
@@ -59,20 +55,14 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
 
 
 def _not_zero(value: float) -> float:
-    return value if abs(value) > _TINY else _TINY
-
-
-_CLIP = 3.0  # robust standard deviations
-_MAD_TO_DEVIATION = 1.4826  # of a normal distribution
+    return value if abs(value) > 1e-300 else 1e-300
 
 
 def clipped(values: Sequence[float]) -> list[float]:
     """Values held within three robust standard deviations of the median: for detection only, never for a mean."""
     middle = median(values)
-    limit = _CLIP * _MAD_TO_DEVIATION * median([abs(value - middle) for value in values])
-    if limit <= 0.0:
-        return list(values)
-    return [min(max(value, middle - limit), middle + limit) for value in values]
+    limit = 3.0 * 1.4826 * median([abs(value - middle) for value in values])  # of a normal distribution's MAD
+    return [min(max(value, middle - limit), middle + limit) for value in values] if limit > 0.0 else list(values)
 
 
 def slope(values: Sequence[float]) -> tuple[float, list[float]]:
@@ -91,52 +81,45 @@ def batch_means(values: Sequence[float], batches: int) -> list[float]:
 
 
 LEAST_GROUPS = 30  # below: no interval, no cut, and steadiness cannot be judged
-BATCHES = 5  # few and large, so that their means are nearly independent
+_BATCHES = 5  # few and large, so that their means are nearly independent
 _BOUND = 1.645  # one-sided 95 % bound of the autocorrelation
 _LARGEST_ROOT = 0.98  # correlation over more than about 99 groups is not resolved
 
 
 @dataclass(frozen=True)
 class MeanError:
-    """The mean of n values, and the two estimates of its standard error.
+    """The mean of n values, and two estimates of its standard error.
 
     Attributes:
-        mean: in the unit of the values.
-        error_by_root: standard error from an AR(1) whose root is at its upper bound; freedom: of its t.
-        error_by_batches: standard error from BATCHES batch means; t with BATCHES - 1 degrees of freedom.
-        effective: independent values that n values are worth at that bound, n (1 - u) / (1 + u).
+        error_by_root: from an AR(1) whose root is at its upper bound; freedom: degrees of freedom of its t.
+        error_by_batches: from the means of 5 batches.
     """
 
     mean: float
     error_by_root: float
     freedom: float
     error_by_batches: float
-    effective: float
 
     def half_width(self, share: float) -> float:
-        """For a one-sided probability ``share`` (0.975 for a 95 % interval): the larger of both."""
+        """For a one-sided probability (0.975 for a 95 % interval): the larger of both."""
         return max(
             t_quantile(share, self.freedom) * self.error_by_root,
-            t_quantile(share, BATCHES - 1) * self.error_by_batches,
+            t_quantile(share, _BATCHES - 1) * self.error_by_batches,
         )
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval, in the unit of the values; ``effective``: see MeanError."""
+    """A mean with its 95 % interval, in the unit of the values."""
 
     mean: float
     low: float
     high: float
-    effective: float
 
 
-def autocorrelation_bound(residuals: Sequence[float], fitted: int) -> tuple[float, float]:
-    """Lag-1 autocorrelation, corrected for bias, and its upper bound within 0 and 0.98.
-
-    Args:
-        residuals: with mean zero.
-        fitted: how many parameters were taken out of them.
+def _autocorrelation(residuals: Sequence[float], fitted: int) -> tuple[float, float]:
+    """Lag-1 autocorrelation of residuals with mean zero, corrected for bias by the ``fitted`` parameters that were
+    taken out of them, and its upper bound within 0 and 0.98.
     """
     n = len(residuals)
     squares = math.fsum(value * value for value in residuals)
@@ -151,29 +134,25 @@ def autocorrelation_bound(residuals: Sequence[float], fitted: int) -> tuple[floa
 
 def long_run_deviation(residuals: Sequence[float], fitted: int) -> float:
     """Standard deviation of the sum of n residuals, over sqrt(n), with the autocorrelation at its upper bound."""
-    _, bound = autocorrelation_bound(residuals, fitted)
+    _, bound = _autocorrelation(residuals, fitted)
     variance = math.fsum(value * value for value in residuals) / (len(residuals) - fitted)
     return math.sqrt(variance * (1.0 + bound) / (1.0 - bound))
 
 
 def mean_error(values: Sequence[float]) -> MeanError:
-    """See MeanError. Raises ValueError below LEAST_GROUPS values."""
+    """See MeanError; of LEAST_GROUPS values or more."""
     n = len(values)
-    if n < LEAST_GROUPS:
-        raise ValueError(f"{n} groups, and {LEAST_GROUPS} are the least")
     mean = math.fsum(values) / n
     residuals = [value - mean for value in values]
-    root, bound = autocorrelation_bound(residuals, 1)
-    within = min(max(root, 0.0), 0.97)
-    means = batch_means(residuals, BATCHES)
-    middle = math.fsum(means) / BATCHES
-    spread = math.fsum((value - middle) ** 2 for value in means) / (BATCHES - 1)
+    within = min(max(_autocorrelation(residuals, 1)[0], 0.0), 0.97)
+    means = batch_means(residuals, _BATCHES)
+    middle = math.fsum(means) / _BATCHES
+    spread = math.fsum((value - middle) ** 2 for value in means) / (_BATCHES - 1)
     return MeanError(
         mean=mean,
         error_by_root=long_run_deviation(residuals, 1) / math.sqrt(n),
         freedom=min(max(n * (1.0 - within) / (1.0 + within) - 1.0, 2.0), n - 1.0),
-        error_by_batches=math.sqrt(spread / BATCHES),
-        effective=n * (1.0 - bound) / (1.0 + bound),
+        error_by_batches=math.sqrt(spread / _BATCHES),
     )
 
 
@@ -187,4 +166,4 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
         return None
     error = mean_error(values)
     half = error.half_width(0.975)
-    return Interval(error.mean, error.mean - half, error.mean + half, error.effective)
+    return Interval(error.mean, error.mean - half, error.mean + half)

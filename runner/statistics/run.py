@@ -18,10 +18,8 @@ class ArmWindow:
     """What one rank recorded of one window.
 
     Attributes:
-        samples: that this rank took in the window. steps: timed steps.
         end_s: when its last group ended, seconds since the ranks left the barrier before the window.
-        compute_s: own computing of each step, or of some that are the same on every rank, seconds; empty where it is
-            unknown.
+        compute_s: own computing of each step, or of some that are the same on every rank, seconds; empty: unknown.
     """
 
     samples: int
@@ -31,10 +29,7 @@ class ArmWindow:
 
 
 def arm_figure(arm: RunArm, windows: Sequence[Sequence[ArmWindow]], sm_clock_mhz: float | None = None) -> ArmFigure:
-    """The figure of an arm. O(steps x ranks).
-
-    Args:
-        windows: of each window, every rank's; all with the same ranks and steps.
+    """The figure of an arm: of each window every rank's, all with the same ranks and steps. O(steps x ranks).
 
     Raises:
         ValueError: no window, or windows without a rank, a step or a time.
@@ -68,13 +63,10 @@ def _computing(windows: Sequence[Sequence[ArmWindow]]) -> tuple[float | None, fl
     if any(len(count) > 1 or 0 in count for count in counts):
         return None, None
     steps = sum(map(sum, counts))
-    longest = max(
-        math.fsum(math.fsum(window[rank].compute_s) for window in windows) / steps for rank in range(len(windows[0]))
-    )
-    of_each_step = math.fsum(
-        max(values) for window in windows for values in zip(*(each.compute_s for each in window), strict=True)
-    )
-    return longest, max(of_each_step / steps - longest, 0.0)
+    own_s = (math.fsum(math.fsum(each.compute_s) for each in of_rank) for of_rank in zip(*windows, strict=True))
+    longest = max(seconds / steps for seconds in own_s)
+    by_step = (max(values) for window in windows for values in zip(*(each.compute_s for each in window), strict=True))
+    return longest, max(math.fsum(by_step) / steps - longest, 0.0)
 
 
 LARGEST_CUT = 0.25  # of the window
@@ -83,23 +75,19 @@ _PROLONGED_Z = 2.5
 _MATERIAL = 0.002  # of the mean
 _DECAY = 1.5  # its first half is at least so many times as far from the rest as its second half
 
-Kind = Literal["none", "cut", "immaterial", "level"]
-
 
 @dataclass(frozen=True)
 class Transient:
     """What the start of the window is.
 
     Attributes:
-        kind: ``none``; ``cut``: the first ``groups`` groups are left out of the figure; ``immaterial``: detected, but
-            worth at most 0.2 % of the mean, so nothing is cut; ``level``: detected, but it is a change of level or
-            does not end within a quarter of the window, so nothing is cut.
-        groups: how many groups it takes.
+        kind: ``cut``: the first ``groups`` groups are left out of the figure. Nothing is cut of a start that is
+            ``immaterial`` (worth at most 0.2 % of the mean), or a change of ``level``, or longer than a quarter.
         excess: how much slower they are than the rest (0.1: 10 %; below 0: faster).
         change: mean of all groups over mean of the kept ones, less one; 0.0 where nothing is cut.
     """
 
-    kind: Kind
+    kind: Literal["none", "cut", "immaterial", "level"]
     groups: int = 0
     excess: float = 0.0
     change: float = 0.0
@@ -113,9 +101,7 @@ def transient(values: Sequence[float]) -> Transient:
     further block reaches 2.5. Up to n // 10 groups any shape is cut; up to K groups only a decay.
     """
     n = len(values)
-    if n < LEAST_GROUPS:
-        return Transient("none")
-    end = _detected_end(clipped(values), n // 4)
+    end = _detected_end(clipped(values), n // 4) if n >= LEAST_GROUPS else 0
     if end == 0:
         return Transient("none")
     kept_mean = math.fsum(values[end:]) / (n - end)
@@ -162,10 +148,9 @@ class RankWindow:
     """What one rank recorded of its timed window.
 
     Attributes:
-        samples_per_step: samples (images) that this rank took in each step.
-        steps_per_group: steps between two synchronisations of the device.
+        samples_per_step: that this rank took. steps_per_group: between two synchronisations of the device.
         ends_s: when each group ended, in seconds since all ranks left the barrier before the window; rising.
-        group_samples: samples of each group, where the steps took different numbers; empty: those of each step.
+        group_samples: of each group, where the steps took different numbers; empty: those of each step.
     """
 
     samples_per_step: int
@@ -182,12 +167,10 @@ class RankWindow:
 
 @dataclass(frozen=True)
 class GroupAnalysis:
-    """A run's group times through the rules.
+    """A run's group times through the rules: ``interval`` and ``steady`` are those of the groups that are kept.
 
     Attributes:
-        start: what the start of the window is; where its kind is ``cut``, the rest is about the kept groups.
         interval: of the mean group time, seconds; None where there are too few groups.
-        steady: the verdict on the kept groups.
     """
 
     start: Transient
@@ -205,14 +188,11 @@ class Throughput:
     """The figure of a run.
 
     Attributes:
-        samples_per_s: samples of all ranks over ``window_s``, after the cut.
+        samples_per_s: samples of all ranks over ``window_s``, after the cut; uncut_samples_per_s: of the whole window.
         low, high: its 95 % interval within this window; None where there are too few groups.
-        uncut_samples_per_s: the same of the whole window.
         window_s: from the common start, or the earliest rank's end of the last group that is cut, to the latest end.
         steps: timed steps of each rank that the figure is made of; cut_steps: those that are left out.
-        group_steps: steps of each group.
         cut_s: when the figure's window begins, seconds after the common start.
-        analysis: of the group times.
     """
 
     samples_per_s: float
@@ -227,7 +207,7 @@ class Throughput:
     analysis: GroupAnalysis
 
 
-def analyse_groups(group_s: Sequence[float], margin: float = MARGIN) -> GroupAnalysis:
+def analyse_groups(group_s: Sequence[float]) -> GroupAnalysis:
     """A run's group times, in order, through the rules for start, interval and steadiness.
 
     A cut stands only where what is kept is not "not steady"; else nothing is cut. A start that is a change of level by
@@ -240,11 +220,11 @@ def analyse_groups(group_s: Sequence[float], margin: float = MARGIN) -> GroupAna
         raise ValueError("group times must be above 0 and finite")
     start = transient(group_s)
     kept = group_s[start.groups :] if start.kind == "cut" else group_s
-    steady = steadiness(kept, margin)
+    steady = steadiness(kept)
     if start.kind == "cut" and steady.verdict == "not steady":
         start, kept = Transient("level", start.groups, start.excess), group_s
-        steady = steadiness(kept, margin)
-    if start.kind == "level" and abs(start.excess) > margin:
+        steady = steadiness(kept)
+    if start.kind == "level" and abs(start.excess) > MARGIN:
         steady = replace(steady, verdict="not steady", groups_needed=0)
     return GroupAnalysis(start, mean_interval(kept), steady)
 
@@ -264,14 +244,12 @@ def throughput(ranks: Sequence[RankWindow]) -> Throughput:
         raise ValueError("the ranks did not do the same groups")
     latest = [max(ends) for ends in zip(*(rank.ends_s for rank in ranks), strict=True)]
     analysis = analyse_groups([end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)])
-    cut = analysis.cut_groups
+    cut, interval = analysis.cut_groups, analysis.interval
     # After a cut the earliest rank's end: the window is never shorter than the work took.
     start_s = 0.0 if cut == 0 else min(rank.ends_s[cut - 1] for rank in ranks)
     window_s = latest[-1] - start_s
     samples = sum(rank.samples(cut) for rank in ranks)
-    group_samples = samples / (groups - cut)
-    interval = analysis.interval
-    figure = samples / window_s
+    group_samples, figure = samples / (groups - cut), samples / window_s
     return Throughput(
         samples_per_s=figure,
         # The figure is in it, though its window began at the earliest rank's end and the groups' times at the latest.

@@ -7,7 +7,7 @@ that lacks one of them with what the others show of it.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import TypeVar
@@ -21,35 +21,26 @@ _Cells = Mapping[tuple[Place, int], float]  # by GPU and repeat
 _CLOSE, _MOST_TURNS = 1e-10, 1000  # of a logarithm: far below any noise
 
 
-def places(gpus_by_node: Sequence[int]) -> frozenset[Place]:
-    """The GPUs of a launch."""
-    return frozenset((node, gpu) for node, count in enumerate(gpus_by_node) for gpu in range(count))
-
-
 def of_size(alone: Sequence[LaunchFacts], gpus_by_node: Sequence[int]) -> tuple[list[LaunchFacts], str]:
-    """The launches of one GPU alone that a size is compared with: those of its own GPUs; all, where one of these has
-    none, or it is unknown which they are. And a note where one has none.
-
-    Args:
-        alone: proven ones. gpus_by_node: of that size; empty where unknown.
+    """The proven launches of one GPU alone that a size is compared with: those of its own GPUs; all, where one of these
+    has none, or it is unknown which they are. And a note where one has none.
     """
-    own, known = places(gpus_by_node), _by_place(alone)
+    own = {(node, gpu) for node, count in enumerate(gpus_by_node) for gpu in range(count)}
+    known = {_place_of(each) for each in alone if each.images_per_s}
     if not own or not known or any(each.launch.node is None for each in alone):
         return list(alone), ""
-    if missing := len(own - known.keys()):
+    if missing := len(own - known):
         return list(alone), f"{missing} of its {len(own)} GPUs have no rate alone"
-    return [each for each in alone if place_of(each) in own], ""
+    return [each for each in alone if _place_of(each) in own], ""
 
 
 def log_rates(alone: Sequence[LaunchFacts]) -> list[float]:
-    """The log rate of each launch, such that the mean of a repeat is that of all GPUs, whichever of them it has.
+    """The log rate of each launch, of one arm and setting, such that the mean of a repeat is that of all GPUs,
+    whichever of them it has.
 
     Where repeats lack GPUs, what each GPU differs from the others is taken out: by least squares, a rate being a part
     of its GPU and a part of its repeat. Nothing is taken out where no repeat has more than half of the GPUs (with few
     of them in turn, each repeat is a sample of its own), or where these parts cannot be separated.
-
-    Args:
-        alone: launches with a rate, of one arm and setting.
     """
     logs = [math.log(each.images_per_s or 1.0) for each in alone]
     cells = _cells(alone)
@@ -58,13 +49,13 @@ def log_rates(alone: Sequence[LaunchFacts]) -> list[float]:
         return logs
     parts = _parts(cells)
     middle = fmean(parts.values())
-    return [log - parts[place_of(each)] + middle for each, log in zip(alone, logs, strict=True)]
+    return [log - parts[_place_of(each)] + middle for each, log in zip(alone, logs, strict=True)]
 
 
 def _cells(alone: Iterable[LaunchFacts]) -> _Cells:
     """The log rate of each GPU in each repeat."""
-    pairs = [((place_of(each), each.launch.repeat), math.log(each.images_per_s)) for each in alone if each.images_per_s]
-    return _group_means(pairs)
+    rated = [each for each in alone if each.images_per_s]
+    return _group_means(((_place_of(each), each.launch.repeat), math.log(each.images_per_s or 1.0)) for each in rated)
 
 
 def _are_comparable(cells: _Cells) -> bool:
@@ -98,13 +89,13 @@ def _parts(cells: _Cells) -> dict[Place, float]:
 
 
 def _group_means(pairs: Iterable[tuple[_Group, float]]) -> dict[_Group, float]:
-    found: dict[_Group, list[float]] = defaultdict(list)
+    by_group: dict[_Group, list[float]] = defaultdict(list)
     for group, value in pairs:
-        found[group].append(value)
-    return {group: fmean(values) for group, values in found.items()}
+        by_group[group].append(value)
+    return {group: fmean(values) for group, values in by_group.items()}
 
 
-def place_of(each: LaunchFacts) -> Place:
+def _place_of(each: LaunchFacts) -> Place:
     return each.launch.node or 0, each.launch.device or 0
 
 
@@ -118,39 +109,28 @@ def single_gpus(launches: Iterable[LaunchFacts]) -> tuple[SingleGpus, ...]:
 
 
 def _alone(group: Sequence[LaunchFacts]) -> SingleGpus:
-    wanted: dict[Place, int] = defaultdict(int)
-    for each in group:
-        wanted[place_of(each)] += 1
-    proven = [each for each in group if each.state == "proven"]
-    rates, cells = _by_place(proven), _cells(proven)
+    wanted = Counter(map(_place_of, group))
+    rated = [each for each in group if each.state == "proven" and each.images_per_s]
+    rates, cells = Counter(map(_place_of, rated)), _cells(rated)
     # A GPU that lacks a slow repeat would seem fast.
     logs = (
         _parts(cells)
         if _are_comparable(cells)
-        else {place: fmean(map(math.log, values)) for place, values in rates.items()}
+        else _group_means((_place_of(each), math.log(each.images_per_s or 1.0)) for each in rated)
     )
-    lacking = {place: count - len(rates.get(place, ())) for place, count in sorted(wanted.items())}
-    missing = [_name(place, lacks, wanted[place]) for place, lacks in lacking.items() if lacks]
+    lacking = {place: count - rates[place] for place, count in sorted(wanted.items())}
     slowest = min(logs, key=lambda place: logs[place], default=None)
     return SingleGpus(
         arm=group[0].launch.arm,
         settings=group[0].launch.settings,
         gpus=len(logs),
         wanted=len(wanted),
-        launches=min(map(len, rates.values()), default=0),
+        launches=min(rates.values(), default=0),
         spread=stdev(logs.values()) if len(logs) > 1 else None,
         slowest=_name(slowest) if slowest is not None and len(logs) > 1 else "",
         slowest_by=1.0 - math.exp(logs[slowest] - fmean(logs.values())) if slowest is not None else None,
-        missing=tuple(missing),
+        missing=tuple(_name(place, lacks, wanted[place]) for place, lacks in lacking.items() if lacks),
     )
-
-
-def _by_place(launches: Iterable[LaunchFacts]) -> Mapping[Place, list[float]]:
-    found: dict[Place, list[float]] = defaultdict(list)
-    for each in launches:
-        if each.images_per_s:
-            found[place_of(each)].append(each.images_per_s)
-    return found
 
 
 def _name(place: Place, lacks: int = 0, wanted: int = 0) -> str:

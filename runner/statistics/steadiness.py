@@ -23,10 +23,8 @@ SteadinessVerdict = Literal["steady", "not steady", "cannot tell"]
 
 @dataclass(frozen=True)
 class LevelShift:
-    """After ``group`` groups the times are longer by ``size``, a share of the mean.
-
-    Attributes:
-        low, high: simultaneous 99 % limits of ``size`` over all places.
+    """After ``group`` groups the times are longer by ``size``, a share of the mean; ``low`` and ``high``: simultaneous
+    99 % limits of it over all places.
     """
 
     group: int
@@ -40,8 +38,6 @@ class Steadiness:
     """Whether the window holds one level.
 
     Attributes:
-        trend: least-squares slope times the window, share of the mean; above 0: it gets slower.
-        trend_half: half width of its 90 % interval.
         worst: the largest contrast that is possible at one-sided 95 %; ``steady`` means that it is below the margin.
         shift: the most significant change of level, shown whatever the verdict is; None if there is none at 1 %.
         groups_needed: where the verdict is "cannot tell": about how many groups "steady" would need with this noise.
@@ -49,52 +45,43 @@ class Steadiness:
     """
 
     verdict: SteadinessVerdict
-    trend: float
-    trend_half: float
     worst: float
     shift: LevelShift | None
     groups_needed: int = 0
 
 
-def steadiness(values: Sequence[float], margin: float = MARGIN) -> Steadiness:
-    """Whether trend, level shifts and drift stay below ``margin``. O(n) for n group times.
+def steadiness(values: Sequence[float]) -> Steadiness:
+    """Whether trend, level shifts and drift of group times stay below MARGIN. O(n) for n of them.
 
     ``steady`` (one-sided 5 %): the trend, and the difference of means at 10, 20, ... 90 % of the window, stay below
     the margin by the error of ``mean_error``. ``not steady`` (about 1 % each): a significant level shift whose nearer
     limit exceeds the margin, a significant trend above it, or a monotone drift above it.
-
-    Raises:
-        ValueError: the mean is not above 0.
     """
     n = len(values)
     if n < LEAST_GROUPS:
-        return Steadiness("cannot tell", 0.0, math.inf, math.inf, None, LEAST_GROUPS)
+        return Steadiness("cannot tell", math.inf, None, LEAST_GROUPS)
     error = mean_error(values)
-    if error.mean <= 0.0:
-        raise ValueError("group times must be above 0")
     half = error.half_width(0.95) / error.mean
     trend = slope(values)[0] / error.mean
     worst = max(abs(trend) + math.sqrt(12.0) * half, _worst_split(values, error.mean, half))
     shift = level_shift(values)
     moved = (
-        _monotone_drift(values) / error.mean > margin
-        or _least_trend(values) / error.mean > margin
-        or (shift is not None and min(abs(shift.low), abs(shift.high)) > margin)
+        _monotone_drift(values) / error.mean > MARGIN
+        or _least_trend(values) / error.mean > MARGIN
+        or (shift is not None and min(abs(shift.low), abs(shift.high)) > MARGIN)
     )
-    verdict: SteadinessVerdict = "not steady" if moved else "steady" if worst < margin else "cannot tell"
-    needed = math.ceil(n * (math.sqrt(12.0) * half / (_PLANNED * margin)) ** 2) if verdict == "cannot tell" else 0
-    return Steadiness(verdict, trend, math.sqrt(12.0) * half, worst, shift, needed)
+    verdict: SteadinessVerdict = "not steady" if moved else "steady" if worst < MARGIN else "cannot tell"
+    needed = math.ceil(n * (math.sqrt(12.0) * half / (_PLANNED * MARGIN)) ** 2) if verdict == "cannot tell" else 0
+    return Steadiness(verdict, worst, shift, needed)
 
 
 def level_shift(values: Sequence[float]) -> LevelShift | None:
-    """The most significant change of level, None if there is none at 1 %. O(n) for n group times.
+    """The most significant change of level, None if there is none at 1 %. O(n) for n >= LEAST_GROUPS group times.
 
     On clipped values, over all places k that leave max(3, n // 20) groups on each side; the critical value 3.5 + 30/n
     was simulated over independent, autocorrelated, lognormal and spiky series.
     """
     n = len(values)
-    if n < LEAST_GROUPS:
-        return None
     held, mean = clipped(values), math.fsum(values) / n
     place, size = _best_split(held)
     before = math.fsum(held[:place]) / place

@@ -11,15 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import NormalDist, median, median_low, stdev
+from statistics import NormalDist, median, median_low
 
-HEALTHY_RANK = 0.02  # standard deviation between healthy ranks of one GPU model: assumed, for few ranks only
-HEALTHY_NODE = 0.01
-MATERIAL = 0.02
+_HEALTHY_RANK = 0.02  # standard deviation between healthy ranks of one GPU model: assumed, for few ranks only
+_HEALTHY_NODE = 0.01
+_MATERIAL = 0.02
 _ALPHA = 0.0015  # of each of the at most five tests
 _FEW_UNITS = 64  # below, the assumption on healthy units helps
-_ROUNDS = 8
-_NORMAL = NormalDist()
 # 99.85 % quantiles of the largest (mean of the k slowest - mean of the rest) / pooled deviation, k <= N / 2, of N
 # normal values, by simulation. Between them linear in both logarithms.
 _CRITICAL_SPLIT = (
@@ -37,10 +35,7 @@ class Stragglers:
         nodes: slow nodes, name -> excess over the nodes that are not slow.
         ranks: slow ranks that their node does not explain, rank -> excess.
         slowed: ranks that got slower from the first quarter to the last, against the others, rank -> by how much.
-        largest: the slowest rank's level over the mean of the others. At MATERIAL or more with nothing named,
-            the rank may be slow or not: so many healthy ranks can differ so much.
-        spread: standard deviation of the ranks that are not named.
-        imbalance: (slowest - mean) / slowest rank: share of the ranks' compute time that is spent waiting.
+        largest: the slowest rank's level over the mean of the others.
         removable: (slowest - slowest rank that is not named) / step time: what the named ranks cost at most.
     """
 
@@ -48,14 +43,12 @@ class Stragglers:
     ranks: Mapping[int, float]
     slowed: Mapping[int, float]
     largest: float
-    spread: float
-    imbalance: float
     removable: float
 
     @property
     def cannot_tell(self) -> bool:
-        """Nothing is named, and the slowest rank is materially slower than the others."""
-        return not self.nodes and not self.ranks and self.largest >= MATERIAL
+        """Nothing is named, and the slowest rank is so much slower as a slow one, or as one of so many healthy ones."""
+        return not self.nodes and not self.ranks and self.largest >= _MATERIAL
 
 
 def stragglers(quarters_s: Sequence[Sequence[float]], nodes: Sequence[str], step_s: float) -> Stragglers:
@@ -67,8 +60,7 @@ def stragglers(quarters_s: Sequence[Sequence[float]], nodes: Sequence[str], step
 
     Args:
         quarters_s: for each rank the medians of its compute time in each quarter, seconds, above 0.
-        nodes: of each rank.
-        step_s: median step time, seconds.
+        nodes: of each rank. step_s: median step time, seconds.
 
     Raises:
         ValueError: not four positive medians and a node for each rank, or no rank.
@@ -85,44 +77,37 @@ def stragglers(quarters_s: Sequence[Sequence[float]], nodes: Sequence[str], step
         members.setdefault(node, []).append(rank)
     slow_nodes = _slow_nodes(levels, members)
     explained = [level - slow_nodes.get(node, 0.0) for level, node in zip(levels, nodes, strict=True)]
-    slow_ranks = _excess(explained, slow_units(explained, HEALTHY_RANK))
-    growth = [each[3] - each[0] for each in relative]  # a lasting difference between ranks cancels
-    slowed = _excess(growth, slow_units(growth, HEALTHY_RANK / 2.0))
+    slow_ranks = _excess(explained, _HEALTHY_RANK)
+    # Of the growth a lasting difference between ranks cancels.
+    slowed = _excess([each[3] - each[0] for each in relative], _HEALTHY_RANK / 2.0)
     slow = set(slow_ranks) | {rank for node in slow_nodes for rank in members[node]}
     compute = [median(each) for each in quarters_s]
     others = [value for rank, value in enumerate(compute) if rank not in slow]
-    other_levels = [level for rank, level in enumerate(levels) if rank not in slow]
-    ordered, slowest = sorted(levels), max(compute)
+    ordered = sorted(levels)
     return Stragglers(
         nodes={node: math.expm1(excess) for node, excess in slow_nodes.items()},
         ranks={rank: math.expm1(excess) for rank, excess in slow_ranks.items()},
         slowed={rank: math.expm1(excess) for rank, excess in slowed.items()},
         largest=math.expm1(ordered[-1] - math.fsum(ordered[:-1]) / (count - 1)) if count > 1 else 0.0,
-        spread=stdev(other_levels) if len(other_levels) > 1 else 0.0,
-        imbalance=1.0 - math.fsum(compute) / count / slowest,
-        removable=max(slowest - max(others), 0.0) / step_s if slow and others else 0.0,
+        removable=max(max(compute) - max(others), 0.0) / step_s if slow and others else 0.0,
     )
 
 
 def slow_units(levels: Sequence[float], healthy: float) -> list[int]:
     """Places of the units (ranks or nodes) that are slower than the others, ascending. O(N log N) for N units.
 
-    For k = 1..N // 2 the k slowest are slow where the difference of means from the rest is at least MATERIAL, and
+    For k = 1..N // 2 the k slowest are slow where the difference of means from the rest is at least 2 %, and
     either reaches the critical value of the best split in pooled deviations (from four units on), or exceeds what
     healthy units may differ by (below 64 units). Of the k that pass, the clearest is taken; then again without those.
-
-    Args:
-        levels: logarithms of seconds, one a unit.
-        healthy: assumed standard deviation between healthy units.
+    Levels are logarithms of seconds; ``healthy`` is the assumed standard deviation between healthy units.
     """
     order = sorted(range(len(levels)), key=levels.__getitem__, reverse=True)
     slow: list[int] = []
-    for _ in range(_ROUNDS):
+    for _ in range(8):
         taken = _clearest_split([levels[unit] for unit in order], healthy)
         if taken == 0:
             break
-        slow += order[:taken]
-        order = order[taken:]
+        slow, order = slow + order[:taken], order[taken:]
     return sorted(slow)
 
 
@@ -146,14 +131,14 @@ def _clearest_split(ordered: Sequence[float], healthy: float) -> int:
     total, squares = math.fsum(shifted), math.fsum(level * level for level in shifted)
     assumed = math.inf
     if count < _FEW_UNITS:
-        assumed = healthy * _NORMAL.inv_cdf(1.0 - _ALPHA / count) * math.sqrt(count / (count - 1.0))
+        assumed = healthy * NormalDist().inv_cdf(1.0 - _ALPHA / count) * math.sqrt(count / (count - 1.0))
     critical = critical_split(count)
     best, taken, top = 1.0, 0, 0.0
     for k in range(1, count // 2 + 1):
         top += shifted[k - 1]
         slow, rest = top / k, (total - top) / (count - k)
         gap = slow - rest
-        if gap < MATERIAL:
+        if gap < _MATERIAL:
             continue
         ratio = gap / assumed
         if count >= 4:
@@ -171,13 +156,13 @@ def _slow_nodes(levels: Sequence[float], members: Mapping[str, Sequence[int]]) -
     names = sorted(members)
     node_levels = [median_low([levels[rank] for rank in members[name]]) for name in names]
     fewest = min(len(members[name]) for name in names)
-    healthy = max(HEALTHY_NODE, 1.25 * HEALTHY_RANK / math.sqrt(fewest))
-    return {names[unit]: excess for unit, excess in _excess(node_levels, slow_units(node_levels, healthy)).items()}
+    healthy = max(_HEALTHY_NODE, 1.25 * _HEALTHY_RANK / math.sqrt(fewest))
+    return {names[unit]: excess for unit, excess in _excess(node_levels, healthy).items()}
 
 
-def _excess(levels: Sequence[float], slow: Sequence[int]) -> dict[int, float]:
+def _excess(levels: Sequence[float], healthy: float) -> dict[int, float]:
     """Each slow unit's level above the mean of the others."""
-    chosen = set(slow)
-    others = [level for unit, level in enumerate(levels) if unit not in chosen]
+    slow = dict.fromkeys(slow_units(levels, healthy))
+    others = [level for unit, level in enumerate(levels) if unit not in slow]
     base = math.fsum(others) / len(others) if others else 0.0
     return {unit: levels[unit] - base for unit in slow}

@@ -139,7 +139,7 @@ def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt 
     return None
 
 
-def of_gone(run: Run) -> Attempt:
+def gone_attempt(run: Run) -> Attempt:
     """A run that was launched, and whose directory is not there any more: it counts, and proves nothing."""
     return Attempt(run, "not-proven", "its run was launched, and its directory is gone")
 

@@ -20,7 +20,8 @@ from runner.core import files, paths
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import first_of
-from runner.jobs.directory import LAUNCHES, STUDY
+from runner.jobs import lookup
+from runner.jobs.directory import LAUNCHES, STUDY, Run
 from runner.model.study import Study
 from runner.study.campaign import Campaign
 from runner.study.plan import is_whole
@@ -37,14 +38,13 @@ class StudyDirectory(Campaign):
     def __init__(self, path: Path, study: Study) -> None:
         super().__init__(path)
         self.study = study
+        self.name = name_of(path.name)
         self.goes_on = f"{PROGRAM} scale --resume {path.name}"
         self.instead = f"see `{PROGRAM} status {path.name}`"
         self.is_logged = study.logged
 
-    @property
-    def name(self) -> str:
-        """The name in its id: ``--name``, or the recipe's."""
-        return name_of(self.path.name)
+
+Subject = Run | StudyDirectory
 
 
 def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
@@ -74,6 +74,16 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
     return StudyDirectory(path, whole)
 
 
+def _reserved(root: Path, name: str) -> Path:
+    for number in range(1, 10_000):
+        path = root / (name if number == 1 else f"{name}.{number}")
+        with suppress(FileExistsError):
+            if not (index() / path.name).exists():
+                path.mkdir(mode=0o700)
+                return path
+    raise FileExistsError(17, "no name is free", str(root / name))
+
+
 def read(path: Path) -> StudyDirectory | None:
     """The study in a directory; None where there is none, it cannot be read, or was altered so that it is none."""
     try:
@@ -84,7 +94,7 @@ def read(path: Path) -> StudyDirectory | None:
 
 
 def name_of(study_id: str) -> str:
-    """The name in a study's id; the id where it has none."""
+    """The name in a study's id (``--name``, or the recipe's); the id where it has none."""
     parts = _ID.match(study_id)
     return parts["name"] if parts else study_id
 
@@ -102,24 +112,13 @@ def ids() -> tuple[str, ...]:
     return ()
 
 
-def _reserved(root: Path, name: str) -> Path:
-    for number in range(1, 10_000):
-        path = root / (name if number == 1 else f"{name}.{number}")
-        if (index() / path.name).exists():
-            continue
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o700)
-            return path
-    raise FileExistsError(17, "no name is free", str(root / name))
-
-
 def find(wanted: str) -> StudyDirectory:
     """The study that a user means.
 
     Raises:
         UsageError: there is none, or there are several.
     """
-    study = exactly(wanted) or beginning(wanted)
+    study = _exactly(wanted) or _beginning(wanted)
     if study is None:
         known = ids()[:3]
         recent = f" Recent: {', '.join(known)}." if known else ""
@@ -127,24 +126,40 @@ def find(wanted: str) -> StudyDirectory:
     return study
 
 
-def exactly(wanted: str) -> StudyDirectory | None:
-    """The study of that whole id, directory or name; None for none.
+def find_subject(wanted: str | None) -> Subject:
+    """The run or the study that a user means; None is the newest run.
+
+    A study's whole id, name or directory goes before a run, and a run before the beginning of a study's id or name:
+    the runs of a study have its name, too.
 
     Raises:
-        UsageError: several have that name, or it was altered.
+        UsageError: there is neither, or there are several.
     """
+    if wanted is not None and (study := _exactly(wanted)) is not None:
+        return study
+    try:
+        return lookup.find(wanted)
+    except UsageError:
+        if wanted is not None and (study := _beginning(wanted)) is not None:
+            return study
+        raise
+
+
+def find_subjects(names: Sequence[str]) -> tuple[Subject, ...]:
+    """What these names mean, each once; the newest run without any. Raises as ``find_subject``."""
+    return tuple({each.path: each for each in map(find_subject, names or (None,))}.values())
+
+
+def _exactly(wanted: str) -> StudyDirectory | None:
+    """The study of that whole id, directory or name; None for none."""
     for path in (Path(wanted), index() / wanted):
         if wanted and (path / STUDY).is_file():
             return _read(path)
     return None if not wanted or "/" in wanted else _one(wanted, [each for each in ids() if name_of(each) == wanted])
 
 
-def beginning(wanted: str) -> StudyDirectory | None:
-    """The study whose id or name begins so; None for none.
-
-    Raises:
-        UsageError: there are several.
-    """
+def _beginning(wanted: str) -> StudyDirectory | None:
+    """The study whose id or name begins so; None for none."""
     if not wanted or "/" in wanted:
         return None
     return _one(wanted, [each for each in ids() if each.startswith(wanted) or name_of(each).startswith(wanted)])

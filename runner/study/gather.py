@@ -35,12 +35,11 @@ from runner.model.study import (
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import log_rates, of_size, single_gpus
-from runner.study import sameness
-from runner.study.attempts import Attempt, attempt_of, decisive, of_gone, states, without_verdict
+from runner.study import one_allocation, sameness
+from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
-from runner.study.programs import of_one_program
-from runner.study.ways import one_allocation
+from runner.study.sameness import only_first_program
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
@@ -55,12 +54,12 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
     known = states(without_verdict(run for each in runs.values() for run in each))
     made = {
         key: [
-            *map(of_gone, gone.get(key, ())),
+            *map(gone_attempt, gone.get(key, ())),
             *(attempt for run in each if (attempt := attempt_of(run, known.get(run.path))) is not None),
         ]
         for key, each in runs.items()
     }
-    return of_one_program(study.study.launches, made)
+    return only_first_program(study.study.launches, made)
 
 
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
@@ -106,7 +105,7 @@ def figures(study: Study, proven: Mapping[str, Run]) -> tuple[tuple[PointFacts, 
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
-    alike = of_one_program(study.launches, made)
+    alike = only_first_program(study.launches, made)
     found = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
     differences = _differences(study, proven)
     return points(study, found), tuple(_without_rows(each, differences) for each in losses(study, found))
@@ -114,7 +113,7 @@ def figures(study: Study, proven: Mapping[str, Run]) -> tuple[tuple[PointFacts, 
 
 def _differences(study: Study, proven: Mapping[str, Run]) -> tuple[str, ...]:
     """What was not the same for the launches of one allocation. Of other launches much differs anyway."""
-    return sameness.of_runs(proven.items()) if study.way == "one-allocation" else ()
+    return sameness.run_differences(proven.items()) if study.way == "one-allocation" else ()
 
 
 def _without_rows(loss: Loss, differences: Sequence[str]) -> Loss:

@@ -17,9 +17,8 @@ from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import MadeBundle
 from runner.model.report import Report
 from runner.model.study import Arm
-from runner.study.directory import StudyDirectory
+from runner.study.directory import StudyDirectory, Subject, find_subject
 from runner.study.gather import facts, figures
-from runner.study.subject import Subject, find_subject
 
 _ARM: Arm = "full"  # what is compared: training as it is
 

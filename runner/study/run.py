@@ -24,13 +24,12 @@ from runner.model.request import RequestRecord
 from runner.model.study import ATTEMPTS, PlannedStudy, Study
 from runner.preparation.job import code_of, prepare
 from runner.preparation.request import check_directory, image_of, repeated
-from runner.study import gather
+from runner.study import gather, one_allocation, separate
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory, create
-from runner.study.programs import refuse_another
 from runner.study.question import Offer, Preparations, Question, check_budget, choose, offer, offers
-from runner.study.ways import Listener, Work, way
-from runner.study.ways.one_allocation import in_place
+from runner.study.sameness import refuse_another
+from runner.study.separate import Listener, Work
 
 
 @dataclass(frozen=True)
@@ -77,22 +76,19 @@ class Caller(Protocol):
 def run(
     question: Question, how: How, caller: Caller, command: Callable[[RequestRecord], CommandLine]
 ) -> StudyDirectory | PlannedStudy:
-    """Begin a study.
+    """Begin a study; where nothing was begun (a dry run, a refusal, the caller does not agree) return what was planned.
 
     Args:
         command: the command line of ``scale``, for a reader.
-
-    Returns:
-        The study; where nothing was begun (a dry run, a refusal, the caller does not agree) what was planned.
 
     Raises:
         UsageError, RefusedError: a launch cannot be planned, or the budget is too small. Else as ``resume``.
     """
     jobs = _preparations(question, how, caller)
     with caller.preparing():
-        found = offers(question, jobs)
-    chosen = choose(question, found, same_nodes=how.same_nodes)
-    planned = _planned(found, chosen)
+        all_offers = offers(question, jobs)
+    chosen = choose(question, all_offers, same_nodes=how.same_nodes)
+    planned = _planned(all_offers, chosen)
     if not _goes_on(planned, chosen, how, caller):
         return planned
     first = jobs.of(chosen.launches[0])
@@ -123,13 +119,10 @@ def run(
 def resume(
     study: StudyDirectory, how: How, caller: Caller, older: Callable[[CommandLine], RequestRecord]
 ) -> StudyDirectory | PlannedStudy:
-    """Run what is missing of a study.
+    """Run what is missing of a study; returns as ``run``.
 
     Args:
         older: the request of a study that has only its command line.
-
-    Returns:
-        As ``run``.
 
     Raises:
         RefusedError: another process is at work on it, or launches would now be of another program. Else as ``run``.
@@ -143,33 +136,43 @@ def resume(
         return _resumed(study, how, caller, older)
 
 
-def question_of(study: StudyDirectory, older: Callable[[CommandLine], RequestRecord]) -> Question:
-    """The question of a study that goes on: its site and its image stay those that ran.
-
-    Raises:
-        UsageError: its directory is gone.
-    """
-    asked = study.study
-    record = older(asked.command) if asked.request is None else asked.request
-    runs = (run for launch in asked.launches for run in study.runs(launch.key))
-    ran = next((plan for run in runs if (plan := run.read("plan.json", PlanRecord)) is not None), None)
-    request = repeated(record, {}, image="" if ran is None else image_of(ran))
-    check_directory(request, "the study")
-    return Question(request, asked.gpus, asked.arms, asked.repeats, asked.strong)
+def cancel(study: StudyDirectory) -> tuple[str, ...]:
+    """Cancel all jobs of the study, and let nothing more be started; returns the ids of jobs that had not ended."""
+    study.stop()
+    return one_allocation.cancel(study) if study.study.way == "one-allocation" else separate.cancel(study)
 
 
 def _resumed(
     study: StudyDirectory, how: How, caller: Caller, older: Callable[[CommandLine], RequestRecord]
 ) -> StudyDirectory | PlannedStudy:
-    all_launches = study.study.launches
-    jobs = _preparations(question_of(study, older), how, caller)
+    asked = study.study
+    record = older(asked.command) if asked.request is None else asked.request
+    runs = ((launch, each) for launch in asked.launches for each in study.runs(launch.key))
+    ran = next(((*each, plan) for each in runs if (plan := each[1].read("plan.json", PlanRecord)) is not None), None)
+    request = repeated(record, {}, image="" if ran is None else image_of(ran[2]))  # site and image stay those that ran
+    check_directory(request, "the study")
+    question = Question(request, asked.gpus, asked.arms, asked.repeats, asked.strong)
+    jobs = _preparations(question, how, caller)
     made = gather.attempts(study)
-    launches = to_start(all_launches, made, how.attempts)
+    launches = to_start(asked.launches, made, how.attempts)
     with caller.preparing():
-        chosen = offer(study.study.way, launches, jobs, of=all_launches)
+        chosen = offer(asked.way, launches, jobs, of=asked.launches)
     if launches:
-        refuse_another(all_launches, made, jobs.of)
-        _show_differences(study, jobs, caller)
+        refuse_another(asked.launches, made, jobs.of)
+    if launches and ran is not None:
+        launch, first, plan = ran
+        now = jobs.of(launch)
+        placed = now.plan
+        if asked.way == "one-allocation":
+            largest = max(asked.launches, key=lambda each: each.gpus)
+            placed = one_allocation.in_place(placed, launch, jobs.of(largest).plan)
+        differences = (
+            *plan_differences(plan, placed),
+            *code_differences(first, *code_of(now)),
+            *recipe_difference(first, now.recipe_directory),
+        )
+        if differences:
+            caller.differs(first, differences)
     planned = _planned((chosen,), chosen)
     if not _goes_on(planned, chosen, how, caller, lambda: _used(study, jobs)):
         return planned
@@ -188,8 +191,8 @@ def _preparations(question: Question, how: How, caller: Caller) -> Preparations:
     return Preparations(question, lambda request: prepare(request, say=say_once, keep=not how.dry_run))
 
 
-def _planned(found: Sequence[Offer], chosen: Offer) -> PlannedStudy:
-    return PlannedStudy(chosen.cost.way, chosen.launches, tuple(each.cost for each in found), chosen.findings)
+def _planned(of: Sequence[Offer], chosen: Offer) -> PlannedStudy:
+    return PlannedStudy(chosen.cost.way, chosen.launches, tuple(each.cost for each in of), chosen.findings)
 
 
 def _goes_on(
@@ -218,28 +221,7 @@ def _used(study: StudyDirectory, jobs: Preparations) -> float:
 
 
 def _carry_out(study: StudyDirectory, chosen: Offer, jobs: Preparations, how: How, caller: Caller) -> None:
+    way = one_allocation if study.study.way == "one-allocation" else separate
     with caller.listening() as listener:
-        launches = study.study.launches
-        work = Work(study, launches, jobs.of, listener, waits=how.waits, limit=how.attempts)
-        way(study.study.way).carry_out(work, chosen.launches)
-
-
-def _show_differences(study: StudyDirectory, jobs: Preparations, caller: Caller) -> None:
-    """Tell where launches would now be others than those that ran."""
-    runs = ((launch, run) for launch in study.study.launches for run in study.runs(launch.key))
-    for launch, run in runs:
-        if (plan := run.read("plan.json", PlanRecord)) is None:
-            continue
-        now = jobs.of(launch)
-        placed = now.plan
-        if study.study.way == "one-allocation":
-            largest = max(study.study.launches, key=lambda each: each.gpus)
-            placed = in_place(now.plan, launch, jobs.of(largest).plan)
-        differences = (
-            *plan_differences(plan, placed),
-            *code_differences(run, *code_of(now)),
-            *recipe_difference(run, now.recipe_directory),
-        )
-        if differences:
-            caller.differs(run, differences)
-        return
+        work = Work(study, study.study.launches, jobs.of, listener, waits=how.waits, limit=how.attempts)
+        way.carry_out(work, chosen.launches)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Runner
-from tests.support.rank_records import has_started, records
+from tests.support.commands import Runner, ran
+from tests.support.daemons import held_allocation
+from tests.support.rank_records import document_of, has_started, ranks_by_node, records
 
 pytestmark = pytest.mark.integration
-
 PROBE = ("run", "--recipe", "probe")
 Hold = Callable[..., dict[str, str]]
 
@@ -23,28 +22,19 @@ Hold = Callable[..., dict[str, str]]
 @pytest.fixture
 def hold(runner: Runner) -> Iterator[Hold]:
     """Hold an allocation as ``salloc`` does; gives the environment of its shell, and gives it back at the end."""
-    held: list[str] = []
+    with ExitStack() as held:
 
-    def salloc(*options: str) -> dict[str, str]:
-        words = [str(runner.clients / "salloc"), "--no-shell", *options]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
-        held.append(done.stderr.split("job allocation ")[1].split()[0])
-        # As salloc sets them, for shapes that are not those of the steps.
-        return {"SLURM_JOB_ID": held[-1], "SLURM_NTASKS_PER_NODE": "1", "SLURM_GPUS_PER_TASK": "1", "SLURM_NNODES": "2"}
+        def salloc(*options: str) -> dict[str, str]:
+            job = held.enter_context(held_allocation(runner.clients, *options))
+            # As salloc sets them, for shapes that are not those of the steps.
+            return {"SLURM_JOB_ID": job, "SLURM_NTASKS_PER_NODE": "1", "SLURM_GPUS_PER_TASK": "1", "SLURM_NNODES": "2"}
 
-    yield salloc
-    for job in held:
-        subprocess.run([runner.clients / "scancel", job], check=True, timeout=60)
+        yield salloc
 
 
 def is_held(runner: Runner, env: dict[str, str]) -> bool:
-    words = [str(runner.clients / "squeue"), "--noheader", "--format=%T", f"--jobs={env['SLURM_JOB_ID']}"]
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout == "RUNNING\n"
-
-
-def placed(run: Path) -> list[int]:
-    hosts = [start["host"] for start in records(run, "start").values()]
-    return sorted((hosts.count(host) for host in set(hosts)), reverse=True)
+    words = [runner.clients / "squeue", "--noheader", "--format=%T", f"--jobs={env['SLURM_JOB_ID']}"]
+    return ran(words).out == "RUNNING\n"
 
 
 def test_shapes_one_after_the_other_in_one_allocation(runner: Runner, hold: Hold) -> None:
@@ -53,10 +43,10 @@ def test_shapes_one_after_the_other_in_one_allocation(runner: Runner, hold: Hold
     for gpus, nodes, spread in (("8", "2", [4, 4]), ("2", "1", [2]), ("3", "2", [2, 1])):
         done = runner(*PROBE, "--gpus", gpus, "--nodes", nodes, code=0, env=env)
         run = runner.newest()
-        assert placed(run) == spread
+        assert ranks_by_node(run) == spread
         assert f"{gpus} of {gpus} ranks met on {nodes} host" in done.out, "what rank 0 says is seen"
         assert "verdict: ran" in done.out
-        assert json.loads((run / "plan.json").read_text())["held"]["nodes"] == ["dgx01", "dgx02"][: int(nodes)]
+        assert document_of(run, "plan")["held"]["nodes"] == ["dgx01", "dgx02"][: int(nodes)]
         assert all("SLURM_GPUS_PER_TASK" not in probe["environment_names"] for probe in records(run, "probe").values())
     before = set(runner.runs.iterdir())
     refused = runner(*PROBE, "--gpus", "16", code=3, env=env)
@@ -94,12 +84,9 @@ def test_from_within_a_step_and_from_salloc_itself(runner: Runner, tmp_path: Pat
     within = ["srun", "--ntasks=1", "--ntasks-per-node=1", "--cpus-per-task=64"]
     for step in ([], within):
         words = [*salloc, "--cpus-per-task=32", *step, *runner.argv(*PROBE, "--gpus", "2")]
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, timeout=120, env=runner.environment(), cwd=tmp_path
-        )
-        assert done.returncode == 0, (done.stdout, done.stderr)
-        assert "verdict: ran" in done.stdout
-        assert re.search(r"^a step of job \d+: 2 ranks", done.stdout, re.MULTILINE), "Slurm's number"
+        said = ran(words, env=runner.environment(), cwd=tmp_path).out
+        assert "verdict: ran" in said
+        assert re.search(r"^a step of job \d+: 2 ranks", said, re.MULTILINE), "Slurm's number"
 
 
 def test_without_an_allocation(runner: Runner) -> None:

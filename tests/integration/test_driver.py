@@ -1,4 +1,4 @@
-"""NVIDIA's driver at the start of a job: the real launcher opens a stand-in for the driver's library."""
+"""NVIDIA's driver at the start of a job: the real launcher opens a stand-in for the driver's library; a GPU's UUID."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 
+from tests.support import shared_library
 from tests.support.commands import Runner
-from tests.support.fake_cuda import build
+from tests.support.rank_records import document_of
 from tests.support.shared_library import compile_library
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 LAUNCH = Path(__file__).resolve().parents[2] / "recipes/lib/launch.py"
 # As Horovod 0.28.1 does; prints where the loader found it.
 HOROVODS = (
@@ -31,7 +33,7 @@ HOROVODS = (
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("cuda"))
+    return shared_library.fake_cuda(tmp_path_factory.mktemp("cuda"))
 
 
 class Node:
@@ -57,12 +59,11 @@ class Node:
     def start(
         self, *options: str, rank: int = 0, program: str = "print('it ran')", **env: str
     ) -> subprocess.Popen[str]:
-        task = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.ranks, "LOCAL_WORLD_SIZE": self.ranks}
         variables = {
             "PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(self.libraries), "TMPDIR": str(self.tmp),
             "FAKE_CUDA_CALLS": str(self.calls), "RUNNER_RDV_HOST": "127.0.0.1", "RUNNER_JOB_ID": str(os.getpid()),
-            "RUNNER_RDV_KEY": "k",
-            **{name: str(value) for name, value in task.items()}, **env,
+            "RUNNER_RDV_KEY": "k", "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.ranks),
+            "LOCAL_WORLD_SIZE": str(self.ranks), **env,
         }  # fmt: skip
         argv = [sys.executable, str(LAUNCH), "--run", str(self.run), *options, "--", sys.executable, "-c", program]
         return subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -73,9 +74,17 @@ class Node:
         assert "Traceback" not in err
         return process.returncode, out, err
 
-    def record(self, kind: str, rank: int = 0) -> dict[str, Any]:
-        record: dict[str, Any] = json.loads((self.run / "ranks" / f"{rank}.{kind}.json").read_text())
-        return record
+    def exit_record(self) -> dict[str, Any]:
+        return document_of(self.run, "ranks/0.exit")
+
+    def callers(self) -> list[int]:
+        """Processes with this node's libraries in their memory."""
+        found = []
+        for process in Path("/proc").glob("[1-9]*"):
+            with suppress(OSError):
+                if str(self.libraries) in (process / "maps").read_text():
+                    found.append(int(process.name))
+        return found
 
 
 @pytest.fixture
@@ -118,7 +127,7 @@ def test_a_driver_that_cannot_do_what_is_planned_ends_the_job_before_its_program
     ended, out, err = node.launch(**env)
     assert (ended, out) == (code, "")
     assert words in err
-    record = node.record("exit")
+    record = node.exit_record()
     assert (record["status"], record["error"]) == (code, err.split(": ")[2])
     assert words.removeprefix(f"{record['error']}: ") in record["message"]
 
@@ -177,8 +186,7 @@ def test_a_stub_under_horovods_name_is_reported_though_the_driver_itself_is_good
     node.install(library, "libcuda.so.1")
     stubs = tmp_path / "stubs"
     stubs.mkdir()
-    source = "int cuInit(unsigned flags) { (void)flags; return 34; }\n"
-    compile_library(source, stubs / "libcuda.so")
+    compile_library("int cuInit(unsigned flags) { (void)flags; return 34; }\n", stubs / "libcuda.so")
     code, _out, err = node.launch(LD_LIBRARY_PATH=f"{stubs}:{node.libraries}")
     assert code == 119
     assert "cuInit gives 34 (CUDA_ERROR_STUB_LIBRARY): this is the CUDA toolkit's stub" in err
@@ -192,7 +200,7 @@ def test_a_driver_that_hangs_is_reported_in_time_and_nothing_of_it_stays(node: N
     assert code == 119
     assert "cuInit did not return within 1.5 s: the driver hangs" in err
     assert 1.5 <= time.monotonic() - began < 20
-    assert callers(node) == []
+    assert node.callers() == []
 
 
 def test_a_driver_that_writes_lines_and_leaves_a_process_behind_is_waited_for_no_longer(
@@ -208,12 +216,12 @@ def test_a_job_that_is_stopped_while_the_driver_hangs_ends_at_once(node: Node, l
     node.install(library, "libcuda.so.1", "libcuda.so")
     process = node.start(FAKE_CUDA_INIT="hang")
     until(node.calls.read_text, "the call of the driver")
-    for pid in [*map(int, callers(node)), process.pid]:  # as Slurm does: every process of the step
+    for pid in [*node.callers(), process.pid]:  # as Slurm does: every process of the step
         os.kill(pid, signal.SIGTERM)
     _out, err = process.communicate(timeout=20)
-    assert (process.returncode, node.record("exit")["error"]) == (128 + signal.SIGTERM, "stopped-before-start")
+    assert (process.returncode, node.exit_record()["error"]) == (128 + signal.SIGTERM, "stopped-before-start")
     assert "stopped by SIGTERM" in err
-    assert callers(node) == []
+    assert node.callers() == []
 
 
 def test_only_the_first_task_of_a_node_calls_the_driver_and_every_task_gets_the_link(
@@ -260,20 +268,43 @@ def test_the_verdict_names_the_missing_driver_and_what_brings_it(runner: Runner,
     site.write_text(f"name: real\nextends: {json.dumps(str(runner.site))}\ndevice: cuda\n")
     words = ("submit", "--gpus", "4", "--nodes", "2", "--runtime", "native", "--wait", "--", "true")
     said = runner(*words, code=8, site=site, env={"CUDA_VISIBLE_DEVICES": "0,1"})
-    run = runner.newest()
-    verdict = json.loads((run / "verdict.json").read_text())
+    verdict = document_of(runner.newest(), "verdict")
     assert (verdict["outcome"], verdict["who"]) == ("infrastructure", "site")
     assert "did not start its program: cuda-driver-missing: NVIDIA's driver library: libcuda.so.1: " in said.out
     assert verdict["fix"].startswith("the node itself has the driver: `nvidia-smi` must work there")
 
 
-def callers(node: Node) -> list[str]:
-    """Processes with this node's libraries in their memory."""
-    found = []
-    for process in Path("/proc").glob("[1-9]*"):
-        try:
-            if str(node.libraries) in (process / "maps").read_text():
-                found.append(process.name)
-        except OSError:
-            continue
-    return found
+# Device N has the handle N + 40 and the UUID bytes N, N + 1, ... There are two.
+TWO_GPUS = """
+int cuInit(unsigned flags) { return flags; }
+int cuDeviceGet(int *device, int ordinal) { if (ordinal > 1) return 101; *device = ordinal + 40; return 0; }
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
+  for (int i = 0; i < 16; i++) uuid[i] = device - 40 + i;
+  return 0;
+}
+"""
+FIRST = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+OLD_DRIVER, NO_GPU = "int cuInit(unsigned flags) { return 0; }", TWO_GPUS.replace("return flags;", "return 100;")
+
+
+@pytest.mark.parametrize(
+    ("source", "visible", "uuids"),
+    [
+        (TWO_GPUS, None, [f"GPU-{FIRST}", "GPU-01020304-0506-0708-090a-0b0c0d0e0f10", None]),
+        (TWO_GPUS, f"MIG-{FIRST}", [f"MIG-{FIRST}"]),
+        (OLD_DRIVER, None, [None]),
+        (NO_GPU, None, [None]),
+        (None, None, [None]),
+    ],
+    ids=["a driver", "a part of a GPU", "an old driver", "no GPU", "no driver"],
+)
+def test_a_gpus_uuid_is_the_drivers(
+    source: str | None, visible: str | None, uuids: list[str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = tmp_path / "libcuda.so.1"
+    if source is not None:
+        compile_library(source, driver)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [device_uuid(number, str(driver)) for number in range(len(uuids))] == uuids

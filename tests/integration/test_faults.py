@@ -18,12 +18,22 @@ import pytest
 from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.documents import result
-from tests.support.killing import judge_what_is_left, killed_while_submitting
-from tests.support.planted_faults import Planted, is_reported, started, submitted, under_way, with_sbatch
+from tests.support.planted_faults import (
+    MEASURED,
+    NAP,
+    Planted,
+    is_reported,
+    judge_what_is_left,
+    killed_while_submitting,
+    started,
+    submitted,
+    submitted_and_reported,
+    under_way,
+    with_sbatch,
+)
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 IMPATIENT = ("--env", "RUNNER_RDV_TIMEOUT_S=6")
 TOLD = {
     "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
@@ -108,18 +118,16 @@ def rendezvous_ports(daemons: Daemons) -> list[int]:
 
 
 def test_a_port_that_is_taken_is_passed_over(ill: Runner, daemons: Daemons) -> None:
-    good = Planted("", "measured", 0)
     with ports_taken(daemons, rendezvous_ports(daemons)[:2]):
-        is_reported(ill, submitted(ill, {"": good})[""], good)
+        submitted_and_reported(ill, MEASURED)
 
 
 def test_ports_that_are_all_taken_are_named(ill: Runner, daemons: Daemons) -> None:
     ports = rendezvous_ports(daemons)
     listed = ", ".join(map(str, ports))
     sentence = f"rendezvous-port-taken: every port of {listed} is taken on 10.0.0.11 (dgx01)"
-    planted = Planted("", "infrastructure", 8, (sentence,))
     with ports_taken(daemons, ports):
-        is_reported(ill, submitted(ill, {"": planted})[""], planted)
+        submitted_and_reported(ill, Planted("", "infrastructure", 8, (sentence,)))
 
 
 STRANGER = """
@@ -137,11 +145,10 @@ while True:
 
 def test_a_stranger_at_the_rendezvous_does_no_harm(ill: Runner, daemons: Daemons) -> None:
     """Another job's rank that puts values there without a pause."""
-    good = Planted("", "measured", 0)
     port = str(rendezvous_ports(daemons)[0])
     words = [str(daemons.box.bin_dir / "in-box"), "python3", "-c", STRANGER, port]
     with subprocess.Popen(words, start_new_session=True) as child:
-        is_reported(ill, submitted(ill, {"": good})[""], good)
+        submitted_and_reported(ill, MEASURED)
         child.terminate()
 
 
@@ -156,6 +163,24 @@ def test_a_node_that_is_set_down(ill: Runner, daemons: Daemons) -> None:
         daemons.await_up("dgx02")
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        ("the job was cancelled; the scheduler does not say by whom",),
+        ("the job was cancelled by ", "did not finish the program"),
+    ],
+    ids=["by another user", "through us"],
+)
+def test_a_job_that_was_cancelled(ill: Runner, daemons: Daemons, says: tuple[str, ...]) -> None:
+    planted = Planted("nap:300", "cancelled", 5, says)
+    run = started(ill, planted)
+    if len(says) == 1:
+        daemons.inside("scancel", *daemons.jobs_of(str(run)))
+    else:
+        ill("cancel", run.name, code=0)
+    is_reported(ill, run, planted)
+
+
 @pytest.mark.parametrize("name", [CONTROLLER, "dgx01"])
 def test_a_daemon_that_starts_anew_disturbs_no_job(ill: Runner, daemons: Daemons, name: str) -> None:
     """The job goes on, and so does the process that waits for it."""
@@ -165,20 +190,6 @@ def test_a_daemon_that_starts_anew_disturbs_no_job(ill: Runner, daemons: Daemons
     out, err = child.communicate(timeout=120)
     assert child.returncode == 0, (out, err)
     assert b"Traceback" not in err
-    is_reported(ill, run, planted)
-
-
-def test_a_job_that_another_user_cancelled(ill: Runner, daemons: Daemons) -> None:
-    planted = Planted("nap:300", "cancelled", 5, ("the job was cancelled; the scheduler does not say by whom",))
-    run = started(ill, planted)
-    daemons.inside("scancel", *daemons.jobs_of(str(run)))
-    is_reported(ill, run, planted)
-
-
-def test_a_job_that_was_cancelled_through_us(ill: Runner) -> None:
-    planted = Planted("nap:300", "cancelled", 5, ("the job was cancelled by ", "did not finish the program"))
-    run = started(ill, planted)
-    ill("cancel", run.name, code=0)
     is_reported(ill, run, planted)
 
 
@@ -208,30 +219,30 @@ def test_a_submission_that_is_killed_while_sbatch_hangs_is_one_job(
     ill: Runner, daemons: Daemons, tmp_path: Path
 ) -> None:
     """sbatch did submit, and its answer never comes: the job is found by its directory, and there is one."""
-    elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
-    planted = Planted("nap:1", "measured", 0)
-    with killed_at_the_end(elsewhere.start(*planted.submission())):
+    elsewhere = with_sbatch(ill, tmp_path, HANGS)
+    with killed_at_the_end(elsewhere.start(*NAP.submission())):
         run = first_run(elsewhere)
         until(lambda: daemons.jobs_of(str(run)), "a job of the run")
-    is_reported(elsewhere, run, planted)
+    is_reported(elsewhere, run, NAP)
     assert len(daemons.jobs_of(str(run))) == 1
+
+
+HANGS = 'BIN/sbatch "$@" >/dev/null; exec sleep 600'
 
 
 def test_an_sbatch_that_lost_the_answer_did_submit(ill: Runner, daemons: Daemons, tmp_path: Path) -> None:
     """Slurm's own words for a controller that was too slow to answer, as on a busy cluster."""
     words = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
     elsewhere = with_sbatch(ill, tmp_path, f'BIN/sbatch "$@" >/dev/null; echo "{words}" >&2; exit 1')
-    planted = Planted("", "measured", 0)
-    run = submitted(elsewhere, {"": planted})[""]
-    is_reported(elsewhere, run, planted)
+    run, _verdict = submitted_and_reported(elsewhere, MEASURED)
     assert len(daemons.jobs_of(str(run))) == 1
 
 
 def test_an_interrupted_submission_says_that_it_may_have_been_taken(
     ill: Runner, daemons: Daemons, tmp_path: Path
 ) -> None:
-    elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
-    child = elsewhere.start(*Planted("", "measured", 0).submission())
+    elsewhere = with_sbatch(ill, tmp_path, HANGS)
+    child = elsewhere.start(*MEASURED.submission())
     with killed_at_the_end(child):
         run = first_run(elsewhere)
         until(lambda: daemons.jobs_of(str(run)), "a job of the run")

@@ -17,10 +17,8 @@ from tests.support.hostile import HOSTILE, NAME, PATH
 from tests.support.recording import local, slurm, ssh
 
 pytestmark = pytest.mark.integration
-
 ENV = st.dictionaries(NAME, HOSTILE, max_size=3)
 SAME_PATHS = st.lists(PATH.filter(lambda path: path.strip("/.") != ""), max_size=2, unique=True)
-
 # `native` is tested on this machine and on hosts.
 CONTAINERS = tuple(name for name, facts in RUNTIMES.items() if facts.is_container)
 ALL_SCRIPTS = 600  # in a run of all runtimes: about 35 ms each

@@ -1,13 +1,12 @@
 """Jobs through the real command line, on a real Slurm of two nodes, in real containers.
 
-Everything but the one torch job runs the standard-library probe.
+Everything but the torch job and Horovod's clients runs the standard-library probe.
 """
 
 from __future__ import annotations
 
 import base64
 import dataclasses
-import json
 import os
 import shlex
 import signal
@@ -22,11 +21,15 @@ from hypothesis import HealthCheck, given, settings
 
 from runner import box
 from runner.box import Box
+from runner.images.store.stored_image import StoredImage
 from runner.render import sbatch_directive
-from tests.support.commands import Runner
+from tests.support.commands import Runner, ran
+from tests.support.daemons import own_box
 from tests.support.documents import result
 from tests.support.hostile import HOSTILE
-from tests.support.rank_records import has_started, records
+from tests.support.meshes import complete, meshes, over_a_bad_road
+from tests.support.planted_faults import RECIPE
+from tests.support.rank_records import arrived, document_of, has_started, printed, ranks_by_node, records
 from tests.support.repositories import git, repository
 from tests.support.schema import check
 from tests.support.waiting import until
@@ -45,27 +48,24 @@ def with_directives(site: Path, directory: Path, **directives: str) -> Path:
 
 def test_the_main_job(runner: Runner) -> None:
     """16 Horovod ranks, eight in each of two nodes' containers, form one world with no PMI, and are measured."""
-    printed = runner("submit", "--gpus", "16", "--dry-run", code=0).out
+    planned = runner("submit", "--gpus", "16", "--dry-run", code=0).out
     done = runner("submit", "--gpus", "16", "--wait", code=0)
     run = runner.newest()
-    verdict = json.loads((run / "verdict.json").read_text())
+    verdict, result_record = document_of(run, "verdict"), document_of(run, "result")
     starts, exits, reports = (records(run, kind) for kind in ("start", "exit", "report"))
 
     assert sorted(starts) == sorted(exits) == sorted(reports) == list(range(16))
-    for record in (*starts.values(), *exits.values(), *reports.values(), json.loads((run / "result.json").read_text())):
+    for record in (*starts.values(), *exits.values(), *reports.values(), result_record):
         check(record)
-    assert {start["host"] for start in starts.values()} == {"dgx01", "dgx02"}
-    assert sorted((start["host"], start["local_rank"]) for start in starts.values()) == [
-        (host, local) for host in ("dgx01", "dgx02") for local in range(8)
-    ]
+    places = [(host, local) for host in ("dgx01", "dgx02") for local in range(8)]
+    assert sorted((start["host"], start["local_rank"]) for start in starts.values()) == places
     assert all(record["status"] == 0 for record in exits.values())
     assert all(report["world_size"] == 16 and report["device_kind"] == "cpu" for report in reports.values())
     assert len({report["gradient_checksum"] for report in reports.values()}) == 16
     assert len({report["parameter_checksum"] for report in reports.values()}) == 1
     assert verdict["outcome"] == "measured"
-    preliminary = json.loads((run / "result.json").read_text())["preliminary_images_per_s"]
-    assert verdict["uncut_images_per_s"] == pytest.approx(preliminary)
-    assert (run / "job.sh").read_text() == printed, "what a dry run prints is what was submitted"
+    assert verdict["uncut_images_per_s"] == pytest.approx(result_record["preliminary_images_per_s"])
+    assert (run / "job.sh").read_text() == planned, "what a dry run prints is what was submitted"
     for line in ("verdict: measured", "images/s", "no performance claim", str(run)):
         assert line in done.out
     elapsed = max(e["ended_s"] for e in exits.values()) - min(s["time_s"] for s in starts.values())
@@ -80,40 +80,22 @@ def test_a_probe_sees_what_was_requested(runner: Runner, tmp_path: Path) -> None
     source.mkdir()
     (source / "file").write_text("seen")
     value = 'it\'s "quoted" $HOME `id` \\ # % é\n\ttwo lines *'
-    arguments = [
-        "--env",
-        "HOSTNAME",
-        "--env",
-        "NOTE",
-        "--env",
-        "PYTORCH_VERSION",
-        "a b",
-        "",
-        "$(touch /tmp/no)",
-        "'\"",
-        "*",
-        "é\n",
-    ]
-    runner(
-        "submit", "--recipe", "probe", "--gpus", "16", "--wait",
-        "--env", f"NOTE={value}", "--env", "PYTORCH_VERSION=mine", "--mount", f"{source}:/mnt",
-        "--", *arguments, code=0,
-    )  # fmt: skip
+    seen = [word for name in ("HOSTNAME", "NOTE", "PYTORCH_VERSION") for word in ("--env", name)]
+    arguments = [*seen, "a b", "", "$(touch /tmp/no)", "'\"", "*", "é\n"]
+    given = ("--env", f"NOTE={value}", "--env", "PYTORCH_VERSION=mine", "--mount", f"{source}:/mnt")
+    runner("submit", "--recipe", "probe", "--gpus", "16", "--wait", *given, "--", *arguments, code=0)
     run = runner.newest()
     probes, starts = records(run, "probe"), records(run, "start")
     assert sorted(probes) == list(range(16))
     for probe in probes.values():
-        assert [base64.b64decode(word).decode() for word in probe["argv_base64"]] == arguments
-        seen = {name: base64.b64decode(raw).decode() for name, raw in probe["environment_base64"].items()}
-        assert seen.pop("HOSTNAME") == starts[probe["rank"]]["host"]
-        assert seen == {"NOTE": value, "PYTORCH_VERSION": "mine"}
+        own = {"HOSTNAME": starts[probe["rank"]]["host"], "NOTE": value, "PYTORCH_VERSION": "mine"}
+        assert arrived(probe) == (arguments, own)
         assert base64.b64decode(probe["cwd_base64"]) == b"/results/recipe"
-    assert json.loads((run / "verdict.json").read_text())["outcome"] == "ran"
-    assert json.loads((run / "verdict.json").read_text())["images_per_s"] is None
+    verdict = document_of(run, "verdict")
+    assert (verdict["outcome"], verdict["images_per_s"]) == ("ran", None)
     shown = result(runner("show", run.name, "--json", code=0).out)
-    assert [(node["name"], node["gpus"]) for node in shown["node_list"]] == [
-        (name, list(range(8))) for name in ("dgx01", "dgx02")
-    ]
+    nodes = [(node["name"], node["gpus"]) for node in shown["node_list"]]
+    assert nodes == [(name, list(range(8))) for name in ("dgx01", "dgx02")]
 
 
 def test_a_copy_of_the_users_files_runs_in_a_container(runner: Runner, tmp_path: Path) -> None:
@@ -125,7 +107,7 @@ def test_a_copy_of_the_users_files_runs_in_a_container(runner: Runner, tmp_path:
     (start / "helper.py").write_text("VALUE = 'edited'\n")
     run = runner.newest()
     runner("wait", run.name, code=0)
-    assert (run / "logs" / "rank-1.out").read_text() == "/results/code/my code as submitted\n"
+    assert printed(run, 1) == "/results/code/my code as submitted\n"
 
 
 # What would change a rank: interpreters, libraries, MPI, Horovod, and ways to the network that are not the node's.
@@ -145,13 +127,9 @@ def dirty(runner: Runner, tmp_path: Path) -> Iterator[Runner]:
     profile.mkdir()
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in DIRT.items() if name != "LD_PRELOAD"]
     (profile / "dirty.sh").write_text("".join(lines) + f"touch {profile}/was-read\n")
-    name = f"dirty-{os.getpid()}"
-    try:
-        here = box.up(box.BoxSpec(name=name, binds=(box.Bind(str(profile), "/etc/profile.d"),)))
+    with own_box("dirty", binds=(box.Bind(str(profile), "/etc/profile.d"),)) as here:
         yield dataclasses.replace(runner, site=Path(here.site), clients=here.bin_dir)
         assert (profile / "was-read").exists(), "a login shell has been dirty"
-    finally:
-        box.down(name)
 
 
 def test_the_environment_of_a_dirty_login_shell_does_not_reach_a_rank(runner: Runner, dirty: Runner) -> None:
@@ -175,8 +153,7 @@ def test_the_environment_of_a_dirty_login_shell_does_not_reach_a_rank(runner: Ru
 def test_ranks_are_placed_as_planned(runner: Runner, gpus: int, nodes: int | None, placed: list[int]) -> None:
     more = ("--nodes", str(nodes)) if nodes else ()
     runner("submit", "--recipe", "probe", "--gpus", str(gpus), *more, "--wait", code=0)
-    hosts = [start["host"] for start in records(runner.newest(), "start").values()]
-    assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == placed
+    assert ranks_by_node(runner.newest()) == placed
 
 
 def test_a_program_that_is_not_there(runner: Runner, tmp_path: Path) -> None:
@@ -190,8 +167,7 @@ def test_a_program_that_is_not_there(runner: Runner, tmp_path: Path) -> None:
 
 def test_a_run_goes_on_without_the_process_that_submitted_it(runner: Runner, tmp_path: Path) -> None:
     """The waiting process is killed outright; status, logs, wait and cancel go on from elsewhere."""
-    words = ("submit", "--recipe", "probe", "--gpus", "2", "--wait", "--", "--sleep", "8")
-    child, run = runner.start_until(has_started(2), *words)
+    child, run = runner.start_until(has_started(2), *PROBE, "2", "--wait", "--", "--sleep", "8")
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
@@ -202,22 +178,34 @@ def test_a_run_goes_on_without_the_process_that_submitted_it(runner: Runner, tmp
     assert "2 of 2 ranks met" in runner("logs", run.name, code=0, cwd=tmp_path).out
 
 
+PROBE = ("submit", "--recipe", "probe", "--gpus")
+
+
 def test_cancel(runner: Runner) -> None:
-    child, run = runner.start_until(
-        has_started(2), "submit", "--recipe", "probe", "--gpus", "2", "--", "--sleep", "300"
-    )
-    assert child.wait(60) == 0
+    run = runner.submitted(has_started(2), *PROBE, "2", "--", "--sleep", "300")
     runner("cancel", run.name, code=0)
     done = runner("wait", run.name, "--timeout", "60", code=5)
     assert "the job was cancelled" in done.out
     assert "has already ended" in runner("cancel", run.name, code=0).out
 
 
-def test_wait_gives_up_at_its_timeout_and_the_job_goes_on(runner: Runner) -> None:
-    runner("submit", "--recipe", "probe", "--gpus", "1", "--", "--sleep", "300", code=0)
+@pytest.mark.parametrize("cancels", [False, True])
+def test_interrupting_the_wait_leaves_the_job_running_but_with_an_option(runner: Runner, cancels: bool) -> None:
+    option = ("--cancel-on-interrupt",) if cancels else ()
+    child, run = runner.start_until(has_started(1), *PROBE, "1", "--wait", *option, "--", "--sleep", "300")
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=90)
+    assert child.returncode == 130
+    if cancels:
+        assert b"being cancelled" in err
+        assert "the job was cancelled" in runner("wait", run.name, "--timeout", "60", code=5).out
+        return
+    assert b"continues" in err
+    assert b"cancel" in err
+    assert result(runner("status", run.name, "--json", code=0).out)["state"] == "running"
     began = time.monotonic()
     runner("wait", "--timeout", "1", code=9)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 30, "it gives up at its timeout, and the job goes on"
     runner("cancel", code=0)
     runner("wait", "--timeout", "60", code=5)
 
@@ -239,30 +227,8 @@ def test_two_jobs_on_one_node_do_not_mix(runner: Runner, tmp_path: Path) -> None
     assert min(r["ended_s"] for r in other) > max(r["started_s"] for r in one)
 
 
-def test_interrupting_the_wait_leaves_the_job_running(runner: Runner) -> None:
-    words = ("submit", "--recipe", "probe", "--gpus", "1", "--wait", "--", "--sleep", "300")
-    child, run = runner.start_until(has_started(1), *words)
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=30)
-    assert child.returncode == 130
-    assert b"continues" in err
-    assert b"cancel" in err
-    assert result(runner("status", run.name, "--json", code=0).out)["state"] == "running"
-    runner("cancel", code=0)
-
-
-def test_interrupting_the_wait_cancels_the_job_with_that_option(runner: Runner) -> None:
-    words = ("submit", "--recipe", "probe", "--gpus", "1", "--wait", "--cancel-on-interrupt", "--", "--sleep", "300")
-    child, run = runner.start_until(has_started(1), *words)
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=90)
-    assert child.returncode == 130
-    assert b"being cancelled" in err
-    assert "the job was cancelled" in runner("wait", run.name, "--timeout", "60", code=5).out
-
-
 def test_slurm_refuses_and_says_why(runner: Runner) -> None:
-    done = runner("submit", "--recipe", "probe", "--gpus", "2", "--partition", "no such # 'one'", code=4)
+    done = runner(*PROBE, "2", "--partition", "no such # 'one'", code=4)
     assert "invalid partition" in done.err.lower()
     assert runner("cancel", runner.newest().name, code=4).err.lower().startswith("error: ")
     listed = result(runner("status", "--all", "--json", code=0).out)
@@ -276,12 +242,8 @@ def test_slurm_refuses_and_says_why(runner: Runner) -> None:
 def test_a_directive_arrives_at_slurm_as_it_is(runner: Runner, tmp_path: Path, comment: str) -> None:
     """What the site demands goes through a real sbatch's own reading of the script."""
     site = with_directives(runner.site, tmp_path, comment=comment)
-    said = runner("submit", "--recipe", "probe", "--gpus", "1", "--json", code=0, site=site)
-    job = result(said.out)["job"]
-    shown = subprocess.run(
-        [runner.clients / "scontrol", "show", "job", job], capture_output=True, text=True, check=True
-    )
-    assert f"   Comment={comment} \n" in shown.stdout
+    job = result(runner(*PROBE, "1", "--json", code=0, site=site).out)["job"]
+    assert f"   Comment={comment} \n" in ran([runner.clients / "scontrol", "show", "job", job]).out
     runner("wait", code=0)
 
 
@@ -306,11 +268,42 @@ def test_hostile_directives_arrive_at_slurm_as_they_are(cluster: Box, comment: s
 def test_no_slurm_client_in_path(runner: Runner, tmp_path: Path) -> None:
     site = tmp_path / "s.yaml"
     site.write_text(runner.site.read_text().replace("box: ", "# box: "))
-    done = runner("submit", "--recipe", "probe", "--gpus", "2", code=4, site=site, env={"PATH": "/usr/bin:/bin"})
+    done = runner(*PROBE, "2", code=4, site=site, env={"PATH": "/usr/bin:/bin"})
     assert "no Slurm client" in done.err
 
 
 def test_children_of_tests_leave_nothing(runner: Runner) -> None:
     """The queue is empty when every test has cleaned up after itself."""
-    queue = [str(runner.clients / "squeue"), "--noheader"]
-    until(lambda: subprocess.run(queue, stdout=subprocess.PIPE, check=True).stdout.strip() == b"", "no job", every_s=1)
+    until(lambda: ran([runner.clients / "squeue", "--noheader"]).out.strip() == "", "no job", every_s=1)
+
+
+def needed(runner: Runner) -> list[str]:
+    """What pruning all of the store would keep. Only said: the store is everybody's."""
+    said = result(runner("images", "prune", "--max-size", "0", "--dry-run", "--json", code=0).out)
+    assert set(said["removed"]).isdisjoint(said["needed"])
+    return list(said["needed"])
+
+
+def test_a_running_jobs_image_stays_until_its_end(runner: Runner, squashfs: StoredImage) -> None:
+    words = ("submit", "--gpus", "2", "--recipe", str(RECIPE), "--wait", "--cancel-on-interrupt")
+    child, run = runner.start_until(has_started(2), *words, "--", "--fault", "hang")
+    assert needed(runner) == [str(squashfs.path)]
+    child.send_signal(signal.SIGINT)
+    assert child.wait(90) == 130
+    runner("wait", run.name, code=5)
+    assert needed(runner) == []
+    listed = result(runner("images", "list", "--json", code=0).out)
+    assert [run.name] == [row["runs"][0] for row in listed if row["path"] == str(squashfs.path)]
+
+
+def test_128_clients_form_their_mesh_in_a_job(runner: Runner) -> None:
+    (told,) = meshes(runner, "--clients", "128")
+    assert complete(told), told
+    assert (told["clients"], told["tasks"]) == (128, 16)
+    assert told["requests"] > 2.4 * 128**2
+
+
+def test_a_mesh_forms_though_packets_are_lost_and_late() -> None:
+    told = over_a_bad_road(16, loss=0.01, delay_ms=20)
+    assert complete(told), told
+    assert told["mesh_s"] > 2, "the road was as bad as it was to be: about 40 round trips of 40 ms, one after the other"

@@ -2,51 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.documents import result
-from tests.support.local_jobs import PROBE, SLEEPS, leader, modes, outcome, session
+from tests.support.local_jobs import PROBE, SLEEPS, assert_runs_as_printed, leader, session
 from tests.support.planted_faults import RECIPE
-from tests.support.rank_records import has_started, records
+from tests.support.rank_records import document_of, has_started, outcome, printed, records
 from tests.support.schema import check
 from tests.support.timed import SUBMIT as TIMED
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Runner:
-    """The command line with this machine as its site; ``runs`` and PATH hold what quoting is for."""
-    return Runner(Path("local"), tmp_path / "my $runs", tmp_path / "state", tmp_path)
-
-
 def test_a_job_runs_in_the_environment_that_submits(local: Runner) -> None:
-    """The same plan as anywhere: what a dry run prints is what ran, arguments and variables arrive as they are."""
-    value, arguments = 'it\'s "$HOME" `id` \\ # é\ntwo *', ("--env", "NOTE", "--env", "HERE", "a b", "", "$(id)'\"*")
-    words = (*PROBE, "--env", f"NOTE={value}")
-    env = {"HERE": "seen", "SLURM_PROCID": "5", "SLURM_JOB_ID": "1", "PMI_RANK": "7", "OMPI_COMM_WORLD_RANK": "8"}
-    printed = local(*words, "--dry-run", "--", *arguments, code=0, env=env).out
-    local(*words, "--wait", "--", *arguments, code=0, env=env)
-    run = local.newest()
-    assert (run / "job.sh").read_text() == printed
-    assert outcome(run) == "ran"
-    for probe in records(run, "probe").values():
-        assert [base64.b64decode(word).decode() for word in probe["argv_base64"]] == list(arguments)
-        seen = {name: base64.b64decode(raw).decode() for name, raw in probe["environment_base64"].items()}
-        assert seen == {"NOTE": value, "HERE": "seen"}
+    foreign = {"SLURM_PROCID": "5", "SLURM_JOB_ID": "1", "PMI_RANK": "7", "OMPI_COMM_WORLD_RANK": "8"}
+    for probe in assert_runs_as_printed(local, *PROBE, **foreign).values():
         assert not [name for name in probe["environment_names"] if name.startswith(("SLURM", "PMI", "OMPI"))]
-    assert session(leader(run)) == []
-    assert modes(run) == {0}
 
 
 def test_a_users_own_program_runs_where_it_lies(local: Runner, tmp_path: Path) -> None:
@@ -59,23 +36,18 @@ def test_a_users_own_program_runs_where_it_lies(local: Runner, tmp_path: Path) -
     words = ("submit", "--gpus", "2", "--wait", "--", sys.executable, "train it.py", "--lr", "0.1")
     local(*words, code=0, cwd=tmp_path)
     run = local.newest()
-    assert outcome(run) == "ran"
-    said = (run / "logs" / "rank-1.out").read_text()
-    assert said == f"--lr 0.1 {tmp_path} 1 2 1 127.0.0.1\n"
-    assert json.loads((run / "plan.json").read_text())["job_name"] == "train-it"
+    assert (outcome(run), document_of(run, "plan")["job_name"]) == ("ran", "train-it")
+    assert printed(run, 1) == f"--lr 0.1 {tmp_path} 1 2 1 127.0.0.1\n"
 
 
-def test_the_main_job_in_a_container(local: Runner, squashfs: StoredImage, ch_run: Path) -> None:
+def test_the_main_job_in_a_container(contained: Runner) -> None:
     """Horovod's ranks in a rootless container with no scheduler, proven like any other run; a dirty shell stays out."""
-    env = {"PATH": f"{ch_run}:{os.environ['PATH']}", "USER": "root", "PYTHONPATH": "/nowhere", "OMPI_MCA_btl": "tcp"}
-    assert squashfs.path.is_file()
-    done = local("submit", "--gpus", "2", "--wait", code=0, env=env)
-    run = local.newest()
-    assert json.loads((run / "plan.json").read_text())["runtime"] == "charliecloud"
-    assert outcome(run) == "measured"
+    env = {"USER": "root", "PYTHONPATH": "/nowhere", "OMPI_MCA_btl": "tcp"}
+    done = contained("submit", "--gpus", "2", "--wait", code=0, env=env)
+    run = contained.newest()
+    assert (document_of(run, "plan")["runtime"], outcome(run)) == ("charliecloud", "measured")
     assert "no performance claim" in done.out
-    names = json.loads((run / "ranks" / "0.start.json").read_text())["environment_names"]
-    assert not {"OMPI_MCA_btl", "PYTHONPATH"} & set(names)
+    assert not {"OMPI_MCA_btl", "PYTHONPATH"} & set(records(run, "start")[0]["environment_names"])
 
 
 def test_a_program_that_this_environment_cannot_run_is_refused(local: Runner, tmp_path: Path) -> None:
@@ -97,23 +69,24 @@ def test_a_machine_that_has_no_runtime_at_all(local: Runner, tmp_path: Path) -> 
     assert "apt-get install" in done.err
 
 
-# fault -> (verdict, exit code, what the verdict says)
-TOLD = {
-    "exit:7@1": ("failed", 5, "rank 1"),
-    "signal:11@1": ("failed", 5, "ended by signal 11"),
-    "kill-launcher@0": ("failed", 5, "no exit record of rank 0"),
-    "size-one": ("not-proven", 6, "saw a world of size 1, planned 3"),
-}
-
-
-@pytest.mark.parametrize("fault", TOLD)
-def test_a_planted_fault_is_reported(local: Runner, fault: str) -> None:
-    what, code, says = TOLD[fault]
-    local("submit", "--recipe", str(RECIPE), "--gpus", "3", "--wait", "--", "--fault", fault, code=code)
+@pytest.mark.parametrize(
+    ("faults", "what", "code", "says"),
+    [
+        (("exit:7@1",), "failed", 5, "rank 1"),
+        (("exit:7@1", "hang@0"), "failed", 5, "rank 1"),  # rank 0 would stay for ever
+        (("signal:11@1",), "failed", 5, "ended by signal 11"),
+        (("kill-launcher@0",), "failed", 5, "no exit record of rank 0"),
+        (("size-one",), "not-proven", 6, "saw a world of size 1, planned 3"),
+    ],
+)
+def test_a_planted_fault_is_reported(local: Runner, faults: tuple[str, ...], what: str, code: int, says: str) -> None:
+    planted = [word for fault in faults for word in ("--fault", fault)]
+    local("submit", "--recipe", str(RECIPE), "--gpus", "3", "--wait", "--", *planted, code=code)
     run = local.newest()
-    verdict = json.loads((run / "verdict.json").read_text())
+    verdict = document_of(run, "verdict")
     assert verdict["outcome"] == what
     assert any(says in reason for reason in verdict["reasons"]), verdict
+    assert len(faults) == 1 or says in verdict["reasons"][0]
     assert session(leader(run)) == []
 
 
@@ -140,30 +113,21 @@ def test_arms_take_turns_in_one_process(local: Runner) -> None:
     words = [word for name, value in planted.items() for word in ("--set", f"{name}={value}")]
     local(*TIMED, "--gpus", "2", *words, code=0)
     run = local.newest()
-    verdict = json.loads((run / "verdict.json").read_text())
+    verdict = document_of(run, "verdict")
     uncoupled, coordination, full = verdict["arms"]
     assert full["samples_per_s"] == verdict["images_per_s"]
     assert coordination["step_s"] - uncoupled["step_s"] > 0.015
     assert abs(full["step_s"] / coordination["step_s"] - 1.0) < 0.3
-    for name in ("report", "node"):
-        check(json.loads((run / "ranks" / f"0.{name}.json").read_text()))
-    refused = local(*TIMED, "--gpus", "2", "--set", "arms=full,full", code=2)
-    assert "arms" in refused.err
-
-
-def test_one_rank_that_fails_takes_the_others_along(local: Runner) -> None:
-    began = time.monotonic()
-    words = ("--fault", "exit:7@1", "--fault", "hang@0")
-    local("submit", "--recipe", str(RECIPE), "--gpus", "2", "--wait", "--", *words, code=5)
-    assert time.monotonic() - began < 60, "rank 0 would have stayed for ever"
-    assert "rank 1" in json.loads((local.newest() / "verdict.json").read_text())["reasons"][0]
+    for kind in ("report", "node"):
+        check(records(run, kind)[0])
+    assert "arms" in local(*TIMED, "--gpus", "2", "--set", "arms=full,full", code=2).err
 
 
 def test_the_time_limit(local: Runner) -> None:
     local(*SLEEPS[:5], "--time", "0:03", "--wait", *SLEEPS[5:], code=5)
     run = local.newest()
-    assert "time limit" in json.loads((run / "verdict.json").read_text())["reasons"][0]
-    assert json.loads((run / "exit.json").read_text())["exit"] == 124
+    assert "time limit" in document_of(run, "verdict")["reasons"][0]
+    assert document_of(run, "exit")["exit"] == 124
 
 
 def test_near_the_time_limit_a_program_gets_a_signal(local: Runner, tmp_path: Path) -> None:
@@ -175,12 +139,11 @@ def test_near_the_time_limit_a_program_gets_a_signal(local: Runner, tmp_path: Pa
     )
     words = ("submit", "--gpus", "2", "--runtime", "native", "--time", "0:05", "--wait")
     local(*words, "--", sys.executable, "train.py", code=0, cwd=tmp_path)
-    assert (local.newest() / "logs" / "rank-1.out").read_text() == "checkpoint\n"
+    assert printed(local.newest(), 1) == "checkpoint\n"
 
 
 def test_cancel_from_another_process_and_directory(local: Runner, tmp_path: Path) -> None:
-    child, run = local.start_until(has_started(2), *SLEEPS)
-    assert child.wait(60) == 0
+    run = local.submitted(has_started(2), *SLEEPS)
     assert result(local("status", run.name, "--json", code=0, cwd=tmp_path).out)["state"] == "running"
     local("cancel", run.name, code=0, cwd=tmp_path)
     assert session(leader(run)) == []
@@ -189,8 +152,7 @@ def test_cancel_from_another_process_and_directory(local: Runner, tmp_path: Path
 
 
 def test_a_job_outlives_the_process_that_submitted_it(local: Runner) -> None:
-    words = (*PROBE, "--wait", "--", "--sleep", "2")
-    child, run = local.start_until(has_started(2), *words)
+    child, run = local.start_until(has_started(2), *PROBE, "--wait", "--", "--sleep", "2")
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
     assert "2 of 2 ranks met" in local("logs", run.name, "-f", code=0).out
@@ -198,8 +160,7 @@ def test_a_job_outlives_the_process_that_submitted_it(local: Runner) -> None:
 
 
 def test_a_job_that_is_killed_outright_is_no_success(local: Runner) -> None:
-    child, run = local.start_until(has_started(2), *SLEEPS)
-    assert child.wait(60) == 0
+    run = local.submitted(has_started(2), *SLEEPS)
     pid = leader(run)
     os.kill(pid, signal.SIGKILL)
     # Its ranks are there still: the job goes on, and can be cancelled.

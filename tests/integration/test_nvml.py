@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from gpu_runner_inside.node.gpus import Gpus
 
-from tests.support.fake_nvml import build, compiled
+from tests.support.shared_library import fake_nvml
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("nvml"))
+    return fake_nvml(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture
@@ -27,13 +26,9 @@ def nvml(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_NVML", str(library))
 
 
-def states(run_dir: str = "/none") -> list[dict[str, Any]]:
-    return Gpus([]).states(run_dir)
-
-
 @pytest.mark.usefixtures("nvml")
 def test_everything_that_the_library_shows_is_read() -> None:
-    first, second = states()
+    first, second = Gpus([]).states("/none")
     assert first == {
         "uuid": "GPU-0", "sm_clock_mhz": 1410, "memory_clock_mhz": 1215, "power_w": 312.5, "gpu_celsius": 61,
         "throttle_reasons": 4, "power_limit_w": 400.0, "memory_celsius": 77, "energy_j": first["energy_j"],
@@ -66,7 +61,7 @@ def test_processes_of_this_run_of_others_and_invisible_ones(monkeypatch: pytest.
         # exec closes the pipe that Popen waits for before /proc shows the new environment.
         until(lambda: b"RUNNER_RUN_DIR=" in Path(f"/proc/{process.pid}/environ").read_bytes())
         monkeypatch.setenv("FAKE_NVML_PID", str(process.pid))
-        ours, theirs = states("/runs/5")[0], states("/runs/6")[0]
+        ours, theirs = (Gpus([]).states(run)[0] for run in ("/runs/5", "/runs/6"))
         process.kill()
     assert (ours["processes_own"], ours["processes_foreign"], ours["processes_invisible"]) == (1, 0, 1)
     assert (theirs["processes_own"], theirs["processes_foreign"]) == (0, 1)
@@ -98,7 +93,7 @@ def test_without_the_library_there_are_no_gpus_and_the_reason_is_kept(
 
 
 def test_a_library_that_lacks_every_function_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_NVML", str(compiled("int nothing;\n", tmp_path)))
+    monkeypatch.setenv("RUNNER_NVML", str(fake_nvml(tmp_path, "int nothing;\n")))
     faults: list[str] = []
     Gpus(faults)
     assert faults == ["GPUs: nvmlInit_v2 gives no answer"]

@@ -1,17 +1,28 @@
-"""Programs that import nothing of ours, unchanged: they run, and no figure is made of what they print."""
+"""Programs in containers: those that import nothing of ours, unchanged, a user's training that is measured, TensorFlow
+through the whole chain, and the smallest recipe.
+"""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
+from tests.support.metered import measure, states
 from tests.support.planted_faults import RECIPE
 from tests.support.programs import UNCHANGED
-from tests.support.rank_records import records
+from tests.support.rank_records import document_of, outcome, printed, records
+from tests.support.schema import check
+
+if TYPE_CHECKING:
+    import docker
+
+    from runner.images.building.build import BuiltImage
+    from runner.images.store.stored_image import StoredImage
 
 pytestmark = pytest.mark.integration
 
@@ -20,11 +31,9 @@ def test_a_horovod_benchmark_as_a_recipe(runner: Runner) -> None:
     """It prints a throughput; it is not proven, so the verdict is "ran" and repeats none."""
     done = runner("submit", "--recipe", str(UNCHANGED), "--gpus", "4", "--nodes", "2", "--wait", code=0)
     run = runner.newest()
-    said = (run / "logs" / "rank-0.out").read_text()
-    assert "Number of ranks: 4, of this node: 2" in said
-    assert "img/sec" in said
-    assert "Same weights everywhere: True" in said
-    assert json.loads((run / "verdict.json").read_text())["outcome"] == "ran"
+    for said in ("Number of ranks: 4, of this node: 2", "img/sec", "Same weights everywhere: True"):
+        assert said in printed(run)
+    assert outcome(run) == "ran"
     assert "img/s" not in done.out
     assert "images/s" not in done.out
     assert not records(run, "report")
@@ -37,13 +46,12 @@ def test_a_torch_distributed_script_from_its_own_directory(runner: Runner, tmp_p
     runner(*words, "--", "python3", "ddp.py", "--lr", "a b", code=0, cwd=tmp_path)
     run = runner.newest()
     for rank in range(4):
-        said = (run / "logs" / f"rank-{rank}.out").read_text()
-        assert f"rank {rank} of 4, local rank {rank % 2}, same weights: True, arguments: ['--lr', 'a b']" in said
+        said = f"rank {rank} of 4, local rank {rank % 2}, same weights: True, arguments: ['--lr', 'a b']"
+        assert said in printed(run, rank)
     assert len({(tmp_path / f"checkpoint-{rank}.txt").read_text() for rank in range(4)}) == 1
-    verdict = json.loads((run / "verdict.json").read_text())
-    assert verdict["outcome"] == "ran"
-    assert verdict["images_per_s"] is None
-    assert json.loads((run / "plan.json").read_text())["job_name"] == "ddp"
+    verdict = document_of(run, "verdict")
+    assert (verdict["outcome"], verdict["images_per_s"]) == ("ran", None)
+    assert document_of(run, "plan")["job_name"] == "ddp"
     assert not (run / "recipe").exists()
 
 
@@ -51,5 +59,78 @@ def test_a_program_that_leaves_our_result_is_held_to_our_proof(runner: Runner) -
     """Proven, it is measured; with a fault, it is not."""
     words = ("submit", "--gpus", "2", "--wait", "--", "python3", "main.py")
     runner(*words, code=0, cwd=RECIPE)
-    assert json.loads((runner.newest() / "verdict.json").read_text())["outcome"] == "measured"
+    assert outcome(runner.newest()) == "measured"
     runner(*words, "--fault", "same-seed", code=6, cwd=RECIPE)
+
+
+def test_hello_from_each_rank(runner: Runner) -> None:
+    """Each rank says where it is; the sums are checked, and the verdict knows the world that Horovod formed."""
+    runner("submit", "--recipe", "horovod-minimal", "--gpus", "2", "--nodes", "2", "--wait", code=0)
+    run = runner.newest()
+    for rank in range(2):
+        said = f"hello from rank {rank} of 2, local rank 0 on dgx0{rank + 1}, processor"
+        assert said in printed(run, rank)
+    assert "world of 2: the sum over ranks is 1" in printed(run)
+    assert outcome(run) == "ran"
+    reports = records(run, "report").values()
+    for report in reports:
+        check(report)
+    assert [report["world_size"] for report in reports] == [2, 2]
+
+
+def test_a_script_is_measured_and_not_changed(contained: Runner) -> None:
+    """It trains twice, with the meter and without: all that training changes is the same, bit for bit."""
+    run, verdict = measure(contained, "twice", "script", "--wireup", "torchrun")
+    assert (verdict["outcome"], verdict["unit"]) == ("measured", "samples")
+    assert any("synchronised" in sentence for sentence in verdict["proven"])
+    assert any(sentence.startswith("waiting for data: ") for sentence in verdict["remarks"])
+    for rank, (first, second) in enumerate(states(run)):
+        assert first == second, rank
+    for record in (*records(run, "report").values(), *records(run, "meter").values(), document_of(run, "result")):
+        check(record)
+
+
+def test_the_tensorflow_image_says_what_it_is(
+    engine_client: docker.DockerClient, tensorflow_image: BuiltImage, tensorflow_squashfs: StoredImage
+) -> None:
+    about = tensorflow_squashfs.about
+    assert (about["framework"], about["framework_version"]) == ("tensorflow", "2.21.0")
+    assert about["keras"].startswith("2."), "legacy Keras, which Horovod's optimizer knows"
+    assert about["horovod"]["frameworks"] == ["tensorflow"]
+    assert about["horovod"]["proven"] == ["gloo", "mpi"]
+    assert about["horovod"]["fixes"] == ["cxx-standard", "xla-ops-left-out"]
+    assert (about["mpi"]["flavour"], about["mpi"]["pmi"], about["mpi"]["abi"]) == ("openmpi", ["pmix"], "libmpi.so.40")
+    assert about["base_digest"] == tensorflow_image.base_digest
+    assert tensorflow_image.labels["gpu-runner.framework.version"] == "2.21.0"
+    base = engine_client.images.get(tensorflow_image.base)
+    assert tensorflow_image.size_bytes - int(base.attrs["Size"]) < 60_000_000, "what Horovod adds to the base"
+
+
+JOB = ("submit", "--recipe", "horovod-tensorflow", "--nodes", "2", "--wait")
+
+
+@pytest.mark.usefixtures("tensorflow_squashfs")
+def test_tensorflow_is_measured(runner: Runner) -> None:
+    done = runner(*JOB, "--gpus", "4", "--set", "steps=20", code=0)
+    run = runner.newest()
+    result, reports = document_of(run, "result"), records(run, "report").values()
+    assert outcome(run) == "measured"
+    for record in (*reports, result):
+        check(record)
+    assert len({report["gradient_checksum"] for report in reports}) == 4
+    assert len({report["parameter_checksum"] for report in reports}) == 1
+    assert (result["recipe"], result["training_mode"], result["proven"]) == ("horovod-tensorflow", "tape", True)
+    assert result["image"]["framework_version"] == "2.21.0"
+    assert document_of(run, "plan")["image"]["about"]["framework"] == "tensorflow"
+    assert "images/s" in done.out
+
+
+@pytest.mark.usefixtures("tensorflow_squashfs")
+def test_keras_3_trains_unsynchronised_in_silence_and_is_reported(runner: Runner) -> None:
+    """No fault is planted: this is what Horovod 0.28.1 does with Keras 3's own training step."""
+    short = ("--set", "steps=4", "--set", "warmup-steps=1")  # each of the first steps is traced anew
+    done = runner(*JOB, "--gpus", "2", *short, "--set", "mode=fit", "--env", "TF_USE_LEGACY_KERAS=0", code=6)
+    verdict = document_of(runner.newest(), "verdict")
+    assert (verdict["outcome"], verdict["images_per_s"]) == ("not-proven", None)
+    assert any("not synchronised: 2 different sets of parameters" in reason for reason in verdict["reasons"]), verdict
+    assert "images/s" not in done.out

@@ -126,9 +126,6 @@ def test_nvidias_registry_names_its_user_and_where_the_key_is_made() -> None:
             assert words in error.fix
 
 
-# Another platform.
-
-
 def program(machine: int) -> bytes:
     """The head of an ELF file for this machine (elf.h, e_machine): 183 is AArch64's."""
     head = b"\x7fELF\x02\x01\x01" + bytes(9)
@@ -181,9 +178,6 @@ def test_a_platform_that_the_engines_machine_cannot_run_is_refused_with_the_fix(
     assert "binfmt" in caught.value.fix
     assert client.images.get(arms).attrs["Architecture"] == "arm64"
     assert client.containers.list(all=True) == []
-
-
-# Errors of the command line, each with its exit code.
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,6 @@ def through(proxy: str, repository: Repository, tag: str = "1") -> str:
     return f"docker://{proxy}#{repository.name}:{tag}"
 
 
-# The same root as the engine's.
-
 TOOLS = ("bash", "chmod", "cp", "ln", "mkdir", "mv", "rm", "touch")
 TRICKY = r"""
 FROM {base}
@@ -252,9 +250,6 @@ def everything(done: Conversion) -> set[bytes]:
     return {undescribed.sub(rb"\1", line) for line in odd_image.content_lines(done.image.path)}
 
 
-# Manifests, platforms, compressions.
-
-
 @pytest.mark.parametrize("kind", [OCI_INDEX, DOCKER_LIST])
 def test_an_index_gives_the_image_of_the_platform(own: Path, repository: Repository, kind: str) -> None:
     images = [repository.image([layer(name)], architecture=name) for name in ("arm64", "amd64")]
@@ -350,9 +345,6 @@ def test_oci_layouts_as_directories_and_archives(own: Path, repository: Reposito
     with pytest.raises(InfrastructureError, match="is not the one that the image's configuration names"):
         take(f"oci:{layout}", store=own / "broken")
     assert not list((own / "broken").glob("*.sqsh"))
-
-
-# What goes wrong on the way.
 
 
 def test_pauses_failures_and_cut_connections_are_lived_through(own: Path, repository: Repository) -> None:
@@ -456,9 +448,6 @@ def test_a_registry_that_is_not_there_says_so(own: Path) -> None:
     assert caught.value.code == Exit.INFRASTRUCTURE
 
 
-# Logins.
-
-
 def docker_config(own: Path, host: str, login: str) -> None:
     (own / "home/.docker").mkdir(parents=True)
     auths = {host: {"auth": base64.b64encode(login.encode()).decode()}}
@@ -512,9 +501,6 @@ def test_a_token_without_a_login_and_none_for_those_redirected_to(own: Path, rep
     assert [path for _, path, headers in moods.asked if "Authorization" in headers]
     assert other.asked
     assert not [path for _, path, headers in other.asked if "Authorization" in headers]
-
-
-# By digest.
 
 
 def test_a_tag_that_moved_is_noticed_and_a_digest_needs_no_registry(own: Path, repository: Repository) -> None:

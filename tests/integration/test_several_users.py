@@ -34,8 +34,6 @@ pytestmark = [
     pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed"),
 ]
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
-
-
 LAUNCHER = Path(__file__).parents[2] / "recipes/lib"
 SHOW = "import os; print(os.environ['XDG_CACHE_HOME']); open(os.environ['XDG_CACHE_HOME'] + '/mine', 'w')"
 
@@ -260,9 +258,6 @@ def test_the_importer_serves_no_image_of_a_stranger(place: Path) -> None:
     assert run_as(BOB, served) == Exit.GOOD
 
 
-# Caches on a node whose /tmp all users see.
-
-
 def launched(uid: int, place: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """The launcher with a program that writes into its cache, as that user, with the system's Python."""
     lib = place / "lib"
@@ -324,9 +319,6 @@ def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path) -> None:
     (place / "tmp").chmod(0o777)  # without the sticky bit, anyone could rename what lies there
     done = launched(ALICE, place)
     assert Path(done.stdout.strip()).parent == Path("/tmp")
-
-
-# Logins: a file that only its owner may read.
 
 
 def test_another_users_login_is_neither_read_nor_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

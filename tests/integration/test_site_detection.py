@@ -18,7 +18,6 @@ from tests.support.commands import Runner
 from tests.support.documents import result
 
 pytestmark = pytest.mark.integration
-
 GIVEN = {
     "node.cpus_per_gpu": "  cpus_per_gpu: 32",
     "device": "device: cpu",

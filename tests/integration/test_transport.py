@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and a mounted image need root"),
 ]
-
 ROOT = Path(__file__).resolve().parents[2]
 PLANNED = msgspec.structs.replace(
     PLAN, tasks_per_node=(1, 1), device="cpu", transport="sockets", env=(("HOROVOD_GLOO_IFACE", "fast0"),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_nvml import build, compiled
+from tests.support.rank_records import document_of
 from tests.support.schema import check
+from tests.support.shared_library import fake_nvml
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-
 ROOT = Path(__file__).resolve().parents[2]
 MARKS = """
 import sys, time
@@ -45,7 +45,7 @@ def marks(seconds: float, before: float = 0.3) -> str:
 
 
 def record(run: Path) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((run / "ranks/0.node.json").read_text())
+    made = document_of(run, "ranks/0.node")
     check(made)
     return made
 
@@ -54,12 +54,12 @@ def record(run: Path) -> dict[str, Any]:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
     """The record of a window of 3.2 s, with two fake GPUs, and what the program printed."""
     place = tmp_path_factory.mktemp("watched")
-    done = launched(place / "run", marks(3.2, before=1.3), {"RUNNER_NVML": str(build(place))})
+    done = launched(place / "run", marks(3.2, before=1.3), {"RUNNER_NVML": str(fake_nvml(place))})
     return record(place / "run"), done.stdout.split()
 
 
 def test_the_ends_are_read_just_outside_of_the_window(watched: tuple[dict[str, Any], list[str]]) -> None:
-    made, (begun, first_s, last_s, ended) = watched[0], watched[1]
+    made, (begun, first_s, last_s, ended) = watched
     assert (begun, ended) == ("True", "True")
     assert made["window_begin"]["monotonic_s"] <= float(first_s) < made["window_begin"]["monotonic_s"] + 5.0
     assert float(last_s) <= made["window_end"]["monotonic_s"] < float(last_s) + 5.0
@@ -69,23 +69,15 @@ def test_the_ends_are_read_just_outside_of_the_window(watched: tuple[dict[str, A
 
 
 def test_gpus_are_sampled_once_a_second_between_them(watched: tuple[dict[str, Any], list[str]]) -> None:
+    """Of a further window only the clocks are kept."""
     made = watched[0]
     assert [gpu["uuid"] for gpu in made["gpus"]] == ["GPU-0", "GPU-1"]
     assert 2 <= made["gpus"][0]["samples"] <= 4
     assert made["window_end"]["gpus"][0]["energy_j"] - made["window_begin"]["gpus"][0]["energy_j"] == 250.0
     assert (made["driver"], made["faults"]) == ("550.54.15", [])
-    assert [gpu["sm_clock_mhz_mean"] for gpu in made["gpus"]] == [1410.0, 1095.0]
-
-
-def test_of_a_further_window_only_the_clocks_are_kept(watched: tuple[dict[str, Any], list[str]]) -> None:
-    made = watched[0]
-    assert made["arms"] == {"0": [1410.0, 1095.0]}
+    assert [gpu["sm_clock_mhz_mean"] for gpu in made["gpus"]] == made["arms"]["0"] == [1410.0, 1095.0]
     assert made["window_end"]["monotonic_s"] - made["window_begin"]["monotonic_s"] < 4.0
-
-
-def test_it_costs_next_to_nothing(watched: tuple[dict[str, Any], list[str]]) -> None:
-    """Start included: what imports and compiles Python is most of it."""
-    assert watched[0]["watcher_cpu_s"] < 1.0
+    assert made["watcher_cpu_s"] < 1.0, "start included: what imports and compiles Python is most of it"
 
 
 def test_a_program_that_marks_no_window_has_a_record_without_ends(tmp_path: Path) -> None:
@@ -96,15 +88,15 @@ def test_a_program_that_marks_no_window_has_a_record_without_ends(tmp_path: Path
 
 
 def test_a_library_that_crashes_the_watcher_ends_no_run(tmp_path: Path) -> None:
-    library = compiled("int nvmlInit_v2(void) { return *(volatile int *)8; }\n", tmp_path)
+    library = fake_nvml(tmp_path, "int nvmlInit_v2(void) { return *(volatile int *)8; }\n")
     done = launched(tmp_path / "run", marks(0.1), {"RUNNER_NVML": str(library)})
     assert [done.stdout.split()[0], done.stdout.split()[3]] == ["False", "False"]
     assert not (tmp_path / "run/ranks/0.node.json").exists()
-    assert json.loads((tmp_path / "run/ranks/0.exit.json").read_text())["status"] == 0
+    assert document_of(tmp_path / "run", "ranks/0.exit")["status"] == 0
 
 
 def test_a_library_that_hangs_delays_a_run_by_seconds_only(tmp_path: Path) -> None:
-    library = compiled("unsigned sleep(unsigned);\nint nvmlInit_v2(void) { for (;;) sleep(60); }\n", tmp_path)
+    library = fake_nvml(tmp_path, "unsigned sleep(unsigned);\nint nvmlInit_v2(void) { for (;;) sleep(60); }\n")
     began = time.monotonic()
     launched(tmp_path / "run", marks(0.1), {"RUNNER_NVML": str(library)})
     assert time.monotonic() - began < 20.0
@@ -136,16 +128,11 @@ def test_a_mark_whose_program_does_not_wait_for_the_answer_is_none(answered: str
 def test_it_ends_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(tmp_path), "--", "sleep", "60"]
     with subprocess.Popen(argv, env={"PATH": os.environ["PATH"]}) as launcher:
-        until = time.monotonic() + 30.0
-        children: list[str] = []
-        while len(children) < 2 and time.monotonic() < until:  # the watcher and the program
-            time.sleep(0.1)
-            children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        listed = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+        until(lambda: len(listed.read_text().split()) == 2, "the watcher and the program", timeout_s=30)
+        children = listed.read_text().split()
         launcher.send_signal(signal.SIGKILL)
-    assert len(children) == 2
-    while any(is_running(pid) for pid in children) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not any(is_running(pid) for pid in children)
+    until(lambda: not any(map(is_running, children)), "both have ended", timeout_s=30)
 
 
 def is_running(pid: str) -> bool:

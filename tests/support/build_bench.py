@@ -20,10 +20,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     import docker
 
-
 BASE, SLOW = "gpu-runner/test-light:1", "gpu-runner/test-slow:1"
-
-
 # The command line as it is, with other Dockerfiles than the shipped ones.
 PLANTED = """
 import pathlib, sys
@@ -32,8 +29,6 @@ share = pathlib.Path(sys.argv[1])
 paths.share = lambda name: share / name
 cli.main(sys.argv[2:])
 """
-
-
 Counted = tuple[list[str], list[str], list[str]]
 
 

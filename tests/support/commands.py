@@ -6,31 +6,35 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a command said."""
-
     out: str
     err: str
 
 
+def ran(words: Sequence[Any], *, code: int = 0, timeout_s: float = TIMEOUT_S, **options: Any) -> Output:
+    """Run a command to its end; its exit code must be ``code``, and it shows no traceback. Options: of subprocess."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_s, check=False, **options)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
+    return Output(done.stdout, done.stderr)
+
+
 @dataclass(frozen=True)
 class Runner:
-    """``python -m runner`` against the box of this test run.
+    """``python -m runner`` with a site and run directories of this test run.
 
     Attributes:
-        site: the site file that names the box.
-        runs: where run directories are made.
-        state: where the list of runs is kept.
-        clients: the box's Slurm clients.
-        more: further variables of every verb's environment.
+        clients: the directory of the box's Slurm clients.
+        state: where the list of runs is kept. more: further variables of every verb's environment.
     """
 
     site: Path
@@ -38,6 +42,13 @@ class Runner:
     state: Path
     clients: Path
     more: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def at(
+        cls, site: Path | str, directory: Path, clients: Path | None = None, runs: str = "runs", **more: str
+    ) -> Runner:
+        """All that it writes is in a directory; without a box there are no clients."""
+        return cls(Path(site), directory / runs, directory / "state", clients or directory, more)
 
     def __call__(
         self,
@@ -47,14 +58,7 @@ class Runner:
         cwd: Path | None = None,
         site: Path | None = None,
     ) -> Output:
-        """Run a verb to its end; its exit code must be ``code``. No verb may ever show a traceback."""
-        done = subprocess.run(
-            self.argv(*words, site=site), capture_output=True, text=True, timeout=TIMEOUT_S, check=False, cwd=cwd,
-            env=self.environment(env),
-        )  # fmt: skip
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
-        return Output(done.stdout, done.stderr)
+        return ran(self.argv(*words, site=site), code=code, cwd=cwd, env=self.environment(env))
 
     def argv(self, *words: str, site: Path | None = None) -> list[str]:
         """The whole command line; what submits gets this run's site and directory."""
@@ -64,7 +68,6 @@ class Runner:
         return [*argv, *words[1:]]
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Ours, with this run's own list of runs."""
         return {**os.environ, "RUNNER_STATE": str(self.state), **self.more, **(extra or {})}
 
     def newest(self) -> Path:
@@ -76,17 +79,12 @@ class Runner:
     ) -> subprocess.Popen[bytes]:
         """Start a verb in a process group of its own and return at once."""
         return subprocess.Popen(
-            self.argv(*words, site=site), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=self.environment(env),
+            self.argv(*words, site=site), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(env),
             start_new_session=True,
         )  # fmt: skip
 
     def start_until(
-        self,
-        holds: Callable[[Path], bool],
-        *words: str,
-        timeout_s: float = 90,
-        env: Mapping[str, str] | None = None,
+        self, holds: Callable[[Path], bool], *words: str, timeout_s: float = 90, env: Mapping[str, str] | None = None
     ) -> tuple[subprocess.Popen[bytes], Path]:
         """Start a submission and wait until something holds of its run; returns the process and the run."""
         before = set(self.runs.iterdir()) if self.runs.is_dir() else set()
@@ -98,3 +96,9 @@ class Runner:
                 return child, run
             time.sleep(0.2)
         raise AssertionError(f"not within {timeout_s} s")
+
+    def submitted(self, holds: Callable[[Path], bool], *words: str, timeout_s: float = 90) -> Path:
+        """Submit without waiting for the job's end, and wait until something holds of the run."""
+        child, run = self.start_until(holds, *words, timeout_s=timeout_s)
+        assert child.wait(60) == 0
+        return run

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import docker
 
 LIMIT_S = 300
+
+
 # Tells each step on standard output. With a number N it kills itself before the Nth thing that it does to files
 # while it publishes, by Python's audit events: no moment between two renames is too short to be met.
 DRIVER = """
@@ -50,6 +52,8 @@ print("ready", flush=True)
 done = convert(image, client, Loud(), store_dir=directory, method=way)
 print("done", done.made, events, done.image.path, flush=True)
 """
+
+
 # A machine of its own as far as processes can tell: other numbers, another name.
 _ELSEWHERE = ("unshare", "--fork", "--pid", "--uts", "--mount-proc", "sh", "-c", 'hostname "$0"; exec "$@"')
 NO_FLOCK = "import fcntl\nfcntl.flock = fcntl.lockf = lambda *words: None\n"

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from runner import box
 from runner.box import Box
+from tests.support.commands import ran
 
 CONTROLLER = "slurmctld"
 _TIMEOUT_S = 60
+
+
+@contextmanager
+def own_box(name: str, **spec: Any) -> Iterator[Box]:
+    """A box of a test run's own, taken down at its end; ``spec``: fields of BoxSpec."""
+    called = f"{name}-{os.getpid()}"
+    try:
+        yield box.up(box.BoxSpec(name=called, **spec))
+    finally:
+        box.down(called)
+
+
+@contextmanager
+def held_allocation(clients: Path, *options: str) -> Iterator[str]:
+    """The number of an allocation, held as ``salloc`` does."""
+    said = ran([clients / "salloc", "--no-shell", *options], timeout_s=300).err
+    job = said.split("job allocation ")[1].split()[0]
+    try:
+        yield job
+    finally:
+        subprocess.run([clients / "scancel", job], check=True, timeout=60)
 
 
 @dataclass(frozen=True)
@@ -21,20 +49,13 @@ class Daemons:
 
     def inside(self, *argv: str) -> str:
         """What a program says that runs in the box as its user; it must end well."""
-        done = subprocess.run(
-            [self.box.bin_dir / "in-box", *argv], capture_output=True, text=True, check=False, timeout=_TIMEOUT_S,
-            cwd="/",
-        )  # fmt: skip
-        assert done.returncode == 0, (argv, done.stdout, done.stderr)
-        return done.stdout
+        return ran([self.box.bin_dir / "in-box", *argv], timeout_s=_TIMEOUT_S, cwd="/").out
 
     def process(self, name: str) -> str:
-        """The daemon's process id in the box."""
         file = "slurmctld" if name == CONTROLLER else f"slurmd.{name}"
         return self.inside("cat", f"/var/box/{file}.pid").strip()
 
     def signal(self, name: str, number: str) -> None:
-        """Send a signal (``KILL``, ``STOP``) to a daemon."""
         self.inside("kill", f"-{number}", self.process(name))
 
     def end(self, name: str) -> None:
@@ -63,11 +84,8 @@ class Daemons:
             self.end(name)
             self.start()
         else:
-            process = self.process(name)
-            self.inside(
-                *("nsenter", "--target", process, "--mount", "--uts"),
-                *("sh", "-c", f"{_ENDED}; exec sh /etc/box/as.sh slurmd -N {name}", "sh", process, "KILL"),
-            )
+            anew = f"{_ENDED}; exec sh /etc/box/as.sh slurmd -N {name}"
+            self.on_node(name, "sh", "-c", anew, "sh", self.process(name), "KILL")
 
     def configure(self, **settings: str) -> None:
         """Change slurm.conf and start every daemon anew."""
@@ -89,8 +107,11 @@ class Daemons:
             self.inside("sh", "-c", 'scontrol update NodeName="$1" State=RESUME || true', "sh", node)
             time.sleep(0.2)
 
+    def on_node(self, node: str, *argv: str) -> str:
+        """The same for a program that sees what a node sees."""
+        return self.inside("nsenter", "--target", self.process(node), "--mount", "--uts", *argv)
+
     def next_job(self) -> int:
-        """The id that the next job will get."""
         match = re.search(r"(?m)^NEXT_JOB_ID\s*= (\d+)", self.inside("scontrol", "show", "config"))
         assert match is not None
         return int(match[1])

@@ -13,17 +13,12 @@ from runner.images.building.build import BuiltImage, build
 if TYPE_CHECKING:
     import docker
 
-
 SMALL = (
     "--model", "tiny", "--image-size", "32", "--batch-size", "2", "--precision", "fp32", "--warmup-steps", "3",
     "--steps", "20", "--demonstration", "--device", "cpu",
 )  # fmt: skip
-
-
 # --disable-cache: it would be below the home directory, which a runtime may leave out or mount read-only.
 GLOO = ("horovodrun", "--disable-cache", "--gloo", "-np", "2")
-
-
 # The controller by name, as a site would set it; a container may not read another process's memory.
 MPI = (
     "mpirun", "--allow-run-as-root", "-np", "2", "--host", "localhost:2", "--bind-to", "none",

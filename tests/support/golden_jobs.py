@@ -27,25 +27,15 @@ FILE = PlannedImage(
     size_bytes=7_100_000_000,
     sha256="0badc0ffee" * 6 + "0bad",
 )
-
-
 IMAGES: dict[ImageForm, PlannedImage] = {
     "squashfs": FILE,
     "sif": PlannedImage(reference="/lustre/u/images/horovod.sif", digest="", path="/lustre/u/images/horovod.sif"),
     "registry": PlannedImage(reference="registry.example.org/m1234/horovod-pytorch:25.02", digest="", path=""),
     "none": PlannedImage(reference="", digest="", path=""),
 }
-
-
 ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e/elvis", field="nlp", user="elvis")
-
-
 TRAIN = read_recipe("horovod-pytorch").recipe
-
-
 PLAIN = Request(gpus=16)
-
-
 HOSTILE = Request(
     gpus=16,
     mounts=(Mount("/data/My 'Sets'", "/data set", read_only=True), Mount("/scratch/(id);x&y#*", "/scratch")),
@@ -53,28 +43,16 @@ HOSTILE = Request(
     options=(("steps", "a b'c"), ("seed", "-1")),
     arguments=("--note", "$(touch /tmp/x); 'q' \"d\"", "", "-n", "*"),
 )
-
-
 # What a runtime cannot express is refused; tests/unit/backends/schedulers/test_hostile_scripts.py says what.
 SHIFTER = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My.Sets", "/data", read_only=True),))
-
-
 ENROOT = msgspec.structs.replace(
     HOSTILE, mounts=(Mount("/data/'$HOME'", "/data", read_only=True),), env=(HOSTILE.env[0], ("PAIR", '"a" "b"'))
 )
-
-
 CHARLIECLOUD = msgspec.structs.replace(HOSTILE, mounts=(Mount("/data/My Sets/$HOME", "/data set"),))
-
-
 NATIVE = msgspec.structs.replace(
     HOSTILE, mounts=(Mount("/data/My 'Sets'", "/data/My 'Sets'"),), env=(*HOSTILE.env, ("OWN", "/results/own.log"))
 )
-
-
 ENVIRONMENT = "/scratch/e/elvis/gpu-runner/environments/horovod-pytorch"
-
-
 ASKED = Request(
     gpus=2,
     gpu_type="a100_1g.5gb",
@@ -88,11 +66,7 @@ ASKED = Request(
         ("reservation", "ours # 1"),
     ),
 )
-
-
 SNAPSHOT = Request(gpus=2, directory="/home/e/project", program=("python",), copied_start="my code/$(id);*")
-
-
 CASES: dict[str, tuple[str, str, Request]] = {
     "technion-16": ("technion", "pyxis", PLAIN),
     "technion-2": ("technion", "pyxis", Request(gpus=2, walltime_s=600)),

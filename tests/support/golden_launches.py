@@ -44,7 +44,6 @@ def launch(site: Site, via: str, request: Request, place: LaunchPlace) -> JobScr
 
 BOX, DGX = read_site("box"), read_site("technion")
 WHOLE = LaunchPlace(node_gpus=8)
-
 CASES: dict[str, Callable[[], JobScript]] = {
     "allocation-box-16": lambda: allocation(BOX, "charliecloud", Request(gpus=16, walltime_s=3600)),
     "allocation-technion-pyxis-16": lambda: allocation(DGX, "pyxis", Request(gpus=16, job_name="my-study")),

@@ -21,11 +21,7 @@ from tests.support.golden_jobs import HOSTILE, TRAIN
 
 # Two machines; what the one that runs this test has stays out.
 CPUS, DGX = Machine(cpus=2, memory_mb=8000, gpus=0), Machine(cpus=256, memory_mb=1_000_000, gpus=8)
-
-
 HELD = Allocation("7", (AllocatedNode("dgx01", 128, 4), AllocatedNode("dgx02", 128, 4)))
-
-
 HERE = msgspec.structs.replace(HOSTILE, account=None, mounts=(Mount("/data/My Sets/$HOME", "/data/My Sets/$HOME"),))
 
 

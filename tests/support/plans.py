@@ -12,15 +12,11 @@ PLAN = Plan(
     queue=None, account=None, mpi="none", directives=(), image=PlannedImage("i", "", "/i.sqsh"), mounts=(), env=(),
     program=("p",), wireup="rendezvous", device="cuda", demonstration="", transport="verbs",
 )  # fmt: skip
-
-
 SITE = Site(
     name="s", description="", scheduler="slurm", runtimes=("pyxis",), max_walltime_s=3600,
     node=NodeShape(cores=128, threads_per_core=2, memory_mb=1_000_000, gpus=8),
     env={"FROM_SITE": "1", "BOTH": "site"}, image_tags={"img": "tag"}, options={"r": {"batch": 2}},
 )  # fmt: skip
-
-
 RECIPE = Recipe(
     name="r", description="", image="img", program=("python3", "main.py"), env={"BOTH": "recipe"},
     options={"model": "resnet50", "batch": 256, "compile": False, "lr": 0.1},

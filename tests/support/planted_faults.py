@@ -1,19 +1,25 @@
-"""Faults as a table: what is planted, and what must be reported of it. Jobs are submitted together, then judged."""
+"""Faults as a table: what is planted, and what must be reported of it. Submitting processes that are killed."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.support.commands import Runner
+from tests.support.daemons import Daemons
 from tests.support.documents import result
+from tests.support.rank_records import document_of
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "faults"
 PLANT = Path(__file__).parent / "plant"
+_SBATCH_ENDS_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,9 @@ class Planted:
         return ["submit", "--recipe", str(RECIPE), *shape, *options, *before, *self.words, *fault]
 
 
+MEASURED, NAP = Planted("", "measured", 0), Planted("nap:1", "measured", 0)
+
+
 def submitted(runner: Runner, planted: Mapping[str, Planted]) -> dict[str, Path]:
     """Submit every one; returns the run directories."""
     return {
@@ -58,27 +67,26 @@ def under_way(ranks: int) -> Callable[[Path], bool]:
 
 def started(runner: Runner, planted: Planted) -> Path:
     """Submit it, and wait until its four ranks are in their program."""
-    child, run = runner.start_until(under_way(4), *planted.submission())
-    assert child.wait(60) == 0
-    return run
+    return runner.submitted(under_way(4), *planted.submission())
 
 
 def is_reported(runner: Runner, run: Path, planted: Planted) -> dict[str, Any]:
     """Wait for the run's end; the verdict must be the right one and tell what it must tell. Returns it."""
     said = runner("wait", str(run), code=planted.code).out
-    verdict: dict[str, Any] = json.loads((run / "verdict.json").read_text())
-    tells(verdict, planted)
-    assert ("images/s" in said) is (planted.outcome == "measured"), said
-    return verdict
-
-
-def tells(verdict: dict[str, Any], planted: Planted) -> None:
-    """The verdict is the right one and tells what it must tell."""
+    verdict = document_of(run, "verdict")
+    measured = planted.outcome == "measured"
     assert verdict["outcome"] == planted.outcome, verdict
-    assert (verdict["images_per_s"] is None) is (planted.outcome != "measured")
+    assert (verdict["images_per_s"] is not None, "images/s" in said) == (measured, measured), said
     told = [*verdict["reasons"], verdict["log"]]
     for place, sentence in enumerate(planted.says):
         assert any(sentence in each for each in (told[:1] if place == 0 else told)), (sentence, verdict)
+    return verdict
+
+
+def submitted_and_reported(runner: Runner, planted: Planted) -> tuple[Path, dict[str, Any]]:
+    """One job from its submission to its verdict."""
+    run = submitted(runner, {"": planted})[""]
+    return run, is_reported(runner, run, planted)
 
 
 def with_sbatch(runner: Runner, directory: Path, body: str) -> Runner:
@@ -91,3 +99,63 @@ def with_sbatch(runner: Runner, directory: Path, body: str) -> Runner:
     site.write_text("".join(line for line in runner.site.open() if not line.startswith("box:")))
     path = f"{fake.parent}:{runner.clients}:{os.environ['PATH']}"
     return replace(runner, site=site, runs=directory / "runs", more={"PATH": path})
+
+
+def killed_while_submitting(runner: Runner, moments: Iterable[float]) -> list[Path | None]:
+    """Kill a submission at each moment, as a part of the time that a whole one takes here and now.
+
+    Returns the run directory that each has left, None where it left none.
+    """
+    left: list[Path | None] = []
+    for moment in moments:
+        began = time.monotonic()
+        runner("submit", "--recipe", "probe", "--gpus", "1", code=0)
+        whole_s = time.monotonic() - began
+        before = set(runner.runs.glob("*"))
+        child = runner.start(*NAP.submission())
+        time.sleep(moment * whole_s)
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.communicate(timeout=60)
+        fresh = set(runner.runs.glob("*")) - before
+        assert len(fresh) <= 1
+        left.append(fresh.pop() if fresh else None)
+    return left
+
+
+def judge_what_is_left(runner: Runner, daemons: Daemons, run: Path | None) -> str:
+    """Every verb works on the run or says what is known; no job was submitted twice. Returns what became of it."""
+
+    def tried(*words: str) -> subprocess.CompletedProcess[str]:
+        """A verb from another process and working directory; however it ends, it shows no traceback."""
+        done = subprocess.run(
+            runner.argv(*words), capture_output=True, text=True, timeout=120, check=False, cwd="/",
+            env=runner.environment(),
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    if run is None:
+        return "no run"
+    if not (run / "job.sh").exists():
+        said = tried("status", run.name)
+        assert said.returncode == 2, said
+        assert f'no run matches "{run.name}"' in said.stderr
+        assert daemons.jobs_of(str(run)) == []
+        return "a run without a script"
+    until = time.monotonic() + _SBATCH_ENDS_S
+    while (said := tried("status", run.name)).returncode != 0 and time.monotonic() < until:
+        if "there is no job" in said.stderr:
+            break
+        time.sleep(0.3)  # sbatch goes on without the process that called it
+    jobs = daemons.jobs_of(str(run))
+    if said.returncode == 0:
+        assert len(jobs) == 1
+        assert tried("wait", run.name).returncode == 0
+        assert tried("logs", "--all", run.name).returncode == 0
+        assert "has already ended" in tried("cancel", run.name).stdout
+        return "a job that was found again"
+    assert jobs == []
+    for words in (("wait", run.name), ("cancel", run.name), ("logs", "-f", run.name)):
+        assert tried(*words).returncode == 9
+    return "a run without a job"

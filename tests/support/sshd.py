@@ -10,8 +10,8 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -58,6 +58,9 @@ class Node:
     def _space(self) -> Path:
         assert self.child is not None
         return Path(f"/proc/{self.child.pid}/ns/pid_for_children").readlink()
+
+    def runs(self) -> bool:
+        return self.child is not None and self.child.poll() is None
 
     def is_quiet(self) -> bool:
         """Nothing runs on it but the sshd that listens."""
@@ -120,13 +123,12 @@ class Nodes:
 
     def site(self, **changes: object) -> Path:
         """A site file of the nodes, each with room for two ranks on CPUs."""
-        bare = _bare_machine()
         facts: dict[str, object] = {
             "name": "two",
             "extends": "hosts",
             "device": "cpu",
             "ssh": {"config": str(self.config), "hosts": {node.name: 2 for node in self.nodes}},
-            **bare,
+            **_bare_machine(),
             **changes,
         }
         path = self.directory / f"site-{abs(hash(json.dumps(facts, default=str)))}.yaml"
@@ -138,7 +140,7 @@ class Nodes:
         root = unpacked("openssh-server", "libwrap0")
         libraries = root / f"usr/lib/{os.uname().machine}-linux-gnu"
         for node in self.nodes:
-            if node.child is not None and node.child.poll() is None:
+            if node.runs():
                 continue
             spaces = ("--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
             with (self.directory / f"{node.name}.log").open("ab") as log:
@@ -150,13 +152,6 @@ class Nodes:
                 )  # fmt: skip
         for node in self.nodes:
             until(partial(_answers, node), f"{node.name} answers", timeout_s=90)
-
-    def end(self) -> None:
-        """End them all."""
-        for node in self.nodes:
-            if node.child is not None and node.child.poll() is None:
-                node.child.kill()
-                node.child.wait(20)
 
 
 def _answers(node: Node) -> bool:
@@ -176,3 +171,16 @@ def _bare_machine() -> Mapping[str, object]:
     local = msgspec.yaml.decode((Path(__file__).parents[2] / "runner/sites/files/local.yaml").read_bytes())
     bare: Mapping[str, object] = local["without_gpus"]
     return bare
+
+
+@contextmanager
+def running_nodes(directory: Path, path: str) -> Iterator[Nodes]:
+    nodes = Nodes.create(directory, path)
+    try:
+        nodes.start()
+        yield nodes
+    finally:
+        for node in nodes.nodes:
+            if node.runs() and node.child is not None:
+                node.child.kill()
+                node.child.wait(20)

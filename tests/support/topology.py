@@ -62,7 +62,6 @@ def _numa(node: int, size: int, cores: int) -> str:
 _A100_NUMA = (3, 3, 1, 1, 7, 7, 5, 5)
 _A100_BUSES = ("07", "0f", "47", "4e", "87", "90", "b7", "bd")
 _A100_COMPUTE = ((0, 3), (1, 3), (2, 1), (3, 1), (6, 7), (7, 7), (8, 5), (9, 5))
-
 DGX_A100 = Node(
     cores=128,
     gpus=tuple((f"0000:{bus}:00.0", _numa(numa, 16, 128)) for bus, numa in zip(_A100_BUSES, _A100_NUMA, strict=True)),
@@ -72,9 +71,7 @@ DGX_A100 = Node(
         Adapter("mlx5_5", _numa(5, 16, 128), link="Ethernet", state="1: DOWN"),
     ),
 )
-
 _POLARIS_BUSES = ("07", "46", "85", "c7")
-
 POLARIS = Node(
     cores=32,
     gpus=tuple((f"0000:{bus}:00.0", _numa(3 - place, 8, 32)) for place, bus in enumerate(_POLARIS_BUSES)),

@@ -15,7 +15,6 @@ from runner.box import root as box_root
 from runner.box.config import DEFAULT_SLURM
 
 ADDRESS = {"fast0": "10.77.0.{}", "slow0": "10.78.0.{}"}
-
 # In a mount namespace of its own: the image, the run directory at /results, and its node's network.
 _ENTER = """
 set -eu

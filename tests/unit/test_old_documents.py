@@ -34,7 +34,6 @@ STUDIES: dict[str, tuple[str, str, list[float | None]]] = {
     "part": ("incomplete", "separate", [391.4012, None]),
     "together": ("complete", "one-allocation", [385.6726, 765.5595]),
 }
-
 Ask = Callable[..., Any]
 
 

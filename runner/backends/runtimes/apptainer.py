@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from runner.backends.runtimes.common import (
-    RANK,
-    carried,
-    image_file,
-    launched_program,
-    loads,
-    mount_options,
-    prefixed,
-    shell,
-)
+import re
+
+from runner.backends.runtimes import common
 from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES, MountSyntax, RuntimeFacts
-from runner.model.plan import RESULTS, Plan
-from runner.model.step import RUN_DIRECTORY, StepSpec, Text, Var, text, texts
+from runner.model.plan import Plan
+from runner.model.step import StepSpec, text, texts
 
 # Not listed with user_namespaces: it may be installed set-uid instead.
 FACTS = RuntimeFacts(
@@ -41,33 +34,20 @@ def step(plan: Plan) -> StepSpec:
     Raises:
         UsageError: bytes that are no UTF-8 in the environment or the program's arguments.
     """
-    env = carried(plan)
-    for name, value in env:
-        _refuse_bytes(value, f"--env {name}")
-    for argument in plan.program:
-        _refuse_bytes(argument, "-- (the program's arguments)")
+    env = common.carried(plan)
+    for where, value in (*((f"--env {name}", value) for name, value in env),
+                         *(("-- (the program's arguments)", word) for word in plan.program)):  # fmt: skip
+        # Its own shell, through which both pass, puts U+FFFD for a byte that is no UTF-8 (seen with 1.4.5).
+        if byte := re.search("[\udc80-\udcff]", value):
+            what = f"Apptainer cannot carry the byte {byte[0]!r}, which is no UTF-8"
+            raise UsageError(what, where=where, fix="leave it out")
     return StepSpec(
-        prelude=(*loads(plan), *(prefixed(name, text(value)) for name, value in env)),
-        once_a_node=(),
-        launcher=(),
+        prelude=(*common.loads(plan), *(common.prefixed(name, text(value)) for name, value in env)),
         command=(
-            text(RUNTIMES[plan.runtime].program),
-            text("exec"),
-            *texts(*(("--nv",) if plan.device == "cuda" else ()), "--no-home", "--pwd", plan.workdir),
-            *(text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))),
-            *mount_options(plan, "--bind"),
-            image_file(plan),
-            *shell(),
-            *launched_program(plan),
+            *texts(RUNTIMES[plan.runtime].program, "exec", *(("--nv",) if plan.device == "cuda" else ())),
+            *texts("--no-home", "--pwd", plan.workdir),
+            *(text("--bind"), common.RUN_AT_RESULTS, *common.mount_options(plan, "--bind")),
+            *(common.image_file(plan), *common.shell(), *common.launched_program(plan)),
         ),
-        files=(RANK,),
+        files=(common.RANK,),
     )
-
-
-def _refuse_bytes(value: str, where: str) -> None:
-    """Its own shell, through which both pass, puts U+FFFD for a byte that is no UTF-8 (seen with 1.4.5)."""
-    for character in value:
-        if "\udc80" <= character <= "\udcff":
-            raise UsageError(
-                f"Apptainer cannot carry the byte {character!r}, which is no UTF-8", where=where, fix="leave it out"
-            )

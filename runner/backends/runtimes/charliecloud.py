@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from runner.backends.runtimes.common import (
-    RANK,
-    SHELL,
-    carried,
-    launched_program,
-    loads,
-    mount_options,
-    prefixed,
-    shell,
-)
+from runner.backends.runtimes import common
 from runner.model.backends import MountSyntax, RuntimeFacts
-from runner.model.plan import RESULTS, Plan
-from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, StepSpec, Text, Var, library_file, text, texts
+from runner.model.plan import Plan
+from runner.model.step import JOB_ID, RENDEZVOUS, StepSpec, Text, Var, library_file, text, texts
 
 FACTS = RuntimeFacts(
     title="Charliecloud",
@@ -33,8 +24,7 @@ FACTS = RuntimeFacts(
     preference=60,
 )
 
-
-_SHELL = SHELL / "charliecloud.sh"
+_SHELL = common.SHELL / "charliecloud.sh"
 # slurmstepd offers PMIx's data in shared memory, in files of its own that no container sees: over its socket, then.
 _OVER_THE_SOCKET = {"pmix": (("PMIX_MCA_gds", "hash"),)}
 
@@ -48,27 +38,22 @@ def step(plan: Plan) -> StepSpec:
     """
     even = len(set(plan.tasks_per_node)) == 1 and plan.tasks_per_node[0] > 1
     join = (text(f"--join-ct={plan.tasks_per_node[0]}"), (Text("--join-tag="), Var(JOB_ID))) if even else ()
+    env = (*common.carried(plan), *_OVER_THE_SOCKET.get(plan.wireup, ()))
     return StepSpec(
         # ch-run --set-env lets the image's values win over the job's.
         prelude=(
-            *loads(plan),
-            *(prefixed(name, text(value)) for name, value in (*carried(plan), *_OVER_THE_SOCKET.get(plan.wireup, ()))),
-            *(prefixed(name, (Var(name),)) for name in RENDEZVOUS),
+            *common.loads(plan),
+            *(common.prefixed(name, text(value)) for name, value in env),
+            *(common.prefixed(name, (Var(name),)) for name in RENDEZVOUS),
         ),
         once_a_node=(*library_file(_SHELL), text("directories"), (Text("/var/tmp/"), Var("USER"), Text(".ch"))),
-        launcher=(),
         command=(
-            *library_file(_SHELL),
-            *texts("run", "ch-run"),
-            *join,
-            *texts("--set-env", "--cd", plan.workdir),
-            *(text("--bind"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}"))),
-            *mount_options(plan, "--bind"),
-            *texts(plan.image.path, "--"),
-            *shell(),
+            *(*library_file(_SHELL), *texts("run", "ch-run"), *join, *texts("--set-env", "--cd", plan.workdir)),
+            *(text("--bind"), common.RUN_AT_RESULTS, *common.mount_options(plan, "--bind")),
+            *(*texts(plan.image.path, "--"), *common.shell()),
             # The rank that made the mount serves it: no rank may exit before all of its node have ended.
-            *launched_program(plan, *(("--leave-together", str(plan.wait_s)) if even else ())),
+            *common.launched_program(plan, *(("--leave-together", str(plan.wait_s)) if even else ())),
         ),
         does="makes the directory below which ch-run mounts the image",
-        files=(_SHELL, RANK),
+        files=(_SHELL, common.RANK),
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from runner.backends.runtimes import Runtime
 from runner.core.errors import UsageError
-from runner.model.backends import RUNTIMES, SCHEDULERS, RuntimeFacts
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.exit_codes import NOT_LOADED
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
@@ -30,31 +29,32 @@ from runner.model.step import (
     library_file,
     text,
     texts,
-)
+)  # fmt: skip
 
 SHELL = Path(__file__).parent / "shell"
 RANK = SHELL / "rank.sh"
+# What jobs of this user have left on a node because it died under them, or they were killed outright. Each thing on a
+# node carries its job in its name.
+LEFTOVERS = SHELL / "leftovers.sh"
 # Where a runtime would let the image's value win, or could not carry a value, it travels under a prefix, and RANK gives
 # it its name back: no value is on a command line, and every byte arrives.
 PREFIX = "RUNNER_ENV_"
-LIBRARY_PATH = "RUNNER_LIBRARY_PATH"
-
-# The launcher's options for a wireup.
-_LAUNCHERS: dict[str, tuple[str, ...]] = {
-    "rendezvous": (),
-    "torchrun": ("--wireup", "torchrun"),
-    "own": ("--wireup", "own"),
-}
-
-# What the starters of tasks tell each task, and the launcher reads (gpu_runner_inside.launcher.world): name prefixes.
-STARTERS = ("SLURM", "PMI_", "PALS_", "PBS_")
-# The same of the scripts that start ranks themselves (supervise.sh, hosts.sh of the schedulers): whole names.
+# What the scripts that start ranks themselves (supervise.sh, hosts.sh of the schedulers) tell each rank.
 STARTED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RUNNER_JOB_ID", "RUNNER_NODE")
+RUN: Argument = (Var(RUN_DIRECTORY),)
+RUN_AT_RESULTS: Argument = (*RUN, Text(f":{RESULTS}"))  # the value of most runtimes' mount option
+
+_RESULTS = text(RESULTS)
+_STAGE = SHELL / "stage.sh"
+_STAGED = "runner_stage"  # variable of the batch script: the directory of this job on every node
+_PLACEHOLDER = "/\0image"  # no value of a user can contain a NUL
 
 
 def starters(plan: Plan) -> tuple[str, ...]:
-    """The beginnings of the names of variables that each task has of its own, or of its job."""
-    return (*STARTERS, *SCHEDULERS[plan.scheduler].variables)
+    """The beginnings of the names of variables that each task has from what starts it, or from its job: what the
+    launcher reads (gpu_runner_inside.launcher.world).
+    """
+    return ("SLURM", "PMI_", "PALS_", "PBS_", *SCHEDULERS[plan.scheduler].variables)
 
 
 def load_lines(plan: Plan) -> tuple[Statement, ...]:
@@ -64,16 +64,12 @@ def load_lines(plan: Plan) -> tuple[Statement, ...]:
 
 def loads(plan: Plan) -> tuple[Statement, ...]:
     """What makes a container runtime available; nothing of the loaded environment may reach Python in a container."""
-    lines = load_lines(plan)
-    return (*lines, Unset(("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"))) if lines else ()
+    return (*load_lines(plan), Unset(("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD"))) if plan.load else ()
 
 
 def carried(plan: Plan) -> tuple[tuple[str, str], ...]:
     """The variables that must reach every rank: the plan's, and what RANK reads."""
-    return (*plan.env, *(((LIBRARY_PATH, plan.library_path),) if plan.library_path else ()))
-
-
-_RESULTS = text(RESULTS)
+    return (*plan.env, *((("RUNNER_LIBRARY_PATH", plan.library_path),) if plan.library_path else ()))
 
 
 def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tuple[Argument, ...]:
@@ -82,31 +78,17 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
     Args:
         run: the run directory as the rank sees it.
     """
-    sizes = ",".join(str(count) for count in plan.tasks_per_node)
-    wireup = _LAUNCHERS.get(plan.wireup, ("--wireup", "env"))
-    own = ("--gpus", str(plan.gpus_per_node)) if plan.wireup == "own" else ()
+    wireups = {"rendezvous": (), "torchrun": ("--wireup", "torchrun"),
+               "own": ("--wireup", "own", "--gpus", str(plan.gpus_per_node))}  # fmt: skip
     bind = ("--bind", "none") if plan.bind == "none" else ("--bind", "gpu-share") if plan.launch else ()
     first = ("--first-gpu", str(plan.launch.first_gpu)) if plan.launch and plan.launch.first_gpu else ()
     unset = ("--unset", ",".join(plan.unset)) if plan.unset else ()
     return (
         *texts("python3", "-u"),
-        (*run, Text("/lib/launch.py")),
-        text("--run"),
-        run,
-        *texts("--umask", f"{plan.umask:03o}", "--caches", plan.caches),
-        *texts(
-            "--world",
-            str(plan.tasks),
-            "--local-sizes",
-            sizes,
-            *wireup,
-            *own,
-            *bind,
-            *first,
-            *unset,
-            *options,
-        ),
-        *texts("--", *plan.program),
+        *((*run, Text("/lib/launch.py")), text("--run"), run),
+        *texts("--umask", f"{plan.umask:03o}", "--caches", plan.caches, "--world", str(plan.tasks)),
+        *texts("--local-sizes", ",".join(map(str, plan.tasks_per_node))),
+        *texts(*wireups.get(plan.wireup, ("--wireup", "env")), *bind, *first, *unset, *options, "--", *plan.program),
     )
 
 
@@ -117,11 +99,8 @@ def shell(run: Argument = _RESULTS, *, directory: Argument = ()) -> tuple[Argume
         run: the run directory as the rank sees it.
         directory: where to start, for a runtime that has no option for that.
     """
-    return (
-        text("/bin/bash"),
-        (*run, Text(f"/{LIBRARY}/{RANK.name}")),
-        *((text("--cd"), directory) if directory else ()),
-    )
+    start = (text("--cd"), directory) if directory else ()
+    return (text("/bin/bash"), (*run, Text(f"/{LIBRARY}/{RANK.name}")), *start)
 
 
 def prefixed(name: str, value: Argument) -> Export:
@@ -136,11 +115,8 @@ def image_file(plan: Plan) -> Argument:
         UsageError: the path is not absolute.
     """
     if not plan.image.path.startswith("/"):
-        raise UsageError(
-            f"{_facts(plan).title} would take {plan.image.path!r} for a registry's image",
-            where="--image",
-            fix="use an absolute path",
-        )
+        what = f"{RUNTIMES[plan.runtime].title} would take {plan.image.path!r} for a registry's image"
+        raise UsageError(what, where="--image", fix="use an absolute path")
     return text(plan.image.path)
 
 
@@ -152,7 +128,7 @@ def image_reference(plan: Plan) -> str:
     """
     if plan.image.reference.startswith((".", "/", "~")) or plan.image.reference.endswith((".sqsh", ".sif")):
         raise UsageError(
-            f"{_facts(plan).title} runs images of a registry, not the file {plan.image.reference!r}",
+            f"{RUNTIMES[plan.runtime].title} runs images of a registry, not the file {plan.image.reference!r}",
             where="--image",
             fix="push the image to a registry that the site can reach, and give its reference",
         )
@@ -179,18 +155,17 @@ def mounted(plan: Plan) -> tuple[tuple[Mount, str], ...]:
     Raises:
         UsageError: the runtime cannot mount a path, or not read-only.
     """
-    syntax = _facts(plan).mounts
+    facts = RUNTIMES[plan.runtime]
     values = []
     for mount in plan.mounts:
         for path in (mount.source, mount.target):
-            why = mount_problem(plan.runtime, path)
-            if why:
+            if why := mount_problem(plan.runtime, path):
                 raise UsageError(why, where="--mount", fix="mount a directory above it, or make a link to it")
-        if mount.read_only and not syntax.read_only:
-            what = f"{_facts(plan).title} cannot mount read-only"
+        if mount.read_only and not facts.mounts.read_only:
+            what = f"{facts.title} cannot mount read-only"
             raise UsageError(what, where=f"--mount {mount.source}", fix="leave ':ro' out")
-        value = syntax.pair.format(source=mount.source, target=mount.target)
-        values.append((mount, value + (syntax.read_only if mount.read_only else syntax.writable)))
+        ends = facts.mounts.read_only if mount.read_only else facts.mounts.writable
+        values.append((mount, facts.mounts.pair.format(source=mount.source, target=mount.target) + ends))
     return tuple(values)
 
 
@@ -204,52 +179,36 @@ def host_value(value: str) -> Argument:
     logs) is there.
     """
     below = value.removeprefix(f"{RESULTS}/")
-    return text(value) if below == value else (Var(RUN_DIRECTORY), Text(f"/{below}"))
+    return text(value) if below == value else (*RUN, Text(f"/{below}"))
 
 
 def host_directory(plan: Plan) -> Argument:
     """Where the program starts, as the host knows it."""
-    for mount in plan.mounts:
-        if mount.target == plan.workdir:
-            return text(mount.source)
-    return (Var(RUN_DIRECTORY), Text(plan.workdir.removeprefix(RESULTS)))
-
-
-def _facts(plan: Plan) -> RuntimeFacts:
-    return RUNTIMES[plan.runtime]
-
-
-LEFTOVERS = Path(__file__).parent / "shell" / "leftovers.sh"
+    source = next((mount.source for mount in plan.mounts if mount.target == plan.workdir), "")
+    return text(source) if source else (*RUN, Text(plan.workdir.removeprefix(RESULTS)))
 
 
 def node_job(plan: Plan) -> Argument:
-    """The JOB of a name: several runs in one allocation have different ones."""
+    """The job in the name of a thing on a node: several runs in one allocation have different ones."""
     return (Var("SLURM_JOB_ID"), Text("."), Var(JOB_ID)) if _shares_job(plan) else (Var(JOB_ID),)
 
 
 def live_jobs(plan: Plan) -> tuple[Argument, Argument]:
-    """The second and third argument of ``is_left``."""
-    of_slurm = SCHEDULERS[plan.scheduler].launcher == "srun"
+    """The second and third argument of ``is_left`` in LEFTOVERS."""
     shared = plan.settings.lets_share_nodes(dict(plan.directives))
     alone = plan.whole_nodes and not _shares_job(plan) and not shared
-    return (Var(LIVE),) if of_slurm else text(""), text("yes" if alone else "no")
+    return (Var(LIVE),) if SCHEDULERS[plan.scheduler].has_srun else text(""), text("yes" if alone else "no")
 
 
 def _shares_job(plan: Plan) -> bool:
     """Whether several runs have Slurm's number of one job."""
-    of_study = plan.launch is not None and SCHEDULERS[plan.scheduler].launcher == "srun"
+    of_study = plan.launch is not None and SCHEDULERS[plan.scheduler].has_srun
     return plan.existing_allocation is not None or of_study
 
 
-DIRECTORY = "runner_stage"  # variable of the batch script: the directory of this job on every node
-_PREFIX = "gpu-runner-stage-"
-_NAME = "/image.sqsh"
-_PLACEHOLDER = "/\0image"  # no value of a user can contain a NUL
-_STAGE = SHELL / "stage.sh"
-
-
 def staged_step(plan: Plan, runtime: Runtime) -> StepSpec:
-    """The runtime's step, from the staged file where the plan stages.
+    """The runtime's step; where the plan stages (``--stage``), from a copy of the image on each node's own disk: the
+    runtime makes its step for a placeholder, which is replaced by the copy's path.
 
     Raises:
         UsageError: the runtime takes no image file; or as the runtime's own step.
@@ -258,36 +217,32 @@ def staged_step(plan: Plan, runtime: Runtime) -> StepSpec:
         return runtime.step(plan)
     image = msgspec.structs.replace(plan.image, path=_PLACEHOLDER)
     made = runtime.step(msgspec.structs.replace(plan, image=image))
-    launcher, command = (tuple(map(_staged, words)) for words in (made.launcher, made.command))
+    launcher, command = (tuple(map(_with_copy, words)) for words in (made.launcher, made.command))
     if made.at_end or (launcher, command) == (made.launcher, made.command):
         why = f"{plan.runtime} does not start from an image file, so there is nothing to stage"
         raise UsageError(why, where="--stage", fix="leave it out")
     copy = (
-        *library_file(_STAGE),
-        (Var(DIRECTORY),),
-        *live_jobs(plan),
+        *(*library_file(_STAGE), (Var(_STAGED),), *live_jobs(plan)),
         *texts(plan.image.path, str(plan.image.size_bytes), plan.image.sha256),
     )
     return msgspec.structs.replace(
         made,
-        prelude=(*made.prelude, Export(DIRECTORY, (Text(f"{plan.stage}/{_PREFIX}"), *node_job(plan)))),
+        prelude=(*made.prelude, Export(_STAGED, (Text(f"{plan.stage}/gpu-runner-stage-"), *node_job(plan)))),
         once_a_node=(*copy, *made.once_a_node),
         launcher=launcher,
         command=command,
-        at_end=(*texts("rm", "-rf", "--"), (Var(DIRECTORY),)),
+        at_end=(*texts("rm", "-rf", "--"), (Var(_STAGED),)),
         does=f"copies the image to its disk{', ' if made.does else ''}{made.does}",
         files=(_STAGE, LEFTOVERS, *(path for path in made.files if path != LEFTOVERS)),
     )
 
 
-def _staged(word: Argument) -> Argument:
-    return tuple(part for old in word for part in _parts(old))
-
-
-def _parts(part: Text | Var) -> Iterator[Text | Var]:
-    if isinstance(part, Var) or _PLACEHOLDER not in part.value:
-        yield part
-        return
-    before, _, after = part.value.partition(_PLACEHOLDER)
-    yield from text(before) if before else ()
-    yield from (Var(DIRECTORY), Text(_NAME + after))
+def _with_copy(word: Argument) -> Argument:
+    parts: list[Text | Var] = []
+    for part in word:
+        if isinstance(part, Var) or _PLACEHOLDER not in part.value:
+            parts.append(part)
+            continue
+        before, _, after = part.value.partition(_PLACEHOLDER)
+        parts += [*(text(before) if before else ()), Var(_STAGED), Text(f"/image.sqsh{after}")]
+    return tuple(parts)

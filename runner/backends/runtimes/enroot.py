@@ -3,35 +3,10 @@
 from __future__ import annotations
 
 from runner.backends.runtimes import common
-from runner.backends.runtimes.common import (
-    PREFIX,
-    RANK,
-    SHELL,
-    STARTED,
-    carried,
-    image_file,
-    launched_program,
-    loads,
-    mount_options,
-    prefixed,
-    shell,
-    starters,
-)
 from runner.core.errors import UsageError
 from runner.model.backends import MountSyntax, RuntimeFacts
 from runner.model.plan import RESULTS, Plan
-from runner.model.step import (
-    RENDEZVOUS,
-    RUN_DIRECTORY,
-    Argument,
-    Export,
-    StepSpec,
-    Text,
-    Var,
-    library_file,
-    text,
-    texts,
-)
+from runner.model.step import RENDEZVOUS, Argument, Export, StepSpec, Text, Var, library_file, text
 
 # Enroot's hook reads these variables as NVIDIA's container runtime does (Enroot 4.1, conf/hooks/98-nvidia.sh).
 BY_ENROOTS_HOOK = (
@@ -57,9 +32,7 @@ FACTS = RuntimeFacts(
     preference=40,
 )
 
-_SHELL = SHELL / "enroot.sh"
-_PREFIX = "runner-"  # of the containers' names
-_RC: Argument = (Var(RUN_DIRECTORY), Text("/enroot.rc"))
+_SHELL = common.SHELL / "enroot.sh"
 
 
 def step(plan: Plan) -> StepSpec:
@@ -67,7 +40,7 @@ def step(plan: Plan) -> StepSpec:
 
     The root is read-only, home is not mounted.
     """
-    env = carried(plan)
+    env = common.carried(plan)
     for variable, value in env:
         if "\n" in value:
             raise UsageError(
@@ -75,47 +48,31 @@ def step(plan: Plan) -> StepSpec:
                 where=f"--env {variable}",
                 fix="leave newlines out of the value",
             )
-    name: Argument = (Text(_PREFIX), *common.node_job(plan))
+    script, rc = library_file(_SHELL), (*common.RUN, Text("/enroot.rc"))
+    name: Argument = (Text("runner-"), *common.node_job(plan))
     mounts = (
-        *(text("--mount"), (Var(RUN_DIRECTORY), Text(f":{RESULTS}:none:x-create=auto,rbind,rw"))),
-        *mount_options(plan, "--mount"),
+        *(text("--mount"), (*common.RUN, Text(f":{RESULTS}:none:x-create=auto,rbind,rw"))),
+        *common.mount_options(plan, "--mount"),
     )
+    # Patterns of the names that each task's container gets.
+    names = (*(f"{prefix}*" for prefix in (*common.starters(plan), common.PREFIX)), *common.STARTED)
     return StepSpec(
         prelude=(
-            *loads(plan),
-            Export("ENROOT_MOUNT_HOME", text("n")),
-            Export("ENROOT_ROOTFS_WRITABLE", text("n")),
-            *(prefixed(variable, text(_quoted(value))) for variable, value in env),
-            *(prefixed(variable, (Var(variable),)) for variable in RENDEZVOUS),
+            *common.loads(plan),
+            *(Export(setting, text("n")) for setting in ("ENROOT_MOUNT_HOME", "ENROOT_ROOTFS_WRITABLE")),
+            *(common.prefixed(variable, text(_quoted(value))) for variable, value in env),
+            *(common.prefixed(variable, (Var(variable),)) for variable in RENDEZVOUS),
         ),
-        once_a_node=(
-            *library_file(_SHELL),
-            text("create"),
-            _RC,
-            name,
-            image_file(plan),
-            *common.live_jobs(plan),
-        ),
-        launcher=(),
+        once_a_node=(*script, text("create"), rc, name, common.image_file(plan), *common.live_jobs(plan)),
         command=(
-            *library_file(_SHELL),
-            text("start"),
-            _RC,
-            name,
-            *texts(_carried(plan), str(len(mounts))),
-            *mounts,
-            *shell(directory=text(plan.workdir)),
-            *launched_program(plan),
+            *(*script, text("start"), rc, name),
+            *(text(" ".join((*names, "CUDA_VISIBLE_DEVICES"))), text(str(len(mounts))), *mounts),
+            *(*common.shell(directory=text(plan.workdir)), *common.launched_program(plan)),
         ),
-        at_end=(*library_file(_SHELL), text("remove"), name),
+        at_end=(*script, text("remove"), name),
         does="unpacks the image",
-        files=(_SHELL, common.LEFTOVERS, RANK),
+        files=(_SHELL, common.LEFTOVERS, common.RANK),
     )
-
-
-def _carried(plan: Plan) -> str:
-    """Patterns of the names that each task's container gets."""
-    return " ".join((*(f"{prefix}*" for prefix in (*starters(plan), PREFIX)), *STARTED, "CUDA_VISIBLE_DEVICES"))
 
 
 def _quoted(value: str) -> str:

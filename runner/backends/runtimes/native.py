@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import posixpath
 
-from runner.backends.runtimes.common import RANK, host_directory, host_value, launched_program, load_lines, shell
+from runner.backends.runtimes import common
 from runner.core.errors import UsageError
 from runner.model.backends import NATIVE, MountSyntax, RuntimeFacts
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, Argument, Export, StepSpec, Var
+from runner.model.step import Export, StepSpec
 
 FACTS = RuntimeFacts(
     title=NATIVE,
@@ -41,15 +41,12 @@ def step(plan: Plan) -> StepSpec:
                 where="--mount",
                 fix="leave it out and use the host path, or use a container (--runtime)",
             )
-    run: Argument = (Var(RUN_DIRECTORY),)
     return StepSpec(
-        prelude=(*load_lines(plan), *(Export(name, host_value(value)) for name, value in plan.env)),
-        once_a_node=(),
-        launcher=(),
+        prelude=(*common.load_lines(plan), *(Export(name, common.host_value(value)) for name, value in plan.env)),
         command=(
-            *shell(run, directory=host_directory(plan)),
-            *launched_program(plan, run=run),
+            *common.shell(common.RUN, directory=common.host_directory(plan)),
+            *common.launched_program(plan, run=common.RUN),
         ),
         inherits=not plan.load,
-        files=(RANK,),
+        files=(common.RANK,),
     )

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.backends.runtimes import answer_of
-from runner.backends.runtimes.common import (
-    RANK,
-    STARTED,
-    carried,
-    image_reference,
-    launched_program,
-    loads,
-    mount_options,
-    shell,
-    starters,
-)
+from runner.backends.runtimes import answer_of, common
 from runner.model.backends import MountSyntax, RuntimeFacts
-from runner.model.plan import RESULTS, Plan
-from runner.model.step import RENDEZVOUS, RUN_DIRECTORY, Export, StepSpec, Text, Var, text, texts
+from runner.model.plan import Plan
+from runner.model.step import RENDEZVOUS, Export, StepSpec, text, texts
 
 FACTS = RuntimeFacts(
     title="podman-hpc",
@@ -41,26 +30,19 @@ def step(plan: Plan) -> StepSpec:
     Without the host's network the rendezvous cannot connect, without its IPC the ranks of a node share no memory.
     No rank may pull: the image is there (``podman-hpc pull``, ``migrate``), or the job ends.
     """
-    env = carried(plan)
-    names = (*RENDEZVOUS, *STARTED, *(name for name, _ in env), "CUDA_VISIBLE_DEVICES")
+    env = common.carried(plan)
+    names = (*RENDEZVOUS, *common.STARTED, *(name for name, _ in env), "CUDA_VISIBLE_DEVICES")
     return StepSpec(
-        prelude=(*loads(plan), *(Export(name, text(value)) for name, value in env)),
-        once_a_node=(),
-        launcher=(),
+        prelude=(*common.loads(plan), *(Export(name, text(value)) for name, value in env)),
         command=(
             *texts("podman-hpc", "run", "--rm", "--pull=never", "--entrypoint="),
             *texts(*(("--gpu",) if plan.device == "cuda" else ()), *(f"--{module}" for module in plan.modules)),
             *texts("--network=host", "--ipc=host", f"--workdir={plan.workdir}"),
-            text("--volume"),
-            (Var(RUN_DIRECTORY), Text(f":{RESULTS}")),
-            *mount_options(plan, "--volume"),
-            *(text(f"--env={prefix}*") for prefix in starters(plan)),
-            *(text(f"--env={name}") for name in names),
-            text(image_reference(plan)),
-            *shell(),
-            *launched_program(plan),
+            *(text("--volume"), common.RUN_AT_RESULTS, *common.mount_options(plan, "--volume")),
+            *texts(*(f"--env={prefix}*" for prefix in common.starters(plan)), *(f"--env={name}" for name in names)),
+            *(text(common.image_reference(plan)), *common.shell(), *common.launched_program(plan)),
         ),
-        files=(RANK,),
+        files=(common.RANK,),
     )
 
 

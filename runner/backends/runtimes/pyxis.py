@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from runner.backends.runtimes import common
-from runner.backends.runtimes.common import image_file, launched_program, loads, mounted, prefixed
 from runner.backends.runtimes.enroot import BY_ENROOTS_HOOK
 from runner.core.errors import UsageError
 from runner.model.backends import SCHEDULERS, MountSyntax, RuntimeFacts
-from runner.model.plan import RESULTS, Plan
-from runner.model.step import (
-    RENDEZVOUS,
-    RUN_DIRECTORY,
-    Argument,
-    Export,
-    StepSpec,
-    Text,
-    Var,
-    library_file,
-    text,
-    texts,
-)
+from runner.model.plan import Plan
+from runner.model.step import RENDEZVOUS, Export, StepSpec, Text, library_file, text, texts
 
 FACTS = RuntimeFacts(
     title="Pyxis",
@@ -49,7 +37,7 @@ def step(plan: Plan) -> StepSpec:
 
     A named one would outlive the job where containers are global, which is Pyxis's default.
     """
-    if SCHEDULERS[plan.scheduler].launcher != "srun":
+    if not SCHEDULERS[plan.scheduler].has_srun:
         raise UsageError(
             f"Pyxis is a plugin of Slurm, and {plan.site} has {plan.scheduler}",
             where="--runtime pyxis",
@@ -57,28 +45,22 @@ def step(plan: Plan) -> StepSpec:
         )
     # --container-env puts values into a file of lines, so one with a newline would set variables of its own.
     env = common.carried(plan)
-    carried = [(name, value) for name, value in env if "\n" not in value]
-    renamed = [(name, value) for name, value in env if "\n" in value]
+    names = [name for name, value in env if "\n" not in value]
+    mounts = (Text(f",{value}") for _, value in common.mounted(plan))
     return StepSpec(
         prelude=(
-            *loads(plan),
-            *(Export(name, text(value)) for name, value in carried),
-            *(prefixed(name, text(value)) for name, value in renamed),
+            *common.loads(plan),
+            *(Export(name, text(value)) for name, value in env if "\n" not in value),
+            *(common.prefixed(name, text(value)) for name, value in env if "\n" in value),
         ),
         once_a_node=(*library_file(_LEFTOVERS), *common.live_jobs(plan), common.node_job(plan)),
         launcher=(
-            (Text("--container-image="), *image_file(plan)),
-            _mounts(plan),
-            text(f"--container-workdir={plan.workdir}"),
-            *texts("--no-container-mount-home", "--no-container-entrypoint", "--no-container-remap-root"),
-            text("--container-env=" + ",".join((*RENDEZVOUS, "PYXIS_VERSION", *(name for name, _ in carried)))),
+            (Text("--container-image="), *common.image_file(plan)),
+            (Text("--container-mounts="), *common.RUN_AT_RESULTS, *mounts),
+            *texts(f"--container-workdir={plan.workdir}", "--no-container-mount-home", "--no-container-entrypoint"),
+            *texts("--no-container-remap-root", "--container-env=" + ",".join((*RENDEZVOUS, "PYXIS_VERSION", *names))),
         ),
-        command=(*common.shell(), *launched_program(plan)),
+        command=(*common.shell(), *common.launched_program(plan)),
         does="removes containers that killed jobs of yours have left there",
         files=(_LEFTOVERS, common.LEFTOVERS, common.RANK),
     )
-
-
-def _mounts(plan: Plan) -> Argument:
-    words: list[Text | Var] = [Text("--container-mounts="), Var(RUN_DIRECTORY), Text(f":{RESULTS}")]
-    return (*words, *(Text(f",{value}") for _, value in mounted(plan)))

@@ -5,24 +5,12 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
-from runner.backends.runtimes import answer_of
-from runner.backends.runtimes.common import (
-    RANK,
-    carried,
-    host_directory,
-    host_value,
-    image_reference,
-    launched_program,
-    loads,
-    mounted,
-    prefixed,
-    shell,
-)
+from runner.backends.runtimes import answer_of, common
 from runner.core.errors import UsageError
 from runner.model.backends import MountSyntax, RuntimeFacts
 from runner.model.plan import RESULTS, Plan
 from runner.model.request import Mount
-from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, Var, text
+from runner.model.step import Argument, StepSpec, Text, text, texts
 
 FACTS = RuntimeFacts(
     title="Shifter",
@@ -48,26 +36,24 @@ def step(plan: Plan) -> StepSpec:
     under a prefix. A mount point must exist in the image; ours have RESULTS. Where the site's containers show the
     host's paths, the run directory and the program's own need none.
     """
-    image = f"docker:{image_reference(plan)}"
+    image = f"docker:{common.image_reference(plan)}"
     modules = ",".join(plan.modules)
-    run: Argument = (Var(RUN_DIRECTORY),)
-    value = host_value if plan.host_paths else text
-    start = host_directory(plan) if plan.host_paths else text(plan.workdir)
+    run, value, start = common.RUN, common.host_value, common.host_directory(plan)
+    if not plan.host_paths:
+        run, value, start = text(RESULTS), text, text(plan.workdir)
     return StepSpec(
-        prelude=(*loads(plan), *(prefixed(name, value(content)) for name, content in carried(plan))),
-        once_a_node=(),
-        launcher=(),
-        command=(
-            text("shifter"),
-            text(f"--image={image}"),
-            *((text(f"--module={modules}"),) if modules else ()),
-            *(() if plan.host_paths else ((Text("--volume="), *run, Text(f":{RESULTS}")),)),
-            *(_volume(mount, option) for mount, option in mounted(plan) if not _is_shown(plan, mount)),
-            (Text("--workdir="), *start),
-            *(shell(run) if plan.host_paths else shell()),
-            *(launched_program(plan, run=run) if plan.host_paths else launched_program(plan)),
+        prelude=(
+            *common.loads(plan),
+            *(common.prefixed(name, value(content)) for name, content in common.carried(plan)),
         ),
-        files=(RANK,),
+        command=(
+            *texts("shifter", f"--image={image}", *((f"--module={modules}",) if modules else ())),
+            *(() if plan.host_paths else ((Text("--volume="), *common.RUN_AT_RESULTS),)),
+            *(_volume(mount, option) for mount, option in common.mounted(plan) if not _is_shown(plan, mount)),
+            (Text("--workdir="), *start),
+            *(*common.shell(run), *common.launched_program(plan, run=run)),
+        ),
+        files=(common.RANK,),
         directives=(("image", image), *((("module", modules),) if modules else ())),
     )
 

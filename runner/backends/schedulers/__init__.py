@@ -8,12 +8,12 @@ it. ``local`` is this machine, with no scheduler at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from runner.core import process
-from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
+from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation, JobState
@@ -57,7 +57,7 @@ class Scheduler(Protocol):
 
 
 class SchedulerModule(Protocol):
-    """What every scheduler's module offers."""
+    """What every scheduler's module offers; the last three only where its facts say so."""
 
     def connect(self, clients: Path | None) -> Scheduler:
         """The scheduler, through the client programs in ``clients`` (None: PATH)."""
@@ -69,15 +69,8 @@ class SchedulerModule(Protocol):
             UsageError: a value that the shell or the scheduler cannot take; says which.
         """
 
-
-class WithLaunches(Protocol):
-    """A scheduler whose job can run a study's launches one after another."""
-
-    def render_launches(self, plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript: ...
-
-
-class WithSteps(Protocol):
-    """A scheduler whose jobs can be steps of an existing allocation."""
+    def render_launches(self, plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
+        """The script of a job that runs a study's launches one after another."""
 
     def allocation(self, clients: Path | None) -> Allocation | None:
         """The allocation of this shell; None where there is none.
@@ -91,24 +84,19 @@ class WithSteps(Protocol):
         """The command line for a shell that holds an allocation for the plan."""
 
 
+def scheduler_module(name: str) -> SchedulerModule:
+    """The module of that name. Raises UsageError where there is none."""
+    return cast(SchedulerModule, SCHEDULERS.module(name))
+
+
 def connect(name: str, clients: Path | None = None) -> Scheduler:
     """The scheduler of that name. Raises UsageError where there is none."""
-    return _module(name).connect(clients)
+    return scheduler_module(name).connect(clients)
 
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
     """See SchedulerModule."""
-    return _module(plan.scheduler).render(plan, step)
-
-
-def with_steps(name: str) -> WithSteps:
-    """The scheduler of that name, whose facts say that it has steps."""
-    return cast(WithSteps, SCHEDULERS.module(name))
-
-
-def has_launches(name: str) -> bool:
-    """Whether the launches of a study can run one after another in one job of this scheduler."""
-    return SCHEDULERS[name].launches
+    return scheduler_module(plan.scheduler).render(plan, step)
 
 
 def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
@@ -129,11 +117,17 @@ def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]
             where="--same-nodes",
             fix="leave --same-nodes out: each launch is then a job of its own",
         )
-    return cast(WithLaunches, SCHEDULERS.module(plan.scheduler)).render_launches(plan, step, launches)
+    return scheduler_module(plan.scheduler).render_launches(plan, step, launches)
 
 
-def _module(name: str) -> SchedulerModule:
-    return cast(SchedulerModule, SCHEDULERS.module(name))
+def check_options(render: Callable[[str, str], str], **sections: Mapping[str, str]) -> None:
+    """Raises UsageError, whose ``where`` is the key, for an option of a site file that no directive can have."""
+    for section, options in sections.items():
+        for option, value in options.items():
+            try:
+                render(option, value)
+            except UsageError as error:
+                raise UsageError(error.what, where=f"{section}.{option}", fix=error.fix) from None
 
 
 TIMEOUT_S = 60.0

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
+from runner.model.job import ListedLaunch
 from runner.model.plan import Plan
-from runner.model.step import RUN_DIRECTORY, Argument, StepSpec, Text, texts
-from runner.render import command, quoted_arguments
+from runner.model.step import RUN_DIRECTORY, Argument, JobScript, StepSpec, Text, texts
+from runner.render import checked, command, job_script, quoted_arguments, statement
 
 SHELL = Path(__file__).parent / "shell"
 COMMON = SHELL / "common.sh"
 SUPERVISE = SHELL / "supervise.sh"
 PROFILE = SHELL / "profile.sh"
+LAUNCHES = SHELL / "launches.sh"
 
 STRICT = "set -uo pipefail; umask 077"
 # The script lies in the run directory.
@@ -25,7 +27,6 @@ cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" || exit {NO_RUN_DIRECTORY}
 BEFORE_RANKS = """\
 # One task for each GPU. Signals go to the ranks through this script: it is outside their containers.
 runner_pass_signals"""
-CLEANUP_LOG = ">>logs/cleanup.log 2>&1"  # what the clean-up says is no evidence of why a job failed
 
 
 def unlock_memory(plan: Plan) -> str:
@@ -73,6 +74,13 @@ def versions(plan: Plan) -> Iterator[str]:
         yield f"runner_record_versions {quoted_arguments(words)}   # in `versions`; nothing waits for it"
 
 
+def prelude(plan: Plan, step: StepSpec) -> Iterator[str]:
+    """What makes the runtime available, and records the versions."""
+    yield from map(statement, step.prelude)
+    yield from versions(plan)
+    yield ""
+
+
 def once_a_node(step: StepSpec, starter: tuple[Argument, ...] = (), output: str = "") -> Iterator[str]:
     """What makes nodes ready before the ranks; nothing where nothing does.
 
@@ -117,9 +125,35 @@ def at_end(step: StepSpec, starter: tuple[Argument, ...] = ()) -> str:
     """
     if not step.at_end:
         return ""
-    return f"runner_at_end() {{\n  {command(starter, step.at_end, indent='  ')} {CLEANUP_LOG}\n}}\n"
+    # What the clean-up says is no evidence of why a job failed: it has a log of its own.
+    return f"runner_at_end() {{\n  {command(starter, step.at_end, indent='  ')} >>logs/cleanup.log 2>&1\n}}\n"
 
 
 def clock(seconds: int) -> str:
     """``hours:minutes:seconds``, the hours as many as it takes."""
     return f"{seconds // 3600:02d}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}"
+
+
+def render_launches(plan: Plan, _step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
+    """The script of a study's one allocation, where no scheduler gives it: one process of this machine runs the
+    launches' own scripts, so that no two overlap.
+    """
+    files = (COMMON, SUPERVISE, LAUNCHES)
+    parts = (
+        "#!/bin/bash",
+        "# The launches of a study, one after another.",
+        *(STRICT, INTO_RUN_DIRECTORY, checked(files, *files)),
+        "runner_be_job",
+        f"runner_limit={plan.walltime_s}   # seconds",
+        "runner_expect_launches\n",
+        "# Run directory; seconds that must be left.",
+        *map(launch_line, launches),
+        "runner_end_launches\n",
+    )
+    return job_script(parts, files)
+
+
+def launch_line(launch: ListedLaunch) -> str:
+    """The line that runs a launch, where it has all nodes."""
+    arguments = quoted_arguments(texts(launch.directory, str(launch.needs_s)))
+    return f"{'runner_begin' if launch.with_next else 'runner_launch'} {arguments}"

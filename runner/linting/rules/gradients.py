@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, RANK, WRAPPED_MODELS, names_in
-from runner.linting.script import Script
-from runner.linting.trace import Event
-from runner.linting.values import NOTHING, union
+from runner.linting.names import LOCAL_RANK, NOTHING, RANK, WRAPPED_MODELS, names_in, union
+from runner.linting.script import Event, Finding, Script, ok, rule, unclear, wrong
 
 _WRAPPERS = ("hvd.DistributedOptimizer", "hvd.DistributedGradientTape", "hvd.DistributedAdasumOptimizer")
 _MODELS = (*(f"*.{name}" for name in WRAPPED_MODELS), "*.fully_shard")

@@ -7,11 +7,8 @@ from collections.abc import Iterator
 
 from astroid import nodes
 
-from runner.linting.findings import Finding, ok, rule, unclear, wrong
-from runner.linting.names import LOCAL_RANK, RANK, names_in
-from runner.linting.script import Script, sharding
-from runner.linting.trace import Event
-from runner.linting.values import NOTHING, Value
+from runner.linting.names import LOCAL_RANK, NOTHING, RANK, Value, names_in
+from runner.linting.script import Event, Finding, Script, ok, rule, sharding, unclear, wrong
 
 _CHECKPOINTS = names_in(
     "torch.save torch.jit.save .save_weights .save_pretrained .save_model .save keras.callbacks.ModelCheckpoint "

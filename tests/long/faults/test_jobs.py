@@ -20,19 +20,27 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner import box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.daemons import CONTROLLER, Daemons
-from tests.support.killing import judge_what_is_left, killed_while_submitting
-from tests.support.planted_faults import Planted, is_reported, started, submitted, with_sbatch
+from tests.support.daemons import CONTROLLER, Daemons, own_box
+from tests.support.planted_faults import (
+    MEASURED,
+    Planted,
+    is_reported,
+    judge_what_is_left,
+    killed_while_submitting,
+    started,
+    submitted,
+    submitted_and_reported,
+    under_way,
+    with_sbatch,
+)
 from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems and writes into cgroups: run it as root"),
 ]
-
 SHORT = ("--time", "1:00")
 LATE = {
     "the time limit": Planted(
@@ -71,37 +79,31 @@ def test_a_job_that_does_not_end(runner: Runner, late: dict[str, Path], name: st
 
 def test_a_notice_near_the_time_limit_ends_no_program(runner: Runner) -> None:
     """48 s of a minute have passed: Slurm has sent USR1 to every process, and the job goes on to its own end."""
-    planted = Planted("nap:52", "measured", 0, words=SHORT)
-    is_reported(runner, submitted(runner, {"": planted})[""], planted)
+    submitted_and_reported(runner, Planted("nap:52", "measured", 0, words=SHORT))
 
 
-@contextmanager
-def own_box(name: str, directory: Path) -> Iterator[tuple[Daemons, Runner]]:
-    """A box of a test's own, with all that is mounted by now."""
-    called = f"{name}-{os.getpid()}"
-    try:
-        daemons = Daemons(box.up(box.BoxSpec(name=called)))
-        yield daemons, Runner(Path(daemons.box.site), directory / "runs", directory / "state", daemons.box.bin_dir)
-    finally:
-        box.down(called)
-
-
-def test_a_program_that_needs_more_memory_than_the_job_has(squashfs: StoredImage, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("squashfs")
+def test_a_program_that_needs_more_memory_than_the_job_has(tmp_path: Path) -> None:
     """Slurm's own cgroups, as on a real cluster: the kernel kills it. 200 MiB for each rank."""
-    with own_box("memory", tmp_path) as (daemons, on_box):
+    with own_box("memory") as made:
+        daemons = Daemons(made)
         daemons.inside("sh", "-c", 'printf "%s\n" "$@" >/etc/slurm/cgroup.conf', "sh", *CGROUPS)
         daemons.configure(TaskPlugin="task/cgroup", SelectTypeParameters="CR_Core_Memory")
-        facts = msgspec.yaml.decode(on_box.site.read_bytes())
-        facts["node"]["memory_mb"] = 1600
-        (tmp_path / "small.yaml").write_bytes(msgspec.yaml.encode(facts))
-        runner = replace(on_box, site=tmp_path / "small.yaml")
+        runner = with_site_facts(Runner.at(made.site, tmp_path, made.bin_dir), tmp_path, "node", memory_mb=1600)
         sentence = "it ran out of memory: the kernel ended it at"
         planted = Planted("memory:1000@2", "failed", 5, ("rank 2 on dgx02 was ended by signal 9", sentence))
-        run = submitted(runner, {"": planted})[""]
-        verdict = is_reported(runner, run, planted)
+        _run, verdict = submitted_and_reported(runner, planted)
         assert any("the job has 400 MiB on each node" in reason for reason in verdict["reasons"]), verdict
-        good = Planted("memory:50", "measured", 0)
-        is_reported(runner, submitted(runner, {"": good})[""], good)
+        submitted_and_reported(runner, Planted("memory:50", "measured", 0))
+
+
+def with_site_facts(runner: Runner, directory: Path, part: str, **changes: object) -> Runner:
+    """The same cluster by another site file."""
+    facts = msgspec.yaml.decode(runner.site.read_bytes())
+    facts[part].update(changes)
+    site = directory / "changed.yaml"
+    site.write_bytes(msgspec.yaml.encode(facts))
+    return replace(runner, site=site)
 
 
 CGROUPS = ("CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainRAMSpace=yes")
@@ -123,7 +125,8 @@ def on_small_disk(
     small_disk: Path, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runner]:
     """A box that sees it; runs are made there."""
-    with own_box("disk", tmp_path_factory.mktemp("disk")) as (_daemons, runner):
+    with own_box("disk") as made:
+        runner = Runner.at(made.site, tmp_path_factory.mktemp("disk"), made.bin_dir)
         yield replace(runner, runs=small_disk / "runs")
 
 
@@ -142,7 +145,7 @@ def full(directory: Path) -> Iterator[None]:
 
 def test_no_room_for_a_run_directory(on_small_disk: Runner, small_disk: Path) -> None:
     with full(small_disk):
-        said = on_small_disk(*Planted("", "measured", 0).submission(), code=8)
+        said = on_small_disk(*MEASURED.submission(), code=8)
         assert "the run directory cannot be filled: No space left on device" in said.err
         assert "nothing was submitted" in said.err
         assert list(on_small_disk.runs.iterdir()) == []
@@ -150,11 +153,8 @@ def test_no_room_for_a_run_directory(on_small_disk: Runner, small_disk: Path) ->
 
 def test_no_room_for_the_ranks_records(on_small_disk: Runner, small_disk: Path, tmp_path: Path) -> None:
     """The disk fills up while the job waits in the queue."""
-    facts = msgspec.yaml.decode(on_small_disk.site.read_bytes())
-    facts["slurm"]["directives"] = {"begin": "now+4"}
-    (tmp_path / "later.yaml").write_bytes(msgspec.yaml.encode(facts))
-    runner = replace(on_small_disk, site=tmp_path / "later.yaml")
-    run = submitted(runner, {"": Planted("", "infrastructure", 8)})[""]
+    runner = with_site_facts(on_small_disk, tmp_path, "slurm", directives={"begin": "now+4"})
+    run = submitted(runner, {"": MEASURED})[""]
     with full(small_disk):
         said = runner("wait", str(run), code=8)
     assert "the job could not write to its run directory" in said.out
@@ -164,8 +164,7 @@ def test_no_room_for_the_ranks_records(on_small_disk: Runner, small_disk: Path, 
 
 def test_no_room_for_the_results(on_small_disk: Runner) -> None:
     """Rank 0 fills the disk when all have started."""
-    words = Planted("fill-disk@0", "infrastructure", 8).submission("--wait")
-    said = on_small_disk(*words, code=8)
+    said = on_small_disk(*Planted("fill-disk@0", "infrastructure", 8).submission("--wait"), code=8)
     assert "the disk of the run directory is full" in said.out
     (on_small_disk.newest() / "filler").unlink()
 
@@ -181,22 +180,17 @@ def test_a_run_directory_that_nodes_may_not_write_to(
     ill: Runner, daemons: Daemons, nodes: tuple[str, ...], sentence: str
 ) -> None:
     ill.runs.mkdir(exist_ok=True)
-    planted = Planted("", "infrastructure", 8, (sentence,), words=("--env", "RUNNER_RDV_TIMEOUT_S=6"))
     for node in nodes:
-        daemons.inside(*in_node(daemons, node), "sh", "-c", READ_ONLY, "sh", str(ill.runs))
+        daemons.on_node(node, "sh", "-c", READ_ONLY, "sh", str(ill.runs))
     try:
-        is_reported(ill, submitted(ill, {"": planted})[""], planted)
+        patience = ("--env", "RUNNER_RDV_TIMEOUT_S=6")
+        submitted_and_reported(ill, Planted("", "infrastructure", 8, (sentence,), words=patience))
     finally:
         for node in nodes:
-            daemons.inside(*in_node(daemons, node), "umount", str(ill.runs))
+            daemons.on_node(node, "umount", str(ill.runs))
 
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
-
-
-def in_node(daemons: Daemons, node: str) -> tuple[str, ...]:
-    """The words before a command that is to see what a node sees."""
-    return ("nsenter", "--target", daemons.process(node), "--mount", "--uts")
 
 
 def test_a_node_whose_power_is_cut(ill: Runner, daemons: Daemons) -> None:
@@ -214,16 +208,15 @@ def test_a_node_whose_power_is_cut(ill: Runner, daemons: Daemons) -> None:
 def test_a_job_that_slurm_has_forgotten(ill: Runner, daemons: Daemons) -> None:
     """There is no accounting, and slurmctld keeps no ended job: the run directory tells."""
     daemons.configure(MinJobAge="2")
+    said = "ranks 0, 1, 2, 3 left a report, but did not finish the program"
     planted = {
-        "good": Planted("", "measured", 0),
+        "good": MEASURED,
         "bad": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
-        "torn away": Planted(
-            "nap:600", "failed", 5, ("ranks 0, 1, 2, 3 left a report, but did not finish the program",)
-        ),
+        "torn away": Planted("nap:600", "failed", 5, (said,)),
     }
     runs = submitted(ill, planted)
     torn = runs["torn away"]
-    until(lambda: len(list(torn.glob("ranks/*.report.json"))) == 4)
+    until(lambda: under_way(4)(torn))
     daemons.inside("scancel", "--full", "--signal=KILL", *daemons.jobs_of(str(torn)))
     until(lambda: not any(daemons.jobs_of(str(run)) for run in runs.values()), timeout_s=240)
     verdicts = {name: is_reported(ill, run, planted[name]) for name, run in runs.items()}
@@ -264,15 +257,13 @@ def test_an_interrupt_that_cancels_ends_in_time_where_slurm_is_silent(ill: Runne
 def test_an_sbatch_that_never_answers_is_one_job(ill: Runner, daemons: Daemons, tmp_path: Path) -> None:
     """It is given a minute, then the queue is asked."""
     elsewhere = with_sbatch(ill, tmp_path, 'BIN/sbatch "$@" >/dev/null; exec sleep 600')
-    planted = Planted("", "measured", 0)
-    run = submitted(elsewhere, {"": planted})[""]
-    is_reported(elsewhere, run, planted)
+    run, _verdict = submitted_and_reported(elsewhere, MEASURED)
     assert len(daemons.jobs_of(str(run))) == 1
 
 
 def test_an_sbatch_that_never_answers_nor_submits(ill: Runner, daemons: Daemons, tmp_path: Path) -> None:
     elsewhere = with_sbatch(ill, tmp_path, "exec sleep 600")
-    said = elsewhere(*Planted("", "measured", 0).submission(), code=9)
+    said = elsewhere(*MEASURED.submission(), code=9)
     assert "sbatch did not answer, and no job of this run is in the queue" in said.err
     run = elsewhere.newest()
     assert "it is unknown whether the scheduler accepted it" in elsewhere("status", run.name, code=9).err

@@ -16,8 +16,7 @@ from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.local_jobs import outcome
-from tests.support.rank_records import records
+from tests.support.rank_records import outcome, records
 from tests.support.schema import check
 
 if TYPE_CHECKING:

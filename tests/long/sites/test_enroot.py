@@ -27,6 +27,7 @@ from tests.support.sites.enroot_prefix import FOUND, box_spec
 # Where Enroot keeps its data by default: in the home.
 HOME_DATA = Path.home() / ".local/share/enroot"
 
+
 if FOUND:
 
     @pytest.fixture(scope="module", params=["enroot-home", "enroot", "pyxis"])

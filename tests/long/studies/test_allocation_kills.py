@@ -20,7 +20,6 @@ from tests.support.documents import result
 from tests.support.studies import TIMED, overlapping
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="ends processes in a box: run it as root")
-
 KILLS = 12
 MOST_OF_A_STUDY = 3  # each costs the launch that runs one of its attempts
 LONGEST_S = 7.0  # the launches of a study take about twelve

@@ -16,7 +16,6 @@ from tests.support.timed import launched
 from tests.support.timed_networks import TimedNetworks, timed_networks
 
 pytestmark = pytest.mark.integration
-
 REPEATS = (1, 2, 3)
 STEP = {"compute_seconds": 0.04, "window_seconds": 0.8}
 

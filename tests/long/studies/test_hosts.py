@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.commands import Runner
 from tests.support.documents import result
-from tests.support.sshd import Nodes
+from tests.support.sshd import Nodes, running_nodes
 from tests.support.studies import TIMED, overlapping, runs_with
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes nodes with sshds of their own: run it as root")
@@ -18,18 +18,13 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes nodes with sshd
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    made = Nodes.create(tmp_path_factory.mktemp("nodes"), "/usr/local/bin:/usr/bin:/bin")
-    try:
-        made.start()
+    with running_nodes(tmp_path_factory.mktemp("nodes"), "/usr/local/bin:/usr/bin:/bin") as made:
         yield made
-    finally:
-        made.end()
 
 
 @pytest.mark.parametrize("way", ["separate", "one-allocation"])
 def test_a_study_of_two_hosts(nodes: Nodes, tmp_path: Path, way: str) -> None:
-    nodes.start()
-    hosts = Runner(nodes.site(), tmp_path / "my $runs", tmp_path / "state", tmp_path)
+    hosts = Runner.at(nodes.site(), tmp_path, runs="my $runs")
     more = ("--same-nodes",) if way == "one-allocation" else ()
     hosts("scale", "--gpus", "1,2,4", "--repeats", "2", *TIMED, *more, "--wait", code=0)
     (path,) = hosts.runs.glob("*-study")

@@ -26,7 +26,6 @@ Scheme = Literal["light", "dark"]
 SCREENS: tuple[tuple[int, Scheme], ...] = ((360, "light"), (360, "dark"), (1440, "light"), (1440, "dark"))
 HOSTILE = "</style><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>\x1b[2J\u202e"
 WIDE = "a-host-name-without-any-place-to-break-it-" * 4
-
 # What a person sees of each text: its colour and what lies below it, blended, and where it stands.
 TEXTS = """
 (() => {

@@ -23,7 +23,6 @@ RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.p
 SITE = Site(
     name="s", description="", scheduler="local", runtimes=("native",), node=NodeShape(cores=8, memory_mb=1, gpus=4)
 )
-
 _RECORD = """#!/bin/bash
 # Keeps the words of a rank's call and its environment, NUL-separated.
 printf '%s\\0' "$@" >"$HOME/words.$RANK"

@@ -80,8 +80,6 @@ printf '%s\\0' "$@" >"$RECORD/arrived"
 env -0 >"$RECORD/environment"
 """
 _HOSTS = "#!/bin/sh\necho n1\necho n2\n"
-
-
 _CONTAINERS = sorted(set(runtime_programs().values()))
 
 

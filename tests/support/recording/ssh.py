@@ -25,7 +25,6 @@ from runner.sites.loader import read_site
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 SITE = with_hosts(read_site("hosts"), parse_hosts("me@nodea:2,nodeb:1"))
-
 # What a node's login shell finds is not what the submitting shell has: HOME, USER, and one of its own.
 _SSH = """#!/bin/bash
 printf '%s\\0' "$@" >>"$RECORD/ssh"

@@ -44,7 +44,6 @@ class ContainerFault:
 _IMAGE, _SIZE = "DIR/images/small.sqsh", "tmpfs:size=10m"
 _DAMAGED = "is damaged, or cannot be read there"
 _NOT_WRITTEN = "cannot be written: Read-only file system"
-
 CONTAINER_FAULTS = {
     "image not on the node": ContainerFault("small.sqsh is not there", "every node mounts", "DIR/images"),
     "image is no squashfs there": ContainerFault(_DAMAGED, "images verify", _IMAGE, "DIR/zeros"),

@@ -9,12 +9,8 @@ from tests.support.sites.clusters import MACHINES, Cluster
 
 # The site of a golden script -> whose cluster it is tried on.
 TRIED_ON = {site: site for site in MACHINES} | {"box": "technion"}
-
-
 # What no cluster has but the one that the options name: jobs that are to end first, nodes, a reservation.
 APART = frozenset({"slurm-asked"})
-
-
 AtSite = Callable[[str], Cluster]
 
 

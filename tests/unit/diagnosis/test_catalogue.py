@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.diagnosis.catalogue import FAILURES, classify, find
-from runner.diagnosis.failure import Failure, Source
+from runner.diagnosis.catalogue import FAILURES, Failure, Source, classify, find
 from runner.model.exit_codes import codes
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/failures.md").read_text()

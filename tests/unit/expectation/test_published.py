@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from runner.expectation.alarm import is_input_bound
 from runner.expectation.expect import Machine, Placement, Workload, point
 from runner.expectation.network import Curve
 from runner.model.expectation import ExpectedPoint
@@ -108,11 +107,8 @@ def test_a_dgx_a100_scales_as_published(rates: tuple[float, float]) -> None:
 
 
 def test_pytorch_amp_is_bound_by_its_input_and_fits_only_with_a_ceiling() -> None:
-    (fast_one, fast_eight), (slow_one, slow_eight) = PYTORCH_AMP, PYTORCH_TF32
-    fast, slow = dgx(fast_one), dgx(slow_one)
-    assert fast_eight < fast.images_per_s.low, "6.72 times one GPU: nothing of the model is fitted to it"
-    assert is_input_bound(fast, fast_eight, slow, slow_eight)
-    assert not is_input_bound(slow, slow_eight, fast, fast_eight)
+    (fast_one, fast_eight), (slow_one, _) = PYTORCH_AMP, PYTORCH_TF32
+    assert fast_eight < dgx(fast_one).images_per_s.low, "6.72 times one GPU: nothing of the model is fitted to it"
     ceiling = with_inputs(a100_cluster(8), exact("gradient-mb", 102.2), exact("input-images-per-s", fast_eight))
     assert expected(8, 8, 256, fast_one, ceiling).bound == "input"
     assert expected(8, 8, 256, slow_one, ceiling).bound == "compute"

@@ -1,29 +1,24 @@
-"""Several launches together: their rate, an efficiency against a base, and how many a claim needs."""
+"""Several launches together: their rate, an efficiency against a base, two arms in alternation, and how many a claim
+needs.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from runner.statistics.launches import MOST_LAUNCHES, efficiency, launches_needed, mean_rate, needed, spread
+from runner.statistics.launches import MOST_LAUNCHES, compare, efficiency, launches_needed, mean_rate, needed, spread
 
 
 @pytest.mark.parametrize(
     ("deviation", "launches"), [(0.005, (6, 3, 3)), (0.01, (17, 6, 3)), (0.02, (65, 18, 5)), (0.0, (3, 3, 3))]
 )
-def test_launches_that_find_a_change_of_one_two_and_five_per_cent(
-    deviation: float, launches: tuple[int, int, int]
-) -> None:
-    """The figures of the simulated design, with 80 % power."""
+def test_launches_that_find_a_change_with_80_per_cent_power(deviation: float, launches: tuple[int, int, int]) -> None:
     assert needed(deviation) == dict(zip(("0.01", "0.02", "0.05"), launches, strict=True))
 
 
 def test_a_number_of_launches_that_is_not_known_to_be_enough_is_not_given() -> None:
-    """With launches that differ by 40 %, 10,000 do not find a change of 1 %."""
     assert launches_needed(0.01, 0.4) == MOST_LAUNCHES
     assert needed(0.4).keys() == {"0.02", "0.05"}
-
-
-def test_an_unknown_spread_needs_no_number() -> None:
     assert needed(spread([100.0])) == {}
     with pytest.raises(ValueError, match="above 0"):
         launches_needed(0.0, 0.01)
@@ -41,9 +36,7 @@ def test_what_a_round_shares_is_no_uncertainty_of_its_efficiency() -> None:
     """Rounds that differ by 10 %, with the same ratio in each; independent launches do not know that."""
     base, rates = [100.0, 110.0, 120.0], [90.0, 99.0, 108.0]
     in_rounds, apart = (efficiency(rates, base, rounds=rounds) for rounds in (True, False))
-    assert in_rounds.value == pytest.approx(0.9)
-    assert in_rounds.low == pytest.approx(0.9)
-    assert apart.value == pytest.approx(0.9)
+    assert (in_rounds.value, in_rounds.low, apart.value) == pytest.approx((0.9, 0.9, 0.9))
     assert apart.low is not None
     assert apart.low < 0.8
 
@@ -52,3 +45,69 @@ def test_what_a_round_shares_is_no_uncertainty_of_its_efficiency() -> None:
 def test_a_rate_that_is_none_is_refused(rates: list[float]) -> None:
     with pytest.raises(ValueError, match="above 0"):
         mean_rate(rates)
+
+
+ORDER = "ABBABA"
+QUIET = (0.001, -0.001, 0.0005, -0.0005, 0.001, -0.001)
+LOUD = (0.05, -0.05, 0.03, -0.03, 0.05, -0.05)
+
+
+def rates_of(change: float, noise: tuple[float, ...], drift: float = 0.0) -> list[float]:
+    """Of launches around 100, B ``change`` faster, each launch ``drift`` faster than the one before."""
+    return [
+        100.0 * (1 + change if arm == "B" else 1.0) * (1 + drift) ** place * (1 + noise[place])
+        for place, arm in enumerate(ORDER)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "noise", "verdict"),
+    [
+        (0.1, QUIET, "faster"),
+        (-0.1, QUIET, "slower"),
+        (0.0, QUIET, "equivalent"),
+        (0.01, QUIET, "faster, within the margin"),
+        (0.03, LOUD, "no verdict"),
+    ],
+)
+def test_the_verdict_goes_by_the_interval_and_the_margin(change: float, noise: tuple[float, ...], verdict: str) -> None:
+    compared = compare(ORDER, rates_of(change, noise))
+    assert compared.verdict == verdict
+    assert compared.low is not None and compared.high is not None
+    assert compared.low < change < compared.high
+    assert bool(compared.why) == (verdict == "no verdict")
+
+
+def test_a_drift_that_both_arms_share_is_taken_out() -> None:
+    compared = compare(ORDER, rates_of(0.0, QUIET, drift=0.05))
+    assert compared.verdict == "equivalent"
+    assert compared.change == pytest.approx(0.0, abs=0.005)
+
+
+def test_few_launches_get_no_verdict() -> None:
+    few = compare("ABBA", [100.0, 120.0, 120.0, 100.0])
+    assert (few.verdict, few.low) == ("no verdict", None)
+    assert few.change == pytest.approx(0.2)
+    assert "fewer than 3" in few.why
+
+
+@pytest.mark.parametrize("order", ["AAABBB", "AAABBBBBBAAA", "ABBBAA", "AABBAABB"])
+def test_sessions_are_no_turns_though_no_line_goes_through_them(order: str) -> None:
+    """The machine was slower in the middle, whatever ran then: sides in sessions would get a false verdict of it."""
+    middle = (len(order) - 1) / 2.0
+    compared = compare(order, [100.0 + abs(place - middle) for place in range(len(order))])
+    assert compared.verdict == "no verdict"
+    assert compared.why.startswith("the order is not interleaved, so what changed on the machine meanwhile")
+
+
+@pytest.mark.parametrize("order", ["ABBABA", "ABBAAB", "ABBABAAB", "ABBAABBAABBA", "AABAABAAB"])
+def test_what_studies_and_benchmarks_run_is_in_turns(order: str) -> None:
+    assert compare(order, [120.0 if side == "B" else 100.0 + place % 2 for place, side in enumerate(order)]).why == ""
+
+
+@pytest.mark.parametrize(
+    ("order", "values"), [("AB", [1.0]), ("AA", [1.0, 1.0]), ("AB", [1.0, 0.0]), ("AC", [1.0, 1.0])]
+)
+def test_what_cannot_be_compared_is_an_error(order: str, values: list[float]) -> None:
+    with pytest.raises(ValueError, match="rates must be positive, one for each launch"):
+        compare(order, values)

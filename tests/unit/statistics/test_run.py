@@ -1,4 +1,4 @@
-"""The figure of a run is all samples over one window, after a cut that stands."""
+"""From raw times to a figure: the whole window or what is left of it, and each arm of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from runner.statistics.run import RankWindow, analyse_groups, throughput, transient
+from runner.statistics.run import LARGEST_CUT, ArmWindow, RankWindow, analyse_groups, arm_figure, throughput, transient
 from tests.support.series import group_times
 
 
@@ -20,23 +20,21 @@ def test_the_figure_is_all_samples_over_the_latest_end() -> None:
     assert figure.samples_per_s == pytest.approx(2 * 20 * 10 * 32 / 10.25)
     assert (figure.steps, figure.cut_steps, figure.window_s) == (200, 0, 10.25)
     assert figure.uncut_samples_per_s == figure.samples_per_s
+    few = throughput([window([0.1] * 5)])
+    assert (few.low, few.high, few.analysis.steady.verdict) == (None, None, "cannot tell")
 
 
 def test_a_start_is_cut_and_both_figures_are_there() -> None:
-    figure = throughput([window(group_times(Random(1), 600, start=0.3, decay=0.02))])
+    times = group_times(Random(1), 600, start=0.3, decay=0.02)
+    figure = throughput([window(times)])
     assert figure.cut_steps > 0
     assert figure.steps + figure.cut_steps == 6000
     assert figure.samples_per_s > figure.uncut_samples_per_s * 1.002
     assert figure.low is not None and figure.high is not None
     assert figure.low < figure.samples_per_s < figure.high
     assert figure.low < 3200 < figure.high  # 320 samples in 0.1 s
-
-
-def test_what_is_cut_never_shortens_the_window_of_the_earliest_rank() -> None:
-    times = group_times(Random(1), 600, start=0.3, decay=0.02)
-    figure = throughput([window(times), window(times, late_s=0.05)])
-    early = window(times).ends_s[figure.cut_steps // 10 - 1]
-    assert figure.cut_s == early
+    both = throughput([window(times), window(times, late_s=0.05)])
+    assert both.cut_s == window(times).ends_s[both.cut_steps // 10 - 1]  # the earliest rank's window is not shortened
 
 
 def test_the_figure_lies_in_its_interval_though_ranks_leave_the_cut_part_apart() -> None:
@@ -52,38 +50,89 @@ def test_the_figure_lies_in_its_interval_though_ranks_leave_the_cut_part_apart()
 def test_a_cut_that_leaves_an_unsteady_window_does_not_stand() -> None:
     times = group_times(Random(2), 300, deviation=0.004, start=0.5, decay=0.03, step=0.02, step_at=0.6)
     assert transient(times).kind == "cut"
-    found = analyse_groups(times)
-    assert (found.start.kind, found.cut_groups, found.steady.verdict) == ("level", 0, "not steady")
-
-
-def test_few_groups_give_a_figure_without_interval() -> None:
-    figure = throughput([window([0.1] * 5)])
-    assert (figure.low, figure.high, figure.analysis.steady.verdict) == (None, None, "cannot tell")
+    analysis = analyse_groups(times)
+    assert (analysis.start.kind, analysis.cut_groups, analysis.steady.verdict) == ("level", 0, "not steady")
 
 
 @pytest.mark.parametrize(
-    "ends_s", [[0.1, 0.1], [0.2, 0.1], [0.1, float("nan")], [float("inf"), float("inf")], [-1.0, 0.5]]
+    ("ranks", "why"),
+    [
+        *[
+            ([RankWindow(32, 10, ends_s)], "above 0 and finite")
+            for ends_s in ([0.1, 0.1], [0.2, 0.1], [0.1, float("nan")], [float("inf"), float("inf")], [-1.0, 0.5])
+        ],
+        ([window([0.1] * 5), window([0.1] * 6)], "same groups"),
+        ([], "nothing was timed"),
+    ],
 )
-def test_times_that_do_not_rise_are_refused(ends_s: list[float]) -> None:
-    with pytest.raises(ValueError, match="above 0 and finite"):
-        throughput([RankWindow(32, 10, ends_s)])
+def test_times_that_do_not_rise_and_ranks_of_other_groups_are_refused(ranks: list[RankWindow], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        throughput(ranks)
 
 
-def test_ranks_that_did_other_groups_are_refused() -> None:
-    with pytest.raises(ValueError, match="same groups"):
-        throughput([window([0.1] * 5), window([0.1] * 6)])
-    with pytest.raises(ValueError, match="nothing was timed"):
-        throughput([])
-
-
-def test_groups_that_took_other_samples_count_as_they_are() -> None:
-    """Before the cut and after it, whatever a step takes by name."""
+def test_groups_that_took_other_samples_count_as_they_are_before_the_cut_and_after_it() -> None:
     times = [2.0] * 4 + [1.0] * 76
     taken = [400] * 4 + [320] * 75 + [100]
     figure = throughput([RankWindow(32, 10, list(accumulate(times)), taken)] * 2)
     assert figure.cut_steps == 40
     assert figure.samples_per_s == pytest.approx(2 * (320 * 75 + 100) / 76.0)
     assert figure.uncut_samples_per_s == pytest.approx(2 * sum(taken) / 84.0)
-    assert figure.low is not None
-    assert figure.high is not None
+    assert figure.low is not None and figure.high is not None
     assert figure.low <= figure.samples_per_s <= figure.high
+
+
+@pytest.mark.parametrize("autocorrelation", [0.0, 0.6])
+def test_nothing_is_cut_from_a_stationary_series(autocorrelation: float) -> None:
+    random = Random(7)
+    kinds = [transient(group_times(random, 150, autocorrelation=autocorrelation)).kind for _ in range(300)]
+    assert kinds.count("cut") <= 3
+
+
+def test_a_start_is_cut_where_it_decays_and_matters() -> None:
+    start = transient(group_times(Random(1), 600, start=0.3, decay=0.02))
+    assert start.kind == "cut"
+    assert 5 <= start.groups <= LARGEST_CUT * 600
+    assert start.excess > 0.05
+    assert 0.002 < start.change < 0.01
+    small = transient(group_times(Random(1), 600, start=0.05, decay=0.02))
+    assert (small.kind, small.change < 0.002) == ("immaterial", True)
+    assert transient([1.0] * 5 + [0.1] * 20).kind == "none"
+    noises = Random(3).choices(range(-9, 9), k=150)
+    level = [time * (1 + noise / 1000) for time, noise in zip([0.11] * 30 + [0.1] * 120, noises, strict=True)]
+    assert transient(level).kind == "level"
+
+
+def arm_window(*ends_s: float, compute_s: tuple[tuple[float, ...], ...] = ()) -> list[ArmWindow]:
+    """Two steps of 10 samples on each rank."""
+    own = compute_s or ((),) * len(ends_s)
+    return [ArmWindow(20, 2, end_s, steps) for end_s, steps in zip(ends_s, own, strict=True)]
+
+
+def test_ranks_that_wait_for_each_other_have_one_rate_and_others_have_their_own() -> None:
+    windows = [arm_window(1.0, 2.0), arm_window(1.0, 2.0)]
+    together, apart = arm_figure("coordination", windows), arm_figure("uncoupled", windows)
+    assert together.samples_per_s == pytest.approx(80 / 4)
+    assert apart.samples_per_s == pytest.approx(40 / 2 + 40 / 4)
+    assert apart.slowest_samples_per_s == pytest.approx(10.0)
+    assert (together.step_s, apart.step_s, apart.slowest_step_s) == pytest.approx((1.0, 0.75, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("compute_s", "longest"),
+    [
+        (((1.0, 2.0), (2.0, 1.0)), (1.5, 0.5)),  # 1.5 s in the mean of each rank, but one of them 2 s in each step
+        (((1.0, 1.0), (2.0, 2.0)), (2.0, 0.0)),
+        (((1.0, 2.0), ()), (None, None)),
+    ],
+)
+def test_jitter_is_what_the_slowest_of_each_step_adds_to_the_slowest_rank(
+    compute_s: tuple[tuple[float, ...], ...], longest: tuple[float | None, float | None]
+) -> None:
+    made = arm_figure("coordination", [arm_window(4.0, 4.0, compute_s=compute_s)])
+    assert (made.compute_s, made.jitter_s) == longest
+
+
+@pytest.mark.parametrize("windows", [[], [[]], [arm_window(0.0)]])
+def test_nothing_timed_has_no_figure(windows: list[list[ArmWindow]]) -> None:
+    with pytest.raises(ValueError, match="nothing was timed"):
+        arm_figure("full", windows)

@@ -40,26 +40,20 @@ def test_what_is_not_proven_is_named() -> None:
     assert found.missing == ("GPU 0 of node 0 (1 of 2 launches)", "GPU 1 of node 1")
 
 
-def test_launches_whose_gpu_is_unknown_say_nothing_of_gpus() -> None:
-    apart = [
-        msgspec.structs.replace(each, launch=msgspec.structs.replace(each.launch, node=None, device=None))
-        for each in of_each()
-    ]
-    assert single_gpus(apart) == ()
-    assert of_size(apart, (2,)) == (apart, "")
-
-
-def test_a_size_has_the_gpus_of_its_ranks_and_all_of_them_where_one_has_no_rate() -> None:
+def test_a_size_has_the_gpus_of_its_ranks_and_all_of_them_where_one_has_no_rate_or_is_unknown() -> None:
     made = of_each(1)
     assert of_size(made, (2,)) == (made[:2], "")
     assert of_size(made, (1, 1)) == ([made[0], made[2]], "")
     assert of_size(made, ()) == (made, "")
     assert of_size(made[1:], (2,)) == (made[1:], "1 of its 2 GPUs have no rate alone")
-
-
-def test_a_single_gpu_has_no_spread() -> None:
-    (found,) = single_gpus(of_each(1)[:1])
-    assert (found.gpus, found.spread, found.slowest) == (1, None, "")
+    apart = [
+        msgspec.structs.replace(each, launch=msgspec.structs.replace(each.launch, node=None, device=None))
+        for each in made
+    ]
+    assert of_size(apart, (2,)) == (apart, "")
+    assert single_gpus(apart) == ()
+    (alone,) = single_gpus(made[:1])
+    assert (alone.gpus, alone.spread, alone.slowest) == (1, None, "")
 
 
 def means(made: list[LaunchFacts]) -> list[float]:

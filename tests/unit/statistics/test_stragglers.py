@@ -33,39 +33,33 @@ def judged(
 
 
 def test_one_slow_rank_of_eight_is_named_with_its_excess_and_cost() -> None:
-    found = judged(Random(1), 1, 8, spread=0.005, slow_rank=0.1)
-    assert list(found.ranks) == [7]
-    assert found.ranks[7] == pytest.approx(0.1, abs=0.02)
-    assert found.removable == pytest.approx(0.05, abs=0.01)  # of a step of 0.2 s
-    assert not found.cannot_tell
+    made = judged(Random(1), 1, 8, spread=0.005, slow_rank=0.1)
+    assert list(made.ranks) == [7]
+    assert made.ranks[7] == pytest.approx(0.1, abs=0.02)
+    assert made.removable == pytest.approx(0.05, abs=0.01)  # of a step of 0.2 s
+    assert not made.cannot_tell
 
 
 def test_a_slow_node_is_named_and_not_its_ranks() -> None:
-    found = judged(Random(2), 2, 8, slow_node=0.1)
-    assert list(found.nodes) == ["node1"]
-    assert not found.ranks
+    made = judged(Random(2), 2, 8, slow_node=0.1)
+    assert (list(made.nodes), list(made.ranks)) == (["node1"], [])
 
 
 def test_healthy_ranks_are_not_named() -> None:
     random = Random(3)
-    named = sum(bool(found.ranks or found.nodes) for found in (judged(random, 2, 8, spread=0.02) for _ in range(300)))
+    named = sum(bool(made.ranks or made.nodes) for made in (judged(random, 2, 8, spread=0.02) for _ in range(300)))
     assert named <= 4
 
 
-def test_a_rank_that_is_slow_in_two_quarters_only_is_no_straggler() -> None:
-    found = judged(Random(4), 1, 8, spread=0.001, slow_rank=0.1, quarters=(0, 1))
-    assert not found.ranks
-
-
-def test_a_rank_that_gets_slower_is_reported_as_such() -> None:
-    found = judged(Random(5), 1, 8, spread=0.001, slow_rank=0.1, quarters=(2, 3))
-    assert list(found.slowed) == [7]
+def test_a_rank_that_is_slow_in_two_quarters_only_is_no_straggler_but_one_that_gets_slower_is_reported() -> None:
+    assert not judged(Random(4), 1, 8, spread=0.001, slow_rank=0.1, quarters=(0, 1)).ranks
+    assert list(judged(Random(5), 1, 8, spread=0.001, slow_rank=0.1, quarters=(2, 3)).slowed) == [7]
 
 
 def test_a_difference_that_healthy_ranks_may_have_is_neither_named_nor_denied() -> None:
-    found = judged(Random(6), 1, 2, spread=0.0, slow_rank=0.04)
-    assert not found.ranks
-    assert found.cannot_tell
+    made = judged(Random(6), 1, 2, spread=0.0, slow_rank=0.04)
+    assert not made.ranks
+    assert made.cannot_tell
 
 
 def test_few_units_need_the_assumption_on_healthy_ones() -> None:
@@ -74,7 +68,7 @@ def test_few_units_need_the_assumption_on_healthy_ones() -> None:
     assert slow_units([0.0, 0.0, 0.03], 0.02) == []
 
 
-def test_records_that_are_not_four_quarters_of_positive_times_are_refused() -> None:
-    for quarters in ([], [[0.1, 0.1, 0.1]], [[0.1, 0.1, 0.1, 0.0]]):
-        with pytest.raises(ValueError, match="four medians above 0"):
-            stragglers(quarters, ["a"] * len(quarters), 0.2)
+@pytest.mark.parametrize("quarters", [[], [[0.1, 0.1, 0.1]], [[0.1, 0.1, 0.1, 0.0]]])
+def test_records_that_are_not_four_quarters_of_positive_times_are_refused(quarters: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="four medians above 0"):
+        stragglers(quarters, ["a"] * len(quarters), 0.2)

@@ -8,7 +8,7 @@ import pytest
 from runner.core.errors import RefusedError
 from runner.model.request import Request
 from runner.model.study import Launch
-from runner.study import cost
+from runner.study import question
 from runner.study.plan import launches
 from runner.study.question import Offer, ask, check_budget, choose
 from tests.support.plans import PLAN
@@ -27,7 +27,7 @@ BY_KEY = {f"g{ranks}": plan for ranks, plan in PLANS.items()}
 
 def launch_s(*program: str, **changes: object) -> float:
     plan = msgspec.structs.replace(PLANS[1], program=("python3", "main.py", *program), **changes)
-    return cost.launch_s(plan, LAUNCHES[0])
+    return question.launch_s(plan, LAUNCHES[0])
 
 
 def test_a_launch_counts_with_start_warm_up_and_window() -> None:
@@ -41,16 +41,16 @@ def test_a_launch_counts_with_start_warm_up_and_window() -> None:
 
 def test_arms_in_one_process_are_windows_there_and_back() -> None:
     launch = msgspec.structs.replace(LAUNCHES[1], arms=("uncoupled", "coordination", "full"))
-    assert cost.launch_s(PLANS[8], launch) == 60 + 30 + 5 * 30
+    assert question.launch_s(PLANS[8], launch) == 60 + 30 + 5 * 30
 
 
 def test_separate_jobs_have_their_own_gpus_and_one_allocation_has_the_largest_size() -> None:
-    apart = cost.separate(LAUNCHES, BY_KEY, queued=True)
+    apart = question.separate_cost(LAUNCHES, BY_KEY, queued=True)
     assert (apart.jobs, apart.wall_s) == (3, 3 * 120)
     assert apart.gpu_hours == pytest.approx((1 + 8 + 16) * 120 / 3600)
     assert apart.most_gpu_hours == pytest.approx((1 + 8 + 16) * 600 / 3600)
     assert "no attribution of the loss and no A/B verdict" in apart.notes[0]
-    together = cost.one_allocation(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=None)
+    together = question.one_allocation_cost(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=None)
     assert (together.jobs, together.wall_s) == (1, 3 * 130)
     assert together.gpu_hours == pytest.approx(16 * 3 * 130 / 3600)
     assert together.most_gpu_hours > together.gpu_hours
@@ -66,7 +66,7 @@ def test_separate_jobs_have_their_own_gpus_and_one_allocation_has_the_largest_si
 )
 def test_a_site_that_ends_jobs_whose_gpus_idle_is_named(idle_gpus_s: int | None, says: str) -> None:
     """The launches of 1 and of 8 GPUs, 130 s each, leave some of 16 idle."""
-    (note,) = cost.one_allocation(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=idle_gpus_s).notes
+    (note,) = question.one_allocation_cost(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=idle_gpus_s).notes
     assert note == f"GPUs idle for up to 4 min while smaller launches run; {says}"
 
 
@@ -78,8 +78,10 @@ def test_a_job_on_whole_nodes_counts_with_all_of_their_gpus() -> None:
 
 def test_the_cheaper_way_is_taken_unless_the_same_nodes_are_requested() -> None:
     asked = ask(Request(gpus=1), "1,8,16")
-    apart = Offer(LAUNCHES, cost.separate(LAUNCHES, BY_KEY, queued=True), ())
-    together = Offer(LAUNCHES, cost.one_allocation(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=None), ())
+    apart = Offer(LAUNCHES, question.separate_cost(LAUNCHES, BY_KEY, queued=True), ())
+    together = Offer(
+        LAUNCHES, question.one_allocation_cost(LAUNCHES, BY_KEY, PLANS[16], site="s", idle_gpus_s=None), ()
+    )
     assert choose(asked, (apart, together), same_nodes=False) is apart
     assert choose(asked, (apart, together), same_nodes=True) is together
     with pytest.raises(RefusedError, match="no launches can share an allocation"):
@@ -87,7 +89,7 @@ def test_the_cheaper_way_is_taken_unless_the_same_nodes_are_requested() -> None:
 
 
 def test_the_budget_holds_with_what_was_used_before() -> None:
-    chosen = cost.separate(LAUNCHES, BY_KEY, queued=True)  # 0.83 GPU-hours
+    chosen = question.separate_cost(LAUNCHES, BY_KEY, queued=True)  # 0.83 GPU-hours
     check_budget(chosen, None)
     check_budget(chosen, 1.0, used=0.1)
     says = r"0\.83 GPU-hours after 0\.20 that were used or are under way; the budget is 1"
@@ -99,9 +101,9 @@ def test_single_gpus_on_different_nodes_cost_the_time_of_one() -> None:
     """Two nodes of 8 GPUs: 16 launches of 120 s in 8 turns, and the whole of both nodes is paid for."""
     alone = launches((16,), ("full", "solo"), ((),), 1, solo_places=(8, 8))
     plans = {each.key: PLANS[each.gpus] for each in alone}
-    apart = cost.separate(alone[:1], plans, queued=True)
+    apart = question.separate_cost(alone[:1], plans, queued=True)
     assert apart.notes[-1] == "one GPU alone is any GPU, once a repeat"
-    together = cost.one_allocation(alone, plans, PLANS[16], site="s", idle_gpus_s=None)
+    together = question.one_allocation_cost(alone, plans, PLANS[16], site="s", idle_gpus_s=None)
     assert together.wall_s == 9 * 130
     assert together.gpu_hours == pytest.approx(16 * 9 * 130 / 3600)
     assert together.most_gpu_hours == pytest.approx(16 * (9 * (130 * 1.5 + 30) + 60) / 3600, rel=0.02)

@@ -15,10 +15,9 @@ from runner.model.job import JobState
 from runner.model.plan import LaunchPlace, ListedHosts
 from runner.model.site import Queue
 from runner.model.study import Launch
-from runner.study import cost
+from runner.study import one_allocation, question
 from runner.study.attempts import attempt_of, settle
 from runner.study.gather import facts
-from runner.study.ways import one_allocation
 from tests.support.plans import PLAN, SITE
 from tests.support.studies import left_run, measured, on_disk, study
 
@@ -34,16 +33,16 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_left_of_a_study_is_paid_for_with_its_whole_size() -> None:
-    rest = cost.one_allocation((SINGLE,), {"a": ONE}, FOUR, site="s", idle_gpus_s=None)
+    rest = question.one_allocation_cost((SINGLE,), {"a": ONE}, FOUR, site="s", idle_gpus_s=None)
     assert rest.gpu_hours == pytest.approx(4 * rest.wall_s / 3600)
     assert rest.most_gpu_hours > rest.gpu_hours
 
 
 def test_an_allocation_has_time_for_all_launches_and_no_more_than_the_site_allows() -> None:
     lengths = [(100.0, 3600)] * 10
-    assert cost.needed_s(100.0, 3600) == 180
-    assert cost.needed_s(100.0, 150) == 150, "a launch ends at its own time limit"
-    assert cost.most_s(lengths) == 1860
+    assert question.needed_s(100.0, 3600) == 180
+    assert question.needed_s(100.0, 150) == 150, "a launch ends at its own time limit"
+    assert question.most_s(lengths) == 1860
     assert one_allocation.limit_s(lengths, SITE, None) == 1860
     queue = msgspec.structs.replace(SITE, queues={"short": Queue(max_walltime_s=1200)})
     assert one_allocation.limit_s(lengths, queue, "short") == 1200

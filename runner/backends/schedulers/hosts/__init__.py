@@ -14,4 +14,4 @@ FACTS = SchedulerFacts(
 
 connect = later("runner.backends.schedulers.hosts.client", "SshHosts")
 render = later("runner.backends.schedulers.hosts.script", "render")
-render_launches = later("runner.backends.schedulers.launches", "on_this_machine")
+render_launches = later("runner.backends.schedulers.script_parts", "render_launches")

@@ -9,24 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from runner.backends.schedulers import script_parts
 from runner.backends.schedulers.hosts.client import command_line
-from runner.backends.schedulers.script_parts import (
-    COMMON,
-    INTO_RUN_DIRECTORY,
-    SHELL,
-    STRICT,
-    SUPERVISE,
-    at_end,
-    once_a_node,
-    rank,
-    versions,
-)
+from runner.backends.schedulers.script_parts import COMMON, SUPERVISE
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.step import JobScript, StepSpec, texts
 from runner.render import checked, folded, job_script, quoted_arguments, statement
 
-_HOSTS = SHELL / "hosts.sh"
+_HOSTS = script_parts.SHELL / "hosts.sh"
 
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
@@ -41,16 +32,14 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
         name = plan.directives[0][0]
         raise UsageError("there is no scheduler to take it", where=f"--scheduler-option {name}", fix="leave it out")
     files = (COMMON, SUPERVISE, _HOSTS, *step.files)
-    return job_script(_parts(plan, step, files), files)
+    return job_script(_lines(plan, step, files), files)
 
 
-def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
     assert plan.hosts is not None
     yield "#!/bin/bash"
     yield "# Without an argument: the job's controller. With one: the part of the node of that number."
-    yield STRICT
-    yield INTO_RUN_DIRECTORY
-    yield checked(files, COMMON, SUPERVISE, _HOSTS)
+    yield from (script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY, checked(files, COMMON, SUPERVISE, _HOSTS))
     yield f"runner_hosts=({quoted_arguments(texts(*plan.hosts.names))})"
     yield f"runner_counts=({' '.join(map(str, plan.tasks_per_node))})   # ranks of each"
     yield f"runner_ssh=({folded(texts(*command_line(plan.hosts)))})\n"
@@ -63,13 +52,13 @@ def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     if not step.inherits:
         yield "runner_keep_only RUNNER_JOB_ID 'RUNNER_RDV_*'"
     yield 'runner_be_node "$1"\n'
-    yield from (statement(entry) for entry in step.prelude)
-    yield from (f'[ "$runner_node" -ne 0 ] || {line}' for line in versions(plan))
+    yield from map(statement, step.prelude)
+    yield from (f'[ "$runner_node" -ne 0 ] || {line}' for line in script_parts.versions(plan))
     yield ""
     if step.at_end:
-        yield f"{at_end(step)}trap runner_at_end EXIT\n"
-    yield from once_a_node(step, output=' >"logs/node-${runner_hosts[runner_node]##*@}.log" 2>&1')
+        yield f"{script_parts.at_end(step)}trap runner_at_end EXIT\n"
+    yield from script_parts.once_a_node(step, output=' >"logs/node-${runner_hosts[runner_node]##*@}.log" 2>&1')
     yield "# One process for each GPU of this node."
-    yield rank(step)
+    yield script_parts.rank(step)
     yield f'runner_start_ranks "$(runner_first_rank)" "${{runner_counts[runner_node]}}" {plan.tasks}'
     yield f"runner_follow_orders {plan.wait_s}   # seconds\n"

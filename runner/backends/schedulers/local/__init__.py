@@ -9,4 +9,4 @@ FACTS = SchedulerFacts(title="this machine", nodes="this-machine", launches=True
 
 connect = later("runner.backends.schedulers.local.client", "Local")
 render = later("runner.backends.schedulers.local.script", "render")
-render_launches = later("runner.backends.schedulers.launches", "on_this_machine")
+render_launches = later("runner.backends.schedulers.script_parts", "render_launches")

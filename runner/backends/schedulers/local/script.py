@@ -9,20 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from runner.backends.schedulers.script_parts import (
-    COMMON,
-    INTO_RUN_DIRECTORY,
-    STRICT,
-    SUPERVISE,
-    at_end,
-    once_a_node,
-    rank,
-    versions,
-)
+from runner.backends.schedulers import script_parts
+from runner.backends.schedulers.script_parts import COMMON, SUPERVISE
 from runner.core.errors import UsageError
 from runner.model.plan import Plan
 from runner.model.step import JobScript, StepSpec
-from runner.render import checked, job_script, statement
+from runner.render import checked, job_script
 
 # Whoever started the shell that submits may have been a task itself: its place in that world is not ours.
 _STARTERS = ("SLURM", "PMI", "PALS_", "OMPI_COMM_WORLD_", "HOROVOD_GLOO_RENDEZVOUS_", "RUNNER_")
@@ -38,24 +30,19 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
     if plan.queue is not None:
         raise UsageError("this machine has no queues", where=f"--queue {plan.queue}", fix="leave it out")
     files = (COMMON, SUPERVISE, *step.files)
-    return job_script(_parts(plan, step, files), files)
+    return job_script(_lines(plan, step, files), files)
 
 
-def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
-    yield "#!/bin/bash"
-    yield STRICT
-    yield INTO_RUN_DIRECTORY
-    yield checked(files, COMMON, SUPERVISE)
+def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    yield from ("#!/bin/bash", script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY, checked(files, COMMON, SUPERVISE))
     yield f"{_OTHER_WORLD}   # of whoever started this shell" if step.inherits else "runner_keep_only"
     yield "runner_end_at_signals"
-    yield f"{at_end(step)}runner_be_job"
+    yield f"{script_parts.at_end(step)}runner_be_job"
     yield "runner_meet 127.0.0.1 $$\n"
-    yield from (statement(entry) for entry in step.prelude)
-    yield from versions(plan)
-    yield ""
-    yield from once_a_node(step, output=' >"logs/node-$(hostname).log" 2>&1')
+    yield from script_parts.prelude(plan, step)
+    yield from script_parts.once_a_node(step, output=' >"logs/node-$(hostname).log" 2>&1')
     yield "# One process for each GPU. A failure, a signal or the time limit ends them all."
-    yield rank(step)
+    yield script_parts.rank(step)
     yield f"runner_start_ranks 0 {plan.tasks} {plan.tasks}"
     yield f"runner_supervise {plan.walltime_s} {plan.wait_s}   # seconds"
     yield "runner_exit_as_supervised\n"

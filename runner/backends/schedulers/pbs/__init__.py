@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runner.core.errors import UsageError
+from runner.backends.schedulers import check_options
 from runner.core.registry import later
 from runner.model.backends import SchedulerFacts, SchedulerSettings
 
@@ -36,12 +36,7 @@ class PbsFacts(SchedulerSettings, frozen=True):
     def check(self) -> None:
         from runner.render import pbs_directive
 
-        for key, options in (("directives", self.directives), ("resources", self.resources)):
-            for option, value in options.items():
-                try:
-                    pbs_directive(option, value)
-                except UsageError as error:
-                    raise UsageError(error.what, where=f"{key}.{option}", fix=error.fix) from None
+        check_options(pbs_directive, directives=self.directives, resources=self.resources)
 
     def takes_whole_nodes(self, options: Mapping[str, str]) -> bool:
         return self.whole_nodes

@@ -9,27 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from runner.backends.schedulers import script_parts
 from runner.backends.schedulers.pbs import settings
-from runner.backends.schedulers.script_parts import (
-    BEFORE_RANKS,
-    COMMON,
-    PROFILE,
-    SHELL,
-    STRICT,
-    at_end,
-    clock,
-    environment,
-    grouped,
-    needs_profile,
-    once_a_node,
-    unlock_memory,
-    versions,
-)
+from runner.backends.schedulers.script_parts import COMMON, PROFILE
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, JobScript, StepSpec, Var, library_file, text, texts
-from runner.render import checked, command, job_script, pbs_directive, statement
+from runner.render import checked, command, job_script, pbs_directive
 
 # Options and resources that the plan itself decides, and what decides them.
 _PLANNED = {
@@ -49,7 +36,7 @@ _REFUSED = {
     "X": "a batch job has no display",
 }
 
-_OUTPUT = SHELL / "output.sh"
+_OUTPUT = script_parts.SHELL / "output.sh"
 
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
@@ -58,10 +45,12 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
     Raises:
         UsageError: a value that bash or qsub could not take as it is, or ranks that mpiexec cannot place so.
     """
-    if not _in_blocks(plan):
-        shown = ",".join(str(count) for count in plan.tasks_per_node)
+    most = max(plan.tasks_per_node)
+    full, rest = divmod(plan.tasks, most)
+    if plan.tasks_per_node != (most,) * full + ((rest,) if rest else ()):
         raise UsageError(
-            f"mpiexec fills one node after the other: it cannot put {shown} ranks on the nodes",
+            "mpiexec fills one node after the other: "
+            f"it cannot put {','.join(map(str, plan.tasks_per_node))} ranks on the nodes",
             where="--nodes",
             fix="leave --nodes out, or ask for a number that divides the GPUs",
         )
@@ -71,61 +60,54 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
             where=f"--runtime {plan.runtime}",
             fix="use another runtime",
         )
-    files = (COMMON, *((PROFILE,) if needs_profile(plan) else ()), _OUTPUT, *step.files)
-    return job_script(_parts(plan, step, files), files)
+    files = (COMMON, *((PROFILE,) if script_parts.needs_profile(plan) else ()), _OUTPUT, *step.files)
+    return job_script(_lines(plan, step, files), files)
 
 
-def _parts(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
-    yield "#!/bin/bash"
-    yield from _directives(plan, step)
-    yield STRICT
+def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
+    yield from ("#!/bin/bash", *_directives(plan, step), script_parts.STRICT)
     yield f"runner_job=$PBS_JOBID {RUN_DIRECTORY}=$PBS_O_WORKDIR"
     yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
     yield checked(files, COMMON)
-    yield from environment(plan)
-    yield f"{unlock_memory(plan)}\n"
+    yield from script_parts.environment(plan)
+    yield f"{script_parts.unlock_memory(plan)}\n"
     yield f"""runner_find_nodes {plan.nodes} < <(awk '!seen[$0]++' "$PBS_NODEFILE")   # else it ends with 73"""
     yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no PBS to ask\n'
-    yield from (statement(entry) for entry in step.prelude)
-    yield from versions(plan)
-    yield ""
+    yield from script_parts.prelude(plan, step)
     each_node = (*_mpiexec(plan, plan.nodes, 1), *library_file(_OUTPUT), text("node"))
     if step.at_end:
-        yield f"{at_end(step, each_node)}trap runner_at_end EXIT\n"
-    yield from once_a_node(step, each_node)
-    yield BEFORE_RANKS
+        yield f"{script_parts.at_end(step, each_node)}trap runner_at_end EXIT\n"
+    yield from script_parts.once_a_node(step, each_node)
+    yield script_parts.BEFORE_RANKS
     mpiexec = (*_mpiexec(plan, plan.tasks, max(plan.tasks_per_node)), *library_file(_OUTPUT), text("rank"))
-    yield f"{command(mpiexec, *grouped(step))} &"
+    yield f"{command(mpiexec, *script_parts.grouped(step))} &"
     yield "runner_finish $!\n"
 
 
 def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
-    yield pbs_directive("N", plan.job_name)
-    if plan.queue is not None:
-        yield pbs_directive("q", plan.queue)
-    if plan.account is not None:
-        yield pbs_directive("A", plan.account)
-    yield pbs_directive("select", _select(plan))
-    yield pbs_directive("place", settings(plan).place)
-    yield pbs_directive("walltime", clock(plan.walltime_s))
-    resources = dict(sorted(settings(plan).resources.items())) | dict(plan.directives) | dict(step.directives)
-    for option, value in resources.items():
+    site = settings(plan)
+    given = dict(sorted(site.resources.items())) | dict(plan.directives) | dict(step.directives)
+    for option in given:
         if option in _REFUSED:
             what = f"-{option} is not available: {_REFUSED[option]}"
             raise UsageError(what, where=f"--scheduler-option {option}", fix="leave it out")
         if option in _PLANNED:
             by = _PLANNED[option]
-            of_the_site = option in settings(plan).resources or option in settings(plan).directives
+            of_site = option in site.resources or option in site.directives
             raise UsageError(
                 f"{option} is decided by the plan",
-                where=f"site {plan.site}: pbs: {option}" if of_the_site else f"--scheduler-option {option}",
+                where=f"site {plan.site}: pbs: {option}" if of_site else f"--scheduler-option {option}",
                 fix=f"leave it out; it follows from {by}" if by else "leave it out",
             )
-        yield pbs_directive(option, value)
-    yield pbs_directive("S", "/bin/bash")
-    yield pbs_directive("r", "n")
-    yield pbs_directive("o", "logs/batch.out")
-    yield pbs_directive("e", "logs/batch.err")
+    options = (
+        ("N", plan.job_name),
+        *((("q", plan.queue),) if plan.queue is not None else ()),
+        *((("A", plan.account),) if plan.account is not None else ()),
+        *(("select", _select(plan)), ("place", site.place), ("walltime", script_parts.clock(plan.walltime_s))),
+        *given.items(),
+        *(("S", "/bin/bash"), ("r", "n"), ("o", "logs/batch.out"), ("e", "logs/batch.err")),
+    )
+    return (pbs_directive(option, value) for option, value in options)
 
 
 def _select(plan: Plan) -> str:
@@ -142,16 +124,9 @@ def _select(plan: Plan) -> str:
     return "+".join(chunks)
 
 
-def _in_blocks(plan: Plan) -> bool:
-    most = max(plan.tasks_per_node)
-    full, rest = divmod(plan.tasks, most)
-    return plan.tasks_per_node == (most,) * full + ((rest,) if rest else ())
-
-
 def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Argument, ...]:
     return (
-        *texts("mpiexec", "--hostfile"),
-        (Var("PBS_NODEFILE"),),
+        *(*texts("mpiexec", "--hostfile"), (Var("PBS_NODEFILE"),)),
         *texts("-n", str(ranks), "--ppn", str(per_node), f"--depth={plan.cpus_per_task}"),
         *texts("--cpu-bind", settings(plan).cpu_bind),
     )

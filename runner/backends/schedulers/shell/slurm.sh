@@ -43,7 +43,7 @@ runner_keeper='' runner_keep='' runner_hear=''
 
 # Waits until every node is ready, and ends with 71 where one is not, or its task is gone. A task that was killed says
 # nothing, and srun goes on with the others: it reports that one in the script's log, in which nothing else has written
-# of tasks yet (the pattern is that of runner.diagnosis.failure).
+# of tasks yet (the pattern is that of runner.diagnosis.logs).
 runner_until_ready() {
   runner_keeper=${RUNNER_KEEPER_PID-} runner_hear=${RUNNER_KEEPER[0]-} runner_keep=${RUNNER_KEEPER[1]-}
   local runner_said _

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from runner.backends.schedulers import check_options
 from runner.core.errors import UsageError
 from runner.core.registry import later
 from runner.model.backends import SchedulerFacts, SchedulerSettings
@@ -74,11 +75,7 @@ class SlurmFacts(SchedulerSettings, frozen=True):
 
         if "wait" in self.step:
             raise UsageError("is decided by slurm.wait_s", where="step.wait", fix="write `slurm: {wait_s: N}`")
-        for option, value in self.directives.items():
-            try:
-                sbatch_directive(option, value)
-            except UsageError as error:
-                raise UsageError(error.what, where=f"directives.{option}", fix=error.fix) from None
+        check_options(sbatch_directive, directives=self.directives)
 
     def lets_share_nodes(self, options: Mapping[str, str]) -> bool:
         return options.get("exclusive", "" if self.exclusive else "no") != ""  # exclusive=user is shared, too
@@ -142,6 +139,6 @@ def settings(plan: Plan) -> SlurmFacts:
 
 connect = later("runner.backends.schedulers.slurm.client", "Slurm")
 render = later("runner.backends.schedulers.slurm.script", "render")
-render_launches = later("runner.backends.schedulers.launches", "render")
+render_launches = later("runner.backends.schedulers.slurm.script", "render_launches")
 allocation = later("runner.backends.schedulers.slurm.client", "allocation")
 salloc = later("runner.backends.schedulers.slurm.script", "salloc")

@@ -53,23 +53,11 @@ _GRES_GPUS = re.compile(r"\bgpu:(?:[^:,(]+:)?(\d+)")  # of GRES: gpu:a100:8(S:0-
 _ANY_REFUSAL = "see the script and the site's limits (`sinfo`, `scontrol show partition`)"
 
 _LIMITED: Final = {
-    "GRES": "GPUs",
-    "GRESMinutes": "GPU time",
-    "GRESRunMinutes": "GPU time of running jobs",
-    "Cpu": "CPUs",
-    "CPUS": "CPUs",
-    "Mem": "memory",
-    "Memory": "memory",
-    "Node": "nodes",
-    "Nodes": "nodes",
-    "Jobs": "jobs at once",
-    "Submit": "jobs in the queue",
-    "SubmitJobs": "jobs in the queue",
-    "Wall": "time",
-    "WallDuration": "time",
-    "CPUMinutes": "CPU time",
-    "CPURunMinutes": "CPU time of running jobs",
-    "Billing": "billing units",
+    **{"GRES": "GPUs", "GRESMinutes": "GPU time", "GRESRunMinutes": "GPU time of running jobs"},
+    **{"Cpu": "CPUs", "CPUS": "CPUs", "CPUMinutes": "CPU time", "CPURunMinutes": "CPU time of running jobs"},
+    **{"Mem": "memory", "Memory": "memory", "Node": "nodes", "Nodes": "nodes", "Jobs": "jobs at once"},
+    **dict.fromkeys(("Submit", "SubmitJobs"), "jobs in the queue"),
+    **{"Wall": "time", "WallDuration": "time", "Billing": "billing units"},
 }
 _LIMIT = re.compile(r"(Assoc|QOS)(Grp|Max)([A-Z][A-Za-z]*?)(?:Limit|PerJob|PerUser|PerAccount|PerNode)*\Z")
 _WAITS: Final = {
@@ -147,42 +135,13 @@ def _limited(reason: str) -> str:
 
 
 # Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
-_PHASES: Final[dict[str, Phase]] = {
-    **dict.fromkeys(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"), "pending"),
-    **dict.fromkeys(
-        (
-            "RUNNING",
-            "COMPLETING",
-            "SUSPENDED",
-            "RESIZING",
-            "SIGNALING",
-            "STAGE_OUT",
-            "STOPPED",
-            "EXPEDITING",
-            "POWER_UP_NODE",
-        ),
-        "running",
-    ),
-    **dict.fromkeys(
-        (
-            "COMPLETED",
-            "FAILED",
-            "CANCELLED",
-            "TIMEOUT",
-            "NODE_FAIL",
-            "OUT_OF_MEMORY",
-            "PREEMPTED",
-            "BOOT_FAIL",
-            "DEADLINE",
-            "REVOKED",
-            "SPECIAL_EXIT",
-            "LAUNCH_FAILED",
-            "RECONFIG_FAIL",
-        ),
-        "ended",
-    ),
+_STATES: Final[dict[Phase, str]] = {
+    "pending": "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD",
+    "running": "RUNNING COMPLETING SUSPENDED RESIZING SIGNALING STAGE_OUT STOPPED EXPEDITING POWER_UP_NODE",
+    "ended": "COMPLETED FAILED CANCELLED TIMEOUT NODE_FAIL OUT_OF_MEMORY PREEMPTED BOOT_FAIL DEADLINE REVOKED "
+    "SPECIAL_EXIT LAUNCH_FAILED RECONFIG_FAIL",
 }
-
+_PHASES: Final = {name: phase for phase, names in _STATES.items() for name in names.split()}
 
 # Variables of the user's shell that shape what Slurm's clients do: an existing allocation must not shape a new job, and
 # squeue would leave jobs out (SQUEUE_PARTITION).

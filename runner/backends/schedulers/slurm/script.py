@@ -1,38 +1,41 @@
-"""Options of sbatch that are refused, and why: the plan decides them, or they would break a run.
+"""The Slurm batch script: a function of the plan and its step alone (no time, no run id, no random value).
 
-Everything else goes through as it is: dependency, reservation, nodelist, exclude, constraint, licenses, mail, begin,
-deadline, nice, qos, comment, exclusive (sbatch(1), Slurm 22.05 to 26.05).
+It starts in the run directory, which is ``$SLURM_SUBMIT_DIR``, so what a dry run prints, what lies in the run
+directory and what Slurm gets are the same bytes. In an existing allocation it is run by plain bash.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from runner.backends.schedulers.script_parts import (
-    BEFORE_RANKS,
-    COMMON,
-    INTO_RUN_DIRECTORY,
-    PROFILE,
-    SHELL,
-    STRICT,
-    SUPERVISE,
-    environment,
-    grouped,
-    needs_profile,
-    once_a_node,
-    unlock_memory,
-    versions,
-)
+from runner.backends.schedulers import script_parts
+from runner.backends.schedulers.script_parts import COMMON, LAUNCHES, PROFILE, SHELL, SUPERVISE
 from runner.backends.schedulers.slurm import MEMORY, settings
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY
+from runner.model.job import ListedLaunch
 from runner.model.plan import Plan
-from runner.model.step import LIVE, RUN_DIRECTORY, Argument, JobScript, StepSpec, Text, Var, library_file, text, texts
-from runner.render import checked, command, job_script, quoted_arguments, sbatch_directive, statement
+from runner.model.step import (
+    JOB_ID,
+    LIVE,
+    RUN_DIRECTORY,
+    Argument,
+    JobScript,
+    StepSpec,
+    Text,
+    Var,
+    library_file,
+    text,
+    texts,
+)  # fmt: skip
+from runner.render import checked, command, job_script, quoted_arguments, sbatch_directive
 
+# Options of sbatch that are refused: the plan decides them, or they would break a run. Everything else goes through as
+# it is: dependency, reservation, nodelist, exclude, constraint, licenses, mail, begin, deadline, nice, qos, comment,
+# exclusive (sbatch(1), Slurm 22.05 to 26.05).
 # Option -> what it follows from.
 _PLANNED = {
     **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "mincpus"), "--gpus and --nodes"),
@@ -75,60 +78,7 @@ _REFUSED = {
 
 _SIZE = re.compile(r"[0-9]{1,12}[KMGT]?\Z", re.ASCII | re.IGNORECASE)
 
-
-def memory_option(plan: Plan) -> str:
-    """The option of memory that the site or the job gives; empty where the plan decides.
-
-    Raises:
-        UsageError: sbatch would not take it; says why.
-    """
-    given = {option: value for option, value in plan.directives if option in MEMORY}
-    where = "--scheduler-option, or slurm.directives of the site"
-    if len(given) > 1:
-        raise UsageError(f"--{' and --'.join(given)} exclude each other", where=where, fix="give one of them")
-    for option, value in given.items():
-        if not _SIZE.match(value):
-            what = f"--{option}={value!r} is no size of memory"
-            raise UsageError(what, where=where, fix=f"-S {option}=100G; -S mem=0 is all memory of each node")
-    return next(iter(given), "")
-
-
-def refuse_option(option: str, plan: Plan) -> None:
-    """Nothing where the option may go to sbatch.
-
-    Raises:
-        UsageError: it may not; says why, and what to use instead.
-    """
-    if option not in MEMORY and any(name.startswith(option) for name in MEMORY):
-        raise UsageError(
-            f"--{option} is short for more than one", where="directives", fix=f"one of {', '.join(MEMORY)}"
-        )
-    # getopt_long(3) takes the beginning of a name for the name.
-    name = option if option in _PLANNED or option in _REFUSED else _abbreviated(option)
-    if option == settings(plan).queue_option:
-        name = "partition"
-    elif option.startswith(("container-", "no-container-")):  # Pyxis's
-        name = "container"
-    if not name:
-        return
-    of_the_site = option in settings(plan).directives
-    where = f"site {plan.site}: slurm.directives.{option}" if of_the_site else f"--scheduler-option {option}"
-    value = dict(plan.directives)[option]
-    if option == "wait" and value:
-        what = f"--wait={value!r} of srun is no number of seconds"
-        raise UsageError(what, where=where, fix="-S wait=600; -S wait=0 lets the other ranks run as long as they need")
-    if name in _PLANNED:
-        by = _PLANNED[name]
-        raise UsageError(f"--{option} is decided by the plan", where=where, fix=f"leave it out; it follows from {by}")
-    raise UsageError(f"--{option} is not available: {_REFUSED[name]}", where=where, fix="leave it out")
-
-
-def _abbreviated(option: str) -> str:
-    """The first of these options whose name begins so; empty where none does."""
-    return next((name for name in (*_REFUSED, *_PLANNED) if name.startswith(option)), "")
-
-
-SLURM, _KEEPER = SHELL / "slurm.sh", SHELL / "keeper.sh"
+SLURM, _KEEPER, _LAUNCHES = SHELL / "slurm.sh", SHELL / "keeper.sh", SHELL / "slurm-launches.sh"
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
 _FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
 # A keeper is beside the ranks, with all that the job has; the end of one is not the end of the others.
@@ -149,50 +99,36 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
     files = (
         *(COMMON, SLURM),
         *((SUPERVISE,) if in_allocation else ()),
-        *((PROFILE,) if plan.existing_allocation is None and needs_profile(plan) else ()),
+        *((PROFILE,) if plan.existing_allocation is None and script_parts.needs_profile(plan) else ()),
         *((_KEEPER,) if step.at_end else ()),
         *step.files,
     )
-    parts = _in_allocation(plan, step, files) if in_allocation else _batch(plan, step, files)
-    return job_script(parts, files)
+    return job_script((_in_allocation if in_allocation else _batch)(plan, step, files), files)
 
 
 def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
-    yield "#!/bin/bash"
-    yield from directives(plan, step)
-    yield STRICT
+    yield from ("#!/bin/bash", *_directives(plan, step), script_parts.STRICT)
     yield f"runner_job=$SLURM_JOB_ID {RUN_DIRECTORY}=$SLURM_SUBMIT_DIR"
     yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
     yield checked(files, COMMON, SLURM)
-    yield from environment(plan)
-    yield f"{unlock_memory(plan)}\n"
-    yield find_nodes(plan)
+    yield from script_parts.environment(plan)
+    yield f"{script_parts.unlock_memory(plan)}\n"
+    yield _find_nodes(plan)
     yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no Slurm to ask'
     if plan.divides_cpus:
         yield f"{_CPUS}=$(( $(runner_fewest_cpus) / {max(plan.tasks_per_node)} ))   # of each rank"
     yield ""
-    yield from (statement(entry) for entry in step.prelude)
-    yield from versions(plan)
-    yield ""
+    yield from script_parts.prelude(plan, step)
     if step.at_end:
         yield "trap runner_at_end EXIT"
     yield from _ready(plan, step)
-    yield BEFORE_RANKS
-    yield f"{_step(plan, step)} &"
+    yield script_parts.BEFORE_RANKS
+    yield f"{_srun_of_ranks(plan, step)} &"
     yield "runner_finish $!\n"
 
 
-def find_nodes(plan: Plan) -> str:
-    """The line that reads the job's nodes."""
+def _find_nodes(plan: Plan) -> str:
     return f'runner_find_nodes {plan.nodes} < <(scontrol show hostnames "$SLURM_JOB_NODELIST")   # else it ends with 73'
-
-
-def salloc(plan: Plan, step: StepSpec) -> str:
-    """The command line for a shell that holds an allocation for the plan."""
-    left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
-    shaping = (line.removeprefix("#SBATCH ") for line in directives(plan, step) if not line.startswith(left_out))
-    # sbatch's quotes and backslashes, as `directive` writes them, are read by the shell's rules.
-    return quoted_arguments(texts("salloc", *(word for option in shaping for word in shlex.split(option))))
 
 
 def _in_allocation(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
@@ -200,162 +136,215 @@ def _in_allocation(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Itera
     yield "#!/bin/bash"
     if plan.launch is not None:
         yield "# A launch of a study. The script of the study's allocation runs it: job.sh CPUS-OF-A-NODE NODE..."
-    yield STRICT
-    yield INTO_RUN_DIRECTORY
-    yield checked(files, COMMON, SLURM, SUPERVISE)
+    yield from (script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY, checked(files, COMMON, SLURM, SUPERVISE))
     if plan.launch is None:
         yield f"runner_keep_only {' '.join(_OF_ALLOCATION)}"
     else:
-        yield from environment(plan)
+        yield from script_parts.environment(plan)
         yield "runner_unset_shape"
-    yield f"{unlock_memory(plan)}\n"
+    yield f"{script_parts.unlock_memory(plan)}\n"
     yield "runner_be_job"
-    yield from _nodes(plan)
+    if plan.existing_allocation is not None:
+        names = quoted_arguments(texts(*plan.existing_allocation.nodes))
+        yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' {names})"
+    else:
+        yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' \"${{@:2}}\")   # else it ends with 73"
+        yield f'{_NODE_LIST}=$(IFS=,; printf %s "${{*:2}}")'
+        yield "# All CPUs of its nodes, at every size, in whole cores: each rank binds itself to its GPU's share."
+        yield f"{_CPUS}=$(( ${{1:-0}} / {max(plan.tasks_per_node)} ))"
+        yield f'[ "${_CPUS}" -lt 2 ] || {_CPUS}=$(( {_CPUS} / 2 * 2 ))'
     yield 'runner_meet "${runner_hosts[0]}" "$SLURM_JOB_ID"   # where rank 0 serves: a container has no Slurm to ask\n'
-    yield from (statement(entry) for entry in step.prelude)
-    yield from versions(plan)
-    yield ""
+    yield from script_parts.prelude(plan, step)
     yield from _ready(plan, step)
     yield "# One task for each GPU."
     yield "runner_step=''"
     yield "trap 'runner_why=CANCELLED; kill -TERM \"$runner_step\" 2>/dev/null' TERM"
-    yield f"{_step(plan, step)} &"
+    yield f"{_srun_of_ranks(plan, step)} &"
     yield 'runner_wait $!; exit "$runner_exit"\n'
 
 
-def _nodes(plan: Plan) -> Iterator[str]:
-    if plan.existing_allocation is not None:
-        names = quoted_arguments(texts(*plan.existing_allocation.nodes))
-        yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' {names})"
-        return
-    yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' \"${{@:2}}\")   # else it ends with 73"
-    yield f'{_NODE_LIST}=$(IFS=,; printf %s "${{*:2}}")'
-    yield "# All CPUs of its nodes, at every size, in whole cores: each rank binds itself to its GPU's share."
-    yield f"{_CPUS}=$(( ${{1:-0}} / {max(plan.tasks_per_node)} ))"
-    yield f'[ "${_CPUS}" -lt 2 ] || {_CPUS}=$(( {_CPUS} / 2 * 2 ))'
+def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
+    """The batch script of a study's one allocation: it runs the launches' own scripts, as ``launches.sh`` says.
+
+    Args:
+        plan: of a job as large as the largest launch, whose time limit is that of all of them together.
+
+    Raises:
+        UsageError: a value that bash or sbatch could not take as it is; says which.
+    """
+    files = (COMMON, SLURM, SUPERVISE, LAUNCHES, _LAUNCHES)
+    lines = (
+        *("#!/bin/bash", *_directives(plan, step)),
+        "# The launches of a study, one after another, each with all that this job has of its nodes.",
+        script_parts.STRICT,
+        f"{JOB_ID}=$SLURM_JOB_ID",
+        f'cd -- "$SLURM_SUBMIT_DIR" || exit {NO_RUN_DIRECTORY}',
+        checked(files, *files),
+        'unset -v "${!SQUEUE_@}" "${!SCONTROL_@}"',
+        "trap runner_mark EXIT\n",
+        _find_nodes(plan),
+        "runner_order_nodes   # those of one switch side by side",
+        "runner_cpus=$(runner_fewest_cpus)",
+        f"runner_limit={plan.walltime_s}   # seconds",
+        "runner_expect_launches\n",
+        "# Run directory; seconds that must be left; CPUs of a node; its nodes.",
+        *map(launch_on_nodes, launches),
+        "runner_end_launches\n",
+    )
+    return job_script(lines, files)
+
+
+def launch_on_nodes(launch: ListedLaunch) -> str:
+    """The line that runs a launch on its nodes of an allocation."""
+    nodes = f'"${{runner_nodes[@]:{launch.first_node}:{launch.nodes}}}"'
+    return f'{script_parts.launch_line(launch)} "$runner_cpus" {nodes}'
+
+
+def salloc(plan: Plan, step: StepSpec) -> str:
+    """The command line for a shell that holds an allocation for the plan."""
+    left_out = tuple(f"#SBATCH --{option}" for option in _OF_A_BATCH)
+    shaping = (line.removeprefix("#SBATCH ") for line in _directives(plan, step) if not line.startswith(left_out))
+    # sbatch's quotes and backslashes, as `sbatch_directive` writes them, are read by the shell's rules.
+    return quoted_arguments(texts("salloc", *(word for option in shaping for word in shlex.split(option))))
 
 
 def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
     """What comes before the ranks: once a node, and for as long as the job where something is to be cleaned up."""
     if any(Var(LIVE) in argument for argument in step.once_a_node):
         yield "runner_ask_for_live   # jobs of yours that Slurm knows; what others have left on a node may go"
+    shape = (f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1")
     if step.at_end:
-        # Of a held allocation the keeper, too, gets what it needs and no more.
-        options = (*(("--exact",) if plan.existing_allocation or plan.launch else ()), *_KEPT)
+        # Of an existing allocation the keeper, too, gets what it needs and no more.
+        exact = ("--exact",) if plan.existing_allocation or plan.launch else ()
         kept = (*library_file(_KEEPER), text(str(len(step.once_a_node))), *step.once_a_node)
-        srun = command((*_srun(plan), *_on_nodes(plan), *_shape(plan, *options)), kept, step.at_end, indent="  ")
+        starter = (*_srun(plan), *_on_nodes(plan), *texts(*shape, *exact, *_KEPT))
         yield f"# On each node, beside the ranks: {step.does}; cleans up when this script ends."
+        srun = command(starter, kept, step.at_end, indent="  ")
         yield f"coproc RUNNER_KEEPER {{\n  exec {srun}\n}}\nrunner_until_ready\n"
     else:
-        yield from once_a_node(step, (*_srun(plan), *_of_held(plan), *_on_nodes(plan), *_shape(plan, *_FIRST)))
+        starter = (*_srun(plan), *_of_allocation(plan), *_on_nodes(plan), *texts(*shape, *_FIRST))
+        yield from script_parts.once_a_node(step, starter)
     if _uneven(plan):
         yield f"runner_place_ranks {' '.join(map(str, plan.tasks_per_node))}   # on each node\n"
-
-
-def _of_held(plan: Plan) -> tuple[Argument, ...]:
-    """Of a held allocation a step gets what it needs and no more, and shares with the step that it was asked from."""
-    if plan.existing_allocation is None:
-        return texts("--exact") if plan.launch else ()
-    return texts("--exact", *(("--overlap",) if plan.existing_allocation.overlap else ()))
-
-
-def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
-    """Of a held allocation the nodes are chosen, and the first of them is where rank 0 serves."""
-    if plan.launch is not None:
-        return ((Text("--nodelist="), Var(_NODE_LIST)),)
-    return texts(f"--nodelist={','.join(plan.existing_allocation.nodes)}") if plan.existing_allocation else ()
-
-
-def directives(plan: Plan, step: StepSpec) -> Iterator[str]:
-    yield sbatch_directive("job-name", plan.job_name)
-    if plan.queue is not None:
-        yield sbatch_directive(settings(plan).queue_option, plan.queue)
-    if plan.account is not None:
-        yield sbatch_directive("account", plan.account)
-    yield sbatch_directive("nodes", str(plan.nodes))
-    yield from _tasks(plan)
-    yield _gpus(plan)
-    if not plan.divides_cpus:
-        yield sbatch_directive("cpus-per-task", str(plan.cpus_per_task))
-    yield from _memory(plan)
-    if plan.whole_nodes and settings(plan).exclusive and "exclusive" not in dict(plan.directives):
-        yield sbatch_directive("exclusive")
-    for option, value in plan.directives:
-        refuse_option(option, plan)
-        yield sbatch_directive(option, value or None)
-    for option, value in step.directives:
-        yield sbatch_directive(option, value)
-    yield sbatch_directive("time", _clock(plan.walltime_s))
-    if plan.walltime_s >= 5:
-        yield sbatch_directive("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")
-    yield sbatch_directive("no-requeue")
-    yield sbatch_directive("export", settings(plan).export.upper())
-    yield sbatch_directive("output", "logs/batch.out")
-    yield sbatch_directive("error", "logs/batch.err")
-
-
-def _tasks(plan: Plan) -> Iterator[str]:
-    most = max(plan.tasks_per_node)
-    if settings(plan).tasks == "per-node":
-        yield sbatch_directive("ntasks-per-node", str(most))
-    else:
-        yield sbatch_directive("ntasks", str(plan.tasks))
-        yield sbatch_directive("mincpus", str(most * plan.cpus_per_task))
-
-
-def _gpus(plan: Plan) -> str:
-    typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
-    if settings(plan).gpus == "gres":
-        return sbatch_directive("gres", f"gpu:{typed}{plan.gpus_per_node}")
-    if settings(plan).gpus == "total" and not _uneven(plan):  # Slurm would spread an uneven total as it likes
-        return sbatch_directive("gpus", f"{typed}{plan.gpus}")
-    return sbatch_directive("gpus-per-node", f"{typed}{plan.gpus_per_node}")
-
-
-def _memory(plan: Plan) -> Iterator[str]:
-    if memory_option(plan):
-        return
-    if settings(plan).memory == "per-node":
-        yield sbatch_directive("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")
-    elif settings(plan).memory == "per-cpu":
-        yield sbatch_directive("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")
-
-
-def _shape(plan: Plan, *options: str) -> tuple[Argument, ...]:
-    return texts(f"--nodes={plan.nodes}", f"--ntasks={plan.nodes}", "--ntasks-per-node=1", *options)
 
 
 def _srun(plan: Plan) -> tuple[Argument, ...]:
     return texts("srun", *(() if plan.mpi is None else (f"--mpi={plan.mpi}",)))
 
 
-def _step(plan: Plan, step: StepSpec) -> str:
-    return command(tuple(_options(plan)), *grouped(step))
+def _of_allocation(plan: Plan) -> tuple[Argument, ...]:
+    """Of an existing allocation a step gets what it needs, and shares with the step that it was asked from."""
+    if plan.existing_allocation is None:
+        return texts("--exact") if plan.launch else ()
+    return texts("--exact", *(("--overlap",) if plan.existing_allocation.overlap else ()))
 
 
-def _options(plan: Plan) -> Iterator[Argument]:
-    yield from _srun(plan)
-    if not _uneven(plan):
-        yield text(f"--nodes={plan.nodes}")
-    yield text(f"--ntasks={plan.tasks}")
-    yield from _of_held(plan)
-    if _uneven(plan):
-        yield text("--distribution=arbitrary")  # beside which srun takes no --nodes (24.11)
+def _on_nodes(plan: Plan) -> tuple[Argument, ...]:
+    """Of an existing allocation the nodes are chosen, and the first of them is where rank 0 serves."""
+    if plan.launch is not None:
+        return ((Text("--nodelist="), Var(_NODE_LIST)),)
+    return texts(f"--nodelist={','.join(plan.existing_allocation.nodes)}") if plan.existing_allocation else ()
+
+
+def _srun_of_ranks(plan: Plan, step: StepSpec) -> str:
+    uneven = _uneven(plan)
+    clock = f"--time={_clock(plan.walltime_s)}"
+    options: list[Argument] = [*_srun(plan)]
+    options += texts(*(() if uneven else (f"--nodes={plan.nodes}",)), f"--ntasks={plan.tasks}")
+    options += _of_allocation(plan)
+    if uneven:
+        options += texts("--distribution=arbitrary")  # beside which srun takes no --nodes (24.11)
     else:
-        yield from _on_nodes(plan)
-        yield text(f"--ntasks-per-node={plan.tasks_per_node[0]}")
+        options += (*_on_nodes(plan), text(f"--ntasks-per-node={plan.tasks_per_node[0]}"))
     if plan.existing_allocation:
         # Untyped: Slurm finds no typed GPU in an allocation that was asked for without a type (22.05).
-        yield from texts(f"--gpus-per-node={plan.gpus_per_node}", f"--time={_clock(plan.walltime_s)}")
+        options += texts(f"--gpus-per-node={plan.gpus_per_node}", clock)
     if plan.launch:
-        yield from texts(f"--gpus-per-node={plan.launch.node_gpus}", "--mem=0", f"--time={_clock(plan.walltime_s)}")
+        options += texts(f"--gpus-per-node={plan.launch.node_gpus}", "--mem=0", clock)
     divided = plan.divides_cpus or plan.launch
-    yield (Text("--cpus-per-task="), Var(_CPUS) if divided else Text(str(plan.cpus_per_task)))
+    options.append((Text("--cpus-per-task="), Var(_CPUS) if divided else Text(str(plan.cpus_per_task))))
     if plan.whole_nodes or plan.launch:
-        yield text("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
-    yield from (text(f"--{option}={value}") for option, value in sorted(settings(plan).step.items()))
-    yield from texts("--kill-on-bad-exit=1", f"--wait={0 if plan.launch else plan.wait_s}")
-    yield from texts("--output=logs/rank-%t.out", "--error=logs/rank-%t.err")
+        options += texts("--cpu-bind=none")  # the launcher binds, from the node's own sysfs
+    options += texts(
+        *(f"--{option}={value}" for option, value in sorted(settings(plan).step.items())),
+        *("--kill-on-bad-exit=1", f"--wait={0 if plan.launch else plan.wait_s}"),
+        *("--output=logs/rank-%t.out", "--error=logs/rank-%t.err"),
+    )
+    return command(options, *script_parts.grouped(step))
+
+
+def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
+    site, given, most = settings(plan), dict(plan.directives), max(plan.tasks_per_node)
+    _check_memory(given)
+    for option, value in plan.directives:
+        _check_option(option, value, plan)
+    typed = f"{plan.gpu_type}:" if plan.gpu_type else ""
+    tasks = {
+        "per-node": [("ntasks-per-node", str(most))],
+        "total": [("ntasks", str(plan.tasks)), ("mincpus", str(most * plan.cpus_per_task))],
+    }
+    # Slurm would spread an uneven total as it likes.
+    gpus = {"gres": ("gres", f"gpu:{typed}{plan.gpus_per_node}"),
+            "total" if not _uneven(plan) else "": ("gpus", f"{typed}{plan.gpus}")}  # fmt: skip
+    memory = {
+        "per-node": [("mem", f"{plan.memory_mb}M" if plan.memory_mb else "0")],
+        "per-cpu": [("mem-per-cpu", f"{plan.memory_per_cpu_mb}M")],
+    }
+    exclusive = plan.whole_nodes and site.exclusive and "exclusive" not in given
+    options: list[tuple[str, str | None]] = [
+        ("job-name", plan.job_name),
+        *([(site.queue_option, plan.queue)] if plan.queue is not None else ()),
+        *([("account", plan.account)] if plan.account is not None else ()),
+        *[("nodes", str(plan.nodes)), *tasks[site.tasks]],
+        gpus.get(site.gpus, ("gpus-per-node", f"{typed}{plan.gpus_per_node}")),
+        *([] if plan.divides_cpus else [("cpus-per-task", str(plan.cpus_per_task))]),
+        *([] if any(option in MEMORY for option in given) else memory.get(site.memory, ())),
+        *([("exclusive", None)] if exclusive else ()),
+        *((option, value or None) for option, value in plan.directives),
+        *step.directives,
+        ("time", _clock(plan.walltime_s)),
+        *([("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")] if plan.walltime_s >= 5 else ()),
+        *[("no-requeue", None), ("export", site.export.upper()), ("output", "logs/batch.out")],
+        ("error", "logs/batch.err"),
+    ]
+    return (sbatch_directive(option, value) for option, value in options)
+
+
+def _check_memory(given: dict[str, str]) -> None:
+    """Raises UsageError for options of memory that sbatch would not take."""
+    sizes = {option: value for option, value in given.items() if option in MEMORY}
+    where = "--scheduler-option, or slurm.directives of the site"
+    if len(sizes) > 1:
+        raise UsageError(f"--{' and --'.join(sizes)} exclude each other", where=where, fix="give one of them")
+    for option, value in sizes.items():
+        if not _SIZE.match(value):
+            what = f"--{option}={value!r} is no size of memory"
+            raise UsageError(what, where=where, fix=f"-S {option}=100G; -S mem=0 is all memory of each node")
+
+
+def _check_option(option: str, value: str, plan: Plan) -> None:
+    """Raises UsageError for an option that may not go to sbatch: why, and what to use instead."""
+    if option not in MEMORY and any(name.startswith(option) for name in MEMORY):
+        what = f"--{option} is short for more than one"
+        raise UsageError(what, where="directives", fix=f"one of {', '.join(MEMORY)}")
+    # getopt_long(3) takes the beginning of a name for the name.
+    known = (*_REFUSED, *_PLANNED)
+    name = option if option in known else next((each for each in known if each.startswith(option)), "")
+    if option == settings(plan).queue_option:
+        name = "partition"
+    elif option.startswith(("container-", "no-container-")):  # Pyxis's
+        name = "container"
+    if not name:
+        return
+    of_site = option in settings(plan).directives
+    where = f"site {plan.site}: slurm.directives.{option}" if of_site else f"--scheduler-option {option}"
+    if option == "wait" and value:
+        what = f"--wait={value!r} of srun is no number of seconds"
+        raise UsageError(what, where=where, fix="-S wait=600; -S wait=0 lets the other ranks run as long as they need")
+    if name in _PLANNED:
+        by = _PLANNED[name]
+        raise UsageError(f"--{option} is decided by the plan", where=where, fix=f"leave it out; it follows from {by}")
+    raise UsageError(f"--{option} is not available: {_REFUSED[name]}", where=where, fix="leave it out")
 
 
 def _uneven(plan: Plan) -> bool:
@@ -365,6 +354,4 @@ def _uneven(plan: Plan) -> bool:
 def _clock(seconds: int) -> str:
     """Slurm's ``[days-]hours:minutes:seconds``."""
     days, rest = divmod(seconds, 86400)
-    hours, rest = divmod(rest, 3600)
-    clock = f"{hours:02d}:{rest // 60:02d}:{rest % 60:02d}"
-    return f"{days}-{clock}" if days else clock
+    return f"{days}-{script_parts.clock(rest)}" if days else script_parts.clock(rest)

@@ -35,7 +35,7 @@ def stage(disk: Path, job: str, live: str, *, whole_nodes: bool = True) -> subpr
     image.write_bytes(bytes(1000))
     planned = msgspec.structs.replace(PLAN.image, path=str(image), size_bytes=1000)
     plan = msgspec.structs.replace(PLAN, stage=str(disk), image=planned, whole_nodes=whole_nodes)
-    values = {common.DIRECTORY: f"{disk}/gpu-runner-stage-{job}", "runner_live": live} | in_run(disk.parent)
+    values = {"runner_stage": f"{disk}/gpu-runner-stage-{job}", "runner_live": live} | in_run(disk.parent)
     command = arguments(common.staged_step(plan, runtime("apptainer")).once_a_node, values)
     return subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
 

@@ -1,4 +1,4 @@
-"""Each launch is a job of its own.
+"""What a study's launches are started with, and the plain way: each launch is a job of its own.
 
 Where the scheduler gives out nodes, all jobs are submitted at once, in the study's order. Where it does not, they would
 share this machine or the listed hosts: one is started when the one before has ended.
@@ -7,7 +7,8 @@ share this machine or the listed hosts: one is started when the one before has e
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from runner.core.errors import NotAcceptedError
 from runner.jobs import directory
@@ -18,46 +19,73 @@ from runner.jobs.watch import JobProgress
 from runner.model.backends import SCHEDULERS
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
-from runner.preparation.job import command_of, start
+from runner.preparation.job import PreparedJob, command_of, start
 from runner.study.attempts import attempt_of, states, without_verdict
 from runner.study.campaign import Campaign
 from runner.study.directory import StudyDirectory
-from runner.study.ways import Work
 
-# Trying again may help; anything else would only repeat itself.
-_AGAIN = ("infrastructure",)
+
+@dataclass(frozen=True)
+class Listener:
+    """What is called on the way: with lines about launches, with the state of the job that is waited for (and the
+    number of its ranks), and with warnings.
+    """
+
+    tell: Callable[[str], None]
+    progress: Callable[[JobProgress, int], None]
+    warn: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What launches are started with.
+
+    Attributes:
+        launches: all of the campaign, in their order.
+        prepare: the launch as a job of its own, exactly as ``submit`` would prepare it; cached by point.
+        waits: go on until every launch has ended. limit: how many runs a launch may have.
+    """
+
+    campaign: Campaign
+    launches: Sequence[Launch]
+    prepare: Callable[[Launch], PreparedJob]
+    listener: Listener
+    waits: bool = False
+    limit: int = 3
 
 
 def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
-    """See ``Way``. Where nothing gives out nodes, it always waits."""
+    """Start these launches in their order; where ``work.waits``, or nothing gives out nodes, return when each has ended
+    and was judged. The campaign is held meanwhile. Nothing more is started once ``work.campaign.is_stopped``.
+
+    Raises:
+        WaitInterrupted: Ctrl-C while it waits; jobs go on. Else as ``runner.preparation.job.start``.
+    """
     ahead = deque(wanted)
     open_runs = deque(open_runs_of(work.campaign, work.launches))
     if not ahead and not open_runs:
         return
-    scheduler = work.prepare(ahead[0]).plan.started_by if ahead else _scheduler(open_runs[0][1])
-    one_at_a_time = work.one_at_a_time or SCHEDULERS[scheduler].nodes != "allocated"  # they would share nodes
-    waits = work.waits or one_at_a_time
+    record = None if ahead else open_runs[0][1].submitted
+    scheduler = record.scheduler if record else work.prepare(ahead[0]).plan.started_by
+    one_at_a_time = SCHEDULERS[scheduler].nodes != "allocated"  # they would share nodes
     while ahead or open_runs:
         accepted = True
         while ahead and accepted and not (open_runs and one_at_a_time) and not work.campaign.is_stopped:
             accepted = _start(work, ahead, open_runs)
-        if not waits or (work.campaign.is_stopped and not open_runs):
+        if not (work.waits or one_at_a_time) or (work.campaign.is_stopped and not open_runs):
             return
         launch, run = open_runs.popleft()
         verdict = finished(work, launch, run)
-        if verdict.outcome in _AGAIN and len(work.campaign.runs(launch.key)) < work.limit:
+        # Trying again may help there; anything else would only repeat itself.
+        if verdict.outcome == "infrastructure" and len(work.campaign.runs(launch.key)) < work.limit:
             work.listener.tell(f"{launch.key}: trying again")
             ahead.appendleft(launch)
 
 
 def cancel(study: StudyDirectory) -> tuple[str, ...]:
-    """See ``Way``."""
-    cancelled = []
-    for _launch, run in open_runs_of(study, study.study.launches):
-        job_id, had_ended = cancel_run(run)
-        if not had_ended:
-            cancelled.append(job_id)
-    return tuple(cancelled)
+    """Cancel all jobs of the study that have not ended; returns their ids."""
+    cancelled = [cancel_run(run) for _, run in open_runs_of(study, study.study.launches)]
+    return tuple(job_id for job_id, had_ended in cancelled if not had_ended)
 
 
 def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, Run]]) -> bool:
@@ -86,11 +114,7 @@ def _start(work: Work, ahead: deque[Launch], open_runs: deque[tuple[Launch, Run]
 def finished(work: Work, launch: Launch, run: Run) -> Verdict:
     """Wait until a launch has ended; tells its verdict."""
     tasks = run.tasks
-
-    def on_progress(progress: JobProgress) -> None:
-        work.listener.progress(progress, tasks)
-
-    verdict = finish(run, on_progress, work.listener.warn)
+    verdict = finish(run, lambda progress: work.listener.progress(progress, tasks), work.listener.warn)
     figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
     why = f": {verdict.reasons[0]}" if verdict.reasons else ""
     work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")
@@ -99,15 +123,8 @@ def finished(work: Work, launch: Launch, run: Run) -> Verdict:
 
 def open_runs_of(campaign: Campaign, launches: Sequence[Launch]) -> list[tuple[Launch, Run]]:
     """Runs of these launches whose jobs are not over, in their order."""
-    runs = [(launch, run) for launch in launches for run in campaign.runs(launch.key)]
-    unsettled = without_verdict(run for _, run in runs)
+    runs = {run.path: (launch, run) for launch in launches for run in campaign.runs(launch.key)}
+    unsettled = without_verdict(run for _, run in runs.values())
     known = states(unsettled)
-    paths = {run.path for run in unsettled}
-    made = [(each, attempt_of(each[1], known.get(each[1].path))) for each in runs if each[1].path in paths]
+    made = [(runs[run.path], attempt_of(run, known.get(run.path))) for run in unsettled]
     return [each for each, attempt in made if attempt is not None and not attempt.gone]
-
-
-def _scheduler(run: Run) -> str:
-    record = run.submitted
-    assert record is not None, "a run that has no record of its job is not open"
-    return record.scheduler
