@@ -119,9 +119,9 @@ def _base(framework: str, base: str | None, site: str | None) -> str | None:
         return base
     if site is None:
         raise UsageError("--base auto needs to know for which site", where="--base", fix="name it with --site")
-    chosen = bases.newest(framework, read_site(site).hardware.driver, site)
-    say(f"base: {chosen.base.reference}: {chosen.why}")
-    return chosen.base.reference
+    chosen, why = bases.newest(framework, read_site(site).hardware.driver, site)
+    say(f"base: {chosen.reference}: {why}")
+    return chosen.reference
 
 
 def _definition(text: str, to: str, *, as_json: bool) -> int:

@@ -17,8 +17,8 @@ from runner.core.text import gpus_text
 from runner.figures.report import writing
 from runner.figures.tables import run_columns, settings_text
 from runner.model.report import Report
+from runner.study.directory import find_subjects
 from runner.study.readers import bundle_of, report_of
-from runner.study.subject import find_subjects
 
 _MOST_LINES = 20
 
@@ -40,11 +40,6 @@ def command(
 
     Each is an id, a name, the beginning of one, a run's job id or a directory; by default the newest run.
     """
-    from runner.cli.wait import warn
-    from runner.figures.report import writing
-    from runner.study.directory import find_subjects
-    from runner.study.readers import bundle_of, report_of
-
     if key is not None and bundle is None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
     named = find_subjects(subjects)

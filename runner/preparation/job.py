@@ -28,7 +28,7 @@ import msgspec
 from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import Scheduler, connect, render, scheduler_module
 from runner.checks.registry import check, refuses, unconfirmed
-from runner.core import paths, process
+from runner.core import paths
 from runner.core.errors import RefusedError
 from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
@@ -37,12 +37,12 @@ from runner.model.request import Request, RequestRecord
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
-from runner.preparation.choices import choose_all, find_image
-from runner.preparation.observation import check_answers, observe, refuse_missing_script
+from runner.preparation.choices import choose
+from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
-from runner.preparation.request import complete, recipe_of
-from runner.preparation.site import Say, clients, read_user_site, silent
-from runner.recipes.loader import library
+from runner.preparation.request import check_answers, complete, refuse_missing_script
+from runner.preparation.site import Say, read_user_site, silent
+from runner.recipes.loader import library, recipe_or_program
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -99,9 +99,8 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     check_answers(request)
     request, snapshot = _with_snapshot(request)
     user_site = read_user_site(request.site, request, for_job=True, say=say, keep=keep)
-    loaded = recipe_of(request)
-    choices = choose_all(user_site, request, process.find)
-    image = find_image(loaded.recipe, choices, user_site.personal.scratch)
+    loaded = recipe_or_program(request.recipe, request.program)
+    choices, image = choose(user_site, request, loaded.recipe)
     if image.note:
         say(image.note)
     allocation = _existing_allocation(choices.site) if request.step else None

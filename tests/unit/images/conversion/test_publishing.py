@@ -11,7 +11,7 @@ import pytest
 from runner.core.errors import InfrastructureError
 from runner.core.progress import Silent
 from runner.images.conversion.publishing import Conversion, about_of, publish
-from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.sif import sif_maker
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
@@ -55,7 +55,7 @@ def test_a_name_that_has_moved_says_from_where(source: TreeImage, tmp_path: Path
 
 def test_a_sif_takes_the_same_path_and_is_another_file(source: TreeImage, tmp_path: Path) -> None:
     packed = squashfs(source, tmp_path / "store").image
-    maker = SifMaker(source, lambda out: sif_of(packed.path, out))
+    maker = sif_maker(source, lambda out: sif_of(packed.path, out))
     first = publish(maker, Silent(), store_dir=tmp_path / "store")
     assert first.made
     assert first.image.path.suffix == ".sif"
@@ -69,7 +69,7 @@ def test_a_file_that_is_not_what_it_has_to_be_is_not_published(source: TreeImage
         out.write_bytes(b"no SIF")
 
     with pytest.raises(InfrastructureError, match="no whole SIF"):
-        publish(SifMaker(source, write), Silent(), store_dir=tmp_path / "store")
+        publish(sif_maker(source, write), Silent(), store_dir=tmp_path / "store")
     assert list((tmp_path / "store").iterdir()) == []
 
 

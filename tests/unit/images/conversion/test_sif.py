@@ -99,7 +99,7 @@ def test_a_broken_one_is_found_and_refused_then(
     image.path.write_bytes(raw)
     assert run(["images", "verify", "x/horovod:1"]) == Exit.INFRASTRUCTURE
     assert "its SHA-256 is" in capfd.readouterr().out
-    assert "its SHA-256 is" in pin("x/horovod:1", "sif")[1]
+    assert "its SHA-256 is" in pin("x/horovod:1", "sif").problem
     assert run(["images", "prune", "--unused"]) == Exit.GOOD
     assert list((tmp_path / "store").glob("*.sif*")) == []
     assert list((tmp_path / "store/refs").iterdir()) == []
