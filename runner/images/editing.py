@@ -26,9 +26,10 @@ from runner.images import writable_root
 from runner.images.building.build import INPUTS_LABEL
 from runner.images.conversion import sif
 from runner.images.conversion.publishing import Conversion, publish
-from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.sif import sif_maker
 from runner.images.conversion.squashfs import convert_source
-from runner.images.packing import mksquashfs, rootfs
+from runner.images.packing import rootfs
+from runner.images.packing.mksquashfs import PackJob
 from runner.images.store import integrity
 from runner.images.store.stored_image import Edit, StoredImage, form_of
 from runner.images.writable_root import Copy, Tool, TreeImage, work_directory
@@ -43,41 +44,26 @@ _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)")
 class EditedTree(TreeImage):
     """The changed root as a source; start-up files that are in it stay."""
 
-    def packed(
-        self,
-        added: rootfs.Additions,
-        out: Path,
-        packing: mksquashfs.Packing,
-        progress: Progress,
-        capture: tuple[str, ...],
-    ) -> rootfs.Passed:
+    def packed(self, job: PackJob) -> rootfs.Passed:
         """As ``TreeImage.packed``."""
         there = {name for name in _KEPT if writable_root.own_file(self.root, name) is not None}
-        own = tuple(file for file in added.files if file.name not in there)
-        return super().packed(replace(added, files=own), out, packing, progress, capture)
+        own = tuple(file for file in job.added.files if file.name not in there)
+        return super().packed(replace(job, added=replace(job.added, files=own)))
 
 
 def new_name(image: StoredImage, wanted: str | None) -> str:
-    """The name of the result: the wanted one, else the image's with ``-edited`` behind its tag.
-
-    Raises:
-        UsageError: it is no reference, or the image has no name to make one of.
-    """
+    """The name of the result: the wanted one, else the image's with ``-edited`` behind its tag."""
     if wanted is not None:
         return str(references.parse(wanted))
     if references.is_path(image.reference) or image.reference.startswith("sha256:"):
         raise UsageError("the image has no name", where=image.reference, fix="name the result: --name NAME:TAG")
-    found = references.parse(image.reference)
-    tag = found.tag or "latest"
-    return str(replace(found, tag=tag if tag.endswith(_SUFFIX) else tag[: 128 - len(_SUFFIX)] + _SUFFIX, digest=""))
+    parsed = references.parse(image.reference)
+    tag = parsed.tag or "latest"
+    return str(replace(parsed, tag=tag if tag.endswith(_SUFFIX) else tag[: 128 - len(_SUFFIX)] + _SUFFIX, digest=""))
 
 
 def check(image: StoredImage, tool: Tool, target: Path) -> None:
-    """Refuse before any work what cannot succeed.
-
-    Raises:
-        RefusedError: a SIF without Apptainer, or no unsquashfs. InfrastructureError: image or store are not usable.
-    """
+    """Refuse before any work what cannot succeed: a SIF without Apptainer, no unsquashfs, image or store not usable."""
     if form_of(image.path) == "sif" and tool.name != writable_root.APPTAINER:
         raise RefusedError(
             "a SIF is written by Apptainer alone", where=str(image.path), fix="edit it on a machine with apptainer"
@@ -93,14 +79,9 @@ def check(image: StoredImage, tool: Tool, target: Path) -> None:
 
 @contextmanager
 def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
-    """The image's root, unpacked for the length of the block; nothing of it is left then.
-
-    Raises:
-        InfrastructureError: it cannot be unpacked, or the disk is full.
-    """
+    """The image's root, unpacked for the length of the block; nothing of it is left then."""
     with work_directory() as work:
         progress.step(f"unpacking {image.reference} into {work}")
-        work.chmod(0o700)
         root = work / writable_root.ROOT
         writable_root.unpack(image.path, root)
         variables = {} if form_of(image.path) == "sif" else dict(image.environment)
@@ -108,10 +89,8 @@ def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
 
 
 def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False) -> int:
-    """Run the command in the copy, with our own input and output; its status, less than 0 for a signal.
-
-    Args:
-        to_stderr: what it writes to standard output goes to standard error.
+    """Run the command in the copy, with our own input and output; its status, less than 0 for a signal. ``to_stderr``:
+    what it writes to standard output goes to standard error.
     """
     argv, env = writable_root.tool_call(tool, copy, words)
     return process.foreground(argv, env=env, to_stderr=to_stderr)
@@ -130,11 +109,7 @@ def failed(words: Sequence[str], status: int) -> ProgramFailedError:
 def stored(
     image: StoredImage, copy: Copy, tool: Tool, words: Sequence[str], name: str, target: Path, progress: Progress
 ) -> Conversion:
-    """The changed root as an image of the store, under a digest of its own.
-
-    Raises:
-        InfrastructureError: a file cannot be read, or the disk is full; nothing is stored.
-    """
+    """The changed root as an image of the store, under a digest of its own; nothing is stored of a failure."""
     now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     parent = image.digest or f"sha256:{sha256(image.path)}"
     command = hidden_command(words)
@@ -161,7 +136,7 @@ def stored(
             options = [] if os.geteuid() == 0 else ["--fakeroot"]
             sif.apptainer_build([*options, str(out), str(copy.root)], progress.line, where=where)
 
-        return publish(SifMaker(source, write), progress, store_dir=target, history=history)
+        return publish(sif_maker(source, write), progress, store_dir=target, history=history)
     return convert_source(source, progress, store_dir=target, history=history)
 
 
@@ -180,4 +155,4 @@ def _environment(root: Path, image: StoredImage) -> Mapping[str, str]:
         lines = None
     if lines is None:
         return dict(image.environment)
-    return {**{found[1]: found[2] for line in lines if (found := _VARIABLE.fullmatch(line))}, **unchanged}
+    return {**{match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}, **unchanged}

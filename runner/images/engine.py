@@ -19,21 +19,27 @@ from runner.core.files import sha256
 if TYPE_CHECKING:
     import docker
 
-
-NO_ENGINE_FIX = (
+_NO_ENGINE_FIX = (
     "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
 )
+# sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.
+_SOCKET_ROOM = 64
+_START_S = 60.0
+_STOP_S = 30.0
+_CGROUP_PARENT = "gpu-runner-engine"
+_NAMESPACE = "gpu-runner"
+# A daemon's fixed places on the host; the private one mounts its own directories over them.
+_FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
 
 
-def open_client(url: str, *, where: str) -> docker.DockerClient:
-    """A client of the engine. ``where``: what named the URL, for messages.
-
-    Raises:
-        UsageError: this is no URL of an engine. InfrastructureError: the engine does not answer.
-    """
+def _open_client(url: str, *, where: str) -> docker.DockerClient:
+    """A client of the engine, which has answered. ``where``: what named the URL, for messages."""
     import docker
     import requests
 
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    has_login = "@" in rest and not rest.startswith("/")
+    shown = f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if has_login else url
     try:
         # Builds and exports are silent for minutes: the timeout is for one read, in seconds.
         client = docker.DockerClient(base_url=url, timeout=900, use_ssh_client=url.startswith("ssh://"))
@@ -41,25 +47,17 @@ def open_client(url: str, *, where: str) -> docker.DockerClient:
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
         denied = "ermission denied" in str(error)
         raise InfrastructureError(
-            f"the container engine at {_without_login(url)} does not answer"
-            + (": permission denied" if denied else ""),
+            f"the container engine at {shown} does not answer" + (": permission denied" if denied else ""),
             where=where,
-            fix="join the group that owns the socket (often `docker`), then log in again" if denied else NO_ENGINE_FIX,
+            fix="join the group that owns the socket (often `docker`), then log in again" if denied else _NO_ENGINE_FIX,
         ) from error
     except (ValueError, OverflowError) as error:
         raise UsageError(
-            f"{_without_login(url)!r} is not the URL of a container engine",
+            f"{shown!r} is not the URL of a container engine",
             where=where,
             fix="write it as unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
         ) from error
     return client
-
-
-def _without_login(url: str) -> str:
-    """The URL without its user name and password."""
-    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
-    has_user = "@" in rest and not rest.startswith("/")
-    return f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if has_user else url
 
 
 def connect(url: str | None = None, *, state: Path | None = None) -> docker.DockerClient:
@@ -76,23 +74,25 @@ def connected(url: str | None = None, *, state: Path | None = None) -> tuple[str
     """The URL of that engine, and its client; raises as ``connect`` does."""
     named = url or os.environ.get("DOCKER_HOST")
     if named:
-        return named, open_client(named, where="--engine" if url else "DOCKER_HOST")
+        return named, _open_client(named, where="--engine" if url else "DOCKER_HOST")
     tried: list[str] = []
     for candidate in default_urls(state or private_state()):
         if not Path(candidate.removeprefix("unix://")).exists():
             continue
         try:
-            return candidate, open_client(candidate, where=candidate)
+            return candidate, _open_client(candidate, where=candidate)
         except InfrastructureError as error:
             tried.append(error.what)
-    raise RefusedError("no container engine answers", where="; ".join(tried), fix=NO_ENGINE_FIX)
+    raise RefusedError("no container engine answers", where="; ".join(tried), fix=_NO_ENGINE_FIX)
 
 
 def needs_host_network(client: docker.DockerClient) -> bool:
     """Whether containers need the host's network: the engine has no bridge network, or is Podman, which lists one that
     its plugins cannot create, and none when rootless. The host's network always works.
     """
-    return _is_podman(client) or not client.networks.list(filters={"driver": "bridge"})
+    components = client.version().get("Components") or []
+    is_podman = any("podman" in str(part.get("Name", "")).lower() for part in components)
+    return is_podman or not client.networks.list(filters={"driver": "bridge"})
 
 
 def default_urls(state: Path) -> Iterator[str]:
@@ -105,30 +105,18 @@ def default_urls(state: Path) -> Iterator[str]:
         yield private_url(state)
 
 
-def _is_podman(client: docker.DockerClient) -> bool:
-    components = client.version().get("Components") or []
-    return any("podman" in str(part.get("Name", "")).lower() for part in components)
-
-
-# sun_path holds 108 bytes, NUL included; dockerd puts sockets up to 40 characters below its exec root.
-_SOCKET_ROOM = 64
-_START_S = 60.0
-_STOP_S = 30.0
-_CGROUP_PARENT = "gpu-runner-engine"
-_NAMESPACE = "gpu-runner"
-# A daemon's fixed places on the host; the private one mounts its own directories over them.
-_FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
-
-
 def private_state() -> Path:
     """Where the private engine keeps everything: below the cache directory."""
     return paths.cache("engine")
 
 
 def start_private(state: Path) -> str:
-    """Start the private engine (or find it running) and return its URL.
+    """Start the private engine (or find it running) and return its URL: a Docker daemon that leaves the host unchanged.
 
-    Needs root, or ``sudo`` without a password; the socket then belongs to the user's group.
+    It runs in its own mount namespace (its overlay mounts never show on the host), with no bridge, no packet filter
+    rules, its own data root, containerd namespace and cgroup parent, and is ended by its process id. Facts: docs of
+    dockerd 20.10 and later; an engine without a bridge builds and runs with the host's network. Needs root, or ``sudo``
+    without a password; the socket then belongs to the user's group.
 
     Raises:
         RefusedError: dockerd is absent, root is out of reach, or another user owns the directory of its sockets.
@@ -143,7 +131,8 @@ def start_private(state: Path) -> str:
     paths.ensure_directory(state)
     _make_private(_run_dir(state))
     _created_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
-    with (state / "dockerd.log").open("ab") as log:
+    log_path = state / "dockerd.log"
+    with log_path.open("ab") as log:
         started = process.start(
             [*_as_root(), *_dockerd_command(state)],
             stdout=log.fileno(),
@@ -151,7 +140,12 @@ def start_private(state: Path) -> str:
             env=dict(os.environ, PATH=_search_path()),
         )
     if not _comes_to_answer(address, lambda: started.poll() is None):
-        raise _not_up(state)
+        last = log_path.read_text(errors="replace").splitlines()[-8:]
+        raise InfrastructureError(
+            "the private engine did not come up:\n" + "\n".join(last),
+            where=str(log_path),
+            fix="read the log; a kernel without overlay or cgroup support cannot run dockerd",
+        )
     return address
 
 
@@ -170,12 +164,10 @@ def stop_private(state: Path) -> bool:
         _signal(orphan, signal.SIGKILL)
         _ended(orphan, 5.0)
     if not _another_runs():
-        _remove_empty_below(Path("/sys/fs/cgroup") / _CGROUP_PARENT)
-        for controller in Path("/sys/fs/cgroup").glob(f"*/{_CGROUP_PARENT}"):
-            _remove_empty_below(controller)
-        if _created_note(state).exists():
-            for place in _created_note(state).read_text().splitlines():
-                _remove_empty_below(Path(place))
+        cgroups, note = Path("/sys/fs/cgroup"), _created_note(state)
+        places = map(Path, note.read_text().splitlines() if note.exists() else ())
+        for place in (cgroups / _CGROUP_PARENT, *cgroups.glob(f"*/{_CGROUP_PARENT}"), *places):
+            _remove_empty_below(place)
     _remove_tree(_run_dir(state))
     return pid is not None
 
@@ -210,11 +202,7 @@ def _run_dir(state: Path) -> Path:
 
 
 def _make_private(directory: Path) -> None:
-    """Create a directory that only this user can write to. In /tmp another user may have created the name first.
-
-    Raises:
-        RefusedError: something else is there.
-    """
+    """Create a directory that only this user can write to. In /tmp another user may have created the name first."""
     with suppress(FileExistsError):
         directory.mkdir(parents=True, mode=0o700)
     if not _is_private(directory):
@@ -306,20 +294,10 @@ def _comes_to_answer(address: str, goes_on: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and goes_on():
         with suppress(RunnerError):
-            open_client(address, where=address).close()
+            _open_client(address, where=address).close()
             return True
         time.sleep(0.1)
     return False
-
-
-def _not_up(state: Path) -> InfrastructureError:
-    log = state / "dockerd.log"
-    last = log.read_text(errors="replace").splitlines()[-8:] if log.exists() else []
-    return InfrastructureError(
-        "the private engine did not come up:\n" + "\n".join(last),
-        where=str(log),
-        fix="read the log; a kernel without overlay or cgroup support cannot run dockerd",
-    )
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

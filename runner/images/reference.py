@@ -22,13 +22,8 @@ OURS = "gpu-runner/"
 
 @dataclass(frozen=True)
 class Reference:
-    """An image by name.
-
-    Attributes:
-        registry: host, with its port if it has one; empty means the engine's default.
-        repository: path in lower case, without registry.
-        tag: ``latest`` unless given; empty where only a digest was given.
-        digest: ``sha256:...`` or empty.
+    """An image by name. registry: host, with its port if it has one; empty means the engine's default. repository: path
+    in lower case. tag: ``latest`` unless given; empty where only a digest was given. digest: ``sha256:...`` or empty.
     """
 
     registry: str
@@ -47,22 +42,19 @@ def parse(text: str) -> Reference:
 
     Podman's ``docker.io/library/x`` and ``localhost/x`` come back without those prefixes, so that the same image
     has one name.
-
-    Raises:
-        UsageError: the text is no image reference.
     """
     registry, rest = _split(text)
-    found = _PATTERN.fullmatch(rest)
-    if found is None or (registry and not _REGISTRY.fullmatch(registry)):
+    match = _PATTERN.fullmatch(rest)
+    if match is None or (registry and not _REGISTRY.fullmatch(registry)):
         raise UsageError(
             f"{text!r} is not an image reference",
             fix="write it as [REGISTRY/]NAME[:TAG], such as nvcr.io/nvidia/pytorch:25.02-py3 (names in lower case)",
         )
-    repository = found["repository"]
+    repository = match["repository"]
     if registry in _LOCAL_REGISTRIES:
         registry, repository = "", repository.removeprefix("library/")
-    digest = found["digest"] or ""
-    return Reference(registry, repository, found["tag"] or ("" if digest else "latest"), digest)
+    digest = match["digest"] or ""
+    return Reference(registry, repository, match["tag"] or ("" if digest else "latest"), digest)
 
 
 def names_registry(text: str) -> bool:

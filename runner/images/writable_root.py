@@ -9,52 +9,57 @@ import shlex
 import shutil
 import stat
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError
-from runner.core.progress import Progress
 from runner.images.conversion import sif
 from runner.images.packing import mksquashfs, rootfs
+from runner.images.packing.mksquashfs import PackJob
 from runner.images.packing.tarstream import BLOCK, END, entry
 from runner.images.store import image_files
 from runner.images.store.stored_image import form_of
 
+ENROOT, APPTAINER, CHARLIECLOUD = "enroot", "apptainer", "ch-run"
+TOOLS = (ENROOT, APPTAINER, CHARLIECLOUD)
+# What a work directory holds. Values are in files of it and not in arguments: they may be secrets.
+ROOT, ENVIRONMENT, SHELL_ENVIRONMENT, RC = "root", "environment", "environment.sh", "rc"
+_INSTALL = "`module load` enroot, apptainer or charliecloud; Debian: apt install charliecloud-runtime"
+_QUERY_S = 60.0
+# Of ours: what finds the programs, their own settings, and what reaches the network.
+_KEPT = re.compile(r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_\w+|(?:ENROOT|APPTAINER|SINGULARITY|CH)_\w+")
+_PROXIES = re.compile(r"(?:https?|ftp|all|no)_proxy", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LEFT_OUT = frozenset((".lock",))  # Enroot's mark of a root that is in use
+_WRITABLE = ("--writable", "--contain", "--no-home")
+_CHUNK = 1 << 20
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname(2)'s names, and Go's
+_UNPACK_S = 6 * 3600.0
+_NOT_ROOT = "because you're not superuser"  # unsquashfs, of device files: a copy has none
+
 
 def own_file(root: Path, name: str) -> Path | None:
     """A file of the image below ``root``; None where it is none, or where a link is on the way."""
-    path = _without_links(root, name)
-    with suppress(OSError):
-        if path is not None and stat.S_ISREG(path.lstat().st_mode):
-            return path
-    return None
+    return _own(root, name, stat.S_ISREG)
 
 
 def own_directory(root: Path, name: str) -> Path | None:
     """A directory of the image below ``root``; None where it is none, or where a link is on the way."""
-    path = _without_links(root, name)
-    with suppress(OSError):
-        if path is not None and stat.S_ISDIR(path.lstat().st_mode):
-            return path
-    return None
+    return _own(root, name, stat.S_ISDIR)
 
 
-def _without_links(root: Path, name: str) -> Path | None:
+def _own(root: Path, name: str, is_kind: Callable[[int], bool]) -> Path | None:
     path = root
     with suppress(OSError):
         for part in name.split("/"):
             if not stat.S_ISDIR(path.lstat().st_mode):
                 return None
             path /= part
-        return path
+        return path if is_kind(path.lstat().st_mode) else None
     return None
-
-
-_CHUNK = 1 << 20
-_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # uname(2)'s names, and Go's
 
 
 @dataclass(frozen=True)
@@ -81,31 +86,14 @@ class TreeImage:
         """There is none."""
         return self
 
-    def packed(
-        self,
-        added: rootfs.Additions,
-        out: Path,
-        packing: mksquashfs.Packing,
-        progress: Progress,
-        capture: tuple[str, ...],
-    ) -> rootfs.Passed:
-        """Pack the tree.
-
-        Raises:
-            InfrastructureError: a file cannot be read, or mksquashfs failed. RefusedError: see rootfs.filtered.
-        """
-        progress.step(f"squashing {self.name}: its tree, as a stream")
-        return mksquashfs.packed_stream(
-            archived(self.root, self.left_out), added, out, packing, progress, capture=capture
-        )
+    def packed(self, job: PackJob) -> rootfs.Passed:
+        """Pack the tree; InfrastructureError: a file cannot be read, or mksquashfs failed."""
+        job.progress.step(f"squashing {self.name}: its tree, as a stream")
+        return mksquashfs.packed_stream(archived(self.root, self.left_out), job)
 
 
 def archived(root: Path, left_out: frozenset[str] = frozenset()) -> Iterator[bytes]:
-    """A tar archive of a tree, sorted as a walk meets it; owners are root's, sockets and devices are left out.
-
-    Raises:
-        InfrastructureError: something in it cannot be read.
-    """
+    """A tar archive of a tree, sorted as a walk meets it; owners are root's, sockets and devices are left out."""
     first: dict[tuple[int, int], str] = {}
     try:
         for name, path, about in _walked(root, ""):
@@ -140,42 +128,20 @@ def _member(name: str, path: Path, about: os.stat_result, first: dict[tuple[int,
     elif stat.S_ISFIFO(about.st_mode):
         yield entry(name, tarfile.FIFOTYPE, mode, mtime)
     elif stat.S_ISREG(about.st_mode):
-        yield entry(name, tarfile.REGTYPE, mode, mtime, about.st_size)
-        yield from _data(path, about.st_size)
-
-
-def _data(path: Path, size: int) -> Iterator[bytes]:
-    left = size
-    with path.open("rb") as file:
-        while left and (block := file.read(min(left, _CHUNK))):
-            left -= len(block)
-            yield block
-    if left:
-        raise InfrastructureError("a file of the image changed while it was read", where=str(path))
-    yield b"\0" * (-size % BLOCK)
-
-
-ENROOT, APPTAINER, CHARLIECLOUD = "enroot", "apptainer", "ch-run"
-TOOLS = (ENROOT, APPTAINER, CHARLIECLOUD)
-# What a work directory holds. Values are in files of it and not in arguments: they may be secrets.
-ROOT, ENVIRONMENT, SHELL_ENVIRONMENT, RC = "root", "environment", "environment.sh", "rc"
-_INSTALL = "`module load` enroot, apptainer or charliecloud; Debian: apt install charliecloud-runtime"
-_QUERY_S = 60.0
-# Of ours: what finds the programs, their own settings, and what reaches the network.
-_KEPT = re.compile(r"PATH|HOME|USER|LOGNAME|TMPDIR|XDG_\w+|(?:ENROOT|APPTAINER|SINGULARITY|CH)_\w+")
-_PROXIES = re.compile(r"(?:https?|ftp|all|no)_proxy", re.IGNORECASE)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-LEFT_OUT = frozenset((".lock",))  # Enroot's mark of a root that is in use
-_WRITABLE = ("--writable", "--contain", "--no-home")
+        left = about.st_size
+        yield entry(name, tarfile.REGTYPE, mode, mtime, left)
+        with path.open("rb") as file:
+            while left and (block := file.read(min(left, _CHUNK))):
+                left -= len(block)
+                yield block
+        if left:
+            raise InfrastructureError("a file of the image changed while it was read", where=str(path))
+        yield b"\0" * (-about.st_size % BLOCK)
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that is here.
-
-    Attributes:
-        name: of TOOLS. program: what is called. version: as it prints it. options: further ones that it wants here.
-    """
+    """A program that is here. name: of TOOLS. program: what is called. options: further ones that it wants here."""
 
     name: str
     program: str
@@ -185,11 +151,8 @@ class Tool:
 
 @dataclass(frozen=True)
 class Copy:
-    """A writable copy of an image.
-
-    Attributes:
-        work: the directory with its root, and beside it what the programs want. workdir: where the command starts.
-        environment: variables that the command gets besides the proxies.
+    """A writable copy of an image. work: the directory with its root, and beside it what the programs want. workdir:
+    where the command starts. environment: variables that the command gets besides the proxies.
     """
 
     work: Path
@@ -203,11 +166,7 @@ class Copy:
 
 
 def find_tool(wanted: str | None) -> Tool:
-    """The program of that name, or the first that is here.
-
-    Raises:
-        RefusedError: it is not here.
-    """
+    """The program of that name, or the first that is here; RefusedError: it is not here."""
     for name in (wanted,) if wanted else TOOLS:
         if name == APPTAINER:
             try:
@@ -218,7 +177,9 @@ def find_tool(wanted: str | None) -> Tool:
                 continue
             return Tool(name, program, _version(program), () if os.geteuid() == 0 else ("--fakeroot",))
         if process.find(name) is not None:
-            return Tool(name, name, _version(name), _seccomp() if name == CHARLIECLOUD else ())
+            # Where this Charliecloud has it, it lets package managers change owners.
+            seccomp = name == CHARLIECLOUD and "--seccomp" in _answer(name, "--help")
+            return Tool(name, name, _version(name), ("--seccomp",) if seccomp else ())
     what = f"{wanted} was not found" if wanted else f"none of {', '.join(TOOLS)} was found"
     raise RefusedError(what, where="PATH", fix=_INSTALL)
 
@@ -271,13 +232,8 @@ def _proxies(ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def _version(program: str) -> str:
-    found = re.search(r"[0-9]+\.[0-9][\w.+~-]*", _answer(program, "version" if program == ENROOT else "--version"))
-    return found[0] if found else ""
-
-
-def _seccomp() -> tuple[str, ...]:
-    """What lets package managers change owners, where this Charliecloud has it."""
-    return ("--seccomp",) if "--seccomp" in _answer(CHARLIECLOUD, "--help") else ()
+    match = re.search(r"[0-9]+\.[0-9][\w.+~-]*", _answer(program, "version" if program == ENROOT else "--version"))
+    return match[0] if match else ""
 
 
 def _answer(program: str, option: str) -> str:
@@ -286,35 +242,25 @@ def _answer(program: str, option: str) -> str:
     return done.out + done.err
 
 
-_WORK = "builds"
-_UNPACK_S = 6 * 3600.0
-_NOT_ROOT = "because you're not superuser"  # unsquashfs, of device files: a copy has none
-
-
 @contextmanager
 def work_directory() -> Iterator[Path]:
-    """A directory in the cache for this build, removed at its end; those of killed builds are removed first."""
-    home = paths.ensure_directory(paths.cache(_WORK))
+    """A private directory in the cache for this build, removed at its end; those of killed builds are removed first."""
+    home = paths.ensure_directory(paths.cache("builds"))
     for left in home.iterdir():
         if process_identity.state(left.name) == "dead":
             _removed(left)
     mine = home / process_identity.unique()
     try:
-        mine.mkdir()
+        mine.mkdir(0o700)
         yield mine
     finally:
         _removed(mine)
 
 
 def unpack(file: Path, root: Path) -> None:
-    """The root of an image file, for its user to write to; device files are left out.
-
-    Raises:
-        InfrastructureError: it cannot be unpacked, or the disk is full.
-    """
-    offset = 0
-    if form_of(file) == "sif" and (place := image_files.sif_root(file)) is not None:
-        offset = place.offset
+    """The root of an image file, for its user to write to; device files are left out."""
+    place = image_files.sif_root(file) if form_of(file) == "sif" else None
+    offset = place.offset if place else 0
     # Not -xattrs: what a store packs has none but file capabilities, and a copy belongs to an ordinary user.
     words = ("unsquashfs", "-quiet", "-no-progress", "-no-xattrs", "-o", str(offset), "-d", root, file)
     done = process.run(words, timeout_s=_UNPACK_S, check=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.images.store import integrity, store
+from runner.images.store import integrity, owners, store
 from runner.images.store.store import Candidate, Limits, to_remove
 from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
 from runner.jobs import directory
@@ -117,7 +117,7 @@ def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
     images = [
         image
         for image in store.everything(store_dir)
-        if isinstance(image, StoredImage) and store.may_remove(image.path)
+        if isinstance(image, StoredImage) and owners.may_remove(image.path)
     ]
     candidates = [_candidate(image, uses) for image in images]
     removed = to_remove(candidates, limits)

@@ -26,7 +26,7 @@ from runner.images.building.dockerfile import (
 )
 from runner.images.conversion import sif
 from runner.images.conversion.publishing import publish
-from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.sif import sif_maker
 from runner.images.packing import rootfs
 from runner.images.sources import archives, manifests
 from runner.images.sources.credentials import is_loopback
@@ -35,7 +35,6 @@ from runner.images.writable_root import Tool, work_directory
 
 # Where Apptainer keeps the variables of a base that came from Docker; 1.4 has set them in %post already.
 _BASE_VARIABLES = "/.singularity.d/env/10-docker2singularity.sh"
-_FILE_SCHEMES = ("docker-archive:", "oci-archive:")
 
 
 def definition(stages: Sequence[Stage], context: Path, is_directory: Callable[[str], bool], head: Sequence[str]) -> str:
@@ -48,50 +47,38 @@ def definition(stages: Sequence[Stage], context: Path, is_directory: Callable[[s
     Raises:
         RefusedError: the format cannot express a path or a value.
     """
-    texts = ["\n".join(f"# {line}" for line in head) + "\n"]
+    texts = ["".join(f"# {line}\n" for line in head)]
     for number, stage in enumerate(stages):
-        lines = [*_header(stage, stage.name or f"stage{number}"), *_copied_files(stage, context, is_directory)]
-        lines += _environment_section(stage) + _labels(stage) + ["", "%post", *_post(stage)]
+        kind = next((scheme for scheme in ARCHIVES if stage.base.startswith(scheme)), "docker:")
+        lines = [f"Bootstrap: {kind[:-1]}", f"From: {_plain(stage.base.removeprefix(kind))}"]
+        lines += [f"Stage: {stage.name or f'stage{number}'}", *_copied_files(stage, context, is_directory)]
+        variables = [f"    export {step.name}={_shell(step.value)}" for step in stage.steps if isinstance(step, Env)]
+        labels = [
+            f"    {step.name} {_line(step.value)}" for step in stage.steps if isinstance(step, Label) and step.value
+        ]
+        lines += ["", "%environment", *variables] if variables else []
+        lines += ["", "%labels", *labels] if labels else []
+        lines += ["", "%post", f"    if [ -f {_BASE_VARIABLES} ]; then . {_BASE_VARIABLES}; fi"]
+        done = [step for step in stage.steps if isinstance(step, (Run, Arg, Env))]
+        for place, step in enumerate(done, 1):
+            if isinstance(step, Run):
+                title = _shell(f"Step {place}/{len(done)} : {step_text(step)}")
+                lines += [f"    printf '%s\\n' {title}", f"    {_line(of_shell(step.command))}"]
+            else:
+                lines.append(f"    export {step.name}={_shell(step.value)}")
         texts.append("\n".join(lines) + "\n")
     return "\n".join(texts)
-
-
-def _header(stage: Stage, name: str) -> list[str]:
-    kind = next((scheme for scheme in _FILE_SCHEMES if stage.base.startswith(scheme)), "docker:")
-    return [f"Bootstrap: {kind[:-1]}", f"From: {_plain(stage.base.removeprefix(kind))}", f"Stage: {name}"]
 
 
 def _copied_files(stage: Stage, context: Path, is_directory: Callable[[str], bool]) -> Iterator[str]:
     """COPY steps; all of them come before %post. A directory's content is copied, as COPY does it."""
     for step in stage.steps:
-        if not isinstance(step, Copy):
-            continue
-        yield from ("", f"%files from {step.stage}" if step.stage else "%files")
-        for source in step.sources:
-            whole = source.endswith("/") if step.stage else is_directory(source)
-            path = source if step.stage else str(context / source)
-            yield f"    {_plain(path.rstrip('/'))}{'/*' if whole else ''} {_plain(step.target.rstrip('/'))}/"
-
-
-def _environment_section(stage: Stage) -> list[str]:
-    lines = [f"    export {step.name}={_shell(step.value)}" for step in stage.steps if isinstance(step, Env)]
-    return ["", "%environment", *lines] if lines else []
-
-
-def _labels(stage: Stage) -> list[str]:
-    lines = [f"    {step.name} {_line(step.value)}" for step in stage.steps if isinstance(step, Label) and step.value]
-    return ["", "%labels", *lines] if lines else []
-
-
-def _post(stage: Stage) -> Iterator[str]:
-    yield f"    if [ -f {_BASE_VARIABLES} ]; then . {_BASE_VARIABLES}; fi"
-    done = [step for step in stage.steps if isinstance(step, (Run, Arg, Env))]
-    for number, step in enumerate(done, 1):
-        if isinstance(step, Run):
-            title = _shell(f"Step {number}/{len(done)} : {step_text(step)}")
-            yield from (f"    printf '%s\\n' {title}", f"    {_line(of_shell(step.command))}")
-        else:
-            yield f"    export {step.name}={_shell(step.value)}"
+        if isinstance(step, Copy):
+            yield from ("", f"%files from {step.stage}" if step.stage else "%files")
+            for source in step.sources:
+                whole = source.endswith("/") if step.stage else is_directory(source)
+                path = source if step.stage else str(context / source)
+                yield f"    {_plain(path.rstrip('/'))}{'/*' if whole else ''} {_plain(step.target.rstrip('/'))}/"
 
 
 def _shell(value: str) -> str:
@@ -119,25 +106,21 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
     Raises:
         RefusedError: no builder is here, there is no such image, or its registry wants a login.
     """
-    if reference.startswith("docker-archive:"):
-        place, name = archives.located("docker-archive", reference.removeprefix("docker-archive:"))
-        found = archives.from_docker_archive(place, name, manifests.platform(None))
-        return ResolvedBase(reference, found.digest, place)
     if reference.startswith(ARCHIVES):
-        place, name = archives.located("oci-archive", reference.removeprefix("oci-archive:"))
-        return ResolvedBase(
-            reference, archives.from_oci(archives.Archive(place), name, manifests.platform(None)).digest, place
-        )
+        kind, _, text = reference.partition(":")
+        place, name = archives.located(kind, text)
+        platform = manifests.platform(None)
+        if kind == "docker-archive":
+            image = archives.from_docker_archive(place, name, platform)
+        else:
+            image = archives.from_oci(archives.Archive(place), name, platform)
+        return ResolvedBase(reference, image.digest, place)
     parsed = references.parse(reference)
     return ResolvedBase(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))
 
 
 def built(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
-    """Build the image into the store; the variables that it has from its base are known to the SIF alone.
-
-    Raises:
-        RefusedError: no builder is here. InfrastructureError: it failed; all of its output is in the message.
-    """
+    """Build the image into the store; the variables that it has from its base are known to the SIF alone."""
     with work_directory() as work:
         write_context(spec.files, work)
         text = definition(spec.stages, work, spec.is_directory, (f"{spec.name}, from its Dockerfile",))
@@ -151,4 +134,4 @@ def built(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
         def write(out: Path) -> None:
             sif.apptainer_build([*options, str(out), str(file)], progress.line, where=f"definition file of {spec.name}")
 
-        return publish(SifMaker(spec.tree(work, config), write), progress).image.path
+        return publish(sif_maker(spec.tree(work, config), write), progress).image.path

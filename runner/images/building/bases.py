@@ -38,14 +38,6 @@ class NvidiaBase:
         return f"nvcr.io/nvidia/{self.framework}:{self.tag}"
 
 
-@dataclass(frozen=True)
-class BaseChoice:
-    """A base for a driver, and the sentence that says why."""
-
-    base: NvidiaBase
-    why: str
-
-
 # Said of a CUDA: its version, the driver, the branches of the compat package, the source.
 _CUDA_12_8 = (
     "12.8",
@@ -88,31 +80,19 @@ BASES = (
 )
 
 
-def carried(driver: str, base: NvidiaBase) -> str:
-    """How a driver carries a base: ``natively``, ``by its compat package``, or empty where it does not."""
-    have = _version(driver)
-    if have >= _version(base.driver):
-        return "natively"
-    if any(have[0] == _version(least)[0] and have >= _version(least) for least in base.compat):
-        return "by its compat package"
-    return ""
-
-
-def newest(framework: str, driver: str, site: str) -> BaseChoice:
-    """The newest known base that this driver carries; an unknown driver (empty) gets the newest of all.
-
-    Raises:
-        RefusedError: the driver is older than what any known base asks for.
-    """
+def newest(framework: str, driver: str, site: str) -> tuple[NvidiaBase, str]:
+    """The newest known base that this driver carries, and why; an unknown driver (empty) gets the newest of all."""
     known = [base for base in BASES if base.framework == framework]
     if not driver:
-        return BaseChoice(known[0], f"{site} does not say which driver it has, so the newest known one is taken")
-    if not _version(driver):
+        return known[0], f"{site} does not say which driver it has, so the newest known one is taken"
+    have = _version(driver)
+    if not have:
         raise RefusedError(f"{driver!r} is no driver's version", where=f"site {site}: hardware.driver")
     for base in known:
-        how = carried(driver, base)
-        if how:
-            return BaseChoice(base, f"driver {driver} of {site} carries its CUDA {base.cuda} {how}")
+        by_compat = any(have[0] == _version(least)[0] and have >= _version(least) for least in base.compat)
+        if have >= _version(base.driver) or by_compat:
+            how = "natively" if have >= _version(base.driver) else "by its compat package"
+            return base, f"driver {driver} of {site} carries its CUDA {base.cuda} {how}"
     raise RefusedError(
         f"no known {framework} image of NVIDIA's runs on driver {driver}",
         where=f"site {site}: hardware.driver",

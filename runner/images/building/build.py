@@ -7,10 +7,8 @@ removed.
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import tarfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,15 +27,10 @@ from runner.images.building import engine_build, standin, wheels
 from runner.images.building.buildlog import LAST_LINES
 from runner.images.building.engine_build import (
     EngineBase,
-    base_image,
     container_of,
-    present_image,
-    remove_image,
-    sweep,
     tar_of,
 )
 from runner.images.building.wheels import SHIPPED
-from runner.images.conversion.publishing import ABOUT, about_of
 
 if TYPE_CHECKING:
     import docker
@@ -49,7 +42,10 @@ DEFAULT_BASES = {
     "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3",
 }
 INPUTS_LABEL = "gpu-runner.inputs"
+_REVISION, _BASE_DIGEST = "org.opencontainers.image.revision", "org.opencontainers.image.base.digest"
 _TAG_LIMIT = 128  # characters that a tag may have
+_VERSION = "0.28.1"
+_WHEEL_DIR = "/opt/wheel"
 DEFAULT_ARGS = {
     "pytorch": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "auto", "NCCL": "auto"},
     "tensorflow": {"CXX_STANDARD": "auto", "CUDA_ARCHS": "auto", "NCCL": "auto", "LEGACY_KERAS": "1"},
@@ -61,12 +57,9 @@ class BuiltImage:
     """An image that was built now or before.
 
     Attributes:
-        reference: its name in the engine. digest: its id, ``sha256:...``.
-        labels: as in its configuration.
+        reference: its name in the engine. digest: its id, ``sha256:...``. labels: as in its configuration.
         base: the base's reference. base_digest: registry digest, or the id of a local base.
-        up_to_date: nothing was built.
-        seconds: how long it took. size_bytes: unpacked size.
-        about: what it says of itself.
+        up_to_date: nothing was built. seconds: how long it took. size_bytes: unpacked. about: what it says of itself.
     """
 
     reference: str
@@ -78,16 +71,6 @@ class BuiltImage:
     seconds: float
     size_bytes: int
     about: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """One image to build: all decisions, before anything is done."""
-
-    target: str
-    base: EngineBase
-    labels: Mapping[str, str]
-    inputs: str
 
 
 def build(
@@ -108,34 +91,59 @@ def build(
         packages: what pip takes packages from; nothing then uses a network.
 
     Raises:
-        UsageError: no such framework. RefusedError: the base is not available, or the packages are not those that were
-            collected, or for another base.
+        RefusedError: the base is not available, or the packages are not those that were collected, or for another base.
         ProgramFailedError: a build step failed, its proof included. InfrastructureError: the engine failed.
     """
     if framework not in DEFAULT_BASES:
         raise UsageError(f"no framework named {framework!r}", fix=f"one of: {', '.join(DEFAULT_BASES)}")
+    import docker
+
     started = time.monotonic()
     wanted = base or DEFAULT_BASES[framework]
     stand_in = standin.find_standin(framework, wanted)
     if packages is not None:
         _check_packages(framework, packages, progress)
         base_reference = standin.standin_reference(stand_in) if stand_in else str(reference.parse(wanted))
-        found = present_image(client, base_reference, platform)
+        base_image = engine_build.present_image(client, base_reference, platform)
     else:
         base_reference = (
             standin.ensure_standin(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
         )
-        found = base_image(client, base_reference, platform, progress)
+        base_image = engine_build.base_image(client, base_reference, platform, progress)
+    base_id = str(base_image.id)
+    pulled = base_image.attrs.get("RepoDigests") or []
+    base_digest = str(pulled[0]).rsplit("@", 1)[-1] if pulled else base_id
     chosen = {**DEFAULT_ARGS[framework], **(args or {})}
-    plan = _plan(framework, wanted, base_reference, found, chosen, platform, packages)
-    made = None if paths.caches_ignored() else _existing(client, plan)
-    if made is not None:
-        return _built(client, made, plan, started, up_to_date=True)
-    with locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step):
-        made = None if paths.caches_ignored() else _existing(client, plan)
-        if made is None:
-            made = _build_final(client, plan, progress)
-    return _built(client, made, plan, started, up_to_date=False)
+    settings = (f"{name}={value}" for name, value in sorted(chosen.items()))
+    inputs = key_of(tree_hash(context_files(framework)), base_id, platform or "", *settings)
+    labels = build_labels(framework, inputs, base_reference, base_digest)
+    target = image_name(framework, wanted, chosen)
+
+    def existing() -> Image | None:
+        """The image with these inputs, under its name."""
+        with suppress(docker.errors.ImageNotFound):
+            image = client.images.get(target)
+            if image.labels.get(INPUTS_LABEL) == inputs and not paths.caches_ignored():
+                return image
+        return None
+
+    made = existing()
+    up_to_date = made is not None
+    if made is None:
+        with locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step):
+            engine_base = EngineBase(framework, base_reference, base_id, chosen, platform, packages)
+            made = existing() or _build_final(client, engine_base, target, labels, progress)
+    return BuiltImage(
+        reference=target,
+        digest=str(made.id),
+        labels=dict(made.labels),
+        base=base_reference,
+        base_digest=base_digest,
+        up_to_date=up_to_date,
+        seconds=time.monotonic() - started,
+        size_bytes=int(made.attrs["Size"]),
+        about=engine_build.about(client, str(made.id)),
+    )
 
 
 def image_name(framework: str, base: str, args: Mapping[str, str] | None = None) -> str:
@@ -184,33 +192,18 @@ def _check_packages(framework: str, packages: PackageDirectory, progress: Progre
     wheels.keep_collected(packages)
 
 
-def _plan(
-    framework: str,
-    wanted: str,
-    base_reference: str,
-    found: Image,
-    args: Mapping[str, str],
-    platform: str | None,
-    packages: PackageDirectory | None,
-) -> _Plan:
-    base_id = str(found.id)
-    inputs = key_of(
-        tree_hash(context_files(framework)),
-        base_id,
-        platform or "",
-        *(f"{name}={value}" for name, value in sorted(args.items())),
-    )
+def build_labels(framework: str, inputs: str, base: str, base_digest: str, builder: str = "") -> dict[str, str]:
+    """What every built image is labelled with."""
     revision, dirty = source_state()
-    labels = {
+    return {
         INPUTS_LABEL: inputs,
+        **({"gpu-runner.builder": builder} if builder else {}),
         "gpu-runner.framework": framework,
         "gpu-runner.source.dirty": dirty,
-        "org.opencontainers.image.revision": revision,
-        "org.opencontainers.image.base.name": base_reference,
-        "org.opencontainers.image.base.digest": _digest(found),
+        _REVISION: revision,
+        "org.opencontainers.image.base.name": base,
+        _BASE_DIGEST: base_digest,
     }
-    target = image_name(framework, wanted, args)
-    return _Plan(target, EngineBase(framework, base_reference, base_id, args, platform, packages), labels, inputs)
 
 
 def source_state() -> tuple[str, str]:
@@ -226,68 +219,31 @@ def source_state() -> tuple[str, str]:
     )
 
 
-def _digest(image: Image) -> str:
-    """Registry digest of a pulled image; the id of any other image."""
-    pulled = image.attrs.get("RepoDigests") or []
-    return str(pulled[0]).rsplit("@", 1)[-1] if pulled else str(image.id)
-
-
-def _existing(client: docker.DockerClient, plan: _Plan) -> Image | None:
-    """An image with these inputs, under its name."""
-    import docker
-
-    with suppress(docker.errors.ImageNotFound):
-        image = client.images.get(plan.target)
-        if image.labels.get(INPUTS_LABEL) == plan.inputs:
-            return image
-    return None
-
-
-def _built(client: docker.DockerClient, image: Image, plan: _Plan, started: float, *, up_to_date: bool) -> BuiltImage:
-    return BuiltImage(
-        reference=plan.target,
-        digest=str(image.id),
-        labels=dict(image.labels),
-        base=plan.base.reference,
-        base_digest=plan.labels["org.opencontainers.image.base.digest"],
-        up_to_date=up_to_date,
-        seconds=time.monotonic() - started,
-        size_bytes=int(image.attrs["Size"]),
-        about=about_of(engine_build.content(client, str(image.id), f"/{ABOUT}")),
-    )
-
-
-def _build_final(client: docker.DockerClient, plan: _Plan, progress: Progress) -> Image:
+def _build_final(
+    client: docker.DockerClient, base: EngineBase, target: str, labels: Mapping[str, str], progress: Progress
+) -> Image:
     """The finished image under its name; the image that had this name before is removed if nothing else uses it."""
     import docker
 
     before = None
     with suppress(docker.errors.ImageNotFound):
-        before = client.images.get(plan.target).id
-    files = context_files(plan.base.framework)
-    horovod = horovod_for(client, plan.base, files, progress)
+        before = client.images.get(target).id
+    files = context_files(base.framework)
+    horovod = _horovod_for(client, base, files, progress)
     if horovod.wheel is not None:
         files.append((f"containers/horovod/wheels/{horovod.key}/{horovod.wheel.name}", horovod.wheel))
-    args = {
-        "HOROVOD": horovod.key,
-        "BASE_DIGEST": plan.labels["org.opencontainers.image.base.digest"],
-        "SOURCE": plan.labels["org.opencontainers.image.revision"],
-    }
-    labels = {**plan.labels, **labels_of(horovod)}
-    engine_build.run(client, plan.base, progress, files=files, tag=plan.target, target=None, args=args, labels=labels)
-    image = client.images.get(plan.target)
+    args = {"HOROVOD": horovod.key, "BASE_DIGEST": labels[_BASE_DIGEST], "SOURCE": labels[_REVISION]}
+    all_labels = {**labels, **_labels_of(horovod)}
+    engine_build.run(client, base, progress, files=files, tag=target, target=None, args=args, labels=all_labels)
+    image = client.images.get(target)
     if before and before != image.id:
         engine_build.remove_image(client, before)
-    sweep(client)
+    engine_build.sweep(client)
     return image
 
 
-VERSION = "0.28.1"
-_WHEEL_DIR = "/opt/wheel"
-
-
 @dataclass(frozen=True)
-class Horovod:
+class _Horovod:
     """Which Horovod an image gets.
 
     Attributes:
@@ -301,47 +257,39 @@ class Horovod:
     fixes: Sequence[str]
 
 
-def horovod_for(
+def _horovod_for(
     client: docker.DockerClient, base: EngineBase, files: Sequence[tuple[str, Path]], progress: Progress
-) -> Horovod:
-    """The base's own Horovod where that is proven, else a kept wheel for this base, compiled first where none is.
-
-    Args:
-        files: the build's context.
-
-    Raises:
-        ProgramFailedError: the base cannot be one, or the compile failed. InfrastructureError: the engine failed.
-    """
+) -> _Horovod:
+    """The base's own Horovod where that is proven, else a kept wheel for this base, compiled first where none is."""
     progress.step("finding out which Horovod the base needs")
     answer = _query_base(client, base)
     key, facts, fixes = str(answer["key"]), answer["facts"], answer["fixes"]
-    if base.packages is not None:
-        _ensure_fit(base, base.packages, facts)
-    progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
-    if key == SHIPPED:
-        return Horovod(key, None, facts, fixes)
-    if (kept := wheels.find(base.identity, key, progress.line)) is not None:
-        progress.line(f"taking the wheel kept under {key}")
-        return Horovod(key, kept, facts, fixes)
-    progress.step("compiling Horovod (3 to 20 minutes on two cores; kept afterwards)")
-    stage = f"gpu-runner/horovod-wheel:{key}"
-    engine_build.run(client, base, progress, files=files, tag=stage, target="wheel", args={"HOROVOD": "build"})
-    try:
-        name, content = _read_wheel(client, stage)
-    finally:
-        remove_image(client, stage)
-    return Horovod(key, wheels.keep(base.identity, key, name, content), facts, fixes)
-
-
-def _ensure_fit(base: EngineBase, packages: PackageDirectory, facts: Mapping[str, Any]) -> None:
-    why = package_directory.misfit(packages.manifest, str(facts["python"]), str(facts["arch"]))
-    if why:
+    if (packages := base.packages) is not None and (
+        why := package_directory.misfit(packages.manifest, str(facts["python"]), str(facts["arch"]))
+    ):
         raise RefusedError(
             f"the packages do not fit {base.reference}: {why} in the base",
             where=f"--wheels {packages.path}",
             fix=f"collect those of every Python where there is a network: "
             f"{package_directory.collect_command(packages.path)} --image --framework {base.framework}",
         )
+    progress.line(answer["why"] or "the base's own Horovod passes the proof: nothing is built")
+    if key == SHIPPED:
+        return _Horovod(key, None, facts, fixes)
+    if (kept := wheels.find(base.identity, key, progress.line)) is not None:
+        progress.line(f"taking the wheel kept under {key}")
+        return _Horovod(key, kept, facts, fixes)
+    progress.step("compiling Horovod (3 to 20 minutes on two cores; kept afterwards)")
+    stage = f"gpu-runner/horovod-wheel:{key}"
+    engine_build.run(client, base, progress, files=files, tag=stage, target="wheel", args={"HOROVOD": "build"})
+    try:
+        made = engine_build.files_of(client, stage, _WHEEL_DIR)
+    finally:
+        engine_build.remove_image(client, stage)
+    name = next((name for name in made if name.endswith(".whl")), None)
+    if name is None:
+        raise InfrastructureError("the compile left no wheel", where=f"{stage}:{_WHEEL_DIR}")
+    return _Horovod(key, wheels.keep(base.identity, key, Path(name).name, made[name]), facts, fixes)
 
 
 def _query_base(client: docker.DockerClient, base: EngineBase) -> dict[str, Any]:
@@ -381,19 +329,7 @@ def _unfit_base(base: EngineBase, output: str) -> ProgramFailedError | RefusedEr
     )
 
 
-def _read_wheel(client: docker.DockerClient, image: str) -> tuple[str, bytes]:
-    with container_of(client, image, ["true"]) as container:
-        chunks, _ = container.get_archive(_WHEEL_DIR)
-        archive = io.BytesIO(b"".join(chunks))
-    with tarfile.open(fileobj=archive) as tar:
-        for member in tar:
-            content = tar.extractfile(member) if member.name.endswith(".whl") else None
-            if content is not None:
-                return Path(member.name).name, content.read()
-    raise InfrastructureError("the compile left no wheel", where=f"{image}:{_WHEEL_DIR}")
-
-
-def labels_of(horovod: Horovod) -> dict[str, str]:
+def _labels_of(horovod: _Horovod) -> dict[str, str]:
     """Facts about the base as labels, which engines and registries show; all facts are in /opt/runner/image.json."""
     mpi = horovod.facts["mpi"]
     facts = {
@@ -403,7 +339,7 @@ def labels_of(horovod: Horovod) -> dict[str, str]:
         "cuda": horovod.facts["cuda"],
         "nccl": horovod.facts["nccl"],
         "mpi": f"{mpi['flavour']} {mpi['version']}".strip(),
-        "horovod.version": VERSION if horovod.wheel is not None else "",  # that of the base's own is in image.json
+        "horovod.version": _VERSION if horovod.wheel is not None else "",  # that of the base's own is in image.json
         "horovod.wheel": horovod.key,
         "horovod.fixes": ",".join(horovod.fixes),
     }

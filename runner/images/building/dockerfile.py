@@ -10,7 +10,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from runner.images.writable_root import TreeImage
 _INSTRUCTION = re.compile(r"([A-Z]+)\s+(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+BROUGHT = ".gpu-runner-build"  # below it is what a build brings into a root: no part of the image
+ARCHIVES = ("docker-archive:", "oci-archive:")  # bases that are files
 
 
 @dataclass(frozen=True)
@@ -43,27 +45,21 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Arg:
+class _Setting:
+    name: str
+    value: str
+
+
+class Arg(_Setting):
     """A variable that the RUN steps after it see, and no container of the image."""
 
-    name: str
-    value: str
 
-
-@dataclass(frozen=True)
-class Env:
+class Env(_Setting):
     """A variable of the image."""
 
-    name: str
-    value: str
 
-
-@dataclass(frozen=True)
-class Label:
+class Label(_Setting):
     """A label of the image."""
-
-    name: str
-    value: str
 
 
 Step = Copy | Run | Arg | Env | Label
@@ -79,44 +75,41 @@ class Stage:
 
 
 def parse_stages(text: str, args: Mapping[str, str]) -> tuple[Stage, ...]:
-    """The stages of a Dockerfile with these build arguments (over its defaults); the last one is the image.
-
-    An ARG that has no value is left out, as an engine leaves it unset.
+    """The stages of a Dockerfile with these build arguments (over its defaults); the last one is the image. An ARG
+    without a value is left out, as an engine leaves it unset.
 
     Raises:
         UsageError: an instruction that is not one of the plain ones, or an argument that no ARG declares.
     """
     unused = set(args)
-    first: dict[str, str] = {}
-    found: list[Stage] = []
-    known: dict[str, str] = {}  # of the stage that is read
+    first: dict[str, str] = {}  # before the first stage
+    known = first  # of the stage that is read
+    stages: list[tuple[str, str, list[Step]]] = []
     for line, (name, rest) in _instructions(text):
         where = f"Dockerfile, line {line}"
         if name == "ARG":
             variable, _, default = rest.partition("=")
             unused.discard(variable)
-            said = _value(" ".join(shlex.split(default)), known, where) if default else first.get(variable)
-            value = args.get(variable, said)
+            usual = _value(" ".join(shlex.split(default)), known, where) if default else first.get(variable)
+            value = args.get(variable, usual)
             if value is not None:
                 known[variable] = value
-                if found:
-                    found[-1] = _with(found[-1], Arg(variable, value))
-                else:
-                    first[variable] = value
+                if stages:
+                    stages[-1][2].append(Arg(variable, value))
         elif name == "FROM":
             base, _, alias = rest.partition(" AS ")
-            found.append(Stage(_value(base, first, where), alias.strip(), ()))
+            stages.append((_value(base, first, where), alias.strip(), []))
             known = {}
-        elif not found:
+        elif not stages:
             raise UsageError(f"{name} stands before FROM", where=where)
         else:
             for step in _steps(name, rest, known, where):
-                found[-1] = _with(found[-1], step)
+                stages[-1][2].append(step)
                 if isinstance(step, Env):
                     known[step.name] = step.value
     if unused:
         raise UsageError(f"the Dockerfile has no argument {', '.join(sorted(unused))}", where="build arguments")
-    return tuple(found)
+    return tuple(Stage(base, name, tuple(steps)) for base, name, steps in stages)
 
 
 def environment(stage: Stage) -> dict[str, str]:
@@ -129,15 +122,6 @@ def labels(stage: Stage) -> dict[str, str]:
     return {step.name: step.value for step in stage.steps if isinstance(step, Label)}
 
 
-def labelled(stage: Stage, more: Mapping[str, str]) -> Stage:
-    """The stage with further labels."""
-    return replace(stage, steps=(*stage.steps, *(Label(name, value) for name, value in more.items())))
-
-
-def _with(stage: Stage, step: Step) -> Stage:
-    return replace(stage, steps=(*stage.steps, step))
-
-
 def _instructions(text: str) -> Iterator[tuple[int, tuple[str, str]]]:
     """(line number, (instruction, its rest with continued lines joined))."""
     held, began = "", 0
@@ -148,10 +132,10 @@ def _instructions(text: str) -> Iterator[tuple[int, tuple[str, str]]]:
         if line.endswith("\\"):
             held += line[:-1]
             continue
-        found = _INSTRUCTION.fullmatch((held + line).strip())
-        if found is None:
+        match = _INSTRUCTION.fullmatch((held + line).strip())
+        if match is None:
             raise UsageError(f"no instruction: {line!r}", where=f"Dockerfile, line {began}")
-        yield began, (found[1], found[2])
+        yield began, (match[1], match[2])
         held = ""
 
 
@@ -182,16 +166,13 @@ def _steps(name: str, rest: str, known: Mapping[str, str], where: str) -> Iterat
 
 
 def _value(text: str, known: Mapping[str, str], where: str) -> str:
-    def one(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
+    def one(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
         if name not in known:
             raise UsageError(f"{name} has no value here", where=where)
         return known[name]
 
     return _VARIABLE.sub(one, text)
-
-
-BROUGHT = ".gpu-runner-build"  # below it is what a build brings into a root: no part of the image
 
 
 def stage_script(stage: Stage, is_directory: Callable[[str], bool]) -> str:
@@ -204,7 +185,19 @@ def stage_script(stage: Stage, is_directory: Callable[[str], bool]) -> str:
     lines = ["#!/bin/sh", f"# Stage {stage.name or 'of the image'}, on {stage.base}", "set -eu"]
     for number, step in enumerate(done, 1):
         lines.append(f"printf '%s\\n' {shlex.quote(f'Step {number}/{len(done)} : {step_text(step)}')}")
-        lines += _commands(step, is_directory)
+        if isinstance(step, (Arg, Env)):
+            lines.append(f"export {step.name}={shlex.quote(step.value)}")
+        elif isinstance(step, Run):
+            lines.append(of_shell(step.command))
+        else:
+            target = shlex.quote(step.target.rstrip("/"))
+            lines.append(f"mkdir -p {target}")
+            for source in step.sources:
+                whole = source.endswith("/") if step.stage else is_directory(source)
+                path = f"/{BROUGHT}/" + (f"stages/{step.stage}{source}" if step.stage else f"context/{source}")
+                # Quoted but for its stars.
+                globbed = "*".join(shlex.quote(part) if part else "" for part in path.rstrip("/").split("*"))
+                lines.append(f"cp -R {globbed}{'/.' if whole else ''} {target}/")
     return "\n".join(lines) + "\n"
 
 
@@ -227,28 +220,6 @@ def step_text(step: Step) -> str:
 def of_shell(command: str) -> str:
     """A RUN step as an engine runs it: in a separate shell, whose exit status counts whatever ``&&`` it contains."""
     return f"/bin/sh -c {shlex.quote(command)}"
-
-
-def _commands(step: Step, is_directory: Callable[[str], bool]) -> Iterator[str]:
-    if isinstance(step, (Arg, Env)):
-        yield f"export {step.name}={shlex.quote(step.value)}"
-    elif isinstance(step, Run):
-        yield of_shell(step.command)
-    elif isinstance(step, Copy):
-        target = shlex.quote(step.target.rstrip("/"))
-        yield f"mkdir -p {target}"
-        for source in step.sources:
-            whole = source.endswith("/") if step.stage else is_directory(source)
-            path = f"/{BROUGHT}/" + (f"stages/{step.stage}{source}" if step.stage else f"context/{source}")
-            yield f"cp -R {_globbed(path.rstrip('/'))}{'/.' if whole else ''} {target}/"
-
-
-def _globbed(source: str) -> str:
-    """Quoted but for its stars."""
-    return "*".join(shlex.quote(part) if part else "" for part in source.split("*"))
-
-
-ARCHIVES = ("docker-archive:", "oci-archive:")  # bases that are files
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from runner.core.package_directory import MANIFEST, PackageDirectory
 from runner.core.progress import Progress
 from runner.images import reference
 from runner.images.building import buildlog
+from runner.images.conversion.publishing import ABOUT, about_of
 from runner.images.engine import needs_host_network
 from runner.images.sources import credentials
 from runner.images.sources.registry_http import HUB, login_needed
@@ -35,7 +37,7 @@ _NOTES = "steps"
 _STOP_S = 15.0
 
 
-class StepContainers:
+class _StepContainers:
     """The containers in which one build's steps ran, in memory and in a file of the cache."""
 
     def __init__(self, client: docker.DockerClient) -> None:
@@ -44,7 +46,6 @@ class StepContainers:
         self._note = paths.ensure_directory(paths.cache(_NOTES)) / process_identity.unique()
 
     def add(self, container: str) -> None:
-        """The engine runs a step in this container."""
         self._names.append(container)
         self._note.write_text(json.dumps({"engine": self._engine, "containers": self._names}))
 
@@ -80,24 +81,21 @@ def _remove(client: docker.DockerClient, containers: list[str]) -> None:
     """Remove them; an engine needs a moment to stop the step of a build whose client went away."""
     import docker
 
+    def exists(name: str) -> bool:
+        try:
+            client.containers.get(name)
+        except docker.errors.NotFound:
+            return False
+        return True
+
     deadline = time.monotonic() + _STOP_S
-    left = [name for name in containers if _exists(client.containers.get, name)]
+    left = list(filter(exists, containers))
     while left and time.monotonic() < deadline:
         for name in left:
             with suppress(docker.errors.APIError):
                 client.api.remove_container(name, force=True, v=True)
         time.sleep(0.2)
-        left = [name for name in left if _exists(client.containers.get, name)]
-
-
-def _exists(get: Callable[[str], Any], name: str) -> bool:
-    import docker
-
-    try:
-        get(name)
-    except docker.errors.NotFound:
-        return False
-    return True
+        left = list(filter(exists, left))
 
 
 def _identity(client: docker.DockerClient) -> str:
@@ -157,7 +155,9 @@ def run(
     import requests
     import urllib3
 
-    containers = StepContainers(client)
+    containers = _StepContainers(client)
+    # Of the steps; None: the engine's usual one.
+    network = "none" if base.packages is not None else "host" if needs_host_network(client) else None
     try:
         with tempfile.TemporaryFile() as context:
             packages = ((f"containers/horovod/{name}", path) for name, path in base.package_files)
@@ -171,7 +171,7 @@ def run(
                 target=target or "",
                 buildargs={"BASE": base.reference, **base.args, **args},
                 labels=dict(labels or {}),
-                network_mode=_network(client, base),
+                network_mode=network,
                 platform=base.platform,
                 nocache=paths.caches_ignored(),
                 rm=True,
@@ -184,7 +184,11 @@ def run(
         with suppress(requests.exceptions.ConnectionError):  # the engine is gone; the next build sweeps
             sweep(client)
         if isinstance(error, docker.errors.APIError):
-            raise _refused(str(error.explanation), tag) from error
+            what = f"the engine refused the build: {error.explanation}"
+            if "no space left" in what.lower():
+                full = f"the engine's disk is full: {error.explanation}"
+                raise InfrastructureError(full, where=tag, fix=_FULL_FIX) from error
+            raise InfrastructureError(what, where=tag) from error
         if isinstance(error, (requests.exceptions.RequestException, urllib3.exceptions.HTTPError)):
             raise InfrastructureError(
                 "the engine went away in the middle of the build", where=tag, fix="start it again, and build again"
@@ -192,20 +196,11 @@ def run(
         raise
 
 
-def _network(client: docker.DockerClient, base: EngineBase) -> str | None:
-    """The network of a build's steps; None: the engine's usual one."""
-    if base.packages is not None:
-        return "none"
-    return "host" if needs_host_network(client) else None
-
-
-def _follow(chunks: Iterator[Mapping[str, Any]], containers: StepContainers, progress: Progress) -> None:
+def _follow(chunks: Iterator[Mapping[str, Any]], containers: _StepContainers, progress: Progress) -> None:
     log = buildlog.BuildLog()
     step = buildlog.Step(0, 0, "the beginning")
     last: list[str] = []
-
-    def take(event: buildlog.Event) -> None:
-        nonlocal step
+    for event in chain(chain.from_iterable(map(log.feed, chunks)), log.end()):
         match event:
             case buildlog.Step():
                 step = event
@@ -219,18 +214,6 @@ def _follow(chunks: Iterator[Mapping[str, Any]], containers: StepContainers, pro
                 containers.add(container)
             case buildlog.Failed():
                 raise _failure(event, step, last)
-
-    for chunk in chunks:
-        for event in log.feed(chunk):
-            take(event)
-    for event in log.end():
-        take(event)
-
-
-def _refused(message: str, tag: str) -> InfrastructureError:
-    if "no space left" in message.lower():
-        return InfrastructureError(f"the engine's disk is full: {message}", where=tag, fix=FULL_FIX)
-    return InfrastructureError(f"the engine refused the build: {message}", where=tag)
 
 
 def no_emulation(message: str, where: str) -> RefusedError | None:
@@ -250,7 +233,7 @@ def _failure(
 ) -> ProgramFailedError | InfrastructureError | RefusedError:
     output = "\n".join([*last, event.message])
     if "no space left" in output.lower():
-        return InfrastructureError("the engine's disk is full", where=step.text, fix=FULL_FIX)
+        return InfrastructureError("the engine's disk is full", where=step.text, fix=_FULL_FIX)
     if (refused := no_emulation(output, step.text)) is not None:
         return refused
     return ProgramFailedError(
@@ -285,20 +268,24 @@ def tar_of(files: Sequence[tuple[str, Path]]) -> io.BytesIO:
     return archive
 
 
-def content(client: docker.DockerClient, image: str, path: str) -> bytes | None:
-    """A file of an image; None where it is not there."""
+def files_of(client: docker.DockerClient, image: str, path: str) -> dict[str, bytes]:
+    """The files at a path of an image, or below it, by name; none where it is not there."""
     import docker
 
     with container_of(client, image, ["true"]) as container:
         try:
             chunks, _ = container.get_archive(path)
         except docker.errors.NotFound:
-            return None
+            return {}
         archive = io.BytesIO(b"".join(chunks))
     with tarfile.open(fileobj=archive) as tar:
-        member = tar.next()
-        file = tar.extractfile(member) if member is not None else None
-        return file.read() if file is not None else None
+        files = ((member.name, tar.extractfile(member)) for member in tar if member.isreg())
+        return {name: file.read() for name, file in files if file is not None}
+
+
+def about(client: docker.DockerClient, image: str) -> dict[str, Any]:
+    """What an image says of itself."""
+    return about_of(next(iter(files_of(client, image, f"/{ABOUT}").values()), None))
 
 
 @contextmanager
@@ -329,7 +316,7 @@ def container_of(
             container.remove(force=True, v=True)
 
 
-FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
+_FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
 # The messages of Docker (20.10 to 28) and Podman for a registry's 401 and 403; Docker's hub answers 403 for an unknown
 # name, too.
 _NO_LOGIN = ("unauthorized", "no basic auth credentials", "authentication required", "401")
@@ -361,38 +348,33 @@ def base_image(client: docker.DockerClient, name: str, platform: str | None, pro
                 raise pull_error(name, str(chunk["error"]), platform)
             if chunk.get("status") and not chunk.get("progress"):
                 progress.line(" ".join(str(chunk[key]) for key in ("id", "status") if chunk.get(key)))
-        found = client.images.get(name)
+        pulled = client.images.get(name)
     except docker.errors.APIError as error:
         raise pull_error(name, str(error.explanation or error), platform) from error
-    if platform is not None and not _is_for(found, platform):
-        raise _not_made_for(name, platform, f"it is for {_platform(found)}")
-    return found
+    if not _is_for(pulled, platform):
+        raise _not_made_for(name, str(platform), f"it is for {_platform(pulled)}")
+    return pulled
 
 
 def present_image(client: docker.DockerClient, name: str, platform: str | None) -> Image:
-    """The base in the engine; it is not pulled.
-
-    Raises:
-        RefusedError: it is not there.
-    """
-    found = _present(client, name, platform)
-    if found is None:
+    """The base in the engine; it is not pulled. RefusedError: it is not there."""
+    present = _present(client, name, platform)
+    if present is None:
         raise RefusedError(
             f"the engine has no image {name}{f' for {platform}' if platform else ''}, and --wheels uses no network",
             where=name,
             fix=f"where there is one: docker pull {name} && docker save -o base.tar {name}; then here: docker load -i "
             "base.tar",
         )
-    return found
+    return present
 
 
 def _present(client: docker.DockerClient, name: str, platform: str | None) -> Image | None:
     import docker
 
     with suppress(docker.errors.ImageNotFound):
-        found = client.images.get(name)
-        if platform is None or _is_for(found, platform):
-            return found
+        image = client.images.get(name)
+        return image if _is_for(image, platform) else None
     return None
 
 
@@ -415,7 +397,7 @@ def pull_error(name: str, message: str, platform: str | None = None) -> RefusedE
     if any(word in lower for word in ("not found", "manifest unknown", "no such image", "name unknown")):
         return RefusedError(f"{host} has no image {name}: {message}", where=name, fix="check the name and the tag")
     if "no space left" in lower:
-        return InfrastructureError(f"the engine's disk is full: {message}", where=name, fix=FULL_FIX)
+        return InfrastructureError(f"the engine's disk is full: {message}", where=name, fix=_FULL_FIX)
     return InfrastructureError(
         f"pulling {name} failed: {message}",
         where=name,
@@ -433,6 +415,6 @@ def _platform(image: Image) -> str:
     return f"{image.attrs.get('Os')}/{image.attrs.get('Architecture')}"
 
 
-def _is_for(image: Image, platform: str) -> bool:
-    """Whether an engine's image is for ``OS/ARCH[/VARIANT]``; a variant is not compared."""
-    return _platform(image) == "/".join(platform.split("/")[:2])
+def _is_for(image: Image, platform: str | None) -> bool:
+    """Whether an engine's image is for ``OS/ARCH[/VARIANT]``, or any (None); a variant is not compared."""
+    return platform is None or _platform(image) == "/".join(platform.split("/")[:2])

@@ -1,4 +1,4 @@
-"""Further packages of an image, as ``build --requirement`` and ``--requirements`` name them. Pure."""
+"""Further packages of an image, as ``build --requirement`` and ``--requirements`` name them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from runner.core.progress import Progress
 from runner.images.building import engine_build
 from runner.images.building.build import INPUTS_LABEL, BuiltImage
 from runner.images.building.engine_build import EngineBase
-from runner.images.conversion.publishing import ABOUT, about_of
 
 if TYPE_CHECKING:
     import docker
 
-
+_FOLDER = "packages"  # of containers
 _LINE = re.compile(
     r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?P<extras>\[[A-Za-z0-9._,\- ]+\])?\s*==\s*"
     r"(?P<version>[0-9][A-Za-z0-9.!+_-]*)\s*(?:;\s*(?P<marker>[^;#\\]+))?"
@@ -32,10 +31,8 @@ _LINE = re.compile(
 
 
 def requirement(text: str, where: str) -> str:
-    """``NAME==VERSION``, as pip takes it, perhaps with extras and a marker.
-
-    Raises:
-        UsageError: it is something else; ``where`` says which option, or which line of which file.
+    """``NAME==VERSION``, as pip takes it, perhaps with extras and a marker. UsageError: it is something else; ``where``
+    says which option, or which line of which file.
     """
     found = _LINE.fullmatch(text.strip())
     if found is None:
@@ -49,21 +46,13 @@ def requirement(text: str, where: str) -> str:
 
 
 def requirements_of_file(text: str, path: str) -> list[str]:
-    """The requirements of a file: one a line, with comments.
-
-    Raises:
-        UsageError: a line is something else; names file and line.
-    """
+    """The requirements of a file: one a line, with comments. UsageError: a line is something else."""
     lines = ((number, re.sub(r"(^|\s)#.*", "", line).strip()) for number, line in enumerate(text.splitlines(), 1))
     return [requirement(line, f"{path}:{number}") for number, line in lines if line]
 
 
 def together(lines: Iterable[str]) -> tuple[str, ...]:
-    """All of them, sorted, each once.
-
-    Raises:
-        UsageError: a package is asked for in two versions.
-    """
+    """All of them, sorted, each once. UsageError: a package is asked for in two versions."""
     chosen: dict[str, str] = {}
     for line in sorted(set(lines)):
         name, _, marker = line.partition(";")
@@ -74,11 +63,6 @@ def together(lines: Iterable[str]) -> tuple[str, ...]:
             )
         chosen[key] = line
     return tuple(chosen.values())
-
-
-PACKAGES_LABEL = "gpu-runner.packages"
-_FOLDER = "packages"  # of containers
-_KEY_LENGTH = 8
 
 
 def add(
@@ -105,14 +89,14 @@ def add(
     started = time.monotonic()
     folder = [(f"containers/{_FOLDER}/{name}", path) for name, path in files_below(paths.share("containers") / _FOLDER)]
     inputs = key_of(built.labels[INPUTS_LABEL], built.digest, tree_hash(folder), nccl, *lines)
-    target = f"{built.reference}-with-{key_of(*lines)[:_KEY_LENGTH]}"
+    target = f"{built.reference}-with-{key_of(*lines)[:8]}"
     made = before = None
     with suppress(docker.errors.ImageNotFound):
         made = before = client.images.get(target)
     up_to_date = made is not None and made.labels.get(INPUTS_LABEL) == inputs and not paths.caches_ignored()
     if not up_to_date:
         base = EngineBase(_FOLDER, built.reference, built.digest, {"NCCL": nccl}, platform)
-        labels = {INPUTS_LABEL: inputs, PACKAGES_LABEL: " ".join(lines)}
+        labels = {INPUTS_LABEL: inputs, "gpu-runner.packages": " ".join(lines)}
         with (
             locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step),
             tempfile.NamedTemporaryFile("w", suffix=".txt") as file,
@@ -134,5 +118,5 @@ def add(
         up_to_date=up_to_date,
         seconds=built.seconds + time.monotonic() - started,
         size_bytes=int(made.attrs["Size"]),
-        about=about_of(engine_build.content(client, str(made.id), f"/{ABOUT}")),
+        about=engine_build.about(client, str(made.id)),
     )

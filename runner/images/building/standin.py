@@ -144,12 +144,7 @@ def find_standin(framework: str, name: str) -> StandIn | None:
     return next((each for each in STAND_INS if (each.framework, each.name) == (framework, name)), None)
 
 
-def standin_names(framework: str) -> tuple[str, ...]:
-    """What ``--base`` may call a framework's stand-ins."""
-    return tuple(each.name for each in STAND_INS if each.framework == framework)
-
-
-REPOSITORY = "gpu-runner/standins"
+_REPOSITORY = "gpu-runner/standins"
 _MIRROR = "http://deb.debian.org/debian"
 _CUDA = "standin-cuda"  # the folder of containers/ with what CUDA adds
 _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
@@ -163,6 +158,8 @@ def ensure_standin(wanted: StandIn, client: docker.DockerClient, progress: Progr
             is wanted on another processor than x86_64.
         ProgramFailedError, InfrastructureError: a step failed; its last lines are in the message.
     """
+    import docker
+
     if wanted.cuda and platform.machine() != "x86_64":
         raise RefusedError(
             f"{wanted.name} is made for x86_64, and this is {platform.machine()}",
@@ -170,58 +167,45 @@ def ensure_standin(wanted: StandIn, client: docker.DockerClient, progress: Progr
             fix="make it on a machine of that processor",
         )
     reference = standin_reference(wanted)
-    if _present(client, reference) and not paths.caches_ignored():
+
+    def present() -> bool:
+        with suppress(docker.errors.ImageNotFound):
+            client.images.get(reference)
+            return not paths.caches_ignored()
+        return False
+
+    if present():
         return reference
     with locked(paths.ensure_directory(paths.cache("standin")) / "lock", progress.step):
-        if _present(client, reference) and not paths.caches_ignored():
+        if present():
             return reference
         root = _debian_root(wanted, progress)
         wheels = _wheels(wanted, progress) if wanted.requirements or wanted.cuda else None
         _assemble(wanted, client, reference, root, wheels, progress)
-        _remove_older(wanted, client, reference)
+        # The names of earlier makes of this stand-in are dropped; what images still use stays.
+        for image in client.images.list(name=_REPOSITORY):
+            for tag in image.tags:
+                if tag != reference and tag.startswith(_prefix(wanted)):
+                    with suppress(docker.errors.APIError):
+                        client.images.remove(tag)
     return reference
 
 
 def standin_reference(wanted: StandIn) -> str:
-    """The name of the stand-in base in an engine that has it."""
-    return f"{_prefix(wanted)}{image_key(wanted)}"
-
-
-def image_key(wanted: StandIn) -> str:
-    """Key of everything that goes into the stand-in base."""
-    source = paths.share("containers") / "standin"
+    """The name of the stand-in base in an engine that has it; it has the key of everything that goes into the base."""
+    containers = paths.share("containers")
     settings = "\n".join(f"{name}={value}" for name, value in sorted(wanted.variables.items()))
     facts = (wanted.product, *wanted.requirements, "pinned", *wanted.pinned, settings)
-    cuda = (tree_hash(files_below(paths.share("containers") / _CUDA)),) if wanted.cuda else ()
-    return key_of(_root_key(wanted), *facts, tree_hash(files_below(source)), *cuda)
+    cuda = (tree_hash(files_below(containers / _CUDA)),) if wanted.cuda else ()
+    return _prefix(wanted) + key_of(_root_key(wanted), *facts, tree_hash(files_below(containers / "standin")), *cuda)
 
 
 def _prefix(wanted: StandIn) -> str:
-    return f"{REPOSITORY}:{wanted.framework}.{wanted.name}."
+    return f"{_REPOSITORY}:{wanted.framework}.{wanted.name}."
 
 
 def _root_key(wanted: StandIn) -> str:
     return key_of(wanted.suite, *wanted.packages, *_LEFT_OUT)
-
-
-def _present(client: docker.DockerClient, reference: str) -> bool:
-    import docker
-
-    with suppress(docker.errors.ImageNotFound):
-        client.images.get(reference)
-        return True
-    return False
-
-
-def _remove_older(wanted: StandIn, client: docker.DockerClient, reference: str) -> None:
-    """Drop the names of earlier makes of this stand-in; what images still use stays."""
-    import docker
-
-    for image in client.images.list(name=REPOSITORY):
-        for tag in image.tags:
-            if tag != reference and tag.startswith(_prefix(wanted)):
-                with suppress(docker.errors.APIError):
-                    client.images.remove(tag)
 
 
 def _debian_root(wanted: StandIn, progress: Progress) -> Path:
@@ -289,7 +273,11 @@ def _assemble(
     import docker
 
     progress.step("stand-in base: importing the root")
-    plain = _import(wanted, client, root)
+    # The tag is part of the name: Podman 4.3 ignores it as a separate parameter.
+    plain = f"gpu-runner/standin-root:{_root_key(wanted)}"
+    answer = str(client.api.import_image(src=str(root), repository=plain))
+    if '"error"' in answer:
+        raise InfrastructureError(f"the engine refused the stand-in root: {answer.strip()}", where=str(root))
     container: Container | None = None
     try:
         progress.step(f"stand-in base: installing {wanted.product}, files and variables")
@@ -312,7 +300,8 @@ def _assemble(
             )
         progress.step("stand-in base: committing")
         repository, tag = reference.rsplit(":", 1)
-        changes = [f"ENV {name}={_quoted(value)}" for name, value in wanted.variables.items()]
+        quoted = {name: re.sub(r'(["\\])', r"\\\1", value) for name, value in wanted.variables.items()}
+        changes = [f'ENV {name}="{value}"' for name, value in quoted.items()]
         changes += ['ENTRYPOINT ["/opt/nvidia/nvidia_entrypoint.sh"]', 'CMD ["/bin/bash"]', "WORKDIR /workspace"]
         changes += ["LABEL gpu-runner.part=standin"]
         container.commit(repository=repository, tag=tag, changes=changes)
@@ -322,16 +311,6 @@ def _assemble(
                 container.remove(force=True, v=True)
         with suppress(docker.errors.APIError):
             client.images.remove(plain, noprune=True)  # only the extra name: the committed image keeps its layer
-
-
-def _import(wanted: StandIn, client: docker.DockerClient, root: Path) -> str:
-    """Import the root's tar under a separate name and return that name."""
-    name = f"gpu-runner/standin-root:{_root_key(wanted)}"
-    # The tag is part of the name: Podman 4.3 ignores it as a separate parameter.
-    answer = str(client.api.import_image(src=str(root), repository=name))
-    if '"error"' in answer:
-        raise InfrastructureError(f"the engine refused the stand-in root: {answer.strip()}", where=str(root))
-    return name
 
 
 def _pack(archive: IO[bytes], wanted: StandIn, wheels: Path | None) -> None:
@@ -374,7 +353,3 @@ def _stream(command: list[str], progress: Progress, name: str) -> None:
     code = process.stream(command, keep, timeout_s=1800)
     if code != 0:
         raise ProgramFailedError(f"{name} failed with exit code {code}:\n" + "\n".join(last), where=name)
-
-
-def _quoted(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -25,8 +25,8 @@ _KEY = re.compile(r"[0-9A-Za-z]{1,64}")
 
 
 def shelf(base: str = "") -> Path:
-    """The directory of the wheels, in directories of their keys, that were made inside the base with this digest; those
-    of environments, which have no base, without one.
+    """The directory of the wheels that were made inside the base with this digest, in directories of their keys; of
+    those of environments, which have no base, without one.
     """
     return paths.cache("wheels") / (key_of(base) if base else "environments")
 
@@ -57,11 +57,7 @@ def keep(base: str, key: str, name: str, content: bytes) -> Path:
 
 
 def keep_built(base: str, directory: Path) -> None:
-    """Keep the wheel that ``build.py`` left in ``directory`` with its key; nothing where the base's own was taken.
-
-    Args:
-        base: digest of the base that this was made inside.
-    """
+    """Keep the wheel that ``build.py`` left in ``directory`` with its key; nothing where the base's own was taken."""
     # The base's own programs could have written anything here: a path for a key, a link to a file of this machine.
     key = (directory / "key").read_text("utf-8").strip() if _is_plain(directory / "key") else SHIPPED
     for wheel in filter(_is_plain, directory.glob("*.whl")):
@@ -82,11 +78,7 @@ def keep_collected(packages: PackageDirectory) -> None:
 
 
 def _place(base: str, key: str) -> Path:
-    """The directory of a key's wheel. The key comes from a program that runs in the base.
-
-    Raises:
-        InfrastructureError: it is no key, but perhaps a path.
-    """
+    """The directory of a key's wheel. The key comes from a program that runs in the base, and could be a path."""
     if not _KEY.fullmatch(key):
         raise InfrastructureError(
             f"the build answered with {key[:60]!r}, which is no key of a wheel",

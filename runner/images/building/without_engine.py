@@ -23,6 +23,7 @@ from runner.images.building.build import (
     DEFAULT_ARGS,
     DEFAULT_BASES,
     INPUTS_LABEL,
+    build_labels,
     context_files,
     image_name,
     source_state,
@@ -36,6 +37,7 @@ from runner.images.store import integrity, store
 from runner.images.store.stored_image import Form
 from runner.images.writable_root import LEFT_OUT, Copy, Tool, own_directory
 
+_IMAGE = "image"  # the name of the last stage
 TOOLS = (*writable_root.TOOLS, "ch-image")  # what --with takes; ch-image: an old name of ch-run
 
 
@@ -74,18 +76,18 @@ def build(
     """
     started = time.monotonic()
     wanted = _base(framework, base)
-    found_tool = writable_root.find_tool(writable_root.CHARLIECLOUD if tool == "ch-image" else tool)
-    is_sif = found_tool.name == writable_root.APPTAINER
+    builder = writable_root.find_tool(writable_root.CHARLIECLOUD if tool == "ch-image" else tool)
+    is_sif = builder.name == writable_root.APPTAINER
     form: Form = "sif" if is_sif else "squashfs"
-    with locked(paths.ensure_directory(paths.cache("locks")) / f"build-{found_tool.name}.lock", progress.step):
-        found = (apptainer.base if is_sif else unpacked_base)(wanted, progress)
-        spec = _build_spec(framework, found_tool.name, found, {**DEFAULT_ARGS[framework], **(args or {})}, progress)
+    with locked(paths.ensure_directory(paths.cache("locks")) / f"build-{builder.name}.lock", progress.step):
+        resolved = (apptainer.base if is_sif else _unpacked_base)(wanted, progress)
+        spec = _build_spec(framework, builder.name, resolved, {**DEFAULT_ARGS[framework], **(args or {})}, progress)
         existing = _existing(spec, form)
-        path = existing or (apptainer.built if is_sif else built_in_writable_root)(spec, found_tool, progress)
+        path = existing or (apptainer.built if is_sif else _built_in_writable_root)(spec, builder, progress)
     took = time.monotonic() - started
     stored = store.lookup(str(path), form=form)
     about = stored.about if stored is not None else {}
-    return Built(spec.name, path, wanted, found.digest, existing is not None, took, path.stat().st_size, about)
+    return Built(spec.name, path, wanted, resolved.digest, existing is not None, took, path.stat().st_size, about)
 
 
 def arguments(framework: str, base: str, args: Mapping[str, str], *, base_digest: str = "") -> dict[str, str]:
@@ -118,27 +120,13 @@ def _build_spec(
     settings = (f"{name}={value}" for name, value in sorted(args.items()))
     inputs = key_of(tree_hash(files), tool, base.digest, *settings)
     stages = dockerfile_stages(framework, arguments(framework, base.reference, args, base_digest=base.digest))
-    revision, dirty = source_state()
-    labels = {
-        **dockerfile.labels(stages[-1]),
-        INPUTS_LABEL: inputs,
-        "gpu-runner.builder": tool,
-        "gpu-runner.framework": framework,
-        "gpu-runner.source.dirty": dirty,
-        "org.opencontainers.image.revision": revision,
-        "org.opencontainers.image.base.name": base.reference,
-        "org.opencontainers.image.base.digest": base.digest,
-    }
-    name = image_name(framework, _as_reference(base.reference), args)
+    labels = dockerfile.labels(stages[-1]) | build_labels(framework, inputs, base.reference, base.digest, tool)
+    as_reference = base.reference
+    if as_reference.startswith(ARCHIVES):  # made from the file's name
+        stem = Path(base.reference.partition(":")[2].partition(":")[0]).stem.lower()
+        as_reference = f"archive/{re.sub(r'[^a-z0-9]+', '-', stem).strip('-') or 'base'}:latest"
+    name = image_name(framework, as_reference, args)
     return BuildSpec(name, base, stages, (*files, *wheels.offered(base.digest, progress.line)), labels, inputs)
-
-
-def _as_reference(base: str) -> str:
-    """A base that is a file as a reference, made from the file's name."""
-    if not base.startswith(ARCHIVES):
-        return base
-    name = re.sub(r"[^a-z0-9]+", "-", Path(base.partition(":")[2].partition(":")[0]).stem.lower()).strip("-")
-    return f"archive/{name or 'base'}:latest"
 
 
 def _existing(spec: BuildSpec, form: Form) -> Path | None:
@@ -146,18 +134,14 @@ def _existing(spec: BuildSpec, form: Form) -> Path | None:
     if paths.caches_ignored():
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is built anew
-        found = store.lookup(spec.name, form=form)
-        if found is not None and found.labels.get(INPUTS_LABEL) == spec.inputs and not integrity.problem(found):
-            return found.path
+        image = store.lookup(spec.name, form=form)
+        if image is not None and image.labels.get(INPUTS_LABEL) == spec.inputs and not integrity.problem(image):
+            return image.path
     return None
 
 
 def definition_file(framework: str, base: str | None, args: Mapping[str, str]) -> str:
-    """Apptainer's definition file of the image, with the files of this installation as its context.
-
-    Raises:
-        RefusedError: the format cannot express a path or value.
-    """
+    """Apptainer's definition file of the image, with the files of this installation as its context."""
     context = paths.share("containers").parent
     stages = dockerfile_stages(framework, arguments(framework, _base(framework, base), args))
     head = (
@@ -167,34 +151,27 @@ def definition_file(framework: str, base: str | None, args: Mapping[str, str]) -
     return apptainer.definition(stages, context, lambda source: (context / source).is_dir(), head)
 
 
-_IMAGE = "image"  # the name of the last stage
-
-
-def unpacked_base(reference: str, progress: Progress) -> ResolvedBase:
-    """The base as a squashfs of the store.
-
-    Raises:
-        RefusedError: no such image, or its registry wants a login. InfrastructureError: registry or disk failed.
-    """
+def _unpacked_base(reference: str, progress: Progress) -> ResolvedBase:
+    """The base as a squashfs of the store."""
     kind: squashfs.SourceKind = "auto" if reference.startswith(ARCHIVES) else "registry"
     if kind == "registry" and not references.names_registry(reference):  # as FROM has it: Docker's hub
         reference = f"docker.io/{references.parse(reference)}"
-    found = squashfs.convert(reference, squashfs.Options(kind), progress).image
-    return ResolvedBase(reference, found.origin or found.digest, found.path)
+    image = squashfs.convert(reference, squashfs.Options(kind), progress).image
+    return ResolvedBase(reference, image.origin or image.digest, image.path)
 
 
-def built_in_writable_root(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
-    """Build the image into the store.
+def _built_in_writable_root(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
+    """Build the image into the store: each stage's script runs in a writable copy of the base, whose squashfs is there.
 
-    Raises:
-        ProgramFailedError: a step failed. InfrastructureError: the disk is full, or the base is gone.
+    What a stage brings lies below ``dockerfile.BROUGHT`` in its root, and no image has it. What is left is packed as
+    any image is: ``enroot export`` would use Enroot's squashfs options, which are slow (docs/conversion.md), and check
+    nothing.
     """
     assert spec.base.path is not None
     known = store.lookup(str(spec.base.path))
     if known is None:
         raise InfrastructureError("the base has gone from the store", where=str(spec.base.path), fix="build again")
     with writable_root.work_directory() as work:
-        work.chmod(0o700)
         roots: dict[str, Path] = {}
         for stage in spec.stages:
             name = stage.name or _IMAGE

@@ -6,18 +6,18 @@ Either way there is no tree on disk, and the root is the same for the same image
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from runner.core import process_identity
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.invocation import PROGRAM
-from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images.packing import mksquashfs, rootfs
+from runner.images.packing.mksquashfs import PackJob
 
 if TYPE_CHECKING:
     import docker
@@ -31,10 +31,8 @@ _LATE_S = 2.0  # an engine creates a container in less
 
 @dataclass(frozen=True)
 class EngineImage:
-    """An image of an engine.
-
-    Attributes:
-        method: "layers" or "stream" packs from these or fails; "auto" from the layers where this machine allows it.
+    """An image of an engine. ``method``: "layers" or "stream" packs from these or fails; "auto" from the layers where
+    this machine allows it.
     """
 
     name: str
@@ -62,52 +60,45 @@ class EngineImage:
 
     @property
     def config(self) -> rootfs.Config:
-        """How a container of it starts."""
-        return config_of(self.image.attrs)
+        """How a container of it starts, from the engine's description of it."""
+        raw = self.image.attrs.get("Config") or {}
+        return rootfs.Config(
+            environment=dict(line.partition("=")[::2] for line in raw.get("Env") or ()),
+            workdir=raw.get("WorkingDir") or "",
+            entrypoint=tuple(raw.get("Entrypoint") or ()),
+            command=tuple(raw.get("Cmd") or ()),
+            labels=dict(raw.get("Labels") or {}),
+            volumes=tuple(raw.get("Volumes") or ()),
+        )
 
     def another_way(self) -> EngineImage:
         """From the export, where the layers were taken."""
         return replace(self, method="stream") if self.method == "auto" else self
 
-    def packed(
-        self,
-        added: rootfs.Additions,
-        out: Path,
-        packing: mksquashfs.Packing,
-        progress: Progress,
-        capture: tuple[str, ...],
-    ) -> rootfs.Passed:
-        """Pack its root with what is put in.
-
-        Raises:
-            RefusedError: the layers cannot be packed here, and no other method is allowed.
-            InfrastructureError: the engine, mksquashfs or the disk failed.
+    def packed(self, job: PackJob) -> rootfs.Passed:
+        """Pack its root with what is put in. RefusedError: the layers cannot be packed here, and nothing else is
+        allowed. InfrastructureError: the engine, mksquashfs or the disk failed.
         """
         with _container(self.client, self.digest) as container:
             if self.method != "stream":
                 try:
                     local = self.client.api.base_url.startswith("http+docker:")
                     layers = mksquashfs.directories(container.attrs, local=local)
-                    progress.step(f"squashing {self.name}: the engine's {len(layers)} layers, mounted")
-                    return mksquashfs.packed_layers(layers, added, out, packing, progress, capture=capture)
+                    job.progress.step(f"squashing {self.name}: the engine's {len(layers)} layers, mounted")
+                    return mksquashfs.packed_layers(layers, job)
                 except mksquashfs.Unavailable as reason:
                     if self.method == "layers":
                         raise RefusedError(
                             f"the layers cannot be packed here: {reason}", where="--way layers"
                         ) from reason
-                    progress.line(f"not from the layers: {reason}")
-            progress.step(f"squashing {self.name}: the engine's export, as a stream")
-            size = self.image.attrs.get("Size")
+                    job.progress.line(f"not from the layers: {reason}")
+            job.progress.step(f"squashing {self.name}: the engine's export, as a stream")
             chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
-            return mksquashfs.packed_stream(chunks, added, out, packing, progress, size=size, capture=capture)
+            return mksquashfs.packed_stream(chunks, job, size=self.image.attrs.get("Size"))
 
 
 def engine_image(image: str, client: docker.DockerClient, method: Method = "auto") -> EngineImage:
-    """The engine's image of that reference or id.
-
-    Raises:
-        UsageError: no image reference. RefusedError: the engine has no such image.
-    """
+    """The engine's image of that reference or id. UsageError: it is neither. RefusedError: the engine has none."""
     import docker
 
     if references.is_path(image):
@@ -117,24 +108,8 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
         return EngineImage(name, client.images.get(name), client, method)
     except docker.errors.ImageNotFound as error:
         pull = ", or pull it into the engine (docker pull)" if references.names_registry(image) else ""
-        raise RefusedError(
-            f"the engine has no image {image}",
-            where=image,
-            fix=f"build it first ({PROGRAM} build pytorch){pull}",
-        ) from error
-
-
-def config_of(attrs: Mapping[str, Any]) -> rootfs.Config:
-    """Start-up configuration from an engine's description of an image."""
-    raw = attrs.get("Config") or {}
-    return rootfs.Config(
-        environment=dict(line.partition("=")[::2] for line in raw.get("Env") or ()),
-        workdir=raw.get("WorkingDir") or "",
-        entrypoint=tuple(raw.get("Entrypoint") or ()),
-        command=tuple(raw.get("Cmd") or ()),
-        labels=dict(raw.get("Labels") or {}),
-        volumes=tuple(raw.get("Volumes") or ()),
-    )
+        fix = f"build it first ({PROGRAM} build pytorch){pull}"
+        raise RefusedError(f"the engine has no image {image}", where=image, fix=fix) from error
 
 
 @contextmanager
@@ -150,39 +125,29 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
                 image_id, ["true"], network_mode="none", use_config_proxy=False, labels={_OWNER: mark}
             )
         except (KeyboardInterrupt, SystemExit):
-            _remove_late(client, mark)
+            with suppress(docker.errors.APIError, requests.exceptions.RequestException):
+                _remove_late(client, mark)
             raise
         try:
             yield container
         finally:
             with suppress(docker.errors.APIError, requests.exceptions.RequestException):
                 container.remove(force=True, v=True)
-                _remove_orphans(client)  # at the end: an engine may make a container after its client has died
+                # At the end: an engine may make a container after its client has died. Those of conversions that were
+                # killed are removed where this machine can tell that they were.
+                for other in client.containers.list(all=True, filters={"label": _OWNER}, ignore_removed=True):
+                    if process_identity.state(other.labels.get(_OWNER, "")) == "dead":
+                        with suppress(docker.errors.APIError):
+                            other.remove(force=True, v=True)
     except (docker.errors.APIError, requests.exceptions.RequestException) as error:
         raise InfrastructureError(f"the engine failed: {error}", where=image_id) from error
 
 
 def _remove_late(client: docker.DockerClient, mark: str) -> None:
     """Remove the container with this mark: an engine makes it even if its client no longer waits."""
-    import docker
-    import requests
-
     until = time.monotonic() + _LATE_S
-    with suppress(docker.errors.APIError, requests.exceptions.RequestException):
-        while time.monotonic() < until:
-            for container in client.containers.list(
-                all=True, filters={"label": f"{_OWNER}={mark}"}, ignore_removed=True
-            ):
-                container.remove(force=True, v=True)
-                return
-            time.sleep(0.1)
-
-
-def _remove_orphans(client: docker.DockerClient) -> None:
-    """Remove the containers of conversions that were killed, where this machine can tell that they were."""
-    import docker
-
-    for container in client.containers.list(all=True, filters={"label": _OWNER}, ignore_removed=True):
-        if process_identity.state(container.labels.get(_OWNER, "")) == "dead":
-            with suppress(docker.errors.APIError):
-                container.remove(force=True, v=True)
+    while time.monotonic() < until:
+        for container in client.containers.list(all=True, filters={"label": f"{_OWNER}={mark}"}, ignore_removed=True):
+            container.remove(force=True, v=True)
+            return
+        time.sleep(0.1)

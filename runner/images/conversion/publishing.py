@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -18,7 +18,8 @@ from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.core.lock import is_abandoned, leased
 from runner.core.progress import Progress
-from runner.images.packing import mksquashfs, rootfs
+from runner.images.packing import rootfs
+from runner.images.packing.mksquashfs import PackJob
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import Edit, Form, StoredImage, file_name
 
@@ -62,14 +63,7 @@ class PackableSource(Source, Protocol):
     def another_way(self) -> PackableSource:
         """The same image, packed in another way if there is one."""
 
-    def packed(
-        self,
-        added: rootfs.Additions,
-        out: Path,
-        packing: mksquashfs.Packing,
-        progress: Progress,
-        capture: tuple[str, ...],
-    ) -> rootfs.Passed:
+    def packed(self, job: PackJob) -> rootfs.Passed:
         """Pack its root with what is put in; returns what that holds."""
 
 
@@ -91,11 +85,8 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Contents:
-    """What was found in a finished file.
-
-    Attributes:
-        entries: files, directories and links. about: as ``about_of`` returns it.
-        omitted: variables that /etc/environment cannot hold.
+    """What is in a finished file. entries: files, directories and links. omitted: variables that /etc/environment
+    cannot hold.
     """
 
     entries: int
@@ -103,32 +94,23 @@ class Contents:
     omitted: tuple[str, ...] = ()
 
 
-class Maker(Protocol):
+@dataclass(frozen=True)
+class Maker:
     """Makes the file of one image in one form.
 
     Attributes:
         source: the image. form: of the file. converter: its name and version. options: those that decide the bytes.
         keys: hashes of digest, converter and options under which an equal file may be kept; the first is published.
+        make: writes the file and verifies it. RefusedError: a program that it needs is absent, or the source refuses.
+            InfrastructureError: source, program or disk failed, or the file is not what it has to be.
     """
 
-    @property
-    def source(self) -> Source: ...
-    @property
-    def form(self) -> Form: ...
-    @property
-    def converter(self) -> str: ...
-    @property
-    def options(self) -> tuple[str, ...]: ...
-    @property
-    def keys(self) -> tuple[str, ...]: ...
-
-    def make(self, out: Path, progress: Progress) -> Contents:
-        """Write the file and verify it.
-
-        Raises:
-            RefusedError: a program that it needs is absent, or the source refuses.
-            InfrastructureError: source, program or disk failed, or the file is not what it has to be.
-        """
+    source: Source
+    form: Form
+    converter: str
+    options: tuple[str, ...]
+    keys: tuple[str, ...]
+    make: Callable[[Path, Progress], Contents]
 
 
 def publish(
@@ -145,14 +127,22 @@ def publish(
     started = time.monotonic()
     target = store_dir or store.directory()
     source, key = maker.source, maker.keys[0]
-    moved_from = _moved_from(source, target, maker.form)
+    moved_from = ""
+    with suppress(InfrastructureError):  # an unreadable sidecar: of that image nothing is known
+        before = store.lookup(source.name, target, maker.form)
+        if before is not None and before.digest != source.digest:
+            moved_from = before.origin or before.digest
+
+    def named(image: StoredImage, *, made: bool) -> Conversion:
+        """The image, after every name of the source was made to stand for it."""
+        with suppress(InfrastructureError):  # a store that may only be read serves as well
+            for name in (*source.names, source.name):
+                store.confirm(name, image)
+        return Conversion(image, made, time.monotonic() - started, moved_from)
 
     def kept() -> Conversion | None:
         image = next(filter(None, (_usable(each, target, maker.form) for each in maker.keys)), None)
-        return None if image is None else Conversion(_with_names(image, source), False, elapsed(), moved_from)
-
-    def elapsed() -> float:
-        return time.monotonic() - started
+        return None if image is None else named(image, made=False)
 
     lease = store.lease_path(key, target)
     if (done := kept()) is not None and not (os.access(target, os.W_OK) and is_abandoned(lease)):
@@ -163,8 +153,15 @@ def publish(
         store.sweep(key, target)
         if (done := kept()) is not None:
             return done
-        image = _make(maker, target, progress, history)
-    return Conversion(_with_names(image, source), True, elapsed(), moved_from)
+        partial = store.partial_path(key, target)
+        try:
+            contents = maker.make(partial, progress)
+            image = _described(maker, partial, target, contents, history)
+            progress.step("publishing")
+            image = store.publish(partial, image)
+        finally:
+            partial.unlink(missing_ok=True)
+    return named(image, made=True)
 
 
 def about_of(raw: bytes | str | None) -> dict[str, Any]:
@@ -174,18 +171,7 @@ def about_of(raw: bytes | str | None) -> dict[str, Any]:
     return {}
 
 
-def _make(maker: Maker, target: Path, progress: Progress, history: tuple[Edit, ...]) -> StoredImage:
-    partial = store.partial_path(maker.keys[0], target)
-    try:
-        contents = maker.make(partial, progress)
-        image = msgspec.structs.replace(_described(maker, partial, target, contents), history=history)
-        progress.step("publishing")
-        return store.publish(partial, image)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _described(maker: Maker, made: Path, target: Path, contents: Contents) -> StoredImage:
+def _described(maker: Maker, made: Path, target: Path, contents: Contents, history: tuple[Edit, ...]) -> StoredImage:
     """A finished and verified file as the store ``target`` is to know it."""
     source, config, checksum = maker.source, maker.source.config, sha256(made)
     return StoredImage(
@@ -208,16 +194,8 @@ def _described(maker: Maker, made: Path, target: Path, contents: Contents) -> St
         options=maker.options,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         omitted=contents.omitted,
+        history=history,
     )
-
-
-def _moved_from(source: Source, target: Path, form: Form) -> str:
-    """Digest of another image that the source's name stands for in the store; empty where there is none."""
-    with suppress(InfrastructureError):  # an unreadable sidecar: of that image nothing is known
-        before = store.lookup(source.name, target, form)
-        if before is not None and before.digest != source.digest:
-            return before.origin or before.digest
-    return ""
 
 
 def _usable(key: str, target: Path, form: Form) -> StoredImage | None:
@@ -228,11 +206,3 @@ def _usable(key: str, target: Path, form: Form) -> StoredImage | None:
         image = store.by_key(key, target, form)
         return image if image is not None and not integrity.problem(image) else None
     return None
-
-
-def _with_names(image: StoredImage, source: Source) -> StoredImage:
-    """The image, after every name of the source was made to stand for it."""
-    with suppress(InfrastructureError):  # a store that may only be read serves as well
-        for name in (*source.names, source.name):
-            store.confirm(name, image)
-    return image

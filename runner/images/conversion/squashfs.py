@@ -15,11 +15,11 @@ from runner.core.hide import hidden
 from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images.conversion.engine_source import Method, engine_image
-from runner.images.conversion.publishing import ABOUT, Contents, Conversion, PackableSource, about_of, publish
+from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, PackableSource, about_of, publish
 from runner.images.packing import mksquashfs, rootfs, tarstream
-from runner.images.packing.mksquashfs import Packing
+from runner.images.packing.mksquashfs import Packing, PackJob
 from runner.images.store import image_files, integrity, store
-from runner.images.store.stored_image import Edit, Form, StoredImage
+from runner.images.store.stored_image import Edit, StoredImage
 from runner.model.plan import RESULTS
 
 if TYPE_CHECKING:
@@ -27,119 +27,11 @@ if TYPE_CHECKING:
 
     from runner.images.sources.layered import LayeredImage
 
-
 CONVERTER = "runner-sqsh 3"  # the version goes into the key: raise it with every change of what is written
 _DATA_ORDERS = ("walk", "layers")
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
-
-
-@dataclass(frozen=True)
-class SquashfsMaker:
-    """Makes the squashfs of an image. See ``publishing.Maker``."""
-
-    source: PackableSource
-    packing: mksquashfs.Packing
-    form: Form = "squashfs"
-    converter: str = CONVERTER
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options of mksquashfs that decide what is written."""
-        return self.packing.options()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """One for each order of the data: whatever it is, the root is the same."""
-        orders = dict.fromkeys((self.source.data_order, *_DATA_ORDERS))
-        return tuple(_key(self.source.digest, order, self.packing) for order in orders)
-
-    def make(self, out: Path, progress: Progress) -> Contents:
-        """Pack, then compare the listing with the source's.
-
-        Raises:
-            RefusedError: squashfs-tools are absent, or the source refuses.
-            InfrastructureError: source, mksquashfs or the disk failed.
-        """
-        for program in ("mksquashfs", "unsquashfs"):
-            if process.find(program) is None:
-                raise RefusedError(f"{program} is not installed", fix="install the package squashfs-tools")
-        config = self.source.config
-        added = rootfs.additions(config, _DIRECTORIES, created_at(self.source.created))
-        passed = self._packed(added, out, progress)
-        progress.step("verifying")
-        image_files.check_listing(out, passed.names)
-        return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))
-
-    def _packed(self, added: rootfs.Additions, out: Path, progress: Progress) -> rootfs.Passed:
-        """Pack; if mksquashfs crashes, once more in another way and on one processor, which gives the same bytes."""
-        try:
-            return self.source.packed(added, out, self.packing, progress, (ABOUT,))
-        except mksquashfs.CrashError as error:
-            progress.step(f"{error.what}: trying once more, on one processor")
-            other = self.source.another_way()
-            return other.packed(added, out, replace(self.packing, processors=1), progress, (ABOUT,))
-
-
-def convert_engine_image(
-    image: str,
-    client: docker.DockerClient,
-    progress: Progress,
-    *,
-    store_dir: Path | None = None,
-    packing: mksquashfs.Packing | None = None,
-    method: Method = "auto",
-) -> Conversion:
-    """The stored squashfs of an engine's ``image`` (a reference or an id), made unless the store holds it.
-
-    Args:
-        method: "layers" or "stream" uses that one or fails; "auto" the first that this machine allows.
-
-    Raises:
-        UsageError: no image reference. RefusedError: the engine has no such image, or squashfs-tools are absent.
-        InfrastructureError: the engine, mksquashfs or the disk failed; nothing is left behind.
-    """
-    return convert_source(engine_image(image, client, method), progress, store_dir=store_dir, packing=packing)
-
-
-def convert_source(
-    source: PackableSource,
-    progress: Progress,
-    *,
-    store_dir: Path | None = None,
-    packing: mksquashfs.Packing | None = None,
-    history: tuple[Edit, ...] = (),
-) -> Conversion:
-    """The stored squashfs of any source, made unless the store holds it.
-
-    Args:
-        history: changes by hand that led to it.
-
-    Raises:
-        RefusedError: squashfs-tools are absent, or the source refuses.
-        InfrastructureError: source, mksquashfs or the disk failed; nothing is left behind.
-    """
-    maker = SquashfsMaker(source, packing or mksquashfs.Packing())
-    return publish(maker, progress, store_dir=store_dir, history=history)
-
-
-def created_at(created: str) -> int:
-    """When the image was made, seconds since the epoch: the squashfs carries this time and no later one. 0: unknown."""
-    try:
-        made = datetime.strptime(created[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-    except ValueError:
-        return 0
-    # Year 1 is how Go writes an unknown time.
-    return int(made.timestamp()) if 0 <= made.timestamp() <= tarstream.LAST_S else 0
-
-
-def _key(digest: str, order: str, packing: mksquashfs.Packing) -> str:
-    return key_of(digest, CONVERTER, *packing.options(), *_DIRECTORIES, *([] if order == "walk" else [order]))
-
-
 SourceKind = Literal["auto", "engine", "registry"]
-_ENGINE_SCHEMES = ("dockerd://", "podman://", "docker-daemon://")
-_REGISTRY_SCHEMES = ("docker://",)
 _FILE_SCHEMES = ("docker-archive:", "oci-archive:", "oci:")
 
 
@@ -163,7 +55,7 @@ class Options:
     Attributes:
         source: where a plain reference is taken from; "auto" means an engine if one answers, else its registry.
         platform: ``OS/ARCHITECTURE``; None means this machine's, and for an engine whatever it has.
-        engine: URL of the engine; None finds one. method, packing: see ``squashfs.convert``.
+        engine: URL of the engine; None finds one. method: see ``convert_engine_image``.
         store: None means the default.
     """
 
@@ -173,6 +65,79 @@ class Options:
     method: Method = "auto"
     packing: Packing = field(default_factory=Packing)
     store: Path | None = None
+
+
+def convert_engine_image(
+    image: str,
+    client: docker.DockerClient,
+    progress: Progress,
+    *,
+    store_dir: Path | None = None,
+    packing: Packing | None = None,
+    method: Method = "auto",
+) -> Conversion:
+    """The stored squashfs of an engine's ``image`` (a reference or an id), made unless the store holds it.
+
+    Args:
+        method: "layers" or "stream" uses that one or fails; "auto" the first that this machine allows.
+
+    Raises:
+        UsageError: no image reference. RefusedError: the engine has no such image, or squashfs-tools are absent.
+        InfrastructureError: the engine, mksquashfs or the disk failed; nothing is left behind.
+    """
+    return convert_source(engine_image(image, client, method), progress, store_dir=store_dir, packing=packing)
+
+
+def convert_source(
+    source: PackableSource,
+    progress: Progress,
+    *,
+    store_dir: Path | None = None,
+    packing: Packing | None = None,
+    history: tuple[Edit, ...] = (),
+) -> Conversion:
+    """The stored squashfs of any source, made unless the store holds it. ``history``: changes by hand that led to it.
+
+    Raises:
+        RefusedError: squashfs-tools are absent, or the source refuses.
+        InfrastructureError: source, mksquashfs or the disk failed; nothing is left behind.
+    """
+    packed_as = packing or Packing()
+    options = packed_as.options()
+
+    def key(order: str) -> str:
+        return key_of(source.digest, CONVERTER, *options, *_DIRECTORIES, *([] if order == "walk" else [order]))
+
+    def make(out: Path, progress: Progress) -> Contents:
+        for program in ("mksquashfs", "unsquashfs"):
+            if process.find(program) is None:
+                raise RefusedError(f"{program} is not installed", fix="install the package squashfs-tools")
+        config = source.config
+        added = rootfs.additions(config, _DIRECTORIES, created_at(source.created))
+        job = PackJob(added, out, packed_as, progress, (ABOUT,))
+        try:
+            passed = source.packed(job)
+        except mksquashfs.CrashError as error:  # once more in another way and on one processor: the same bytes
+            progress.step(f"{error.what}: trying once more, on one processor")
+            passed = source.another_way().packed(replace(job, packing=replace(packed_as, processors=1)))
+        progress.step("verifying")
+        image_files.check_listing(out, passed.names)
+        return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))
+
+    # One for each order of the data: whatever it is, the root is the same.
+    keys = tuple(map(key, dict.fromkeys((source.data_order, *_DATA_ORDERS))))
+    maker = Maker(source, "squashfs", CONVERTER, options, keys, make)
+    return publish(maker, progress, store_dir=store_dir, history=history)
+
+
+def created_at(created: str) -> int:
+    """When the image was made, seconds since the epoch: the squashfs carries this time and no later one. 0: unknown."""
+    try:
+        made = datetime.strptime(created[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return 0
+    # Year 1 is how Go writes an unknown time.
+    return int(made.timestamp()) if 0 <= made.timestamp() <= tarstream.LAST_S else 0
 
 
 def parse_name(text: str, source: SourceKind) -> ImageName:
@@ -186,8 +151,9 @@ def parse_name(text: str, source: SourceKind) -> ImageName:
             name = ImageName(scheme.removesuffix(":"), text.removeprefix(scheme))
             break
     else:
-        kind = "registry" if text.startswith(_REGISTRY_SCHEMES) else "any" if source == "auto" else source
-        name = ImageName("engine" if text.startswith(_ENGINE_SCHEMES) else kind, text)
+        kind = "registry" if text.startswith("docker://") else "any" if source == "auto" else source
+        of_engine = text.startswith(("dockerd://", "podman://", "docker-daemon://"))
+        name = ImageName("engine" if of_engine else kind, text)
     if source not in ("auto", name.kind):
         raise UsageError(f"{text} is not taken from a{'n' * (source == 'engine')} {source}", where="--from")
     return name
@@ -222,9 +188,8 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
                     where="--platform",
                     fix="leave it out, or take the image from a registry with --from registry",
                 )
-            return convert_engine_image(
-                name.text, client, progress, store_dir=options.store, packing=options.packing, method=options.method
-            )
+            image = engine_image(name.text, client, options.method)
+            return convert_source(image, progress, store_dir=options.store, packing=options.packing)
     if options.method == "layers":
         raise UsageError(
             f"{text} is not an image of an engine: there are no layers to mount",

@@ -32,11 +32,8 @@ Opener = Callable[[], AbstractContextManager[IO[bytes]]]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer.
-
-    Attributes:
-        name: for messages. opened: opens it as a plain tar archive, any number of times.
-        diff_id: ``sha256:...`` of that archive; empty where it is not known.
+    """A layer: a name for messages, what opens it as a plain tar archive any number of times, and ``sha256:...`` of
+    that archive (empty where it is not known).
     """
 
     name: str
@@ -63,111 +60,70 @@ class _Directory:
     entries: dict[str, _File | _Directory] = field(default_factory=dict)
 
 
-class Root:
+class _Root:
     """The tree that the layers make, applied one after another."""
 
     def __init__(self) -> None:
         self._top = _Directory()
 
     def apply(self, number: int, layer: str, members: Sequence[Member]) -> None:
-        """Apply a layer's members; whiteouts concern only what lower layers brought, wherever they stand in it.
-
-        Raises:
-            InfrastructureError: a hard link without a target, or a loop of links.
-        """
+        """Apply a layer's members; whiteouts concern only what lower layers brought, wherever they stand in it."""
         for member in members:
             if member.kind == tarfile.DIRTYPE and member.path:
-                self._unveil(member.path)
+                # A lower layer's link or file becomes this layer's directory, so that whiteouts do not follow the link.
+                *parents, name = member.path.split("/")
+                parent = self.directory(parents)
+                if parent is not None and isinstance(parent.entries.get(name), _File):
+                    parent.entries[name] = _Directory()
         for member in members:
-            parent, _, name = member.path.rpartition("/")
-            if name.startswith(_WHITEOUT):
-                self._white_out(parent, name)
+            above, _, name = member.path.rpartition("/")
+            if name.startswith(_WHITEOUT) and (parent := self.directory(_parts(above))) is not None:
+                if name == _OPAQUE:
+                    parent.entries.clear()
+                elif not name.startswith(_RESERVED):
+                    parent.entries.pop(name[len(_WHITEOUT) :], None)
         for position, member in enumerate(members):
-            name = member.path.rpartition("/")[2]
-            if member.path and not name.startswith(_WHITEOUT):
+            if member.path and not member.path.rpartition("/")[2].startswith(_WHITEOUT):
                 self._add(number, layer, position, member)
 
-    def make(self, path: str) -> None:
-        """Make a directory where the path leads, as an engine makes a container's working directory."""
-        self._directory(_parts(path), make=True)
-
-    def directories(self) -> Iterator[tuple[str, bytes, str]]:
-        """(path, head or nothing, the head's own path) of every directory, parents first, sorted by name."""
-        for path, found in self._walk():
-            if isinstance(found, _Directory):
-                yield path, found.head, found.path
-
-    def files(self) -> dict[int, dict[int, list[str]]]:
-        """layer -> position of the member whose data it is -> its names in the root, sorted."""
-        plan: dict[int, dict[int, list[str]]] = {}
-        for path, found in self._walk():
-            if isinstance(found, _File):
-                plan.setdefault(found.layer, {}).setdefault(found.position, []).append(path)
-        return plan
-
-    def _walk(self) -> Iterator[tuple[str, _File | _Directory]]:
-        """Everything with its path, parents first; not by recursion, as a path may have 2048 parts."""
+    def walk(self) -> Iterator[tuple[str, _File | _Directory]]:
+        """Everything with its path, parents first, sorted by name; not by recursion: a path may have 2048 parts."""
         waiting: list[tuple[str, _File | _Directory]] = [("", self._top)]
         while waiting:
-            path, found = waiting.pop()
+            path, node = waiting.pop()
             if len(path) > tarstream.LONGEST_PATH:  # by links to directories, one behind the other
                 what = f"a path of more than {tarstream.LONGEST_PATH} bytes"
                 raise InfrastructureError(what, where=f"{path[:60]}...")
             if path:
-                yield path, found
-            if isinstance(found, _Directory):
-                names = sorted(found.entries, reverse=True)
-                waiting += [(f"{path}/{name}" if path else name, found.entries[name]) for name in names]
-
-    def _unveil(self, path: str) -> None:
-        """Replace a lower layer's link or file by this layer's directory, so that whiteouts do not follow the link."""
-        *parents, name = path.split("/")
-        parent = self._directory(parents)
-        if parent is not None and isinstance(parent.entries.get(name), _File):
-            parent.entries[name] = _Directory()
-
-    def _white_out(self, parent: str, name: str) -> None:
-        directory = self._directory(_parts(parent))
-        if directory is None:
-            return  # there is nothing to hide
-        if name == _OPAQUE:
-            directory.entries.clear()
-        elif not name.startswith(_RESERVED):
-            directory.entries.pop(name[len(_WHITEOUT) :], None)
+                yield path, node
+            if isinstance(node, _Directory):
+                names = sorted(node.entries, reverse=True)
+                waiting += [(f"{path}/{name}" if path else name, node.entries[name]) for name in names]
 
     def _add(self, number: int, layer: str, position: int, member: Member) -> None:
-        parent, name = self._place(member.path, layer)
+        *parents, name = member.path.split("/")
+        parent = self.directory(parents, make=True)
+        if parent is None or name == "..":
+            what = f"the layer's entry {member.path!r} cannot be placed: it ends in '..', or leads into a loop of links"
+            raise InfrastructureError(what, where=layer)
         there = parent.entries.get(name)
         if member.kind == tarfile.DIRTYPE:
             if not isinstance(there, _Directory):
                 there = parent.entries[name] = _Directory()
             there.head, there.path = member.head, member.path
         elif member.kind == tarfile.LNKTYPE:
-            parent.entries[name] = self._linked(member, layer)
+            *parents, target = _parts(member.link) or [".."]
+            holder = self.directory(parents)
+            file = holder.entries.get(target) if holder else None
+            if not isinstance(file, _File):
+                what = f"the layer's hard link {member.path!r} leads to {member.link!r}, which is no file"
+                raise InfrastructureError(what, where=layer)
+            parent.entries[name] = file
         else:
             target = member.link if member.kind == tarfile.SYMTYPE else ""
             parent.entries[name] = _File(number, position, member.kind, target)
 
-    def _place(self, path: str, layer: str) -> tuple[_Directory, str]:
-        """The directory that holds the path's last part, made where it is absent; and that part."""
-        *parents, name = path.split("/")
-        parent = self._directory(parents, make=True)
-        if parent is None or name == "..":
-            what = f"the layer's entry {path!r} cannot be placed: it ends in '..', or leads into a loop of links"
-            raise InfrastructureError(what, where=layer)
-        return parent, name
-
-    def _linked(self, member: Member, layer: str) -> _File:
-        *parents, name = _parts(member.link) or [".."]
-        parent = self._directory(parents)
-        found = parent.entries.get(name) if parent else None
-        if not isinstance(found, _File):
-            raise InfrastructureError(
-                f"the layer's hard link {member.path!r} leads to {member.link!r}, which is no file", where=layer
-            )
-        return found
-
-    def _directory(self, parts: Sequence[str], *, make: bool = False) -> _Directory | None:
+    def directory(self, parts: Sequence[str], *, make: bool = False) -> _Directory | None:
         """The directory of this path, links followed inside the root.
 
         ``make`` makes what is absent, and puts directories in the place of files. None: it is not there, or links
@@ -181,19 +137,19 @@ class Root:
             if part == "..":
                 trail = trail[:-1] or trail
                 continue
-            found = trail[-1].entries.get(part)
-            if isinstance(found, _File) and found.kind == tarfile.SYMTYPE:
+            node = trail[-1].entries.get(part)
+            if isinstance(node, _File) and node.kind == tarfile.SYMTYPE:
                 links += 1
                 if links > _MOST_LINKS:
                     return None
-                trail = trail[:1] if found.target.startswith("/") else trail
-                left += reversed(_parts(found.target))
+                trail = trail[:1] if node.target.startswith("/") else trail
+                left += reversed(_parts(node.target))
                 continue
-            if not isinstance(found, _Directory):
+            if not isinstance(node, _Directory):
                 if not make:
                     return None
-                found = trail[-1].entries[part] = _Directory()
-            trail = [*trail, found]
+                node = trail[-1].entries[part] = _Directory()
+            trail = [*trail, node]
         return trail[-1]
 
 
@@ -202,10 +158,8 @@ def _parts(path: str) -> list[str]:
 
 
 def indexed(layer: Layer) -> list[Member]:
-    """The layer's members in their order; only directories keep their header blocks.
-
-    Raises:
-        InfrastructureError: the layer is no tar archive, or not the one that it should be.
+    """The layer's members in their order; only directories keep their header blocks. InfrastructureError: the layer is
+    no tar archive, or not the one that it should be.
     """
     members = []
     with _verified(layer) as stream:
@@ -218,10 +172,8 @@ def indexed(layer: Layer) -> list[Member]:
 
 @contextmanager
 def _verified(layer: Layer) -> Iterator[TarStream]:
-    """The layer, whose bytes are compared with its digest once all of it was read: a file can change between readings.
-
-    Raises:
-        InfrastructureError: at the end, where it is not the layer that it should be.
+    """The layer, whose bytes are compared with its digest once all of it was read: a file can change between
+    readings.
     """
     digest = hashlib.sha256()
     with layer.opened() as source:
@@ -242,38 +194,39 @@ def merged(
 
     Args:
         members: of each layer, as ``indexed`` gives them. mtime: of what no layer describes, seconds since the epoch.
-        made: directories that are made where their paths lead, links followed, if they are not there.
+        made: directories that are made where their paths lead, links followed, if they are not there: so an engine
+            makes a container's working directory.
 
     Raises:
         InfrastructureError: a layer is no longer the one that it should be; what was passed on is worth nothing then.
     """
-    root = Root()
+    root = _Root()
     for number, (layer, held) in enumerate(zip(layers, members, strict=True)):
         root.apply(number, layer.name, held)
     for path in made:
-        root.make(path)
-    for path, head, named in root.directories():
-        if not head:
+        root.directory(_parts(path), make=True)
+    for path, node in root.walk():
+        if isinstance(node, _Directory) and node.head:
+            yield tarstream.exported(node.head, node.path, path)
+        elif isinstance(node, _Directory):
             yield tarstream.entry(path, tarfile.DIRTYPE, _FIRST_MODE, mtime)
-        else:
-            yield tarstream.exported(head, named, path)
-    plan = root.files()
+    # The names in the root, sorted, of each member whose data are there.
+    plan: list[dict[int, list[str]]] = [{} for _ in layers]
+    for path, node in root.walk():
+        if isinstance(node, _File):
+            plan[node.layer].setdefault(node.position, []).append(path)
     del root
-    for number, layer in enumerate(layers):
-        if number in plan:
-            yield from _surviving(layer, plan[number])
+    for layer, names in zip(layers, plan, strict=True):
+        if not names:
+            continue
+        with _verified(layer) as stream:
+            for position, member in enumerate(stream):
+                if position not in names:
+                    stream.skip(member)
+                    continue
+                first, *others = names[position]
+                yield tarstream.exported(member.head, member.path, first)
+                yield from stream.data(member)
+                for other in others:
+                    yield tarstream.linked(member.head, other, first)
     yield tarstream.END
-
-
-def _surviving(layer: Layer, names: dict[int, list[str]]) -> Iterator[bytes]:
-    with _verified(layer) as stream:
-        for position, member in enumerate(stream):
-            paths = names.get(position)
-            if not paths:
-                stream.skip(member)
-                continue
-            first, *others = paths
-            yield tarstream.exported(member.head, member.path, first)
-            yield from stream.data(member)
-            for other in others:
-                yield tarstream.linked(member.head, other, first)

@@ -1,7 +1,11 @@
-"""Packs a root file system into a squashfs: mksquashfs's options, its run, and packing from a stream.
+"""Packs a root file system into a squashfs: mksquashfs's options and its run, from a stream or from mounted layers.
 
 mksquashfs writes the same bytes for the same tree on any number of processors (squashfs-tools 4.4 and later); what
 would otherwise depend on the machine, times and owners, is set here.
+
+The fast way from an engine's image: its layers as they lie on this machine's disk, mounted. No byte is exported and no
+tree is written. It takes root, an engine on this machine, and a storage driver whose layers are directories for
+overlayfs (Docker's and Podman's overlay2). What it gives is the same root as the engine's export packed as a stream.
 """
 
 from __future__ import annotations
@@ -27,10 +31,15 @@ from runner.images.packing.tarstream import ChunkReader
 
 # By these it ends through a fault of its own. Any other was sent to it: SIGKILL mostly by a kernel short of memory.
 _CRASHES = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGSYS))
+_PAUSE_S = 0.2
 
 
 class CrashError(InfrastructureError):
     """mksquashfs has crashed; packing again, in another way, may succeed."""
+
+
+class Unavailable(Exception):
+    """Layers cannot be packed here; the message is the reason, and the export as a stream is used instead."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class Packing:
         return (*compression, "-all-root", "-root-mode", "755", "-no-exports", "-always-use-fragments")
 
     def command(self, source: Path | None, out: Path, epoch: int) -> list[str]:
-        """The command: packs a directory, or a tar from standard input. ``epoch``: see ``running``."""
+        """The command: packs a directory, or a tar from standard input. ``epoch``: see ``_running``."""
         program = str(process.find("mksquashfs") or "mksquashfs")
         command = [program, str(source) if source else "-", str(out), *([] if source else ["-tar"]), *self.options()]
         # Without -exit-on-error a file that cannot be read becomes an empty one, and the exit code is 0.
@@ -66,60 +75,55 @@ class Packing:
         return command + (["-processors", str(self.processors)] if self.processors else [])
 
 
-def packed_stream(
-    source: Iterable[bytes],
-    added: rootfs.Additions,
-    out: Path,
-    packing: Packing,
-    progress: Progress,
-    *,
-    size: int | None = None,
-    capture: Collection[str] = (),
-) -> rootfs.Passed:
+@dataclass(frozen=True)
+class PackJob:
+    """What any source's root is packed with, and where to.
+
+    Attributes:
+        added: what is put in. out: the squashfs, replaced. capture: names of small files whose contents are wanted.
+    """
+
+    added: rootfs.Additions
+    out: Path
+    packing: Packing
+    progress: Progress
+    capture: tuple[str, ...] = ()
+
+
+def packed_stream(source: Iterable[bytes], job: PackJob, *, size: int | None = None) -> rootfs.Passed:
     """Pack the tree that a tar stream holds, with what is put in; returns what went through.
 
     Args:
-        source: the tar's bytes. out: replaced. size: about how many bytes will come, for the progress.
-        capture: names of small files whose contents are wanted.
+        source: the tar's bytes. size: about how many bytes will come, for the progress.
 
     Raises:
         InfrastructureError: the stream is no whole tar, or mksquashfs failed. RefusedError: see rootfs.filtered.
     """
     passed = rootfs.Passed()
     done = 0
-    with running(packing.command(None, out, added.mtime), out, added.mtime, stdin=process.PIPE) as child:
+    with _running(job.packing.command(None, job.out, job.added.mtime), job, stdout=process.DEVNULL) as child:
         assert child.stdin is not None
         stream = io.BufferedReader(ChunkReader(source), 1 << 20)
         with suppress(BrokenPipeError), child.stdin as pipe:
-            for block in rootfs.filtered(stream, added, passed, capture=capture):
+            for block in rootfs.filtered(stream, job.added, passed, capture=job.capture):
                 pipe.write(block)
                 done += len(block)
-                progress.moved(done, size)
+                job.progress.moved(done, size)
     return passed
 
 
 @contextmanager
-def running(
-    command: list[str], out: Path, epoch: int, *, stdin: int, stdout: int = process.DEVNULL
-) -> Iterator[process.Child]:
+def _running(command: list[str], job: PackJob, *, stdout: int) -> Iterator[process.Child]:
     """mksquashfs for the length of a ``with`` block, which waits for its end; an exception in the block kills it.
 
-    Args:
-        epoch: the time that the squashfs carries, seconds; times after it become it. 0 (unknown): only the first.
-
-    Raises:
-        CrashError: a signal of its own fault has ended it.
-        InfrastructureError: it failed; the end of its output is in the message.
+    The squashfs carries the time of what is put in, and times after it become it; where it is 0 (unknown), only the
+    first.
     """
-    ours = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    if epoch := job.added.mtime:
+        env["SOURCE_DATE_EPOCH"] = str(epoch)
     with tempfile.TemporaryFile() as output:
-        child = process.start(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=output.fileno(),
-            env={**ours, "SOURCE_DATE_EPOCH": str(epoch)} if epoch else ours,
-        )
+        child = process.start(command, stdin=process.PIPE, stdout=stdout, stderr=output.fileno(), env=env)
         try:
             yield child
             code = child.wait()
@@ -127,32 +131,24 @@ def running(
             if child.poll() is None:
                 process.kill_group(child)
         if code != 0:
-            raise _failed(code, output, out)
+            raise _failed(code, output, str(job.out.parent))
 
 
-def _failed(code: int, output: IO[bytes], out: Path) -> InfrastructureError:
+def _failed(code: int, output: IO[bytes], where: str) -> InfrastructureError:
     output.seek(0)
     text = output.read().decode("utf-8", "replace").strip()
     if code < 0:
         name = signal.Signals(-code).name
         if -code in _CRASHES:
             fix = "try again; if that fails too, install another release of squashfs-tools"
-            return CrashError(f"mksquashfs has crashed ({name})", where=str(out.parent), fix=fix)
+            return CrashError(f"mksquashfs has crashed ({name})", where=where, fix=fix)
         fix = "free memory, or use less of it: --processors 1" if -code == signal.SIGKILL else ""
-        return InfrastructureError(f"mksquashfs was ended by {name}", where=str(out.parent), fix=fix)
-    full = "No space left" in text
+        return InfrastructureError(f"mksquashfs was ended by {name}", where=where, fix=fix)
     return InfrastructureError(
         f"mksquashfs failed with exit code {code}: " + "\n".join(text.splitlines()[-8:]),
-        where=str(out.parent),
-        fix="free space there, or name another store with --store DIR" if full else "",
+        where=where,
+        fix="free space there, or name another store with --store DIR" if "No space left" in text else "",
     )
-
-
-_PAUSE_S = 0.2
-
-
-class Unavailable(Exception):
-    """Layers cannot be packed here; the message is the reason, and the export as a stream is used instead."""
 
 
 def directories(attrs: Mapping[str, Any], *, local: bool) -> tuple[Path, ...]:
@@ -176,15 +172,7 @@ def directories(attrs: Mapping[str, Any], *, local: bool) -> tuple[Path, ...]:
     return layers
 
 
-def packed_layers(
-    layers: Collection[Path],
-    added: rootfs.Additions,
-    out: Path,
-    packing: Packing,
-    progress: Progress,
-    *,
-    capture: Collection[str] = (),
-) -> rootfs.Passed:
+def packed_layers(layers: Collection[Path], job: PackJob) -> rootfs.Passed:
     """Pack the tree that ``layers`` (topmost first) make, with what is put in; returns what it holds.
 
     Raises:
@@ -192,6 +180,7 @@ def packed_layers(
         RefusedError: the image has something in the way of what is put in. InfrastructureError: mksquashfs failed.
     """
     mount_point = paths.ensure_directory(paths.cache("mount"))
+    added = job.added
     spec = {
         "parent": os.getpid(),
         "mount_point": str(mount_point),
@@ -202,12 +191,12 @@ def packed_layers(
         "timed": sorted(added.timed, key=rootfs.walk_order),
         "mtime": added.mtime,
         "dropped": sorted(rootfs.DROPPED),
-        "capture": list(capture),
-        "command": packing.command(mount_point / "root", out, added.mtime),
+        "capture": job.capture,
+        "command": job.packing.command(mount_point / "root", job.out, added.mtime),
     }
     # What is put in may hold secrets of the image's environment: it goes through a pipe, not in the arguments.
     command = [sys.executable, "-I", "-S", str(Path(mount_program.__file__))]
-    with running(command, out, added.mtime, stdin=process.PIPE, stdout=process.PIPE) as child:
+    with _running(command, job, stdout=process.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         with suppress(BrokenPipeError), child.stdin as pipe:
@@ -218,7 +207,7 @@ def packed_layers(
         if kind == b"no":
             raise Unavailable(os.fsdecode(parts[0]))
         if kind == b"ok":
-            _watch(child, int(parts[1]), progress)
+            _watch(child, int(parts[1]), job.progress)
     return rootfs.Passed(
         names={os.fsdecode(name) for name in parts[2:]},
         captured={name: base64.b64decode(text) for name, text in json.loads(parts[0]).items()},
@@ -227,19 +216,15 @@ def packed_layers(
 
 def _watch(child: process.Child, size: int, progress: Progress) -> None:
     """Report how much mksquashfs has read (proc(5): rchar), until it ends."""
-    before = _read_bytes(child.pid)
-    while not _ended(child):
-        progress.moved(min(size, _read_bytes(child.pid) - before), size)
 
+    def read_bytes() -> int:
+        with suppress(OSError):
+            return int(Path(f"/proc/{child.pid}/io").read_text().split(None, 2)[1])
+        return 0
 
-def _ended(child: process.Child) -> bool:
-    with suppress(process.TimeoutExpired):
-        child.wait(_PAUSE_S)
-        return True
-    return False
-
-
-def _read_bytes(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/io").read_text().split(None, 2)[1])
-    return 0
+    before = read_bytes()
+    while True:
+        with suppress(process.TimeoutExpired):
+            child.wait(_PAUSE_S)
+            return
+        progress.moved(min(size, read_bytes() - before), size)

@@ -43,12 +43,15 @@ class Obstructed(Exception):
 def main() -> None:
     spec = json.load(sys.stdin)
     try:
-        _end_with(spec["parent"])
-        root = _mounted(spec["layers"], spec["mount_point"])
+        root = _mounted(spec["layers"], spec["mount_point"], spec["parent"])
         outside = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
         os.chroot(root)
         os.chdir("/")
-        captured = _captured(spec["capture"])
+        captured = {  # contents of small regular files, base64
+            name: base64.b64encode(file.read_bytes()).decode()
+            for name, file in ((name, Path("/", name)) for name in spec["capture"])
+            if file.is_file() and not file.is_symlink() and file.stat().st_size <= _LARGEST_CAPTURED
+        }
         _drop(spec["dropped"])
         _add(spec)
         size, paths = _walked()
@@ -71,16 +74,13 @@ def _answer(*parts: bytes) -> None:
         out.write(b"".join(part + b"\0" for part in parts))
 
 
-def _end_with(parent: int) -> None:
-    """Be killed when the starting thread ends, also by a signal that it cannot catch (prctl(2)); exec keeps this."""
-    _checked(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
-    if os.getppid() != parent:
-        raise Unavailable("the process that started it is gone")
-
-
-def _mounted(layers: list[str], mount_point: str) -> str:
+def _mounted(layers: list[str], mount_point: str, parent: int) -> str:
     """The merged tree's path: an overlay of ``layers`` (topmost first) in a tmpfs that hides ``mount_point``."""
     libc = ctypes.CDLL(None, use_errno=True)
+    # Be killed when the starting thread ends, also by a signal that it cannot catch (prctl(2)); exec keeps this.
+    _checked(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    if os.getppid() != parent:
+        raise Unavailable("the process that started it is gone")
     _checked(libc.unshare(_CLONE_NEWNS), "unshare")
     _checked(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
     place = os.fsencode(mount_point)
@@ -101,16 +101,6 @@ def _checked(result: int, what: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-def _captured(names: list[str]) -> dict[str, str]:
-    """Contents of small regular files, base64."""
-    files = [Path("/", name) for name in names]
-    return {
-        name: base64.b64encode(file.read_bytes()).decode()
-        for name, file in zip(names, files, strict=True)
-        if file.is_file() and not file.is_symlink() and file.stat().st_size <= _LARGEST_CAPTURED
-    }
 
 
 def _drop(names: list[str]) -> None:
@@ -162,14 +152,19 @@ def _walked() -> tuple[int, list[bytes]]:
         Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not, or times that
             it would turn into others.
     """
+
+    def check_attributes(path: bytes) -> None:
+        for name in os.listxattr(path, follow_symlinks=False):
+            if name.startswith(_PACKED_NAMESPACES) and name not in _KEPT_ATTRIBUTES:
+                raise Unavailable(f"{os.fsdecode(path)} has the extended attribute {name}, which an export leaves out")
+
     size = 0
     paths: list[bytes] = []
     seen: set[tuple[int, int]] = set()
     pending = [b"/"]
     while pending:
         directory = pending.pop()
-        for attribute in os.listxattr(directory, follow_symlinks=False):
-            _check_attribute(attribute, directory)
+        check_attributes(directory)
         sockets = []
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -177,36 +172,22 @@ def _walked() -> tuple[int, list[bytes]]:
                 if stat.S_ISSOCK(about.st_mode):
                     sockets.append(entry.path)
                     continue
-                _check_time(about.st_mtime, entry.path)
+                if not 0 <= about.st_mtime < 1 << 32:
+                    raise Unavailable(f"{os.fsdecode(entry.path)} has a time that no squashfs holds")
                 paths.append(entry.path[1:])
                 if stat.S_ISDIR(about.st_mode):
                     pending.append(entry.path)
                     continue
-                for attribute in os.listxattr(entry.path, follow_symlinks=False):
-                    _check_attribute(attribute, entry.path)
+                check_attributes(entry.path)
                 if about.st_nlink == 1 or (about.st_dev, about.st_ino) not in seen:
                     size += about.st_size
                     seen.add((about.st_dev, about.st_ino))
-        _without(sockets, directory)
+        before = os.lstat(directory)
+        for path in sockets:
+            os.unlink(path)  # noqa: PTH108 - bytes
+        if sockets:
+            os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
     return size, paths
-
-
-def _check_attribute(name: str, path: bytes) -> None:
-    if name.startswith(_PACKED_NAMESPACES) and name not in _KEPT_ATTRIBUTES:
-        raise Unavailable(f"{os.fsdecode(path)} has the extended attribute {name}, which an export leaves out")
-
-
-def _check_time(seconds: float, path: bytes) -> None:
-    if not 0 <= seconds < 1 << 32:
-        raise Unavailable(f"{os.fsdecode(path)} has a time that no squashfs holds")
-
-
-def _without(sockets: list[bytes], directory: bytes) -> None:
-    before = os.lstat(directory)
-    for path in sockets:
-        os.unlink(path)  # noqa: PTH108 - bytes
-    if sockets:
-        os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def _retime(names: list[str], mtime: int) -> None:

@@ -20,21 +20,21 @@ from runner.images.packing.tarstream import BLOCK, END, Member, TarStream, entry
 
 # An engine makes these empty in every container. As empty files they serve as mount points for the host's own,
 # which a read-only root needs; whatever an engine wrote into them is not the image's.
-MOUNT_POINT_FILES = ("etc/hosts", "etc/hostname", "etc/resolv.conf")
+_MOUNT_POINT_FILES = ("etc/hosts", "etc/hostname", "etc/resolv.conf")
 LARGEST_CAPTURED = 1 << 20  # bytes; what is larger, or a hole of terabytes, is none of ours
 DROPPED = frozenset({".dockerenv", "run/.containerenv"})
 # What an engine makes in every container that lacks it (Docker: daemon/initlayer); a base from elsewhere gets it too.
 _MADE_BY_ENGINES = ("dev", "proc", "sys")
 _LINKS = (("etc/mtab", "/proc/mounts"),)
+_RC_LOCAL = b"""\
+# This file is sourced by /etc/rc when the container starts.
+# It can be used to manipulate the entrypoint or the command of the container.
+"""
 
 
 @dataclass(frozen=True)
 class Config:
-    """How an image's configuration starts a container.
-
-    Attributes:
-        environment: variables in their order. workdir: empty means ``/``. volumes: paths of declared volumes.
-    """
+    """How an image's configuration starts a container. workdir: empty means ``/``. volumes: paths of declared ones."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     workdir: str = ""
@@ -85,37 +85,27 @@ class Passed:
 
     def entries(self) -> int:
         """Entries that the finished file system holds, the root left out: parents that no entry names count too."""
-        return len(self.every())
-
-    def every(self) -> set[str]:
-        """Every path of the finished file system, the root left out."""
-        return self.names.union(parent for name in self.names for parent in parents(name))
-
-
-def injected_files(config: Config) -> tuple[Injected, ...]:
-    """Start-up files as Enroot's import writes them, and Charliecloud's environment file."""
-    environment = environment_file(config.environment).encode("utf-8", "surrogateescape")
-    return (
-        Injected("etc/rc", rc_file(config).encode("utf-8", "surrogateescape"), 0o755),
-        Injected(
-            "etc/rc.local",
-            b"# This file is sourced by /etc/rc when the container starts.\n"
-            b"# It can be used to manipulate the entrypoint or the command of the container.\n",
-        ),
-        Injected("etc/environment", environment),
-        Injected("etc/fstab", fstab_file(config.volumes).encode()),
-        Injected("ch/environment", charliecloud_environment(config.environment).encode("utf-8", "surrogateescape")),
-        *(Injected(name, b"") for name in MOUNT_POINT_FILES),
-    )
+        return len(self.names.union(parent for name in self.names for parent in parents(name)))
 
 
 def additions(config: Config, directories: Iterable[str], mtime: int) -> Additions:
-    """What is put into the root of an image with this configuration; ``directories`` are those that we want."""
-    files = tuple(sorted(injected_files(config), key=lambda file: walk_order(file.name)))
+    """What is put into the root of an image with this configuration: start-up files as Enroot's import writes them,
+    Charliecloud's environment file, and ``directories``.
+    """
+    texts = {
+        "etc/rc": rc_file(config),
+        "etc/environment": environment_file(config.environment),
+        "etc/fstab": fstab_file(config.volumes),
+        "ch/environment": charliecloud_environment(config.environment),
+    }
+    contents = {name: text.encode("utf-8", "surrogateescape") for name, text in texts.items()}
+    contents |= {"etc/rc.local": _RC_LOCAL, **dict.fromkeys(_MOUNT_POINT_FILES, b"")}
+    names = sorted(contents, key=walk_order)
+    files = tuple(Injected(name, contents[name], 0o755 if name == "etc/rc" else 0o644) for name in names)
     paths = (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes)
     wanted = {normal(posixpath.normpath(f"/{path}")) for path in paths} - {""}
-    wanted |= {parent for name in [*wanted, *(file.name for file in files)] for parent in parents(name)}
-    timed = frozenset([*wanted, *(file.name for file in files), *(name for name, _ in _LINKS), "", "run"])
+    wanted |= {parent for name in [*wanted, *names] for parent in parents(name)}
+    timed = frozenset([*wanted, *names, *(name for name, _ in _LINKS), "", "run"])
     return Additions(files, tuple(sorted(wanted, key=walk_order)), _LINKS, timed, mtime)
 
 
@@ -131,23 +121,29 @@ def parents(name: str) -> Iterator[str]:
 
 def rc_file(config: Config) -> str:
     """``/etc/rc``: labels as comments, the working directory, then entry point and command (default /bin/sh)."""
-    command = config.command or (() if config.entrypoint else ("/bin/sh",))
-    workdir = _double_quoted(config.workdir or "/")
-    entry = [_single_quoted(word) for word in config.entrypoint]
+
+    def quoted(words: Iterable[str]) -> list[str]:
+        return ["'" + word.replace("'", "'\\''") + "'" for word in words]
+
+    workdir = config.workdir or "/"
+    for special in ("\\", '"', "$", "`"):
+        workdir = workdir.replace(special, "\\" + special)
+    entrypoint = quoted(config.entrypoint)
+    command = quoted(config.command or (() if config.entrypoint else ("/bin/sh",)))
     lines = [f"# {name} {value}".replace("\n", " ").replace("\r", " ") for name, value in config.labels.items()]
     lines += [""] if lines else []
     lines += [
-        f"mkdir -p {workdir} 2> /dev/null",
-        f"cd {workdir} && unset OLDPWD || exit 1",
+        f'mkdir -p "{workdir}" 2> /dev/null',
+        f'cd "{workdir}" && unset OLDPWD || exit 1',
         "",
         "if [ -s /etc/rc.local ]; then",
         "    . /etc/rc.local",
         "fi",
         "",
         "if [ $# -gt 0 ]; then",
-        "    " + " ".join(["exec", *entry, '"$@"']),
+        "    " + " ".join(["exec", *entrypoint, '"$@"']),
         "else",
-        "    " + " ".join(["exec", *entry, *map(_single_quoted, command)]),
+        "    " + " ".join(["exec", *entrypoint, *command]),
         "fi",
     ]
     return "\n".join(lines) + "\n"
@@ -160,12 +156,12 @@ def environment_file(environment: Mapping[str, str]) -> str:
 
 def charliecloud_environment(environment: Mapping[str, str]) -> str:
     """``/ch/environment`` (ch-run --set-env): the same, but it takes off a pair of single quotes around a value."""
-    lines = []
-    for name, value in environment.items():
-        if name not in omitted(environment):
-            quoted = f"'{value}'" if len(value) > 1 and value[0] == value[-1] == "'" else value
-            lines.append(f"{name}={quoted}\n")
-    return "".join(lines)
+    return environment_file(
+        {
+            name: f"'{value}'" if len(value) > 1 and value[0] == value[-1] == "'" else value
+            for name, value in environment.items()
+        }
+    )
 
 
 def omitted(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -189,8 +185,7 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
     sorted source gives the bytes that packing the tree itself gives.
 
     Args:
-        source: the engine's export, read to its end.
-        passed: filled while the blocks are taken.
+        source: the engine's export, read to its end. passed: filled while the blocks are taken.
         capture: names of small files whose contents are kept in ``passed``, if they have at most LARGEST_CAPTURED.
 
     Raises:
@@ -200,15 +195,22 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
     waiting = deque(added.files)
     replaced = frozenset(file.name for file in added.files)
     not_directories: set[str] = set()
+
+    def put_in(file: Injected) -> Iterator[bytes]:
+        passed.names.add(file.name)
+        yield entry(file.name, tarfile.REGTYPE, file.mode, added.mtime, len(file.content))
+        yield file.content + b"\0" * (-len(file.content) % BLOCK)
+
     yield entry("./", tarfile.DIRTYPE, 0o755, added.mtime)
     stream = TarStream(source, "the engine's export")
     for member in stream:
         while waiting and walk_order(waiting[0].name) < walk_order(member.path):
-            yield from _put_in(waiting.popleft(), passed, added.mtime)
+            yield from put_in(waiting.popleft())
         _check_free(member, replaced)
         if member.kind != tarfile.DIRTYPE:
             not_directories.add(member.path)
-        keep = bool(member.path) and not _is_artefact(member.path) and member.path not in replaced
+        is_artefact = member.path in DROPPED or member.path.startswith("dev/")
+        keep = bool(member.path) and not is_artefact and member.path not in replaced
         if keep:
             passed.names.add(member.path)
             yield retimed(member, added.mtime) if member.path in added.timed else timely(member.head)
@@ -221,7 +223,7 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
         if kept is not None:
             passed.captured[member.path] = kept.getvalue()[: member.size]
     for file in waiting:
-        yield from _put_in(file, passed, added.mtime)
+        yield from put_in(file)
     yield from _lacking(added, passed, not_directories)
     yield END
 
@@ -236,12 +238,6 @@ def _check_free(member: Member, replaced: frozenset[str]) -> None:
         wrong = member.path if any(member.path in parents(name) for name in replaced) else ""
     if wrong:
         raise obstructed(wrong)
-
-
-def _put_in(file: Injected, passed: Passed, mtime: int) -> Iterator[bytes]:
-    passed.names.add(file.name)
-    yield entry(file.name, tarfile.REGTYPE, file.mode, mtime, len(file.content))
-    yield file.content + b"\0" * (-len(file.content) % BLOCK)
 
 
 def _lacking(added: Additions, passed: Passed, not_directories: Collection[str]) -> Iterator[bytes]:
@@ -263,17 +259,3 @@ def obstructed(name: str) -> RefusedError:
         where=f"/{name}",
         fix=f"make /{name} an ordinary file or directory in the image, with no other link to it",
     )
-
-
-def _is_artefact(name: str) -> bool:
-    return name in DROPPED or name.startswith("dev/")
-
-
-def _single_quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'"
-
-
-def _double_quoted(word: str) -> str:
-    for special in ("\\", '"', "$", "`"):
-        word = word.replace(special, "\\" + special)
-    return f'"{word}"'

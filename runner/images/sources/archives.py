@@ -37,12 +37,11 @@ class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class Files(Protocol):
-    """Named files that belong together. place: the directory or archive, for messages."""
+    """Named files that belong together; InfrastructureError: one is not there. place: for messages."""
 
     place: Path
 
-    def opened(self, name: str) -> Opened:
-        """Opens this file. Raises InfrastructureError: it is not there."""
+    def opened(self, name: str) -> Opened: ...
 
 
 class Directory:
@@ -59,10 +58,8 @@ class Directory:
 
 
 class Archive:
-    """Files inside a tar archive that is not compressed, found by one pass over its headers.
-
-    Raises:
-        RefusedError: it is compressed, no tar archive, or holds sparse files.
+    """Files inside a tar archive, found by one pass over its headers. RefusedError: it is compressed, no tar archive,
+    or holds sparse files.
     """
 
     def __init__(self, place: Path) -> None:
@@ -87,7 +84,11 @@ class Archive:
                         self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
                     elif member.islnk():
                         self._links[name] = posixpath.normpath(member.linkname)
-                _examine_end(place, archive.offset)
+            # A damaged header looks like the end to tarfile; only blocks of zeros are one.
+            with place.open("rb") as file:
+                file.seek(archive.offset)
+                if any(file.read(tarfile.BLOCKSIZE)):
+                    raise tarfile.ReadError(f"the header at byte {archive.offset} is damaged")
         except tarfile.TarError as error:
             fix = "if it is compressed, unpack that first"
             raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), fix=fix) from error
@@ -97,21 +98,6 @@ class Archive:
         if part is None:
             raise _absent(name, self.place)
         return lambda: cast("IO[bytes]", _Part(self.place, *part))
-
-
-def _examine_end(place: Path, offset: int) -> None:
-    """Refuse an archive whose reading stopped at a damaged header: tarfile then says no more than "the last one".
-
-    Args:
-        offset: bytes to the block at which tarfile stopped.
-
-    Raises:
-        tarfile.ReadError: that block is none of an archive's end.
-    """
-    with place.open("rb") as file:
-        file.seek(offset)
-        if any(file.read(tarfile.BLOCKSIZE)):
-            raise tarfile.ReadError(f"the header at byte {offset} is damaged")
 
 
 class _Part(io.RawIOBase):
@@ -142,7 +128,11 @@ def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Layered
         RefusedError: no such image or platform. InfrastructureError: the archive is malformed.
     """
     files = Archive(place)
-    saved = _decoded(files, "manifest.json", tuple[_Saved, ...])
+    try:
+        saved = msgspec.json.decode(_read(files, "manifest.json"), type=tuple[_Saved, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        what = f"manifest.json is not what docker save writes: {error}"
+        raise InfrastructureError(what, where=str(place)) from error
     by_name = {str(references.parse(tag)): one for one in saved for tag in one.repo_tags or ()}
     name = str(references.parse(wanted)) if wanted else ""
     if not name and len(saved) == 1:
@@ -151,7 +141,7 @@ def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Layered
     elif name in by_name:
         image = by_name[name]
     else:
-        raise _which(name, by_name, f"docker-archive:{place}")
+        raise _no_such_image(name, by_name, f"docker-archive:{place}")
     raw = _read(files, image.config)
     configuration = manifests.configuration(raw, len(image.layers), str(place))
     if configuration.architecture and configuration.platform.rank(platform) is None:
@@ -162,21 +152,20 @@ def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Layered
 
 
 def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
-    """The image tagged ``wanted`` in an OCI layout; empty means the only one.
-
-    Raises:
-        RefusedError: no such image or platform. InfrastructureError: the layout is malformed.
-    """
+    """The image tagged ``wanted`` in an OCI layout; empty means the only one. Raises as ``from_docker_archive``."""
     parsed = manifests.parse(_read(files, "index.json"), f"{files.place}/index.json")
     if not isinstance(parsed, Index):
         raise InfrastructureError("index.json is no index of images", where=str(files.place))
     chosen = _tagged(parsed, wanted, platform, f"oci:{files.place}")
 
+    def blob(descriptor: Descriptor) -> str:
+        return f"blobs/{descriptor.digest.replace(':', '/')}"
+
     def document(descriptor: Descriptor) -> bytes:
-        return checked_digest(_read(files, _blob(descriptor)), descriptor, str(files.place))
+        return checked_digest(_read(files, blob(descriptor)), descriptor, str(files.place))
 
     def fetch(manifest: Manifest, _: Progress) -> tuple[Opened, ...]:
-        return tuple(files.opened(_blob(layer)) for layer in manifest.layers)
+        return tuple(files.opened(blob(layer)) for layer in manifest.layers)
 
     return for_platform(
         _name(chosen, files.place), document(chosen), platform, manifest=document, document=document, fetch=fetch
@@ -193,20 +182,17 @@ def _tagged(index: Index, wanted: str, platform: Platform, where: str) -> Descri
     if not meant and index.others and not index.manifests:
         return manifests.choose(index, platform, where)
     if not meant:
-        raise _which(wanted, {tag for one in index.manifests for tag in _tags(one)}, where)
+        raise _no_such_image(wanted, {tag for one in index.manifests for tag in _tags(one)}, where)
     return meant[0]
 
 
 def located(kind: str, text: str) -> tuple[Path, str]:
-    """As ``split``, of a file or directory that is there.
+    """As ``_split``, of a file or directory that is there; UsageError: it is not there, or of the other kind.
 
     Args:
         kind: ``docker-archive``, ``oci-archive`` or ``oci``.
-
-    Raises:
-        UsageError: it is not there, or a directory where a file is meant, or the other way round.
     """
-    place, name = split(text)
+    place, name = _split(text)
     of_directory = kind == "oci"
     noun = "directory" if of_directory else "file"
     if text and (place.is_dir() if of_directory else place.is_file()):
@@ -225,16 +211,14 @@ def located(kind: str, text: str) -> tuple[Path, str]:
     raise UsageError(what, where=f"{kind}:{text}", fix="; or ".join(shown[other] for other in others))
 
 
-def split(text: str) -> tuple[Path, str]:
+def _split(text: str) -> tuple[Path, str]:
     """``PATH[:NAME]``, split at the first colon before which a file exists."""
     whole = paths.expanded(text)
     if whole.exists() or ":" not in text:
         return whole, ""
-    for cut in (at for at, character in enumerate(text) if character == ":"):
-        path = paths.expanded(text[:cut])
-        if path.exists():
-            return path, text[cut + 1 :]
-    return whole, ""
+    cuts = (at for at, character in enumerate(text) if character == ":")
+    parts = ((paths.expanded(text[:cut]), text[cut + 1 :]) for cut in cuts)
+    return next(((path, name) for path, name in parts if path.exists()), (whole, ""))
 
 
 def _tags(descriptor: Descriptor) -> tuple[str, ...]:
@@ -256,10 +240,6 @@ def _name(descriptor: Descriptor, place: Path) -> str:
     return descriptor.digest
 
 
-def _blob(descriptor: Descriptor) -> str:
-    return f"blobs/{descriptor.digest.replace(':', '/')}"
-
-
 def _read(files: Files, name: str) -> bytes:
     with files.opened(name)() as source:
         raw = source.read(manifests.LARGEST_DOCUMENT + 1)
@@ -268,26 +248,15 @@ def _read(files: Files, name: str) -> bytes:
     return raw
 
 
-def _decoded(files: Files, name: str, kind: type[tuple[_Saved, ...]]) -> tuple[_Saved, ...]:
-    try:
-        return msgspec.json.decode(_read(files, name), type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InfrastructureError(f"{name} is not what docker save writes: {error}", where=str(files.place)) from error
-
-
-def _which(wanted: str, named: Collection[str], where: str) -> RefusedError:
+def _no_such_image(wanted: str, named: Collection[str], where: str) -> RefusedError:
     names = sorted(named)
-    there = (
-        f"name one of these: {', '.join(f'{where}:{name}' for name in names)}" if names else "save it again with a tag"
-    )
-    return RefusedError(
-        f"no image {wanted!r} is in it" if wanted else "several images are in it, or none",
-        where=where,
-        fix=instead(wanted, names, there) if wanted else there,
-    )
+    listed = ", ".join(f"{where}:{name}" for name in names)
+    fix = f"name one of these: {listed}" if names else "save it again with a tag"
+    if not wanted:
+        return RefusedError("several images are in it, or none", where=where, fix=fix)
+    return RefusedError(f"no image {wanted!r} is in it", where=where, fix=instead(wanted, names, fix))
 
 
 def _absent(name: str, place: Path) -> InfrastructureError:
-    return InfrastructureError(
-        f"there is no {name} in it", where=str(place), fix="check that the scheme names its format"
-    )
+    fix = "check that the scheme names its format"
+    return InfrastructureError(f"there is no {name} in it", where=str(place), fix=fix)

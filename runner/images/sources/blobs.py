@@ -1,4 +1,4 @@
-"""Runs several pieces of work at once; all stop when one fails or the user interrupts."""
+"""Layers and documents of images, kept by digest in the cache, and several of them fetched or read at once."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from runner.core.files import sha256 as sha256_of
 from runner.core.lock import locked
 
 _TICK_S = 0.5
+_KEPT_S = 14 * 86400
+_CHUNK = 1 << 20
 Result = TypeVar("Result")
+Fetch = Callable[[int], tuple[int, Iterator[bytes]]]
+"""From an offset in bytes: the offset at which the content begins (that one, or 0), and the content."""
 
 
 def run_in_parallel(
     works: Sequence[Callable[[], Result]], *, workers: int | None, tick: Callable[[], None], stop: threading.Event
 ) -> list[Result]:
-    """Results in the order of ``works``.
+    """Results in the order of ``works``; all stop when one fails, whose error is raised, or the user interrupts.
 
     Args:
         workers: threads; None means as many as suit the machine's processors.
         tick: called by this thread every half second, and whenever all has ended.
         stop: set when all work is to stop; each piece must check it, and is waited for.
-
-    Raises:
-        The first failure of a work; whatever interrupts this thread.
     """
     pool = ThreadPoolExecutor(workers, thread_name_prefix="parallel")
     try:
@@ -49,25 +50,16 @@ def run_in_parallel(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-_KEPT_S = 14 * 86400
-_CHUNK = 1 << 20
-
-Fetch = Callable[[int], tuple[int, Iterator[bytes]]]
-"""From an offset in bytes: the offset at which the content begins (that one, or 0), and the content."""
-
-
 def directory() -> Path:
     """Where they are kept; not necessarily existing."""
     return paths.cache("blobs")
 
 
 def find(digest: str) -> Path | None:
-    """The verified file of this digest, marked as used; None where it is not kept.
-
-    Raises:
-        InfrastructureError: it is another user's.
+    """The verified file of this digest, marked as used; None where it is not kept. InfrastructureError: it is another
+    user's.
     """
-    path = directory() / digest.removeprefix("sha256:")
+    path = _path(digest)
     try:
         os.utime(path)
         path.chmod(files.PRIVATE)
@@ -92,8 +84,8 @@ def read(digest: str) -> bytes | None:
 
 def keep(digest: str, content: bytes) -> None:
     """Keep a small one whose digest was checked."""
-    path = paths.ensure_directory(directory()) / digest.removeprefix("sha256:")
-    files.write(path, content, mode=files.PRIVATE)
+    paths.ensure_directory(directory())
+    files.write(_path(digest), content, mode=files.PRIVATE)
 
 
 def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], say: Callable[[str], None]) -> Path:
@@ -106,24 +98,25 @@ def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], s
     Raises:
         InfrastructureError: the content has another digest; it is not kept.
     """
-    with locked(_lock(digest), say):
+    path = _path(digest)
+    lock, partial = (path.with_name(f".{path.name}.{suffix}") for suffix in ("lock", "partial"))
+    paths.ensure_directory(path.parent)
+    with locked(lock, say):
         kept = find(digest)
         if kept is not None:
             moved(size)
             return kept
-        partial = _partial(digest)
-        if _arrived(partial, size, fetch, moved) != digest.removeprefix("sha256:"):
+        if _arrived(partial, size, fetch, moved) != path.name:
             # The partial file may have been damaged here: try once from the start; a second failure is the sender's.
             moved(-partial.stat().st_size)
             partial.unlink()
             got = _arrived(partial, size, fetch, moved)
-            if got != digest.removeprefix("sha256:"):
+            if got != path.name:
                 partial.unlink()
                 raise InfrastructureError(
                     f"{digest} arrived with other bytes, twice (their digest is sha256:{got})",
                     fix="try again; if that fails too, the registry or something on the way to it is broken",
                 )
-        path = directory() / digest.removeprefix("sha256:")
         partial.rename(path)
         return path
 
@@ -132,7 +125,7 @@ def drop_damaged(digests: Iterable[str]) -> int:
     """Remove those that no longer match their digests, so that they are fetched anew; returns how many."""
     dropped = 0
     for digest in digests:
-        path = directory() / digest.removeprefix("sha256:")
+        path = _path(digest)
         with suppress(FileNotFoundError):
             if sha256_of(path) != path.name:
                 path.unlink()
@@ -177,9 +170,5 @@ def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None
     return digest.hexdigest()
 
 
-def _lock(digest: str) -> Path:
-    return paths.ensure_directory(directory()) / f".{digest.removeprefix('sha256:')}.lock"
-
-
-def _partial(digest: str) -> Path:
-    return directory() / f".{digest.removeprefix('sha256:')}.partial"
+def _path(digest: str) -> Path:
+    return directory() / digest.removeprefix("sha256:")

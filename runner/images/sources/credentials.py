@@ -1,4 +1,8 @@
-"""Logins at registries: where the user keeps them, and which hosts may get them."""
+"""Logins at registries: where the user keeps them, and which hosts may get them.
+
+A registry names its token service itself, as the realm of its challenge. Were that believed, any registry could have a
+login sent anywhere, or have a token made for it by a service that knows the user.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +10,24 @@ import ipaddress
 import os
 import re
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from runner.core import paths, strict_yaml
 from runner.core.errors import RefusedError
-from runner.model.site import AtRegistry, UserConfig
+from runner.model.site import UserConfig
 
 _ENROOT_LINE = re.compile(
     r"^[ \t]*machine\s+(?P<machine>\S+)\s+login\s+(?P<login>\S+)\s+password\s+(?P<password>\S.*?)[ \t]*$", re.MULTILINE
 )
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)\}|(?P<plain>\w+))")
-# The hub's name in Docker's file.
-_HUB = "docker.io"
 
 
 @dataclass(frozen=True)
 class Login:
-    """A login for a registry; its secrets are never shown.
-
-    Attributes:
-        source: the file it is from, for messages.
-        token: an identity token (OAuth2) in the place of a password.
+    """A login for a registry; its secrets are never shown. source: the file it is from, for messages. token: an
+    identity token (OAuth2) in the place of a password.
     """
 
     source: str
@@ -39,7 +37,8 @@ class Login:
 
 
 def find(host: str) -> Login | None:
-    """The login for a registry, or for the service that gives out its tokens; Docker's files come first.
+    """The login for a registry, or for the service that gives out its tokens: in Docker's file, then in Podman's
+    (containers-auth.json(5)), then in Enroot's.
 
     Args:
         host: as in references, with its port; ``docker.io`` for Docker's hub.
@@ -47,32 +46,19 @@ def find(host: str) -> Login | None:
     Raises:
         RefusedError: a file or a credential helper is there and cannot be used.
     """
-    for path in _docker_files():
-        if (found := _of_docker(path, host)) is not None:
-            return found
-    return _of_enroot(_enroot_file(), host)
-
-
-def _docker_files() -> Iterator[Path]:
-    """Docker's, then Podman's (containers-auth.json(5)), those that exist."""
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
     named = os.environ.get("REGISTRY_AUTH_FILE")
     places = (
         Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json",
         *([Path(named)] if named else []),
         Path(runtime) / "containers/auth.json",
-        _config_home() / "containers/auth.json",
+        config / "containers/auth.json",
     )
-    return (path for path in places if path.is_file())
-
-
-def _enroot_file() -> Path:
-    directory = os.environ.get("ENROOT_CONFIG_PATH")
-    return (Path(directory) if directory else _config_home() / "enroot") / ".credentials"
-
-
-def _config_home() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    for path in places:
+        if path.is_file() and (login := _of_docker(path, host)) is not None:
+            return login
+    return _of_enroot(Path(os.environ.get("ENROOT_CONFIG_PATH") or config / "enroot") / ".credentials", host)
 
 
 def _of_docker(path: Path, host: str) -> Login | None:
@@ -82,18 +68,12 @@ def _of_docker(path: Path, host: str) -> Login | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error says the same
-            found = auth.load_config(str(path)).resolve_authconfig(host)
+            entry = auth.load_config(str(path)).resolve_authconfig(host) or {}
     except (DockerException, ValueError, OSError) as error:
-        raise RefusedError(
-            f"the login for {host} cannot be read: {error}",
-            where=str(path),
-            fix=f"log in again: docker login {host}",
-        ) from error
-    if not found:
-        return None
-    token = found.get("IdentityToken") or found.get("identitytoken") or ""
-    user = found.get("Username") or found.get("username") or ""
-    password = found.get("Password") or found.get("password") or ""
+        fix = f"log in again: docker login {host}"
+        raise RefusedError(f"the login for {host} cannot be read: {error}", where=str(path), fix=fix) from error
+    names = ("Username", "Password", "IdentityToken")
+    user, password, token = (entry.get(name) or entry.get(name.lower()) or "" for name in names)
     return Login(str(path), user, password, token) if token or user else None
 
 
@@ -105,7 +85,7 @@ def _of_enroot(path: Path, host: str) -> Login | None:
     except (OSError, UnicodeDecodeError) as error:
         raise RefusedError(f"Enroot's credentials cannot be read: {error}", where=str(path)) from error
     # Enroot's name for the hub is that of its machine.
-    names = {"registry-1.docker.io", "auth.docker.io"} if host == _HUB else {host, host.removesuffix(":443")}
+    names = {"registry-1.docker.io", "auth.docker.io"} if host == "docker.io" else {host, host.removesuffix(":443")}
     for line in _ENROOT_LINE.finditer(text):
         if line["machine"] in names:
             return Login(str(path), line["login"], _password(line["password"], host, path))
@@ -113,17 +93,13 @@ def _of_enroot(path: Path, host: str) -> Login | None:
 
 
 def _password(text: str, host: str, path: Path) -> str:
-    """The password, with Enroot's substitution where it starts with ``$``: variables only, never a command.
-
-    Raises:
-        RefusedError: a command, or a variable that is not set.
-    """
+    """The password, with Enroot's substitution where it starts with ``$``: variables only, never a command."""
     if not text.startswith("$"):
         return text
-    found = _VARIABLE.fullmatch(text)
-    value = os.environ.get(found["braced"] or found["plain"]) if found else None
+    match = _VARIABLE.fullmatch(text)
+    value = os.environ.get(match["braced"] or match["plain"]) if match else None
     if value is None:
-        what = "names a variable that is not set" if found else "is a command, and commands of files are not run here"
+        what = "names a variable that is not set" if match else "is a command, and commands of files are not run here"
         raise RefusedError(
             f"the password for {host} {what}",
             where=str(path),
@@ -134,7 +110,7 @@ def _password(text: str, host: str, path: Path) -> str:
 
 # The token services of two registries on hosts of other names: https://distribution.github.io/distribution/spec/auth/
 # (Docker's hub), https://github.com/NVIDIA/enroot/blob/master/doc/cmd/import.md (NGC).
-FIXED = {"docker.io": "auth.docker.io", "nvcr.io": "authn.nvidia.com"}
+_FIXED = {"docker.io": "auth.docker.io", "nvcr.io": "authn.nvidia.com"}
 # Nothing that two readers of an address could take for different hosts: no user name, no backslash, ASCII only.
 _REALM = re.compile(
     r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?"
@@ -146,11 +122,8 @@ _OURS = ("scope", "service", "account", "client_id", "grant_type", "refresh_toke
 
 @dataclass(frozen=True)
 class TokenService:
-    """Where a registry says that tokens are given out.
-
-    Attributes:
-        url: to ask at, with no parameters but its own. host: ``HOST[:PORT]`` in lower case, without the usual port.
-        encrypted: whether it speaks TLS.
+    """Where a registry says that tokens are given out. url: with no parameters but its own. host: ``HOST[:PORT]`` in
+    lower case, without the usual port. encrypted: whether it speaks TLS.
     """
 
     url: str
@@ -158,7 +131,7 @@ class TokenService:
     encrypted: bool
 
 
-def parse(realm: str) -> TokenService | None:
+def parse_realm(realm: str) -> TokenService | None:
     """The token service of a challenge's realm; None where that is no plain address of one.
 
     What the realm itself says of scope or user is dropped: only the repository's own content is asked for.
@@ -179,9 +152,6 @@ def belongs(service: TokenService, registry: str) -> bool:
 
     Args:
         registry: ``HOST[:PORT]`` as in references; ``docker.io`` for Docker's hub.
-
-    Raises:
-        UsageError: the user's configuration is invalid.
     """
     return host_of(service.host) == host_of(registry) or is_named(service, registry)
 
@@ -191,11 +161,11 @@ def is_named(service: TokenService, registry: str) -> bool:
 
     On another port of the same host another program may answer: what the service gives those who log in there is not
     for it.
-
-    Raises:
-        UsageError: the user's configuration is invalid.
     """
-    return FIXED.get(registry.lower()) == service.host or _configured(registry) == service.host
+    path = paths.config_file()
+    registries = strict_yaml.load(path, UserConfig).registries if path.exists() else {}
+    named = {name.lower(): facts.token_service.lower().removesuffix(":443") for name, facts in registries.items()}
+    return service.host in (_FIXED.get(registry.lower()), named.get(registry.lower(), ""))
 
 
 def configuration(service: TokenService, registry: str) -> str:
@@ -214,10 +184,3 @@ def is_loopback(netloc: str) -> bool:
         return ipaddress.ip_address(host_of(netloc)).is_loopback
     except ValueError:
         return host_of(netloc) == "localhost"
-
-
-def _configured(registry: str) -> str:
-    path = paths.config_file()
-    registries = strict_yaml.load(path, UserConfig).registries if path.exists() else {}
-    named = {name.lower(): facts for name, facts in registries.items()}
-    return named.get(registry.lower(), AtRegistry()).token_service.lower().removesuffix(":443")

@@ -22,7 +22,8 @@ from runner.core.files import sha256
 from runner.core.progress import Progress
 from runner.images.packing import merged_layers, mksquashfs, rootfs
 from runner.images.packing.merged_layers import Layer
-from runner.images.packing.tarstream import Member, Tapped
+from runner.images.packing.mksquashfs import PackJob
+from runner.images.packing.tarstream import Tapped
 from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
 from runner.images.sources.blobs import run_in_parallel
@@ -86,38 +87,35 @@ class LayeredImage:
         """There is none."""
         return self
 
-    def packed(
-        self,
-        added: rootfs.Additions,
-        out: Path,
-        packing: mksquashfs.Packing,
-        progress: Progress,
-        capture: tuple[str, ...],
-    ) -> rootfs.Passed:
-        """Fetch, merge and pack it; every layer's bytes are checked against the configuration.
-
-        Raises:
-            RefusedError, InfrastructureError: nothing usable is at ``out`` then.
+    def packed(self, job: PackJob) -> rootfs.Passed:
+        """Fetch, merge and pack it; every layer's bytes are checked against the configuration. RefusedError,
+        InfrastructureError: nothing usable is there then.
         """
-        fetched = self.fetch(progress)
-        progress.step(f"reading {len(fetched)} layers")
+        fetched = self.fetch(job.progress)
+        job.progress.step(f"reading {len(fetched)} layers")
         try:
-            members = _headers(self._layers(fetched, seen := _Reading()), seen, progress)
+            seen = _Reading()
+            works = [partial(merged_layers.indexed, layer) for layer in self._layers(fetched, seen)]
+            members = run_in_parallel(
+                works, workers=None, tick=lambda: job.progress.moved(seen.bytes, None), stop=seen.stop
+            )
         except InfrastructureError as error:
             if (count := self.damaged()) == 0:
                 raise
             what = f"{count} kept layers of {self.name} were damaged on this machine's disk, and are removed"
             raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
         layers = self._layers(fetched, _Reading())
-        progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
+        job.progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
         size = sum(member.size for held in members for member in held)
-        stream = merged_layers.merged(layers, members, mtime=added.mtime, made=[self.config.workdir])
-        return mksquashfs.packed_stream(stream, added, out, packing, progress, size=size, capture=capture)
+        stream = merged_layers.merged(layers, members, mtime=job.added.mtime, made=[self.config.workdir])
+        return mksquashfs.packed_stream(stream, job, size=size)
 
     def _layers(self, fetched: tuple[Opened, ...], seen: _Reading) -> tuple[Layer, ...]:
         return tuple(
             Layer(
-                f"layer {diff_id.removeprefix('sha256:')[:12]} of {self.name}", partial(unpacked, opened, seen), diff_id
+                f"layer {diff_id.removeprefix('sha256:')[:12]} of {self.name}",
+                partial(_unpacked, opened, seen),
+                diff_id,
             )
             for opened, diff_id in zip(fetched, self.configuration.rootfs.diff_ids, strict=True)
         )
@@ -139,26 +137,22 @@ class _Reading:
             self.bytes += count
 
 
-def _headers(layers: tuple[Layer, ...], seen: _Reading, progress: Progress) -> list[list[Member]]:
-    works = [partial(merged_layers.indexed, layer) for layer in layers]
-    return run_in_parallel(works, workers=None, tick=lambda: progress.moved(seen.bytes, None), stop=seen.stop)
-
-
 def from_registry(reference: Reference, wanted: Platform, progress: Progress) -> LayeredImage:
-    """What a reference stands for in its registry now, for one platform; no layer is fetched yet.
-
-    Raises:
-        RefusedError: no such image or platform, or a login is needed. InfrastructureError: the registry failed.
-    """
+    """What a reference stands for in its registry now, for one platform; no layer is fetched yet."""
     registry = Registry(reference, progress.line)
+
+    def fetch(manifest: Manifest, progress: Progress) -> tuple[Opened, ...]:
+        fetched = registry.layers(manifest.layers, progress)
+        return tuple(opener(fetched[layer.digest]) for layer in manifest.layers)
+
     first = reference.digest or registry.resolve(reference.tag)
     return for_platform(
         str(reference),
-        registry.manifest(first).raw,
+        registry.manifest(first),
         wanted,
-        manifest=lambda descriptor: registry.manifest(descriptor.digest).raw,
+        manifest=lambda descriptor: registry.manifest(descriptor.digest),
         document=registry.document,
-        fetch=lambda manifest, shown: _files(registry.layers(manifest.layers, shown), manifest),
+        fetch=fetch,
         damaged=lambda manifest: blobs.drop_damaged(layer.digest for layer in manifest.layers),
     )
 
@@ -173,13 +167,10 @@ def for_platform(
     fetch: Callable[[Manifest, Progress], tuple[Opened, ...]],
     damaged: Callable[[Manifest], int] = lambda _: 0,
 ) -> LayeredImage:
-    """From a first manifest or index to the image for a platform.
+    """From a first manifest or index to the image for a platform; RefusedError: it is not made for it.
 
     Args:
         manifest, document: read what a descriptor names, its digest checked.
-
-    Raises:
-        RefusedError: it is not made for the platform. InfrastructureError: malformed.
     """
     raw = first
     names = [manifests.digest_of(raw)]
@@ -204,13 +195,9 @@ def for_platform(
 
 
 @contextmanager
-def unpacked(opened: Opened, seen: _Reading) -> Iterator[IO[bytes]]:
-    """A layer as a plain tar archive, however it is compressed: its first bytes decide, not its media type.
-
-    seen: counts what is read, and can stop it.
-
-    Raises:
-        RefusedError: it is compressed in another way. InfrastructureError: the compressed data are broken.
+def _unpacked(opened: Opened, seen: _Reading) -> Iterator[IO[bytes]]:
+    """A layer as a plain tar archive, however it is compressed: its first bytes decide, not its media type. ``seen``
+    counts what is read, and can stop it.
     """
     import zstandard
 
@@ -238,11 +225,7 @@ def unpacked(opened: Opened, seen: _Reading) -> Iterator[IO[bytes]]:
 
 
 def checked_digest(content: bytes, descriptor: Descriptor, where: str) -> bytes:
-    """The content, if it is what the descriptor names.
-
-    Raises:
-        InfrastructureError: it is something else.
-    """
+    """The content, if it is what the descriptor names; else InfrastructureError."""
     got = f"sha256:{sha256(content)}"
     if got != descriptor.digest:
         raise InfrastructureError(f"{descriptor.digest} has other bytes ({got})", where=where, fix="save it again")
@@ -252,7 +235,3 @@ def checked_digest(content: bytes, descriptor: Descriptor, where: str) -> bytes:
 def opener(path: Path) -> Opened:
     """Opens a file that is a layer."""
     return lambda: path.open("rb")
-
-
-def _files(fetched: dict[str, Path], manifest: Manifest) -> tuple[Opened, ...]:
-    return tuple(opener(fetched[layer.digest]) for layer in manifest.layers)

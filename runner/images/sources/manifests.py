@@ -16,13 +16,11 @@ import msgspec
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.files import sha256
 
-INDEX_TYPES = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-)
-MANIFEST_TYPES = (
+MEDIA_TYPES = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
 )
 # The OCI distribution specification lets a registry refuse manifests above 4 MiB.
 LARGEST_DOCUMENT = 4 << 20
@@ -56,9 +54,8 @@ class Platform(msgspec.Struct, frozen=True):
         return "unknown" not in (self.os, self.architecture)
 
     def rank(self, wanted: Platform) -> tuple[int, int] | None:
-        """How well an image of this platform suits the wanted one: a later variant better; None where it does not.
-
-        A processor runs images of its own variant and of earlier ones.
+        """How well an image of this platform suits the wanted one: a later variant better; None where it does not. A
+        processor runs images of its own variant and of earlier ones.
         """
         if (self.os, self.architecture) != (wanted.os, wanted.architecture):
             return None
@@ -68,8 +65,8 @@ class Platform(msgspec.Struct, frozen=True):
         return mine if mine <= theirs else None
 
     def _level(self) -> tuple[int, int] | None:
-        found = _VARIANT.fullmatch(self.variant or _FIRST_VARIANTS.get(self.architecture, ""))
-        return (int(found[1]), int(found[2] or 0)) if found else None
+        match = _VARIANT.fullmatch(self.variant or _FIRST_VARIANTS.get(self.architecture, ""))
+        return (int(match[1]), int(match[2] or 0)) if match else None
 
 
 class Descriptor(msgspec.Struct, frozen=True):
@@ -104,11 +101,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Index(msgspec.Struct, frozen=True):
-    """Manifests of the same image for several platforms, or of several images.
-
-    Attributes:
-        manifests: those of images whose digests can be checked; what describes an image (attestations) is left out.
-        others: platforms of images whose digests cannot be checked; None for any.
+    """Manifests of the same image for several platforms, or of several images, whose digests can be checked; what
+    describes an image (attestations) is left out. others: platforms of images whose digests cannot; None for any.
     """
 
     manifests: tuple[Descriptor, ...]
@@ -166,12 +160,7 @@ def is_digest(text: str) -> bool:
 
 
 def parse(raw: bytes, where: str) -> Manifest | Index:
-    """A manifest or an index, distinguished by content: media types are missing or wrong too often.
-
-    Raises:
-        RefusedError: Docker's schema 1, which is obsolete, or digests that cannot be checked.
-        InfrastructureError: neither.
-    """
+    """A manifest or an index, distinguished by content: media types are missing or wrong too often."""
     document: _Document = _decoded(raw, _Document, where)
     if document.manifests is not None:
         images = [one for one in document.manifests if one.is_image]
@@ -192,44 +181,37 @@ def parse(raw: bytes, where: str) -> Manifest | Index:
 
 
 def configuration(raw: bytes, layers: int, where: str) -> Configuration:
-    """The configuration of an image of that many layers.
-
-    Raises:
-        RefusedError: not the configuration of a container image. InfrastructureError: malformed.
-    """
-    found: Configuration = _decoded(raw, Configuration, where)
-    if len(found.rootfs.diff_ids) != layers or not all(map(is_digest, found.rootfs.diff_ids)):
+    """The configuration of an image of that many layers; RefusedError: it is that of no container image."""
+    decoded: Configuration = _decoded(raw, Configuration, where)
+    diff_ids = decoded.rootfs.diff_ids
+    if len(diff_ids) != layers or not all(map(is_digest, diff_ids)):
         raise RefusedError(
-            f"this is no container image: its configuration names {len(found.rootfs.diff_ids)} layers of a root file"
-            f" system, its manifest {layers}",
+            f"this is no container image: its configuration names {len(diff_ids)} layers of a root file system, its"
+            f" manifest {layers}",
             where=where,
             fix="name an image that an engine can run",
         )
-    return found
+    return decoded
 
 
 def platform(text: str | None) -> Platform:
-    """``OS/ARCHITECTURE[/VARIANT]``; None means this machine's, of its architecture's first variant.
-
-    Raises:
-        UsageError: the text is no platform, or not one of Linux.
+    """``OS/ARCHITECTURE[/VARIANT]``; None means this machine's, of its architecture's first variant. UsageError: the
+    text is no platform, or not one of Linux.
     """
     if text is None:
         return Platform("linux", _ARCHITECTURES.get(machine.machine(), machine.machine()))
-    found = _PLATFORM.fullmatch(text)
-    if found is None:
+    match = _PLATFORM.fullmatch(text)
+    if match is None:
         raise UsageError(f"{text!r} is not a platform", where="--platform", fix="write it as linux/amd64")
-    if found["os"] != "linux":
-        what = f"images for {found['os']} cannot be converted: jobs run on Linux"
-        raise UsageError(what, where="--platform", fix=f"--platform linux/{found['architecture']}")
-    return Platform(found["os"], found["architecture"], found["variant"] or "")
+    if match["os"] != "linux":
+        what = f"images for {match['os']} cannot be converted: jobs run on Linux"
+        raise UsageError(what, where="--platform", fix=f"--platform linux/{match['architecture']}")
+    return Platform(match["os"], match["architecture"], match["variant"] or "")
 
 
 def choose(index: Index, wanted: Platform, where: str) -> Descriptor:
     """The manifest that suits the platform best, the first of equals; an entry without platform is an image of any.
-
-    Raises:
-        RefusedError: there is none; the message lists the others.
+    RefusedError: there is none; the message lists the others.
     """
     ranked = [(one.platform.rank(wanted) if one.platform else (-1, 0), one) for one in index.manifests]
     suitable = [(rank, one) for rank, one in ranked if rank is not None]

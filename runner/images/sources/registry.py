@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -26,53 +25,31 @@ from runner.images.sources.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connect
 
 _PARALLEL = 6  # layers at once: one stream of a registry is seldom as fast as the network
 _CHUNK = 1 << 20
-_ACCEPTED = ", ".join((*manifests.MANIFEST_TYPES, *manifests.INDEX_TYPES))
-
-
-@dataclass(frozen=True)
-class Document:
-    """A document that a registry holds. digest: of its bytes, ``sha256:...``."""
-
-    digest: str
-    raw: bytes
+_ACCEPTED = ", ".join(manifests.MEDIA_TYPES)
 
 
 class Registry:
-    """One repository in one registry.
+    """The repository that a reference names; its tag plays no part. ``say`` receives a line for each pause and retry.
 
-    Args:
-        reference: names registry and repository; its tag plays no part.
-        say: receives a line for each pause and retry.
+    Its methods raise RefusedError where there is no such image, or a login is needed; InfrastructureError where nothing
+    answers, or with other bytes than a digest says.
     """
 
     def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
         self._http = Connection(reference, say)
 
-    @property
-    def host(self) -> str:
-        """The registry, as people write it."""
-        return self._http.host
-
     def resolve(self, tag: str) -> str:
-        """The digest that a tag stands for now: one small request.
-
-        Raises:
-            RefusedError: no such repository or tag, or a login is needed. InfrastructureError: no answer.
-        """
+        """The digest that a tag stands for now: one small request."""
         with self._http.get(f"manifests/{tag}", method="HEAD", accept=_ACCEPTED) as response:
             if response.status_code == HTTPStatus.NOT_FOUND:
                 raise self._no_such(tag)
             digest = response.headers.get("Docker-Content-Digest", "")
-        return digest if manifests.is_digest(digest) else self.manifest(tag).digest
+        return digest if manifests.is_digest(digest) else manifests.digest_of(self.manifest(tag))
 
-    def manifest(self, name: str) -> Document:
-        """The manifest or index of a tag or digest; a kept digest is not requested again.
-
-        Raises:
-            RefusedError, InfrastructureError: as ``resolve``; and where bytes and digest differ.
-        """
+    def manifest(self, name: str) -> bytes:
+        """The manifest or index of a tag or digest; a kept digest is not requested again."""
         if manifests.is_digest(name) and (kept := blobs.read(name)) is not None:
-            return Document(name, kept)
+            return kept
         with self._http.get(f"manifests/{name}", accept=_ACCEPTED) as response:
             if response.status_code == HTTPStatus.NOT_FOUND:
                 raise self._no_such(name)
@@ -83,23 +60,18 @@ class Registry:
         digest = manifests.digest_of(raw)
         if len(raw) > manifests.LARGEST_DOCUMENT or (manifests.is_digest(name) and digest != name):
             raise InfrastructureError(
-                f"{self.host} sent a manifest that is not the one of {name} (its digest is {digest})",
+                f"{self._http.host} sent a manifest that is not the one of {name} (its digest is {digest})",
                 where=self._http.where(name),
                 fix="try again; if that fails too, the registry or something on the way to it is broken",
             )
         blobs.keep(digest, raw)
-        return Document(digest, raw)
+        return raw
 
     def document(self, descriptor: Descriptor) -> bytes:
-        """A small blob, such as an image's configuration.
-
-        Raises:
-            InfrastructureError: too big, no answer, or other bytes.
-        """
+        """A small blob, such as an image's configuration."""
         if descriptor.size > manifests.LARGEST_DOCUMENT:
-            raise InfrastructureError(
-                f"an image's configuration of {descriptor.size} bytes", where=self._http.where(descriptor.digest)
-            )
+            what = f"an image's configuration of {descriptor.size} bytes"
+            raise InfrastructureError(what, where=self._http.where(descriptor.digest))
         kept = blobs.read(descriptor.digest)
         return kept if kept is not None else self._obtained(descriptor, lambda _: None).read_bytes()
 
@@ -107,9 +79,6 @@ class Registry:
         """All these blobs, several at once; digest -> file in the cache.
 
         What has arrived stays when one fails or the user interrupts: the next call goes on from there.
-
-        Raises:
-            RefusedError, InfrastructureError: the first failure.
         """
         wanted = {one.digest: one for one in descriptors}
         total = sum(one.size for one in wanted.values())
@@ -122,7 +91,7 @@ class Registry:
                 done += count
 
         blobs.sweep()
-        progress.step(f"fetching {len(wanted)} layers of {total / 1e6:.0f} MB from {self.host}")
+        progress.step(f"fetching {len(wanted)} layers of {total / 1e6:.0f} MB from {self._http.host}")
         # The largest first, so that the last to end is a small one.
         order = sorted(wanted.values(), key=lambda one: -one.size)
         works = [partial(self._obtained, one, moved) for one in order]
@@ -146,11 +115,7 @@ class Registry:
         return begun, self._past_cuts(descriptor, response, begun)
 
     def _past_cuts(self, descriptor: Descriptor, response: requests.Response, at: int) -> Iterator[bytes]:
-        """The body of an answer that begins at byte ``at`` of the blob; where it is cut, another request continues.
-
-        Raises:
-            InfrastructureError: several cuts in a row with no byte between them.
-        """
+        """The body of an answer that begins at byte ``at`` of the blob; where it is cut, another request continues."""
         fruitless = 0
         skip = 0
         while True:
@@ -191,14 +156,14 @@ class Registry:
         if problem:
             response.close()
             raise InfrastructureError(
-                f"{self.host} {problem}", where=self._http.where(descriptor.digest), fix="push the image again"
+                f"{self._http.host} {problem}", where=self._http.where(descriptor.digest), fix="push the image again"
             )
         return response
 
     def _no_such(self, name: str) -> RefusedError:
         tags = [] if manifests.is_digest(name) else self._tags()
         return RefusedError(
-            f"{self.host} has no such image",
+            f"{self._http.host} has no such image",
             where=self._http.where(name),
             fix=instead(name, tags, f"some of its tags: {', '.join(tags[-8:])}")
             if tags
@@ -215,7 +180,7 @@ class Registry:
 
     def _cut(self, error: Exception) -> InfrastructureError:
         return InfrastructureError(
-            f"the connection to {self.host} was lost again and again: {reason(error)}",
+            f"the connection to {self._http.host} was lost again and again: {reason(error)}",
             where=self._http.where(),
             fix="try again: what has arrived is kept",
         )

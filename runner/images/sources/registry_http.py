@@ -1,7 +1,7 @@
 """Requests to one repository of a registry: tried again, delayed and logged in as the registry asks.
 
 HTTP through ``requests``; Docker's token authentication and RFC 7235. A login is sent over TLS (except on this
-machine) to the registry and to the token service that belongs to it (``token_services``), and never to the target of
+machine) to the registry and to the token service that belongs to it (``credentials``), and never to the target of
 a redirect.
 """
 
@@ -44,6 +44,7 @@ _TRANSIENT = frozenset((
     HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.INTERNAL_SERVER_ERROR,
     HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT,
 ))  # fmt: skip
+_NOT_THERE = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
 _NGC_FIX = (
     "make an API key at https://org.ngc.nvidia.com/setup/api-keys, then either `docker login nvcr.io` (user name:"
     " $oauthtoken as it stands, password: the key), or for Enroot write into ~/.config/enroot/.credentials, readable"
@@ -52,16 +53,15 @@ _NGC_FIX = (
 )
 
 
+_REPORT = "report this to the registry's operator"
+
+
 class Connection:
-    """One repository in one registry; threads may share it.
+    """One repository in one registry; threads may share it. RefusedError: an image of ours, at Docker's hub.
 
     Attributes:
         host: as people write it. repository: with the hub's ``library/`` where that is meant.
-        say: receives a line for each pause and retry.
-        stop: once set, no thread goes on.
-
-    Raises:
-        RefusedError: the name of an image of ours, of Docker's hub.
+        say: receives a line for each pause and retry. stop: once set, no thread goes on.
     """
 
     def __init__(self, reference: Reference, say: Callable[[str], None]) -> None:
@@ -88,11 +88,8 @@ class Connection:
     def get(
         self, path: str, *, method: str = "GET", accept: str = "*/*", headers: Mapping[str, str] | None = None
     ) -> requests.Response:
-        """An answer with 200, 206, 404 or 416, its body not read yet; the caller closes it.
-
-        Raises:
-            RefusedError: a login is needed, or the kept one has no access.
-            InfrastructureError: no answer after several attempts, or a final one that is none of these.
+        """An answer with 200, 206, 404 or 416, its body not read yet; the caller closes it. RefusedError: a login is
+        needed, or the kept one has no access. InfrastructureError: there is no such answer after several attempts.
         """
         url = f"{self._base()}/v2/{self.repository}/{path}"
         all_headers = {"Accept": accept, "Accept-Encoding": "identity", **(headers or {})}
@@ -106,7 +103,9 @@ class Connection:
             try:
                 response = self._request(method, url, shown, headers=all_headers, stream=True)
             except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
-                if isinstance(error, requests.exceptions.SSLError) or attempt >= _attempts(error):
+                # A machine that is not there seldom appears within seconds.
+                attempts = 2 if isinstance(_innermost(error), _NOT_THERE) else ATTEMPTS
+                if isinstance(error, requests.exceptions.SSLError) or attempt >= attempts:
                     raise self._no_answer(error) from error
                 self.pause(pause)
                 continue
@@ -178,10 +177,8 @@ class Connection:
             elif kind.lower() == "bearer" and parameters.get("realm"):
                 self._authorization = f"Bearer {self._token(parameters, login)}"
             else:
-                raise InfrastructureError(
-                    f"{self.host} asks for a login with an unsupported scheme: {kind or 'none named'}",
-                    where=self.where(),
-                )
+                what = f"{self.host} asks for a login with an unsupported scheme: {kind or 'none named'}"
+                raise InfrastructureError(what, where=self.where())
 
     def _token(self, parameters: Mapping[str, str], login: Login | None) -> str:
         service = self._token_service(parameters["realm"])
@@ -207,11 +204,8 @@ class Connection:
         if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise self._needs_login(login, response.status_code)
         if response.is_redirect:
-            raise RefusedError(
-                f"{service.host} redirects those who log in, and a login is sent to no other address",
-                where=self.where(),
-                fix="report this to the registry's operator",
-            )
+            what = f"{service.host} redirects those who log in, and a login is sent to no other address"
+            raise RefusedError(what, where=self.where(), fix=_REPORT)
         try:
             answer = short_json(response) if response.ok else {}
             token = answer.get("token") or answer.get("access_token")
@@ -224,27 +218,17 @@ class Connection:
         return token
 
     def _token_service(self, realm: str) -> TokenService:
-        service = credentials.parse(realm)
+        service = credentials.parse_realm(realm)
         if service is None:
-            raise RefusedError(
-                f"{self.host} asks for logins to be sent to {realm!r}, which is no plain address",
-                where=self.where(),
-                fix="report this to the registry's operator",
-            )
+            what = f"{self.host} asks for logins to be sent to {realm!r}, which is no plain address"
+            raise RefusedError(what, where=self.where(), fix=_REPORT)
         if not service.encrypted and not (is_loopback(service.host) and is_loopback(self._machine)):
-            raise RefusedError(
-                f"{self.host} asks for logins to be sent to {realm}, which is not encrypted",
-                where=self.where(),
-                fix="report this to the registry's operator",
-            )
+            what = f"{self.host} asks for logins to be sent to {realm}, which is not encrypted"
+            raise RefusedError(what, where=self.where(), fix=_REPORT)
         return service
 
     def _retry_pause(self, response: requests.Response, otherwise: float) -> float:
-        """Seconds until the next attempt: as the registry says (RFC 9110, Retry-After), or ``otherwise``.
-
-        Raises:
-            InfrastructureError: longer than ``_LONGEST_PAUSE_S``.
-        """
+        """Seconds until the next attempt: as the registry says (RFC 9110, Retry-After), or ``otherwise``."""
         requested = retry_after(response.headers.get("Retry-After", ""))
         seconds = otherwise if requested is None else requested
         if seconds > _LONGEST_PAUSE_S:
@@ -267,9 +251,16 @@ class Connection:
         )
 
     def _needs_login(self, used: Login | None = None, code: int = HTTPStatus.UNAUTHORIZED) -> RefusedError:
-        if self._withheld is not None:
-            return login_withheld(self.host, self.repository, self._withheld, code)
-        return login_needed(self.host, self.repository, used, code)
+        service = self._withheld
+        if service is None:
+            return login_needed(self.host, self.repository, used, code)
+        return RefusedError(
+            f"{self.host} requires a login for {self.repository} ({code}) and names {service.host} to send it to; your"
+            f" login was kept for {self.host} and is sent to no other host",
+            where=self.where(),
+            fix=f"if {service.host} is the registry's own token service, write into {paths.config_file()}:"
+            f" {credentials.configuration(service, self.host)}",
+        )
 
     def _no_answer(self, error: Exception, machine: str = "") -> InfrastructureError:
         return InfrastructureError(
@@ -277,12 +268,6 @@ class Connection:
             where=self.where(),
             fix="check name, network and HTTPS_PROXY; without TLS only a registry on this machine is used",
         )
-
-
-def _attempts(error: BaseException) -> int:
-    """How often to try: a machine that is not there seldom appears within seconds."""
-    not_there = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
-    return 2 if isinstance(_innermost(error), not_there) else ATTEMPTS
 
 
 def login_needed(host: str, repository: str, used: Login | None, code: int) -> RefusedError:
@@ -296,23 +281,8 @@ def login_needed(host: str, repository: str, used: Login | None, code: int) -> R
     return RefusedError(what, where=f"{host}/{repository}", fix=_NGC_FIX if host == "nvcr.io" else fix)
 
 
-def login_withheld(host: str, repository: str, service: TokenService, code: int) -> RefusedError:
-    """The refusal where the registry would have its login sent to a token service that is not known as its own."""
-    return RefusedError(
-        f"{host} requires a login for {repository} ({code}) and names {service.host} to send it to; your login was kept"
-        f" for {host} and is sent to no other host",
-        where=f"{host}/{repository}",
-        fix=f"if {service.host} is the registry's own token service, write into {paths.config_file()}:"
-        f" {credentials.configuration(service, host)}",
-    )
-
-
 def short_json(response: requests.Response) -> Any:
-    """What an answer that was requested as a stream says; a registry that never ends fills no memory.
-
-    Raises:
-        ValueError: it is no JSON, or too long.
-    """
+    """What an answer that was requested as a stream says; ValueError: it is no JSON, or too long."""
     with response:
         try:
             raw = response.raw.read(_LONGEST_ANSWER + 1, decode_content=True)
@@ -354,11 +324,8 @@ class _Session(requests.Session):
         target: str | None = super().get_redirect_target(resp)
         came, goes = urlsplit(resp.url), urlsplit(urljoin(resp.url, target or ""))
         if came.scheme == "https" and goes.scheme != "https":
-            raise RefusedError(
-                f"{came.netloc} redirects to {goes.netloc}, which is not encrypted",
-                where=f"{came.scheme}://{came.netloc}{came.path}",
-                fix="report this to the registry's operator",
-            )
+            what = f"{came.netloc} redirects to {goes.netloc}, which is not encrypted"
+            raise RefusedError(what, where=f"{came.scheme}://{came.netloc}{came.path}", fix=_REPORT)
         return target
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:

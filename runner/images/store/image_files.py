@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,24 +57,20 @@ def sif_problem(path: Path) -> str:
 
 
 def sif_entries(path: Path) -> Counter[str]:
-    """The lines of its root's listing, as ``squashfs.entries``.
-
-    Raises:
-        CommandFailedError: its tables cannot be read. InfrastructureError: it is no whole SIF.
-    """
+    """The lines of its root's listing, as ``squashfs_entries``; InfrastructureError: it is no whole SIF."""
     return squashfs_entries(path, _whole(path).offset)
 
 
 def sif_content(path: Path, name: str) -> str:
-    """A file of its root (relative to it); empty where there is none. Raises InfrastructureError: no whole SIF."""
+    """A file of its root (relative to it); empty where there is none. Raises as ``sif_entries``."""
     return squashfs_content(path, name, _whole(path).offset)
 
 
 def _whole(path: Path) -> SifRoot:
-    why, found = sif_problem(path), sif_root(path)
-    if why or found is None:
+    why, root = sif_problem(path), sif_root(path)
+    if why or root is None:
         raise InfrastructureError(f"this is no whole SIF file: {why}", where=str(path), fix="convert the image again")
-    return found
+    return root
 
 
 MAGIC = b"hsqs"
@@ -87,11 +83,8 @@ _TOP = "squashfs-root"
 
 @dataclass(frozen=True)
 class Superblock:
-    """The head of a squashfs.
-
-    Attributes:
-        inodes: in it. made_s: its time, seconds since the epoch. block: bytes of a block. compressor: by name.
-        used: bytes of the file that belong to the file system; what follows is padding.
+    """The head of a squashfs. made_s: its time, seconds since the epoch. block: bytes of one. used: bytes of the file
+    that belong to the file system; what follows is padding.
     """
 
     inodes: int
@@ -121,27 +114,19 @@ def squashfs_problem(path: Path) -> str:
     head = superblock(path)
     if head is None:
         return f"it does not begin as a squashfs does ({size} bytes)"
-    if head.used > size:
-        return f"it is cut off: {size} bytes of {head.used}"
-    return ""
+    return f"it is cut off: {size} bytes of {head.used}" if head.used > size else ""
 
 
 def squashfs_entries(path: Path, offset: int = 0) -> Counter[str]:
     """The lines of its listing, each with its number; a name with newlines is several. ``offset``: in the file, bytes.
-
-    Raises:
-        CommandFailedError: its tables cannot be read.
+    CommandFailedError: its tables cannot be read.
     """
     listing = process.run(["unsquashfs", "-o", str(offset), "-l", path], timeout_s=_LIST_S).out
     return Counter(listing.removesuffix("\n").split("\n"))
 
 
 def squashfs_content(path: Path, name: str, offset: int = 0) -> str:
-    """A small file in it, by its name relative to the root; empty where there is none, or one of more than 1 MiB.
-
-    Args:
-        offset: as above.
-    """
+    """A small file in it, by its name relative to the root; empty where there is none, or one of more than 1 MiB."""
     command = ["unsquashfs", "-o", str(offset), "-cat", str(path), name]
     child = process.start(command, stdout=process.PIPE, stderr=process.DEVNULL)
     try:
@@ -156,9 +141,7 @@ def squashfs_content(path: Path, name: str, offset: int = 0) -> str:
 
 
 def check_listing(path: Path, names: Iterable[str]) -> None:
-    """Check that the squashfs holds every name that went in, and no other.
-
-    A name with newlines is compared line by line.
+    """Check that the squashfs holds every name that went in, and no other; one with newlines is compared line by line.
 
     Args:
         names: relative, with ``/``; undecodable bytes as surrogate escapes. Directories above them are meant, too.
@@ -166,9 +149,13 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
     Raises:
         InfrastructureError: it cannot be read, or holds something else; says what.
     """
-    wanted = Counter(line for name in {_TOP, *_paths(names)} for line in _shown(name).split("\n"))
-    found = squashfs_entries(path)
-    lacking, strange = wanted - found, found - wanted
+    files = [f"{_TOP}/{name}" for name in names]
+    above = (name[:cut] for name in files for cut, character in enumerate(name) if character == "/")
+    # As ``process`` decodes a program's output.
+    shown = (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in {_TOP, *files, *above})
+    wanted = Counter(line for name in shown for line in name.split("\n"))
+    listed = squashfs_entries(path)
+    lacking, strange = wanted - listed, listed - wanted
     if lacking or strange:
         first = next(iter(lacking or strange))
         raise InfrastructureError(
@@ -177,15 +164,3 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
             where=str(path),
             fix="convert again; if that fails too, check the disk",
         )
-
-
-def _paths(names: Iterable[str]) -> Iterator[str]:
-    for name in names:
-        path = f"{_TOP}/{name}"
-        yield path
-        yield from (path[:cut] for cut, character in enumerate(path) if character == "/")
-
-
-def _shown(name: str) -> str:
-    """As ``process`` decodes a program's output."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -44,13 +44,6 @@ def believed(path: Path, store: Path) -> bool:
     return False
 
 
-def believed_file(file: os.stat_result, store: Path) -> bool:
-    """The same for an open file."""
-    with suppress(OSError):
-        return file.st_uid in _vouching(store)
-    return False
-
-
 def stranger(path: Path, store: Path) -> str:
     """The user whose file it is, where that is none of those that are believed; else empty."""
     return "" if believed(path, store) or not path.exists() else user(path.stat().st_uid)
@@ -108,19 +101,12 @@ def user(uid: int) -> str:
 
 
 def _vouching(store: Path) -> set[int]:
-    found = {os.geteuid(), 0, store.stat().st_uid}
-    unknown = _unknown_user()
-    return found if unknown is None else found - {unknown}
-
-
-def _unknown_user() -> int | None:
-    """The id that all users have whom this user namespace does not know (user_namespaces(7)); None where it knows all.
-
-    In a container of an ordinary user, the store's owner and any stranger look the same.
-    """
-    try:
+    vouching = {os.geteuid(), 0, store.stat().st_uid}
+    # Less the id that all users have whom this user namespace does not know (user_namespaces(7)), unless it knows all:
+    # in a container of an ordinary user, the store's owner and any stranger look the same.
+    with suppress(OSError, ValueError):
         unknown = int(Path("/proc/sys/kernel/overflowuid").read_text("ascii"))
         known = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text("ascii").splitlines()]
-    except (OSError, ValueError):
-        return None
-    return None if any(first <= unknown < first + count for first, _, count in known) else unknown
+        if not any(first <= unknown < first + count for first, _, count in known):
+            vouching.discard(unknown)
+    return vouching

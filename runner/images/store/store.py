@@ -27,15 +27,28 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core import files, paths, process_identity
 from runner.core import files as atomic
 from runner.core import files as file_system
+from runner.core import paths, process_identity
 from runner.core.errors import InfrastructureError, UsageError
 from runner.core.files import key_of
 from runner.images import reference as references
-from runner.images.store import owners, stored_image
+from runner.images.store import owners
 from runner.images.store.owners import unreadable, writing
-from runner.images.store.stored_image import SUFFIXES, BrokenSidecar, Form, StoredImage, form_of
+from runner.images.store.stored_image import (
+    SUFFIXES,
+    BrokenSidecar,
+    Form,
+    StoredImage,
+    form_of,
+    read_sidecar,
+    sidecar_path,
+    write_sidecar,
+)
+
+_NAMES = "refs"
+_LARGEST = 1 << 16  # bytes of a reference file; a stranger's may be a hole of terabytes
+_FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_name`` makes them
 
 
 def directory() -> Path:
@@ -52,18 +65,24 @@ def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> Sto
     Raises:
         UsageError: the text is no reference. InfrastructureError: a sidecar cannot be read.
     """
-    if references.is_path(text):
-        return _by_path(paths.expanded(text), text)
-    name = normalized(text)
-    return _by_name(name, store or directory(), form, vouched=_is_digest(name))
+    if not references.is_path(text):
+        name = _normalized(text)
+        return _by_name(name, store or directory(), form, vouched=name.startswith("sha256:"))
+    path = paths.expanded(text)
+    if path.is_dir():
+        raise UsageError(f"{text} is a directory, not an image file", where=text)
+    if not path.is_file():
+        return None
+    known = read_sidecar(path) if _vouches(sidecar_path(path), path) else None
+    return known or StoredImage(path=path, reference=text, size_bytes=path.stat().st_size)
 
 
 def confirmed_at(text: str, store: Path | None = None, form: Form = "squashfs") -> float | None:
     """When a reference was last found to stand for its image, seconds since the epoch; None for a file or nothing."""
     if references.is_path(text):
         return None
-    name = normalized(text)
-    refs = existing_names(name, store or directory(), form, vouched=_is_digest(name))
+    name = _normalized(text)
+    refs = _existing_names(name, store or directory(), form, vouched=name.startswith("sha256:"))
     with suppress(FileNotFoundError, IndexError):
         return refs[0].stat().st_mtime
     return None
@@ -77,18 +96,12 @@ def by_key(key: str, store: Path, form: Form = "squashfs") -> StoredImage | None
 def stranger(image: StoredImage) -> str:
     """The user who put an image into the store, where that is neither the caller, nor root, nor the store's owner."""
     store = image.path.parent
-    return owners.stranger(image.path, store) or owners.stranger(stored_image.sidecar_path(image.path), store)
+    return owners.stranger(image.path, store) or owners.stranger(sidecar_path(image.path), store)
 
 
 def lease_path(key: str, store: Path) -> Path:
     """The lease on this key's conversion, for ``lease.leased``."""
     return store / f".{key}.claim"
-
-
-def is_lease(path: Path, key: str, store: Path) -> bool:
-    """Whether the path is the lease on a key's conversion, or one user's own (``lease.leased``)."""
-    first = lease_path(key, store).name
-    return path.name == first or (path.name.startswith(f"{first}.") and path.name[len(first) + 1 :].isdigit())
 
 
 def partial_path(key: str, store: Path) -> Path:
@@ -98,8 +111,10 @@ def partial_path(key: str, store: Path) -> Path:
 
 def sweep(key: str | None, store: Path) -> None:
     """Remove leftovers of killed conversions: all of this key, whose lease is held, and files of dead processes."""
-    for path in (*store.glob(".*"), *(store / NAMES).glob(".*")):
-        of_key = key is not None and path.name.startswith(f".{key}.") and not is_lease(path, key, store)
+    # The lease on the key, or one user's own (``lease.leased``).
+    lease = re.compile(re.escape(f".{key}.claim") + r"(\.[0-9]+)?")
+    for path in (*store.glob(".*"), *(store / _NAMES).glob(".*")):
+        of_key = key is not None and path.name.startswith(f".{key}.") and not lease.fullmatch(path.name)
         if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
             with suppress(OSError):  # another user's, in a directory where only owners remove
                 path.unlink(missing_ok=True)
@@ -109,23 +124,22 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
     """Give a verified image file its name, with sidecar and references; ``made`` lies in the same directory.
 
     At every moment a reader finds the old state or the new, also after a power cut.
-
-    Raises:
-        InfrastructureError: the disk is full, or may not be written to.
     """
     # Where others may write, one of them could have put a link in its place.
     with writing(made), os.fdopen(os.open(made, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         os.fsync(file.fileno())
-        found = os.fstat(file.fileno())
-    path = _own_path(image.path)
-    image = msgspec.structs.replace(image, path=path, mtime_ns=found.st_mtime_ns)
+        about = os.fstat(file.fileno())
+    path = image.path
+    if not all(map(owners.may_replace, (path, sidecar_path(path)))):  # beside another user's file of that name
+        path = path.with_name(f"{path.stem}-u{os.geteuid()}{path.suffix}")
+    image = msgspec.structs.replace(image, path=path, mtime_ns=about.st_mtime_ns)
     owners.share(made, path.parent)
     # The sidecar first: one without its image is ignored, and an image without its sidecar would be unknown.
-    stored_image.write_sidecar(image, mode=stat.S_IMODE(made.lstat().st_mode))
-    owners.share(stored_image.sidecar_path(path), path.parent)
-    with writing(image.path):
-        made.rename(image.path)
-        atomic.sync_directory(image.path.parent)
+    write_sidecar(image, mode=stat.S_IMODE(made.lstat().st_mode))
+    owners.share(sidecar_path(path), path.parent)
+    with writing(path):
+        made.rename(path)
+        atomic.sync_directory(path.parent)
     # The key last: by it a conversion finds its work done, all of it.
     for name in (image.reference, image.digest, image.key):
         refer(name, image)
@@ -133,40 +147,27 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
 
 
 def everything(store: Path) -> tuple[StoredImage | BrokenSidecar, ...]:
-    """All images of the store by name, from their sidecars; none where there is no store yet.
-
-    Raises:
-        InfrastructureError: the store may not be read.
-    """
+    """All images of the store by name, from their sidecars; none where there is no store yet."""
     try:
         files = sorted(path for path in store.iterdir() if path.suffix in SUFFIXES.values())
     except FileNotFoundError:
         return ()
     except OSError as error:
         raise unreadable(store, error) from error
-    found: list[StoredImage | BrokenSidecar] = []
+    images: list[StoredImage | BrokenSidecar] = []
     for path in files:
         try:
-            known = stored_image.read_sidecar(path)
+            images.append(read_sidecar(path) or BrokenSidecar(path, "it has no sidecar"))
         except InfrastructureError as error:
-            found.append(BrokenSidecar(path, error.what))
-            continue
-        found.append(known or BrokenSidecar(path, "it has no sidecar"))
-    return tuple(found)
-
-
-def may_remove(path: Path) -> bool:
-    """Whether the caller can remove an image: in a sticky directory only its owner can, or the directory's."""
-    return owners.may_remove(path)
+            images.append(BrokenSidecar(path, error.what))
+    return tuple(images)
 
 
 def remove(path: Path) -> None:
-    """Remove an image: its names first, its sidecar last, so that no reader finds half of it.
+    """Remove an image: its names first, its sidecar last, so that no reader finds half of it. InfrastructureError: this
+    user may not; nothing is removed then.
 
     A removal that is cut off leaves a sidecar of a few kB, which is ignored, and never gigabytes without a name.
-
-    Raises:
-        InfrastructureError: this user may not; nothing is removed then.
     """
     if os.path.lexists(path) and not owners.may_remove(path):
         raise InfrastructureError(
@@ -177,17 +178,13 @@ def remove(path: Path) -> None:
             if name == path.name and owners.may_remove(ref):  # another user's name for nothing is ignored
                 ref.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        stored_image.sidecar_path(path).unlink(missing_ok=True)
-
-
-def _is_digest(name: str) -> bool:
-    return name.startswith("sha256:")
+        sidecar_path(path).unlink(missing_ok=True)
 
 
 def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> StoredImage | None:
-    for ref in existing_names(name, store, form, vouched=vouched):
-        file, written_for = read_name(ref)
-        image = stored_image.read_sidecar(store / file) if file else None
+    for ref in _existing_names(name, store, form, vouched=vouched):
+        file, written_for = _read_name(ref)
+        image = read_sidecar(store / file) if file else None
         if image is None:
             continue
         known = (written_for, image.digest, image.origin, image.key)
@@ -197,38 +194,15 @@ def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> StoredImag
     return None
 
 
-def _own_path(path: Path) -> Path:
-    """Where this user may publish: the path, or one beside it where another user has a file of that name."""
-    if all(owners.may_replace(each) for each in (path, stored_image.sidecar_path(path))):
-        return path
-    return path.with_name(f"{path.stem}-u{os.geteuid()}{path.suffix}")
-
-
-def _by_path(path: Path, text: str) -> StoredImage | None:
-    if path.is_dir():
-        raise UsageError(f"{text} is a directory, not an image file", where=text)
-    if not path.is_file():
-        return None
-    beside = stored_image.sidecar_path(path)
-    known = stored_image.read_sidecar(path) if _vouches(beside, path) else None
-    return known or StoredImage(path=path, reference=text, size_bytes=path.stat().st_size)
-
-
 def _vouches(beside: Path, path: Path) -> bool:
     """Whether a sidecar is of someone who may speak for the file: its owner, or who is believed in its directory."""
     with suppress(OSError):
-        return owners.believed(beside, path.parent) or {beside.lstat().st_uid, beside.stat().st_uid} == {
-            path.stat().st_uid
-        }
+        writers = {beside.lstat().st_uid, beside.stat().st_uid}
+        return owners.believed(beside, path.parent) or writers == {path.stat().st_uid}
     return False
 
 
-NAMES = "refs"
-_LARGEST = 1 << 16  # bytes of a reference file; a stranger's may be a hole of terabytes
-_FILE_NAME = re.compile(r"[A-Za-z0-9+_-][A-Za-z0-9.+_-]{0,254}")  # as ``file_name`` makes them
-
-
-def normalized(text: str) -> str:
+def _normalized(text: str) -> str:
     """The name under which a reference is kept: a digest alone, whatever stands before it."""
     if re.fullmatch(r"sha256:[0-9a-f]{64}", text):
         return text
@@ -241,30 +215,24 @@ def name_path(name: str, store: Path, form: Form) -> Path:
 
     Another user's is never replaced: beside it, ``HASH.UID`` says what the name stands for in this user's view.
     """
-    return store / NAMES / (key_of(name) if form == "squashfs" else key_of(name, form))
+    return store / _NAMES / (key_of(name) if form == "squashfs" else key_of(name, form))
 
 
-def existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[Path, ...]:
+def _existing_names(name: str, store: Path, form: Form, *, vouched: bool) -> tuple[Path, ...]:
     """The files that say what the name stands for: those of believed owners first, of these the last confirmed.
-
-    Args:
-        vouched: only those of believed owners (``owners``).
+    ``vouched``: only those of believed owners (``owners``).
     """
     shared = name_path(name, store, form)
-    found = []
+    refs = []
     for path in (shared, *shared.parent.glob(f"{shared.name}.*")):
         with suppress(OSError):
-            found.append((owners.believed(path, store), path.lstat().st_mtime, path))
-    return tuple(path for believed, _, path in sorted(found, reverse=True) if believed or not vouched)
+            refs.append((owners.believed(path, store), path.lstat().st_mtime, path))
+    return tuple(path for believed, _, path in sorted(refs, reverse=True) if believed or not vouched)
 
 
-def read_name(ref: Path) -> tuple[str, str]:
-    """The name of the image file that a reference file holds, and the name for which; both empty where it holds none.
-
-    The second is empty in files of earlier versions.
-
-    Raises:
-        InfrastructureError: it may not be read.
+def _read_name(ref: Path) -> tuple[str, str]:
+    """The name of the image file that a reference file holds, and the name for which (empty in files of earlier
+    versions); both empty where it holds none.
     """
     try:
         raw = file_system.read_bytes(ref, _LARGEST)
@@ -280,13 +248,18 @@ def refer(name: str, image: StoredImage) -> Path:
     """Let ``name`` (a reference, digest or key) stand for this image from now on; returns the file that says so."""
     content = f"{image.path.name}\n{name}\n".encode()
     store = image.path.parent
-    path = _writable(name_path(name, store, form_of(image.path)))
+    # The file for all, unless it is another user's.
+    shared = name_path(name, store, form_of(image.path))
+    own = shared.with_name(f"{shared.name}.{os.geteuid()}")
+    path = own if own.exists() or not owners.may_replace(shared) else shared
     with suppress(OSError):  # what cannot be read is written anew
         if path.read_bytes() == content:
             return path
     with writing(path):
-        _ensure(path.parent, store)
-        files.write(path, content)
+        with suppress(FileExistsError):
+            path.parent.mkdir(parents=True)
+            owners.share(path.parent, store)
+        atomic.write(path, content)
         owners.share(path, store)
     return path
 
@@ -299,12 +272,8 @@ def confirm(name: str, image: StoredImage) -> None:
 
 
 def check_writable(store: Path) -> None:
-    """That names can be written, before hours are spent on an image.
-
-    Raises:
-        InfrastructureError: this user may not; says whose the directory is.
-    """
-    directory = store / NAMES
+    """That names can be written, before hours are spent on an image; the error says whose the directory is."""
+    directory = store / _NAMES
     for path in (store, directory):
         with suppress(FileNotFoundError):
             mode, owner = path.stat().st_mode, owners.user(path.stat().st_uid)
@@ -322,33 +291,16 @@ def check_writable(store: Path) -> None:
 def names_of_store(store: Path) -> dict[Path, str]:
     """Every reference file -> the name of the image file that it stands for; other files are ignored."""
     named = {}
-    for path in (store / NAMES).glob("[!.]*"):
+    for path in (store / _NAMES).glob("[!.]*"):
         with suppress(InfrastructureError):  # another user's private one
-            named[path] = read_name(path)[0]
+            named[path] = _read_name(path)[0]
     return {path: name for path, name in named.items() if name}
-
-
-def _writable(shared: Path) -> Path:
-    """The file in which this user says what a name stands for: the one for all, unless it is another user's."""
-    own = shared.with_name(f"{shared.name}.{os.geteuid()}")
-    return own if own.exists() or not owners.may_replace(shared) else shared
-
-
-def _ensure(directory: Path, store: Path) -> None:
-    try:
-        directory.mkdir(parents=True)
-    except FileExistsError:
-        return
-    owners.share(directory, store)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A stored image as pruning sees it.
-
-    Attributes:
-        age_s: seconds since it was made; less than 0 where a clock was wrong. idle_s: since a run last began with it.
-        used: a known run used it. needed: a run that has not ended, or whose state is unknown, uses it.
+    """A stored image as pruning sees it. age_s: seconds since it was made; less than 0 where a clock was wrong. idle_s:
+    since a run last began with it. used: by a known run. needed: by one that has not ended, or whose state is unknown.
     """
 
     path: Path

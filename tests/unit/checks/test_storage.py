@@ -13,10 +13,11 @@ from runner.checks.registry import Seen, Workspace
 from runner.cli import run
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Recipe, Request
-from runner.model.site import Home, Scratch
+from runner.model.site import Home, Scratch, UserConfig
 from runner.planning.plan import plan
+from runner.preparation.observation import workspaces
 from runner.sites.loader import read_site
-from runner.sites.user import Personal, read_workspaces, with_scratch, workspaces
+from runner.sites.user import personal_values
 
 RECIPE = Recipe(name="r", description="", image="i", program=("p",))
 DAY_S = 86400
@@ -92,13 +93,6 @@ def test_a_workspace_that_ends_before_the_job_is_refused(left_s: float, severity
     assert findings_of(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test", left_s),))) == {}, "another one"
 
 
-def test_workspaces_are_read_as_the_tool_lists_them() -> None:
-    assert list(read_workspaces(LISTED)) == [
-        Workspace("test-workspace", "/data/horse/ws/marie-test-workspace", 89 * DAY_S + 23 * 3600),
-        Workspace("nearly-gone", "/data/horse/ws/marie-nearly-gone", 5400),
-    ]
-
-
 def test_the_tool_is_run_and_its_absence_or_failure_does_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +101,10 @@ def test_the_tool_is_run_and_its_absence_or_failure_does_no_harm(
     (tmp_path / "listed").write_text(LISTED)
     (tmp_path / "ws_list").write_text(f'#!/bin/sh\nexec cat "{tmp_path}/listed"\n')
     (tmp_path / "ws_list").chmod(0o755)
-    assert [workspace.name for workspace in workspaces()] == ["test-workspace", "nearly-gone"]
+    assert list(workspaces()) == [
+        Workspace("test-workspace", "/data/horse/ws/marie-test-workspace", 89 * DAY_S + 23 * 3600),
+        Workspace("nearly-gone", "/data/horse/ws/marie-nearly-gone", 5400),
+    ]
     (tmp_path / "ws_list").write_text("#!/bin/sh\nexit 1\n")
     assert workspaces() == ()
 
@@ -133,8 +130,9 @@ def test_a_submission_is_checked_against_the_sites_rules(
     assert "workspace" not in said
 
 
-def test_the_sites_scratch_is_everybodys_where_the_user_names_none() -> None:
+def test_the_sites_scratch_is_everybodys_where_the_user_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "elvis")
     site = msgspec.structs.replace(read_site("slurm"), scratch=Scratch(path="/scratch/{user}"))
-    assert with_scratch(Personal(user="elvis"), site).scratch == "/scratch/elvis"
-    assert with_scratch(Personal(user="elvis", scratch="/mine"), site).scratch == "/mine"
-    assert with_scratch(Personal(user="elvis"), read_site("slurm")).scratch == ""
+    assert personal_values(UserConfig(), site, Request(gpus=1)).scratch == "/scratch/elvis"
+    assert personal_values(UserConfig(), site, Request(gpus=1, scratch="/mine")).scratch == "/mine"
+    assert personal_values(UserConfig(), read_site("slurm"), Request(gpus=1)).scratch == ""

@@ -24,16 +24,16 @@ from runner.images.building.build import DEFAULT_BASES
     ],
 )
 def test_the_newest_base_that_a_driver_carries(framework: str, driver: str, tag: str, how: str) -> None:
-    chosen = newest(framework, driver, "here")
-    assert chosen.base.reference == f"nvcr.io/nvidia/{framework}:{tag}"
-    assert how in chosen.why
-    assert driver in chosen.why
+    chosen, why = newest(framework, driver, "here")
+    assert chosen.reference == f"nvcr.io/nvidia/{framework}:{tag}"
+    assert how in why
+    assert driver in why
 
 
 def test_a_site_that_does_not_say_gets_the_newest_with_a_note() -> None:
-    chosen = newest("pytorch", "", "there")
-    assert chosen.base.reference == DEFAULT_BASES["pytorch"]
-    assert "there does not say" in chosen.why
+    chosen, why = newest("pytorch", "", "there")
+    assert chosen.reference == DEFAULT_BASES["pytorch"]
+    assert "there does not say" in why
 
 
 @pytest.mark.parametrize("driver", ["418.87", "none"])

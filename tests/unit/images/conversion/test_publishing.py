@@ -11,13 +11,12 @@ import pytest
 from runner.core.errors import InfrastructureError
 from runner.core.progress import Silent
 from runner.images.conversion.publishing import Conversion, about_of, publish
-from runner.images.conversion.sif import SifMaker
+from runner.images.conversion.sif import sif_maker
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.writable_root import TreeImage
-from tests.support.sif import sif_of
-from tests.support.squashfs import crashing_mksquashfs
+from tests.support.squashfs import crashing_mksquashfs, sif_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 
@@ -55,7 +54,7 @@ def test_a_name_that_has_moved_says_from_where(source: TreeImage, tmp_path: Path
 
 def test_a_sif_takes_the_same_path_and_is_another_file(source: TreeImage, tmp_path: Path) -> None:
     packed = squashfs(source, tmp_path / "store").image
-    maker = SifMaker(source, lambda out: sif_of(packed.path, out))
+    maker = sif_maker(source, lambda out: sif_of(packed.path, out))
     first = publish(maker, Silent(), store_dir=tmp_path / "store")
     assert first.made
     assert first.image.path.suffix == ".sif"
@@ -69,7 +68,7 @@ def test_a_file_that_is_not_what_it_has_to_be_is_not_published(source: TreeImage
         out.write_bytes(b"no SIF")
 
     with pytest.raises(InfrastructureError, match="no whole SIF"):
-        publish(SifMaker(source, write), Silent(), store_dir=tmp_path / "store")
+        publish(sif_maker(source, write), Silent(), store_dir=tmp_path / "store")
     assert list((tmp_path / "store").iterdir()) == []
 
 

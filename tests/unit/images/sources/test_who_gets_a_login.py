@@ -259,7 +259,7 @@ def test_pages_of_a_listing_are_not_followed(home: Path) -> None:
     ],
 )
 def test_a_realm_is_read_in_one_way_or_not_at_all(realm: str, host: str | None) -> None:
-    service = credentials.parse(realm)
+    service = credentials.parse_realm(realm)
     assert (service.host if service else None) == host
 
 
@@ -280,13 +280,13 @@ def test_a_realm_is_read_in_one_way_or_not_at_all(realm: str, host: str | None) 
     ],
 )
 def test_whose_a_token_service_is(service: str, registry: str, belongs: bool) -> None:
-    parsed = credentials.parse(service)
+    parsed = credentials.parse_realm(service)
     assert parsed is not None
     assert credentials.belongs(parsed, registry) == belongs
 
 
 def test_the_users_configuration_names_a_token_service(home: Path) -> None:
-    service = credentials.parse("https://Auth.example.org/token")
+    service = credentials.parse_realm("https://Auth.example.org/token")
     assert service is not None
     config = home / ".config/gpu-runner/config.yaml"
     config.parent.mkdir(parents=True)
