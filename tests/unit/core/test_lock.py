@@ -35,7 +35,7 @@ def test_the_holder_that_is_waited_for_is_named_and_the_wait_ends(
     said: list[str] = []
     with hold(path, said.append):
         assert said == []
-        with pytest.raises(UnknownStateError, match="process.* held this lock") as caught:
+        with pytest.raises(UnknownStateError, match=r"process.* held this lock") as caught:
             hold(path, said.append, limit_s=0.3).__enter__()
     assert len(said) == 1
     assert said[0].startswith(says)
