@@ -95,12 +95,7 @@ _PROGRAM_LIMIT_S = 6 * 3600.0  # a compile on a busy login node, with room
 
 
 def followed(
-    command: Sequence[str | Path],
-    progress: Progress,
-    *,
-    what: str,
-    room: str,
-    env: Mapping[str, str] | None = None,
+    command: Sequence[str | Path], progress: Progress, *, what: str, room: str, env: Mapping[str, str] | None = None
 ) -> None:
     """Run a program of a build.
 

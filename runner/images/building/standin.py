@@ -111,12 +111,7 @@ _TENSORFLOW = StandIn(
 STAND_INS = (
     _TORCH,
     # No MPI, so Gloo only; and a CMake that refuses what Horovod's own files ask for.
-    replace(
-        _TORCH,
-        name="standin-gloo",
-        packages=_COMPILERS,
-        requirements=(*_TORCH.requirements, "cmake>=4,<5"),
-    ),
+    replace(_TORCH, name="standin-gloo", packages=_COMPILERS, requirements=(*_TORCH.requirements, "cmake>=4,<5")),
     # Debian 13 as it is: Python 3.13, GCC 14, CMake 3.31, and a torch built by Debian, not by PyTorch.
     replace(
         _TORCH,

@@ -12,7 +12,7 @@ from runner.core.errors import InfrastructureError
 from runner.core.progress import Silent
 from runner.images.conversion.publishing import Conversion, about_of, publish
 from runner.images.conversion.sif import sif_maker
-from runner.images.conversion.squashfs import convert_source
+from runner.images.conversion.squashfs import convert_source, created_at
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.writable_root import TreeImage
@@ -120,13 +120,7 @@ def test_empty_files_between_large_ones_do_not_crash_mksquashfs(source: TreeImag
     ],
 )
 def test_a_second_crash_and_other_signals_are_reported_and_leave_nothing(
-    source: TreeImage,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    signal: str,
-    tries: int,
-    says: str,
-    fix: str,
+    source: TreeImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: str, tries: int, says: str, fix: str
 ) -> None:
     tools = crashing_mksquashfs(tmp_path / "tools", times=9, signal=signal)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
@@ -141,3 +135,9 @@ def test_what_an_image_says_of_itself_is_ours_or_nothing() -> None:
     assert about_of(b'{"framework": "pytorch"}') == {"framework": "pytorch"}
     for raw in (None, b"", "", b"not json{", b"[1]", b'{"a": "\xff"}', b'{"a":' * 100_000):
         assert about_of(raw) == {}
+
+
+@pytest.mark.parametrize("created", ["9999-12-31T23:59:59Z", "2107-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "never"])
+def test_a_time_that_no_squashfs_holds_is_none(created: str) -> None:
+    assert created_at(created) == 0
+    assert created_at("2026-01-01T00:00:00Z") == 1767225600

@@ -326,22 +326,3 @@ def test_an_answer_that_is_no_token_is_none(home: Path, body: bytes) -> None:
 def test_the_names_of_our_images_are_never_looked_up_at_the_hub(name: str) -> None:
     with pytest.raises(RefusedError, match="could be anybody's"):
         Connection(references.parse(name), lambda _: None)
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("docker.io/library/debian:12", True),
-        ("docker://docker.io#library/debian:12", True),
-        ("nvcr.io/nvidia/pytorch:1", True),
-        ("docker://me@nvcr.io#nvidia/pytorch:1", True),
-        ("localhost:5000/x", True),
-        ("debian:12", False),
-        ("docker://debian", False),
-        ("gpu-runner/x:1", False),
-        ("localhost/gpu-runner/x:1", False),
-        ("sha256:" + "1" * 64, False),
-    ],
-)
-def test_whether_a_name_says_its_registry(text: str, named: bool) -> None:
-    assert references.names_registry(text) == named
