@@ -19,7 +19,8 @@ import msgspec
 from runner.core.errors import UsageError
 from runner.core.files import sha256
 from runner.images.packing import rootfs
-from runner.images.writable_root import TreeImage
+from runner.images.packing.mksquashfs import Source
+from runner.images.writable_root import tree_image
 
 _INSTRUCTION = re.compile(r"([A-Z]+)\s+(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -257,12 +258,12 @@ class BuildSpec:
         """Whether a source of COPY is a directory of the context."""
         return any(name.startswith(source.rstrip("/") + "/") for name, _ in self.files)
 
-    def tree(self, root: Path, config: rootfs.Config, left_out: frozenset[str] = frozenset()) -> TreeImage:
+    def tree(self, root: Path, config: rootfs.Config, left_out: frozenset[str] = frozenset()) -> Source:
         """The finished image below ``root``. Its id is, as an engine's, a hash of its content and time."""
         created = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         about = msgspec.json.encode({"inputs": self.inputs, "created": created, "config": config})
         digest = f"sha256:{sha256(about)}"
-        return TreeImage(root, self.name, digest, created, config, left_out)
+        return tree_image(root, self.name, digest, created, config, left_out)
 
 
 def write_context(files: Sequence[tuple[str, Path]], directory: Path) -> None:

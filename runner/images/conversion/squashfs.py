@@ -15,17 +15,15 @@ from runner.core.hide import hidden
 from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images.conversion.engine_source import Method, engine_image
-from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, PackableSource, about_of, publish
+from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, about_of, publish
 from runner.images.packing import mksquashfs, rootfs, tarstream
-from runner.images.packing.mksquashfs import Packing, PackJob
+from runner.images.packing.mksquashfs import Packing, PackJob, Source
 from runner.images.store import image_files, integrity, store
 from runner.images.store.stored_image import Edit, StoredImage
 from runner.model.plan import RESULTS
 
 if TYPE_CHECKING:
     import docker
-
-    from runner.images.sources.layered import LayeredImage
 
 CONVERTER = "runner-sqsh 3"  # the version goes into the key: raise it with every change of what is written
 _DATA_ORDERS = ("walk", "layers")
@@ -89,7 +87,7 @@ def convert_engine_image(
 
 
 def convert_source(
-    source: PackableSource,
+    source: Source,
     progress: Progress,
     *,
     store_dir: Path | None = None,
@@ -119,7 +117,7 @@ def convert_source(
             passed = source.packed(job)
         except mksquashfs.CrashError as error:  # once more in another way and on one processor: the same bytes
             progress.step(f"{error.what}: trying once more, on one processor")
-            passed = source.another_way().packed(replace(job, packing=replace(packed_as, processors=1)))
+            passed = (source.otherwise or source.packed)(replace(job, packing=replace(packed_as, processors=1)))
         progress.step("verifying")
         image_files.check_listing(out, passed.names)
         return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))
@@ -213,7 +211,7 @@ def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
     return None
 
 
-def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredImage:
+def _layered(name: ImageName, options: Options, progress: Progress) -> Source:
     from runner.images.sources import archives, layered, manifests
 
     wanted = manifests.platform(options.platform)

@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +88,30 @@ class PackJob:
     packing: Packing
     progress: Progress
     capture: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """An image as the store is to know it, wherever its files lie.
+
+    Attributes:
+        name: in the store: a reference, or its id. digest: its id. architecture: as Go names it.
+        created: when it was made, ISO 8601, UTC; empty where unknown. config: how a container of it starts.
+        packed: packs its root with what is put in; returns what that holds. otherwise: likewise in another way.
+        origin: digest by which registries know it; empty where none does. names: all such digests of it.
+        data_order: of the files' data in what is packed: "walk" for that of a sorted walk, or another name.
+    """
+
+    name: str
+    digest: str
+    created: str
+    architecture: str
+    config: rootfs.Config
+    packed: Callable[[PackJob], rootfs.Passed]
+    otherwise: Callable[[PackJob], rootfs.Passed] | None = None
+    origin: str = ""
+    names: tuple[str, ...] = ()
+    data_order: str = "walk"
 
 
 def packed_stream(source: Iterable[bytes], job: PackJob, *, size: int | None = None) -> rootfs.Passed:

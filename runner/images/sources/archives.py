@@ -19,8 +19,9 @@ from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images import reference as references
+from runner.images.packing.mksquashfs import Source
 from runner.images.sources import manifests
-from runner.images.sources.layered import LayeredImage, Opened, checked_digest, for_platform, opener
+from runner.images.sources.layered import Opened, checked_digest, for_platform, layered_source, opener
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
 
 # OCI image layout 1.1, and what containerd and Docker 25 write beside it: the whole reference.
@@ -121,7 +122,7 @@ class _Part(io.RawIOBase):
         super().close()
 
 
-def from_docker_archive(place: Path, wanted: str, platform: Platform) -> LayeredImage:
+def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source:
     """The image called ``wanted`` in what ``docker save`` wrote; empty means the only one.
 
     Raises:
@@ -148,10 +149,10 @@ def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Layered
         raise manifests.missing_platform([configuration.platform], platform, str(place))
     digest = manifests.digest_of(raw)
     opened = tuple(files.opened(posixpath.normpath(layer)) for layer in image.layers)
-    return LayeredImage(name or digest, digest, "", (), configuration, lambda _: opened)
+    return layered_source(name or digest, digest, configuration, lambda _: opened)
 
 
-def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
+def from_oci(files: Files, wanted: str, platform: Platform) -> Source:
     """The image tagged ``wanted`` in an OCI layout; empty means the only one. Raises as ``from_docker_archive``."""
     parsed = manifests.parse(_read(files, "index.json"), f"{files.place}/index.json")
     if not isinstance(parsed, Index):
