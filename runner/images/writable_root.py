@@ -74,7 +74,7 @@ def tree_image(
     """A source whose files are below ``root`` and belong to this user; in the store they are root's.
 
     Args:
-        left_out: relative paths that are the builder's own, with all below them. architecture: this machine's, if empty.
+        left_out: relative paths that are the builder's own, with all below them. architecture: empty: this machine's.
     """
 
     def packed(job: PackJob) -> rootfs.Passed:

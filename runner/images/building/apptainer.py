@@ -113,7 +113,7 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
         if kind == "docker-archive":
             image = archives.from_docker_archive(place, name, platform)
         else:
-            image = archives.from_oci(archives.Archive(place), name, platform)
+            image = archives.from_oci(place, name, platform)
         return ResolvedBase(reference, image.digest, place)
     parsed = references.parse(reference)
     return ResolvedBase(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))

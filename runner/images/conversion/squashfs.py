@@ -219,8 +219,7 @@ def _layered(name: ImageName, options: Options, progress: Progress) -> Source:
         place, reference = archives.located(name.kind, name.text)
         if name.kind == "docker-archive":
             return archives.from_docker_archive(place, reference, wanted)
-        files = archives.Directory(place) if name.kind == "oci" else archives.Archive(place)
-        return archives.from_oci(files, reference, wanted)
+        return archives.from_oci(place, reference, wanted)
     named = references.parse(name.text)
     if not references.names_registry(name.text):
         raise _no_registry(name.text)
