@@ -71,10 +71,8 @@ def tree_image(
     left_out: frozenset[str] = frozenset(),
     architecture: str = "",
 ) -> Source:
-    """A source whose files are below ``root`` and belong to this user; in the store they are root's.
-
-    Args:
-        left_out: relative paths that are the builder's own, with all below them. architecture: empty: this machine's.
+    """A source whose files are below ``root`` and belong to this user; in the store they are root's. left_out: relative
+    paths that are the builder's own, with all below them. architecture: empty: this machine's.
     """
 
     def packed(job: PackJob) -> rootfs.Passed:

@@ -101,10 +101,8 @@ def _plain(path: str) -> str:
 
 
 def base(reference: str, progress: Progress) -> ResolvedBase:
-    """The base's digest; Apptainer fetches it in the build.
-
-    Raises:
-        RefusedError: no builder is here, there is no such image, or its registry wants a login.
+    """The base's digest; Apptainer fetches it in the build. RefusedError: no builder is here, there is no such image,
+    or its registry wants a login.
     """
     if reference.startswith(ARCHIVES):
         kind, _, text = reference.partition(":")

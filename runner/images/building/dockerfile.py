@@ -177,10 +177,8 @@ def _value(text: str, known: Mapping[str, str], where: str) -> str:
 
 
 def stage_script(stage: Stage, is_directory: Callable[[str], bool]) -> str:
-    """The whole script of one stage; it announces its steps in the form that engines use (``buildlog``).
-
-    Args:
-        is_directory: whether a source of the context is one.
+    """The whole script of one stage; it announces its steps in the form that engines use (``buildlog``). is_directory:
+    whether a source of the context is one.
     """
     done = [step for step in stage.steps if isinstance(step, (Copy, Run, Arg, Env))]
     lines = ["#!/bin/sh", f"# Stage {stage.name or 'of the image'}, on {stage.base}", "set -eu"]

@@ -316,10 +316,8 @@ _NO_PLATFORM = ("no matching manifest", "no image found in image index", "no ima
 
 
 def base_image(client: docker.DockerClient, name: str, platform: str | None, progress: Progress) -> Image:
-    """The base in the engine, pulled where it is absent, or there for another platform only.
-
-    Raises:
-        RefusedError: the registry has no such image, or denies access. InfrastructureError: the pull failed.
+    """The base in the engine, pulled where it is absent, or there for another platform only. RefusedError: the registry
+    has no such image, or denies access. InfrastructureError: the pull failed.
     """
     import docker
 

@@ -30,10 +30,8 @@ _LATE_S = 2.0  # an engine creates a container in less
 
 
 def engine_image(image: str, client: docker.DockerClient, method: Method = "auto") -> Source:
-    """The engine's image of that reference or id. UsageError: it is neither. RefusedError: the engine has none.
-
-    Args:
-        method: "layers" or "stream" packs from these or fails; "auto" from the layers where this machine allows it.
+    """The engine's image of that reference or id. UsageError: it is neither. RefusedError: the engine has none. method:
+    "layers" or "stream" packs from these or fails; "auto" from the layers where this machine allows it.
     """
     import docker
 

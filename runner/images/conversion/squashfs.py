@@ -139,10 +139,8 @@ def created_at(created: str) -> int:
 
 
 def parse_name(text: str, source: SourceKind) -> ImageName:
-    """The image's name, read as Enroot, Podman and Skopeo write it; ``docker://`` is a registry, as there.
-
-    Raises:
-        UsageError: it contradicts ``source``.
+    """The image's name, read as Enroot, Podman and Skopeo write it; ``docker://`` is a registry, as there. UsageError:
+    it contradicts ``source``.
     """
     for scheme in _FILE_SCHEMES:
         if text.startswith(scheme):
@@ -158,10 +156,8 @@ def parse_name(text: str, source: SourceKind) -> ImageName:
 
 
 def convert(text: str, options: Options, progress: Progress) -> Conversion:
-    """The stored squashfs of the image that the text names, made unless the store holds it.
-
-    Raises:
-        UsageError, RefusedError, InfrastructureError: as the source and the conversion do.
+    """The stored squashfs of the image that the text names, made unless the store holds it. UsageError, RefusedError,
+    InfrastructureError: as the source and the conversion do.
     """
     name = parse_name(text, options.source)
     if name.kind in ("engine", "registry", "any") and references.is_path(name.text):

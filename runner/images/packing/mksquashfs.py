@@ -77,10 +77,8 @@ class Packing:
 
 @dataclass(frozen=True)
 class PackJob:
-    """What any source's root is packed with, and where to.
-
-    Attributes:
-        added: what is put in. out: the squashfs, replaced. capture: names of small files whose contents are wanted.
+    """What any source's root is packed with, and where to. added: what is put in. out: the squashfs, replaced. capture:
+    names of small files whose contents are wanted.
     """
 
     added: rootfs.Additions
@@ -176,10 +174,8 @@ def _failed(code: int, output: IO[bytes], where: str) -> InfrastructureError:
 
 
 def directories(attrs: Mapping[str, Any], *, local: bool) -> tuple[Path, ...]:
-    """The layer directories of a container, topmost first, from the engine's description of it.
-
-    Raises:
-        Unavailable: they are not on this machine, are no overlay, or may not be read.
+    """The layer directories of a container, topmost first, from the engine's description of it. Unavailable: they are
+    not on this machine, are no overlay, or may not be read.
     """
     if not local:
         raise Unavailable("the engine is on another machine")

@@ -112,10 +112,8 @@ class _Part(io.RawIOBase):
 
 
 def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source:
-    """The image called ``wanted`` in what ``docker save`` wrote; empty means the only one.
-
-    Raises:
-        RefusedError: no such image or platform. InfrastructureError: the archive is malformed.
+    """The image called ``wanted`` in what ``docker save`` wrote; empty means the only one. RefusedError: no such image
+    or platform. InfrastructureError: the archive is malformed.
     """
     files = in_archive(place)
     try:
@@ -178,10 +176,8 @@ def _tagged(index: Index, wanted: str, platform: Platform, where: str) -> Descri
 
 
 def located(kind: str, text: str) -> tuple[Path, str]:
-    """As ``_split``, of a file or directory that is there; UsageError: it is not there, or of the other kind.
-
-    Args:
-        kind: ``docker-archive``, ``oci-archive`` or ``oci``.
+    """As ``_split``, of a file or directory that is there; UsageError: it is not there, or of the other kind. kind:
+    ``docker-archive``, ``oci-archive`` or ``oci``.
     """
     place, name = _split(text)
     of_directory = kind == "oci"

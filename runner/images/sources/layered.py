@@ -151,10 +151,8 @@ def for_platform(
     fetch: Callable[[Manifest, Progress], tuple[Opened, ...]],
     damaged: Callable[[Manifest], int] = lambda _: 0,
 ) -> Source:
-    """From a first manifest or index to the image for a platform; RefusedError: it is not made for it.
-
-    Args:
-        manifest, document: read what a descriptor names, its digest checked.
+    """From a first manifest or index to the image for a platform; RefusedError: it is not made for it. manifest,
+    document: read what a descriptor names, its digest checked.
     """
     raw = first
     names = [manifests.digest_of(raw)]
