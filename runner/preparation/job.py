@@ -47,7 +47,7 @@ from runner.recipes.loader import library, recipe_or_program
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
     from runner.jobs.snapshot_copy import Snapshot
-    from runner.jobs.submission import Origin
+    from runner.jobs.submission import Submission
     from runner.model.job import CodeRecord, CommandLine
 
 
@@ -206,19 +206,7 @@ def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLi
     from runner.jobs.states import scheduler_of
     from runner.jobs.submission import submit
 
-    root = Path(prepared.request.runs) if runs is None else runs
-    _check_script(prepared, root)
-    run = submit(
-        prepared.plan,
-        prepared.script,
-        prepared.findings,
-        root=root,
-        library=library(),
-        recipe=prepared.recipe_directory,
-        scheduler=scheduler_for(prepared),
-        unconfirmed=prepared.unconfirmed,
-        origin=_origin(prepared, command),
-    )
+    run = submit(_submission(prepared, Path(prepared.request.runs) if runs is None else runs, command))
     return run, scheduler_of(run)[1]
 
 
@@ -255,7 +243,9 @@ def make_launch(
     Raises:
         UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
-    return _made(prepared, runs, command=command, allocation=str(allocation))
+    from runner.jobs.submission import make
+
+    return make(_submission(prepared, runs, command), allocation=str(allocation))[0]
 
 
 def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:
@@ -264,36 +254,9 @@ def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandL
     Raises:
         UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
-    return _made(prepared, directory.parent, command=command, at=directory)
-
-
-def _made(
-    prepared: PreparedJob, runs: Path, *, command: CommandLine | None, allocation: str = "", at: Path | None = None,
-) -> Run:  # fmt: skip
     from runner.jobs.submission import make
 
-    _check_script(prepared, runs)
-    return make(
-        prepared.plan,
-        prepared.script,
-        prepared.findings,
-        root=runs,
-        library=library(),
-        recipe=prepared.recipe_directory,
-        scheduler=scheduler_for(prepared),
-        unconfirmed=prepared.unconfirmed,
-        origin=_origin(prepared, command),
-        allocation=allocation,
-        at=at,
-    )[0]
-
-
-def _check_script(prepared: PreparedJob, runs: Path) -> None:
-    program = prepared.request.program
-    if prepared.snapshot is None and program and prepared.code_directory is not None:
-        runs_here = SCHEDULERS[prepared.plan.scheduler].nodes == "this-machine"
-        mounts = prepared.plan.mounts
-        refuse_missing_script(program, prepared.code_directory, mounts, runs, runs_here=runs_here)
+    return make(_submission(prepared, directory.parent, command), at=directory)[0]
 
 
 def scheduler_for(prepared: PreparedJob) -> Scheduler:
@@ -301,8 +264,27 @@ def scheduler_for(prepared: PreparedJob) -> Scheduler:
     return connect(prepared.plan.started_by, clients(prepared.site))
 
 
-def _origin(prepared: PreparedJob, command: CommandLine | None) -> Origin:
-    from runner.jobs.submission import Origin
+def _submission(prepared: PreparedJob, runs: Path, command: CommandLine | None) -> Submission:
+    """The job with its directory below ``runs``. Raises UsageError where the program's script is not there."""
+    from runner.jobs.submission import Submission
 
-    request = RequestRecord(prepared.request, prepared.site_file)
-    return Origin(command, *code_of(prepared), snapshot=prepared.snapshot, request=request)
+    plan, request = prepared.plan, prepared.request
+    if prepared.snapshot is None and request.program and prepared.code_directory is not None:
+        runs_here = SCHEDULERS[plan.scheduler].nodes == "this-machine"
+        refuse_missing_script(request.program, prepared.code_directory, plan.mounts, runs, runs_here=runs_here)
+    code, code_diff = code_of(prepared)
+    return Submission(
+        plan,
+        prepared.script,
+        prepared.findings,
+        root=runs,
+        library=library(),
+        recipe=prepared.recipe_directory,
+        scheduler=scheduler_for(prepared),
+        unconfirmed=prepared.unconfirmed,
+        command=command,
+        request=RequestRecord(request, prepared.site_file),
+        code=code,
+        code_diff=code_diff,
+        snapshot=prepared.snapshot,
+    )
