@@ -13,7 +13,7 @@ import msgspec
 
 from runner.jobs import device_state
 from runner.jobs.collect import Evidence
-from runner.jobs.figure import BARRIER_S, CLOCK_S, LEAST_S, MOST_S, Measurement
+from runner.jobs.figure import CLOCK_S, LEAST_S, MOST_S, Measurement, began_apart, first_and_others, out_of_step
 from runner.model.records import ArmRecord, Report
 from runner.model.verdict import ArmFigure, RunArm
 from runner.statistics.run import ArmWindow, arm_figure
@@ -44,12 +44,15 @@ def faults(evidence: Evidence) -> Iterable[str]:
     if len(shapes) > 1 or not all(groups and steps for shape in shapes for groups, steps, _ in shape):
         yield "the ranks did not do the same steps in each arm"
         return
-    broken = [fault for report in reports if (fault := _times_fault(evidence, report, len(sides)))]
-    if broken:
-        yield broken[0] if len(broken) == 1 else f"{broken[0]} (and {len(broken) - 1} other ranks)"
+    if broken := first_and_others(_times_fault(evidence, report, len(sides)) for report in reports):
+        yield broken
         return
     for place, arm in enumerate(planned):
-        yield from _together(evidence, [report.arms[place] for report in reports], reports, arm)
+        windows = {report.rank: report.arms[place] for report in reports}
+        if apart := began_apart(evidence, {rank: window.began_monotonic_s for rank, window in windows.items()}):
+            yield f"the ranks on {apart[0]} did not begin a window of the arm {arm} together"
+        elif arm != "uncoupled" and out_of_step(evidence, {rank: window.ends_s for rank, window in windows.items()}):
+            yield f"the ranks' times in the arm {arm} are not of one training"
 
 
 def figures(evidence: Evidence, made: Measurement) -> tuple[ArmFigure, ...]:
@@ -57,23 +60,23 @@ def figures(evidence: Evidence, made: Measurement) -> tuple[ArmFigure, ...]:
     plan = evidence.plan
     reports = [evidence.reports[rank] for rank in range(plan.tasks)]
     if len(plan.arms) == 1:
-        main = arm_figure(plan.arms[-1], [[_whole(report) for report in reports]], device_state.sm_clock_mhz(evidence))
-        return (main,)
-    found = []
+        whole = [_window(report, report.ends_s, report.group_steps or 0) for report in reports]
+        return (arm_figure(plan.arms[-1], [whole], device_state.sm_clock_mhz(evidence)),)
+    arms = []
     for arm in plan.arms:
         places = [place for place, window in enumerate(reports[0].arms) if window.arm == arm]
-        windows = [[_window(report, report.arms[place]) for report in reports] for place in places]
-        is_main = arm == plan.arms[-1]
-        clocks = [
-            device_state.sm_clock_mhz(evidence) if is_main else device_state.arm_clock_mhz(evidence, place)
-            for place in places
+        of_ranks = [[(report, report.arms[place]) for report in reports] for place in places]
+        windows = [
+            [_window(report, arm.ends_s, arm.group_steps, arm.compute_s) for report, arm in ranks] for ranks in of_ranks
         ]
+        is_main = arm == plan.arms[-1]
+        clocks = [device_state.sm_clock_mhz(evidence, None if is_main else place) for place in places]
         known = [clock for clock in clocks if clock is not None]
         figure = arm_figure(arm, windows, sum(known) / len(known) if len(known) == len(clocks) else None)
         if is_main and arm != "uncoupled":
             figure = msgspec.structs.replace(figure, samples_per_s=made.throughput.samples_per_s)
-        found.append(figure)
-    return tuple(found)
+        arms.append(figure)
+    return tuple(arms)
 
 
 def remarks(arm: RunArm) -> Iterable[str]:
@@ -112,46 +115,14 @@ def _window_fault(window: ArmRecord, where: str) -> str:
     packed = struct.pack(f"<{len(window.ends_s)}d", *window.ends_s)
     if window.ends_checksum != hashlib.sha256(packed).hexdigest()[:16]:
         return f"the times of {where} are not those that its program wrote"
-    return "" if _computing_fits(window) else f"the computing of {where} does not fit its steps"
+    fits = not window.compute_s or (
+        sum(window.compute_s) <= window.ends_s[-1] * 1.01 + CLOCK_S
+        and len(window.compute_s) <= len(window.ends_s) * window.group_steps
+        and min(window.compute_s) >= 0.0
+    )
+    return "" if fits else f"the computing of {where} does not fit its steps"
 
 
-def _computing_fits(window: ArmRecord) -> bool:
-    """Whether the own computing is unknown, or has at most one time of each step, all of which fit into the window."""
-    steps = len(window.ends_s) * window.group_steps
-    if not window.compute_s:
-        return True
-    fits = sum(window.compute_s) <= window.ends_s[-1] * 1.01 + CLOCK_S
-    return len(window.compute_s) <= steps and min(window.compute_s) >= 0.0 and fits
-
-
-def _together(
-    evidence: Evidence, windows: Sequence[ArmRecord], reports: Sequence[Report], arm: RunArm
-) -> Iterable[str]:
-    """Whether a node's ranks began a window together, and, where they wait for each other, stayed in step."""
-    room_s = BARRIER_S[evidence.plan.device]
-    began: dict[str, list[float]] = {}
-    for report, window in zip(reports, windows, strict=True):
-        if report.rank in evidence.nodes:
-            began.setdefault(evidence.nodes[report.rank], []).append(window.began_monotonic_s)
-    for node, times_s in began.items():
-        if max(times_s) - min(times_s) > room_s:
-            yield f"the ranks on {node} did not begin a window of the arm {arm} together"
-            return
-    if arm == "uncoupled":
-        return
-    latest_s = 0.0
-    for ends_s in zip(*(window.ends_s for window in windows), strict=True):
-        if min(ends_s) + room_s < latest_s:
-            yield f"the ranks' times in the arm {arm} are not of one training"
-            return
-        latest_s = max(ends_s)
-
-
-def _whole(report: Report) -> ArmWindow:
-    steps = len(report.ends_s) * (report.group_steps or 0)
-    return ArmWindow((report.batch_size or 0) * steps, steps, report.ends_s[-1])
-
-
-def _window(report: Report, window: ArmRecord) -> ArmWindow:
-    steps = len(window.ends_s) * window.group_steps
-    return ArmWindow((report.batch_size or 0) * steps, steps, window.ends_s[-1], window.compute_s)
+def _window(report: Report, ends_s: Sequence[float], group_steps: int, compute_s: Sequence[float] = ()) -> ArmWindow:
+    steps = len(ends_s) * group_steps
+    return ArmWindow((report.batch_size or 0) * steps, steps, ends_s[-1], compute_s)

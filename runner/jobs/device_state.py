@@ -6,7 +6,7 @@ A GPU that runs at its power cap under load is healthy, and so are links that sl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from runner.core.text import counted, first_of
 from runner.jobs.collect import Evidence
@@ -73,53 +73,44 @@ def energy_j_per_sample(evidence: Evidence) -> float | None:
 
     GPU only: neither processors nor memory, fans, network or losses of power supplies.
     """
-    used = {rank: report.device_uuid for rank, report in evidence.reports.items()}
-    meters: dict[str, float] = {}
+    used = {report.device_uuid for report in evidence.reports.values()}
+    meters: dict[str | None, float] = {}
     for record in _of_this_run(evidence):
-        begin, end = record.window_begin, record.window_end
-        if begin is None or end is None:
+        begin, end, report = record.window_begin, record.window_end, evidence.reports.get(record.rank)
+        if begin is None or end is None or report is None or not report.ends_s:
             continue
+        span_s = end.monotonic_s - begin.monotonic_s
         for index, summary in enumerate(record.gpus):
             first, last = _state(begin, index, summary).energy_j, _state(end, index, summary).energy_j
-            if summary.uuid and not summary.mig and first is not None and last is not None and last > first:
-                report = evidence.reports.get(record.rank)
-                span_s = end.monotonic_s - begin.monotonic_s
-                if report is not None and report.ends_s and _is_power(summary, end, index, last - first, span_s):
-                    # The marks lie just outside of the window.
-                    meters[summary.uuid] = (last - first) * min(1.0, report.ends_s[-1] / span_s)
-    if not used or any(uuid not in meters for uuid in used.values()):
+            if not summary.uuid or summary.mig or first is None or last is None or last <= first:
+                continue
+            if _is_power(summary, end, index, last - first, span_s):
+                # The marks lie just outside of the window.
+                meters[summary.uuid] = (last - first) * min(1.0, report.ends_s[-1] / span_s)
+    if not used or not used.issubset(meters):
         return None
     samples = sum(
         sum(report.group_samples) or len(report.ends_s) * (report.group_steps or 0) * (report.batch_size or 0)
         for report in evidence.reports.values()
     )
-    return sum(meters[uuid] for uuid in set(used.values()) if uuid) / samples if samples else None
+    return sum(meters[uuid] for uuid in used) / samples if samples else None
 
 
-def sm_clock_mhz(evidence: Evidence) -> float | None:
-    """The mean SM clock of the ranks' GPUs in the window, MHz; None unless it was read on every node."""
-    return _mean(
-        [[summary.sm_clock_mhz_mean for _, summary in _used(evidence, record)] for record in _of_this_run(evidence)],
-        evidence.plan.nodes,
-    )
+def sm_clock_mhz(evidence: Evidence, place: int | None = None) -> float | None:
+    """The mean SM clock of the ranks' GPUs in the window, MHz; None unless it was read on every node.
 
-
-def arm_clock_mhz(evidence: Evidence, place: int) -> float | None:
-    """The same in a further window of the run, by its place."""
-    return _mean(
-        [
-            [clocks[index] if index < len(clocks) else None for index, _ in _used(evidence, record)]
-            for record in _of_this_run(evidence)
-            for clocks in (record.arms.get(str(place), ()),)
-        ],
-        evidence.plan.nodes,
-    )
-
-
-def _mean(nodes: Sequence[Sequence[float | None]], count: int) -> float | None:
-    clocks = [clock for node in nodes for clock in node if clock is not None]
-    complete = len(nodes) == count and len(clocks) == sum(map(len, nodes)) and all(nodes)
-    return sum(clocks) / len(clocks) if complete else None
+    Args:
+        place: of a further window of the run; None for the timed one.
+    """
+    records = _of_this_run(evidence)
+    nodes: list[list[float | None]] = []
+    for record in records:
+        means = [summary.sm_clock_mhz_mean for summary in record.gpus]
+        clocks = means if place is None else record.arms.get(str(place), ())
+        nodes.append([clocks[index] if index < len(clocks) else None for index, _ in _used(evidence, record)])
+    known = [clock for node in nodes for clock in node if clock is not None]
+    complete = len(nodes) == evidence.plan.nodes and all(nodes) and len(known) == sum(map(len, nodes))
+    return sum(known) / len(known) if complete else None
 
 
 def _of_this_run(evidence: Evidence) -> list[NodeRecord]:
@@ -171,16 +162,15 @@ def _stopped_answering(evidence: Evidence, record: NodeRecord) -> bool:
     begin, end = record.window_begin, record.window_end
     if begin is None or end is None:
         return False
-    for index, summary in _used(evidence, record):
-        first, last = _state(begin, index, summary), _state(end, index, summary)
-        if any(_readings(first)) and not any(_readings(last)):
-            return True
-    return False
+    return any(
+        _is_visible(_state(begin, index, summary)) and not _is_visible(_state(end, index, summary))
+        for index, summary in _used(evidence, record)
+    )
 
 
-def _readings(state: GpuState) -> tuple[bool, ...]:
+def _is_visible(state: GpuState) -> bool:
     values = (state.power_limit_w, state.energy_j, state.pcie_width, state.memory_celsius, state.ecc_uncorrected)
-    return tuple(value is not None for value in values)
+    return any(value is not None for value in values)
 
 
 def _is_power(summary: GpuSummary, end: WindowEnd, index: int, energy_j: float, span_s: float) -> bool:

@@ -21,7 +21,7 @@ from runner.core.errors import UsageError
 from runner.model.figure import Figure, figure_of
 from runner.model.job import Cancelled, CodeRecord, CommandLine, ExitMarker, JobState, Provenance, Submitted
 from runner.model.plan import PlanRecord, upgraded
-from runner.model.records import ExitRecord, Report, StartRecord
+from runner.model.records import Report, StartRecord
 from runner.model.step import LIBRARY, JobScript
 from runner.model.verdict import Verdict
 
@@ -47,21 +47,11 @@ def is_whole_id(text: str) -> bool:
     return _ID.match(text) is not None
 
 
-class Attempt:
-    """One time that the script of a run ran: a directory in which its ranks left their records."""
+class Records:
+    """What the ranks of a run have left: a JSON document each, by rank and kind."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def ranks(self) -> Path:
-        """Where the rank records lie."""
-        return self.path / "ranks"
-
-    @property
-    def token(self) -> str:
-        """By which its ranks knew each other; empty where none has recorded its start."""
-        return next((start.token or "" for start in self.starts.values()), "")
+        self.ranks = path / "ranks"
 
     @property
     def starts(self) -> dict[int, StartRecord]:
@@ -69,15 +59,11 @@ class Attempt:
         return self.records("start", StartRecord)
 
     def start(self, rank: int) -> StartRecord | None:
-        """Of one rank."""
+        """The start record of one rank."""
         return self.record(rank, "start", StartRecord)
 
-    def exit(self, rank: int) -> ExitRecord | None:
-        """Of one rank."""
-        return self.record(rank, "exit", ExitRecord)
-
     def report(self, rank: int) -> Report | None:
-        """Of one rank."""
+        """The report of one rank."""
         return self.record(rank, "report", Report)
 
     def listing(self) -> dict[str, tuple[int, ...]]:
@@ -86,11 +72,10 @@ class Attempt:
         Raises:
             OSError: the directory cannot be listed.
         """
-        found: dict[str, list[int]] = {}
-        for name in files.names_in(self.ranks):
-            if match := _RECORD.match(name):
-                found.setdefault(match[2], []).append(int(match[1]))
-        return {kind: tuple(sorted(ranks)) for kind, ranks in found.items()}
+        by_kind: dict[str, list[int]] = {}
+        for match in filter(None, map(_RECORD.match, files.names_in(self.ranks))):
+            by_kind.setdefault(match[2], []).append(int(match[1]))
+        return {kind: tuple(sorted(ranks)) for kind, ranks in by_kind.items()}
 
     def record(self, rank: int, kind: str, struct: type[T], damaged: list[str] | None = None) -> T | None:
         """One record; None where there is none. What is wrong with one goes to ``damaged``, also that it is another
@@ -117,14 +102,9 @@ class Attempt:
     def records(
         self, kind: str, struct: type[T], ranks: Iterable[int] | None = None, damaged: list[str] | None = None
     ) -> dict[int, T]:
-        """The records of a kind by rank, without those that cannot be read.
-
-        Args:
-            ranks: of which; None for all that have left one.
-        """
-        of = self.listing().get(kind, ()) if ranks is None else ranks
-        found = ((rank, self.record(rank, kind, struct, damaged)) for rank in of)
-        return {rank: record for rank, record in found if record is not None}
+        """The records of a kind by rank, without those that cannot be read; ``ranks`` None: of all that have one."""
+        ranks = self.listing().get(kind, ()) if ranks is None else ranks
+        return {rank: record for rank in ranks if (record := self.record(rank, kind, struct, damaged)) is not None}
 
 
 class _File(Generic[T]):
@@ -159,7 +139,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """The run's id: the directory's name."""
+        """The directory's name."""
         return self.path.name
 
     @property
@@ -176,14 +156,9 @@ class Run:
         return above if is_launch else None
 
     @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """Every time that its script ran, the last one last; the first is there before it ran."""
-        return (Attempt(self.path),)
-
-    @property
-    def records(self) -> Attempt:
-        """The attempt that counts: the last one."""
-        return self.attempts[-1]
+    def records(self) -> Records:
+        """What its ranks have left."""
+        return Records(self.path)
 
     @property
     def logs(self) -> Path:
@@ -192,16 +167,16 @@ class Run:
 
     @property
     def ranks(self) -> Path:
-        """Where the rank records of the attempt that counts lie."""
-        return self.records.ranks
+        """Where the rank records lie."""
+        return self.path / "ranks"
 
     @property
     def plan(self) -> PlanRecord | None:
         """The plan that it was submitted with, and the codes of the checks that were overridden."""
-        plan = self.read(PLAN, PlanRecord)
-        if plan is not None and not plan.scheduler_settings:  # of an earlier version
-            return msgspec.convert(upgraded(self.read(PLAN, dict)), PlanRecord)
-        return plan
+        document = self.read(PLAN, dict)
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(upgraded(document), PlanRecord)
+        return None
 
     @property
     def tasks(self) -> int:
@@ -231,10 +206,7 @@ class Run:
     @property
     def figure(self) -> Figure | None:
         """Its figure with all doubts; None unless it is ``measured``."""
-        verdict = self.verdict
-        if verdict is None or verdict.outcome != "measured":
-            return None
-        plan = self.plan
+        verdict, plan = self.verdict, self.plan
         return figure_of(verdict, plan.arms[-1] if plan else None)
 
     @property
@@ -254,10 +226,9 @@ class Run:
         Raises:
             UsageError: it cannot be read.
         """
-        found = self.plan
-        if found is None:
+        if (plan := self.plan) is None:
             raise UsageError("the run's plan cannot be read", where=str(self.path / PLAN), fix="submit again")
-        return found
+        return plan
 
     def needed_command(self) -> CommandLine:
         """The command line that submitted it.
@@ -265,14 +236,14 @@ class Run:
         Raises:
             UsageError: none was recorded.
         """
-        found = self.command
-        if not found.arguments or found.arguments[0] not in ("submit", "run"):
+        command = self.command
+        if command.arguments[:1] not in (("submit",), ("run",)):
             raise UsageError(
                 "this run has no recorded command line: it is older, or was submitted from Python",
                 where=str(self.path / COMMAND),
                 fix="submit it anew; its plan.json has every decision",
             )
-        return found
+        return command
 
     def content(self, name: str) -> bytes:
         """A file's bytes; empty where it cannot be read."""
@@ -319,51 +290,39 @@ def utc(seconds: float | None) -> datetime | None:
         return None
 
 
-_FOLDERS = ("logs", "ranks", "nccl")
-
-
-def create(root: Path, label: str, now_s: float) -> Run:
-    """A new run directory below ``root`` with a unique name; ``runner.jobs.lookup`` knows it from anywhere.
+def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
+    """A new run directory below ``root`` with a unique name, known from anywhere by it; or one at ``at``, which is not
+    among this user's runs, as nothing is submitted from it.
 
     Raises:
         UsageError: it cannot be made there.
     """
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        index().mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = next(path for path in _candidates(root.resolve(), f"{stamp}-{label}") if _reserved(path))
-        for folder in _FOLDERS:
+        if at is None:
+            root.mkdir(parents=True, exist_ok=True)
+            index().mkdir(mode=0o700, parents=True, exist_ok=True)
+            name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}-{label}"
+            names = (name, *(f"{name}.{number}" for number in range(2, 10_000)))
+            path = next(path for path in map(root.resolve().joinpath, names) if _reserved(path))
+        else:
+            at.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = at.resolve()
+            if any(path.iterdir()):
+                fix = "name a directory that is not there"
+                raise UsageError("there are files in it already", where=str(at), fix=fix)
+        for folder in ("logs", "ranks", "nccl"):
             (path / folder).mkdir()
     except OSError as error:
-        where = str(error.filename or root)
-        in_index = where.startswith(str(paths.state_dir()))
-        raise UsageError(
-            f"the {'list of runs cannot be kept' if in_index else 'run directory cannot be made'}: {error.strerror}",
-            where=where,
-            fix="set RUNNER_STATE to a directory that you may write to"
-            if in_index
-            else "use --runs with a directory that every node sees and you may write to",
-        ) from None
+        where = str(at or error.filename or root)
+        if at is not None:
+            what, fix = "it cannot be made", "name another directory, which every node sees and you may write to"
+        elif where.startswith(str(paths.state_dir())):
+            what, fix = "the list of runs cannot be kept", "set RUNNER_STATE to a directory that you may write to"
+        else:
+            what = "the run directory cannot be made"
+            fix = "use --runs with a directory that every node sees and you may write to"
+        raise UsageError(f"{what}: {error.strerror}", where=where, fix=fix) from None
     return Run(path)
-
-
-def create_at(path: Path) -> Run:
-    """A run directory at ``path``, which is not among this user's runs: nothing was submitted from it.
-
-    Raises:
-        UsageError: it cannot be made there.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise UsageError("there are files in it already", where=str(path), fix="name a directory that is not there")
-        for folder in _FOLDERS:
-            (path / folder).mkdir()
-    except OSError as error:
-        fix = "name another directory, which every node sees and you may write to"
-        raise UsageError(f"it cannot be made: {error.strerror}", where=str(path), fix=fix) from None
-    return Run(path.resolve())
 
 
 def discard(run: Run) -> None:
@@ -374,9 +333,7 @@ def discard(run: Run) -> None:
 
 
 def linked() -> Iterator[Run]:
-    """Every run of this user whose directory is still there, the newest first; refused submissions, too. Each is looked
-    at only when it is wanted.
-    """
+    """Every run of this user whose directory is there, the newest first; refused submissions, too. Lazy."""
     with suppress(FileNotFoundError), os.scandir(index()) as entries:
         links = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
         for link in links:
@@ -425,12 +382,6 @@ def write_script(directory: Path, script: JobScript) -> None:
     for name, text in script.files.items():
         files.write_private(directory / LIBRARY / name, text)
     files.write_private(directory / SCRIPT, script.text)
-
-
-def _candidates(root: Path, name: str) -> Iterator[Path]:
-    yield root / name
-    for number in range(2, 10_000):
-        yield root / f"{name}.{number}"
 
 
 def index() -> Path:

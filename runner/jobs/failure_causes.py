@@ -1,7 +1,6 @@
-"""Which of several ends came first, by the clocks of several nodes.
+"""Why a run failed: which of its ends is the cause, by the scheduler, the container, the ranks and the script. Pure.
 
-Each rank has measured how far its node's clock is from rank 0's when it joined. Nothing else compares two nodes: the
-times of files are stamped by servers or by clients, whichever the file system pleases.
+How each end is recognised, and which outcome it has, stands in ``runner.diagnosis.catalogue``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import math
 import signal
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -21,18 +20,17 @@ from runner.diagnosis.logs import IMAGE_LOST, ContainerFault
 from runner.jobs.collect import Evidence
 from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
-from runner.model.records import ExitRecord, StartRecord
+from runner.model.records import ExitRecord
 from runner.model.verdict import Outcome, Verdict
 
 _DRIFT = 2e-5  # of clocks that nothing disciplines; quartz, seconds a second
 
 
 @dataclass(frozen=True)
-class EndTime:
+class _EndTime:
     """When a rank ended.
 
     Attributes:
-        node: on which.
         at_s: Unix time by rank 0's clock.
         error_s: of at_s against other nodes' times; infinite where their clocks were not compared.
     """
@@ -41,30 +39,28 @@ class EndTime:
     at_s: float
     error_s: float
 
-    def gap_error_s(self, other: EndTime) -> float:
+    def gap_error_s(self, other: _EndTime) -> float:
         """The error of the time between two ends, seconds; 0 on one node, which has one clock."""
         return 0.0 if self.node == other.node else self.error_s + other.error_s
 
 
-def end_times(
-    exits: Mapping[int, ExitRecord], starts: Mapping[int, StartRecord], nodes: Mapping[int, str]
-) -> dict[int, EndTime]:
-    """When each rank ended. Of each node the best of its ranks' comparisons counts.
-
-    Args:
-        nodes: rank -> node; where a rank is missing, its record's host counts.
+def _end_times(evidence: Evidence) -> dict[int, _EndTime]:
+    """When each rank ended. Each has measured how far its node's clock is from rank 0's when it joined; of each node
+    the best of its ranks' comparisons counts. Nothing else compares two nodes: the times of files are stamped by
+    servers or by clients, whichever the file system pleases.
     """
+    nodes = evidence.nodes
     offsets: dict[str, tuple[float, float]] = {}  # node -> error, offset
-    for rank, start in starts.items():
+    for rank, start in evidence.starts.items():
         if start.clock_offset_s is not None and start.clock_error_s is not None:
             measured = (start.clock_error_s, start.clock_offset_s)
             offsets[nodes[rank]] = min(measured, offsets.get(nodes[rank], measured))
-    times: dict[int, EndTime] = {}
-    for rank, record in exits.items():
+    times: dict[int, _EndTime] = {}
+    for rank, record in evidence.exits.items():
         node = nodes.get(rank, record.host)
         error_s, offset_s = offsets.get(node, (math.inf, 0.0))
         age_s = 0.0 if record.started_s is None else max(record.ended_s - record.started_s, 0.0)
-        times[rank] = EndTime(node, record.ended_s + offset_s, error_s + _DRIFT * age_s)
+        times[rank] = _EndTime(node, record.ended_s + offset_s, error_s + _DRIFT * age_s)
     return times
 
 
@@ -72,13 +68,6 @@ def end_times(
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 # Ends of a job by a user or by a limit: its ranks may have failed before.
 _FROM_OUTSIDE = frozenset({"job-cancelled", "time-limit", "deadline-missed"})
-# How far a rank had come that did not end by itself, the least first.
-_STAGES = (
-    _NEVER_STARTED := "never started",
-    _WAITED := "waited for the others to start",
-    _IN_PROGRAM := "did not finish the program",
-    _REPORTED := "left a report, but did not finish the program",
-)
 
 
 def by_the_scheduler(evidence: Evidence) -> Verdict | None:
@@ -90,32 +79,27 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     where = f" on {state.nodes}" if state.nodes else ""
     if evidence.failed_nodes:
         where = f": {', '.join(evidence.failed_nodes)} failed"
+    by = f" {state.reason}" if state.reason.startswith("by ") else "; the scheduler does not say by whom"
+    if (cancelled := evidence.cancelled) is not None:
+        by = f" by {cancelled.user} on {cancelled.host}, through `cancel` or Ctrl-C"
     reason = f" ({state.reason})" if state.reason else ""
-    cause = failure.cause.format(
-        state=state.name, where=where, reason=reason, nodes=state.nodes, by=_cancelled_by(evidence)
-    )
-    progress = _progress(evidence) if failure.outcome in ("failed", "cancelled") else []
+    reasons = [failure.cause.format(state=state.name, where=where, reason=reason, nodes=state.nodes, by=by)]
+    reasons += filter(None, [failure.detail])
     crashed = _failed_before(evidence) if failure.code in _FROM_OUTSIDE else None
-    before = [] if crashed is None else [f"before that, {_cause(evidence, crashed)}"]
-    reasons = [cause, *filter(None, [failure.detail]), *before, *progress]
-    missing = _not_launched(evidence) if progress else []
-    if not missing:
+    if crashed is not None:
+        reasons.append(f"before that, {_sentences(evidence, crashed)[0]}")
+    progress = _progress(evidence) if failure.outcome in ("failed", "cancelled") else []
+    reasons += progress
+    # Ranks that srun could not start on their node: it waits for the others all the same, up to the time limit.
+    ends = evidence.task_ends.items()
+    missing = [rank for rank, end in ends if end.startswith("launch failed") and rank not in evidence.starts]
+    if not missing or not progress:
         verdict = failed_verdict(evidence, failure, reasons, rank=None if crashed is None else crashed.rank)
         # The scheduler ended it: programs that lost their image then tell nothing.
         return msgspec.structs.replace(verdict, log="") if IMAGE_LOST.search(verdict.log) else verdict
-    first, end = _reported(evidence, missing[0]), evidence.task_ends[missing[0]]
-    nodes = sorted({_node(evidence, rank) for rank in missing} - {""})
-    who = f"{format_ranks(missing)}{_on_nodes(nodes)}"
-    return failed_verdict(evidence, first, [first.cause.format(who=who, end=end), *reasons])
-
-
-def _not_launched(evidence: Evidence) -> list[int]:
-    """Ranks that srun could not start on their node: it waits for the others all the same, up to the time limit."""
-    return [
-        rank
-        for rank, end in evidence.task_ends.items()
-        if end.startswith("launch failed") and rank not in evidence.starts
-    ]
+    first = _reported(evidence, missing[0])
+    who = format_ranks(missing) + _on_nodes(sorted({_node(evidence, rank) for rank in missing} - {""}))
+    return failed_verdict(evidence, first, [first.cause.format(who=who, end=evidence.task_ends[missing[0]]), *reasons])
 
 
 def by_the_container(evidence: Evidence) -> Verdict | None:
@@ -125,7 +109,10 @@ def by_the_container(evidence: Evidence) -> Verdict | None:
     another node's failure led to: of these that of the node counts of which srun reported a failure first.
     """
     faults = [fault for fault in evidence.container_faults if fault.failure.consequence == "no"]
-    if not faults or _code(evidence) == 0 or _script_stopped_before(evidence):
+    code = _code(evidence)
+    # The batch script may have ended by itself before it came to any container.
+    stopped_before = not evidence.starts and code != NODE_NOT_READY and find("batch script", str(code)) is not None
+    if not faults or code == 0 or stopped_before:
         return None
     first = min(faults, key=lambda fault: FAILURES.index(fault.failure))
     same = [fault for fault in faults if fault.failure is first.failure]
@@ -137,16 +124,11 @@ def by_the_container(evidence: Evidence) -> Verdict | None:
         same = [fault for fault in same if _fault_node(evidence, fault) == node]
     nodes = sorted({_fault_node(evidence, fault) for fault in same} - {""})
     known = {"before": "", "image": evidence.plan.image.path or evidence.plan.image.reference} | first.values
-    cause = first.failure.cause.format(where=_where(nodes, evidence.plan.nodes), **known)
+    where = " on any node" if len(nodes) == evidence.plan.nodes > 1 else _on_nodes(nodes)
+    cause = first.failure.cause.format(where=where, **known)
     started = _progress(evidence) if evidence.starts else []
     verdict = failed_verdict(evidence, first.failure, [cause, *started])
     return msgspec.structs.replace(verdict, rank=first.rank, log=f"logs/{first.file}: {first.line}")
-
-
-def _script_stopped_before(evidence: Evidence) -> bool:
-    """The batch script ended by itself before it came to any container."""
-    code = _code(evidence)
-    return not evidence.starts and code != NODE_NOT_READY and find("batch script", str(code)) is not None
 
 
 def _code(evidence: Evidence) -> int | None:
@@ -158,23 +140,9 @@ def _fault_node(evidence: Evidence, fault: ContainerFault) -> str:
     return fault.node or ("" if fault.rank is None else _node(evidence, fault.rank))
 
 
-def _where(nodes: list[str], planned: int) -> str:
-    """Where something did not start, for a sentence; nothing where no node is known."""
-    return " on any node" if len(nodes) == planned > 1 else _on_nodes(nodes)
-
-
 def _on_nodes(nodes: list[str], most: int = 4) -> str:
     """`` on dgx02``, for a sentence; of many nodes the first and how many more; nothing where none is known."""
     return f" on {first_of(nodes, most)}" if nodes else ""
-
-
-def _cancelled_by(evidence: Evidence) -> str:
-    """By whom the job was cancelled, as far as it is known."""
-    cancelled = evidence.cancelled
-    if cancelled is not None:
-        return f" by {cancelled.user} on {cancelled.host}, through `cancel` or Ctrl-C"
-    reason = evidence.state.reason
-    return f" {reason}" if reason.startswith("by ") else "; the scheduler does not say by whom"
 
 
 def by_a_rank(evidence: Evidence) -> Verdict | None:
@@ -186,15 +154,20 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     if not causes:
         return _ended_from_outside(evidence)
     first, rivals = _first(evidence, causes)
-    failure = _failure_of(evidence, first)
-    reasons = [*_sentences(evidence, failure, first), *rivals, *_foreign_ranks(evidence)]
+    reasons = [*_sentences(evidence, first), *rivals, *_foreign_ranks(evidence)]
     if first.error == "rendezvous-timeout":  # for whom it waited, srun may know better
         reasons = [*_reported_ranks(evidence), *reasons]
-    reasons += [*_others(evidence, [record for record in failed if record is not first])]
+    others = [record for record in failed if record is not first]
+    stopped = [record.rank for record in others if _ended_by_others(evidence, record)]
+    also = {record.rank for record in others}.difference(stopped)
+    if stopped:
+        reasons.append(f"{format_ranks(stopped)} {'was' if len(stopped) == 1 else 'were'} then stopped too")
+    if also:
+        reasons.append(f"{format_ranks(also)} failed too")
     reasons += [*_reported_ranks(evidence), *missing_records(evidence)]
     if first.error == "record-not-written":
         reasons += _disk_full(evidence)
-    return failed_verdict(evidence, failure, reasons, rank=first.rank)
+    return failed_verdict(evidence, _failure_of(evidence, first), reasons, rank=first.rank)
 
 
 def _causes(evidence: Evidence) -> list[ExitRecord]:
@@ -209,15 +182,10 @@ def _causes(evidence: Evidence) -> list[ExitRecord]:
 
 def _failed_before(evidence: Evidence) -> ExitRecord | None:
     """The rank that failed first, and before the job was ended from outside: before any rank that was stopped."""
-    causes = _causes(evidence)
-    times = end_times(evidence.exits, evidence.starts, evidence.nodes)
+    causes, times = _causes(evidence), _end_times(evidence)
     stopped_s = [times[rank].at_s for rank, record in evidence.exits.items() if _ended_by_others(evidence, record)]
     first = _first(evidence, causes)[0] if causes else None
-    return first if first is not None and times[first.rank].at_s < min(stopped_s, default=float("inf")) else None
-
-
-def _cause(evidence: Evidence, record: ExitRecord) -> str:
-    return next(iter(_sentences(evidence, _failure_of(evidence, record), record)))
+    return first if first is not None and times[first.rank].at_s < min(stopped_s, default=math.inf) else None
 
 
 def _first(evidence: Evidence, causes: list[ExitRecord]) -> tuple[ExitRecord, list[str]]:
@@ -226,37 +194,25 @@ def _first(evidence: Evidence, causes: list[ExitRecord]) -> tuple[ExitRecord, li
     Of ranks whose order cannot be determined, one that a signal ended is the likelier cause: the others' exit codes
     tell of a broken connection.
     """
-    times = end_times({record.rank: record for record in causes}, evidence.starts, evidence.nodes)
-    earliest = min(causes, key=lambda record: times[record.rank].at_s)
+    times = _end_times(evidence)
+    earliest = min((times[record.rank] for record in causes), key=lambda time: time.at_s)
 
     def may_be_first(record: ExitRecord) -> bool:
-        mine, its = times[record.rank], times[earliest.rank]
-        return record is earliest or (mine.node != its.node and mine.at_s - its.at_s <= mine.gap_error_s(its))
+        own = times[record.rank]
+        return own is earliest or (own.node != earliest.node and own.at_s - earliest.at_s <= own.gap_error_s(earliest))
 
     candidates = [record for record in causes if may_be_first(record)]
     first = min(candidates, key=lambda record: (record.signal is None, times[record.rank].at_s))
     rivals = [record.rank for record in candidates if record is not first]
-    return first, [_order_unknown(first.rank, rivals, times)] if rivals else []
-
-
-def _order_unknown(first: int, rivals: list[int], times: dict[int, EndTime]) -> str:
-    error_s = max(times[first].gap_error_s(times[rival]) for rival in rivals)
+    if not rivals:
+        return first, []
+    error_s = max(times[first.rank].gap_error_s(times[rival]) for rival in rivals)
     why = (
         f"the clocks of their nodes are known only to {error_s:.2g} s"
-        if error_s < float("inf")
+        if error_s < math.inf
         else "the clocks of their nodes were not compared"
     )
-    return f"it cannot be determined which failed first, rank {first} or {format_ranks(rivals)}: {why}"
-
-
-def _others(evidence: Evidence, failed: list[ExitRecord]) -> Iterable[str]:
-    """The ranks that were stopped because another one failed, and those that failed as well."""
-    stopped = [record.rank for record in failed if _ended_by_others(evidence, record)]
-    also = sorted({record.rank for record in failed}.difference(stopped))
-    if stopped:
-        yield f"{format_ranks(stopped)} {'was' if len(stopped) == 1 else 'were'} then stopped too"
-    if also:
-        yield f"{format_ranks(also)} failed too"
+    return first, [f"it cannot be determined which failed first, rank {first.rank} or {format_ranks(rivals)}: {why}"]
 
 
 def _ended_from_outside(evidence: Evidence) -> Verdict:
@@ -274,18 +230,15 @@ def _ended_from_outside(evidence: Evidence) -> Verdict:
 
 def _ranks_without_record(evidence: Evidence) -> list[int]:
     """Ranks of which srun reports a bad end and that left no exit record; first those that failed by themselves."""
-    known = [rank for rank in evidence.task_ends if rank not in evidence.exits]
+    silent = [rank for rank in evidence.task_ends if rank not in evidence.exits]
     order = ("no", "perhaps", "yes")
-    return sorted(known, key=lambda rank: order.index(_reported(evidence, rank).consequence))
+    return sorted(silent, key=lambda rank: order.index(_reported(evidence, rank).consequence))
 
 
 def _reported_ranks(evidence: Evidence) -> list[str]:
     """What srun reports of ranks that left no record; without those that it stopped itself."""
-    return [
-        _reported_sentence(evidence, rank)
-        for rank in _ranks_without_record(evidence)
-        if _reported(evidence, rank).consequence != "yes"
-    ]
+    silent = _ranks_without_record(evidence)
+    return [_reported_sentence(evidence, rank) for rank in silent if _reported(evidence, rank).consequence != "yes"]
 
 
 def _reported(evidence: Evidence, rank: int) -> Failure:
@@ -298,21 +251,25 @@ def _reported_sentence(evidence: Evidence, rank: int) -> str:
 
 def _progress(evidence: Evidence) -> list[str]:
     """Which ranks had not finished, and how far each had come."""
-    stages: dict[str, list[int]] = {}
+    stages: dict[str, list[int]] = {
+        "never started": [],
+        "waited for the others to start": [],
+        "did not finish the program": [],
+        "left a report, but did not finish the program": [],
+    }
+    never, waited, in_program, reported = stages.values()
     well = 0
     for rank in range(evidence.plan.tasks):
         record, start = evidence.exits.get(rank), evidence.starts.get(rank)
         if record is not None and not _ended_by_others(evidence, record):
             well += record.status == 0
         elif start is None:
-            stages.setdefault(_NEVER_STARTED, []).append(rank)
+            never.append(rank)
         elif not start.met:
-            stages.setdefault(_WAITED, []).append(rank)
-        elif rank not in evidence.reports:
-            stages.setdefault(_IN_PROGRAM, []).append(rank)
+            waited.append(rank)
         else:
-            stages.setdefault(_REPORTED, []).append(rank)
-    sentences = [f"{_rank_names(evidence, stages[stage])} {stage}" for stage in _STAGES if stage in stages]
+            (reported if rank in evidence.reports else in_program).append(rank)
+    sentences = [f"{_rank_names(evidence, ranks)} {stage}" for stage, ranks in stages.items() if ranks]
     if well:
         sentences.append(f"{well} of {counted(evidence.plan.tasks, 'rank')} ended with status 0")
     return sentences
@@ -346,8 +303,7 @@ def by_the_script(evidence: Evidence) -> Verdict | None:
         node = next((node for node in evidence.task_nodes.values() if node in evidence.node_lines), "")
         line = f"logs/node-{node}.log: {evidence.node_lines[node]}" if node else verdict.log
         return msgspec.structs.replace(verdict, log=line)
-    code = marker.exit if marker else state.exit_code
-    if code:
+    if code := marker.exit if marker else state.exit_code:
         return _with_code(evidence, code)
     unexplained = find("unexplained state", state.name)
     if unexplained is not None:
@@ -359,7 +315,7 @@ def _with_code(evidence: Evidence, code: int) -> Verdict:
     """The batch script ended with a code that no rank's record explains."""
     lost = next((fault for fault in evidence.container_faults if fault.failure.consequence == "perhaps"), None)
     if lost is not None and not _reported_ranks(evidence):
-        cause = lost.failure.cause.format(where=_where([], 0), image="", **lost.values)
+        cause = lost.failure.cause.format(where="", image="", **lost.values)
         verdict = failed_verdict(evidence, lost.failure, [cause])
         return msgspec.structs.replace(verdict, log=f"logs/{lost.file}: {lost.line}")
     # Where the disk is full the job could not write, whatever code it ended with.
@@ -401,8 +357,9 @@ def _ranks_without_image(evidence: Evidence) -> set[int]:
     return {rank for rank in ended if _node(evidence, rank) in nodes}
 
 
-def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iterable[str]:
-    """The sentences of a failure, filled in from the rank's record."""
+def _sentences(evidence: Evidence, record: ExitRecord) -> list[str]:
+    """The sentences of a rank's failure, filled in from its record."""
+    failure = _failure_of(evidence, record)
     known = {
         "who": _rank_name(evidence, record.rank),
         "error": record.error,
@@ -414,33 +371,24 @@ def _sentences(evidence: Evidence, failure: Failure, record: ExitRecord) -> Iter
         "place": "the image" if run_runtime(evidence.plan.runtime).is_container else "the environment",
         "limit": _memory_limit(evidence),
     }
-    return (sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence)
+    return [sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence]
 
 
 def _memory_limit(evidence: Evidence) -> str:
     plan = evidence.plan
     options = SCHEDULERS[plan.scheduler].memory_options
-    requested = [f"{option}={value}" for option, value in plan.directives if option in options]
-    if requested:
-        return f"; the job asked for {requested[0]}"
+    for option, value in plan.directives:
+        if option in options:
+            return f"; the job asked for {option}={value}"
     memory_mb = plan.memory_mb
     return f"; the job has {memory_mb} MiB on each node" if memory_mb else "; the job has all memory of its nodes"
 
 
-def _max_rss(evidence: Evidence) -> str:
-    """What tells the memory that the ranks used."""
-    job = evidence.marker.job if evidence.marker is not None else next((s.job_id for s in evidence.starts.values()), "")
-    command = SCHEDULERS[evidence.plan.scheduler].memory_used if evidence.plan.existing_allocation is None else ""
-    return f"`{command.format(job=job)}`" if command and job else "named above"
-
-
 def missing_records(evidence: Evidence) -> list[str]:
     """A sentence for each kind of record that not every planned rank has left."""
-    planned = range(evidence.plan.tasks)
     sentences = []
     for kind, records in (("start", evidence.starts), ("exit", evidence.exits)):
-        missing = [rank for rank in planned if rank not in records]
-        if missing:
+        if missing := [rank for rank in range(evidence.plan.tasks) if rank not in records]:
             sentences.append(f"no {kind} record of {format_ranks(missing)}")
     return sentences
 
@@ -456,21 +404,22 @@ def failed_verdict(
     line = "" if rank is None else evidence.rank_quotes.get(rank) or evidence.rank_lines.get(rank, "")
     if line:
         log = f"logs/rank-{rank}.err: {line}"
-    decided = failure if isinstance(failure, Failure) else None
-    return Verdict(
+    verdict = Verdict(
         outcome=failure.outcome if isinstance(failure, Failure) else failure,
         reasons=tuple(dict.fromkeys(reasons)),
         demonstration=evidence.plan.demonstration,
-        fix=_fix(evidence, decided) if decided else "",
-        who=decided.who if decided else "",
         log=log,
         rank=rank,
     )
-
-
-def _fix(evidence: Evidence, failure: Failure) -> str:
-    driver = run_runtime(evidence.plan.runtime).driver
-    return failure.fix.replace("{driver}", driver).replace("{maxrss}", _max_rss(evidence))
+    if not isinstance(failure, Failure):
+        return verdict
+    # What tells the memory that the ranks used.
+    marker, plan = evidence.marker, evidence.plan
+    job = marker.job if marker is not None else next((start.job_id for start in evidence.starts.values()), "")
+    command = SCHEDULERS[plan.scheduler].memory_used if plan.existing_allocation is None else ""
+    max_rss = f"`{command.format(job=job)}`" if command and job else "named above"
+    fix = failure.fix.replace("{driver}", run_runtime(plan.runtime).driver).replace("{maxrss}", max_rss)
+    return msgspec.structs.replace(verdict, fix=fix, who=failure.who)
 
 
 def _rank_name(evidence: Evidence, rank: int) -> str:
@@ -484,11 +433,8 @@ def _node(evidence: Evidence, rank: int) -> str:
     record = evidence.exits.get(rank)
     if rank in evidence.nodes or record is not None:
         return evidence.nodes.get(rank, record.host if record is not None else "")
-    return evidence.task_nodes.get(rank) or _planned_node(evidence, rank)
-
-
-def _planned_node(evidence: Evidence, rank: int) -> str:
-    """Where the plan puts a rank, of the nodes that the job has; empty where that is unknown."""
+    if rank in evidence.task_nodes:
+        return evidence.task_nodes[rank]
     counts = evidence.plan.tasks_per_node
     if len(evidence.hosts) != len(counts) or evidence.plan.settings.places_ranks:
         return ""

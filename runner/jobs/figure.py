@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -20,7 +20,7 @@ from runner.jobs.failure_causes import format_ranks
 from runner.model.records import Report
 from runner.statistics.precision import LEAST_GROUPS
 from runner.statistics.run import RankWindow, Throughput, throughput
-from runner.statistics.steadiness import MARGIN, Steadiness
+from runner.statistics.steadiness import MARGIN
 from runner.statistics.stragglers import Stragglers, stragglers
 
 # A shorter warm-up or window makes no claim: the figure is labelled a demonstration.
@@ -79,12 +79,25 @@ def faults(evidence: Evidence) -> Iterable[str]:
     if not groups or not group_steps or not batch or group_steps < 1 or batch < 1:
         yield "the ranks' reports lack what a throughput is computed from"
         return
-    if broken := _batch_fault(evidence, batch) or _times_faults(evidence, reports):
+    times = [_times_fault(evidence, rank, report) for rank, report in sorted(reports.items())]
+    if broken := _batch_fault(evidence, batch) or first_and_others(times):
         yield broken
         return
-    yield from _common_start(evidence, reports)
-    if evidence.plan.arms[-1] != "uncoupled":
-        yield from _in_step(evidence, reports)
+    began_s = {
+        rank: report.window_began_monotonic_s
+        for rank, report in reports.items()
+        if report.window_began_monotonic_s is not None
+    }
+    if apart := began_apart(evidence, began_s):
+        node, apart_s = apart
+        yield f"the ranks on {node} began the window {apart_s:.1f} s apart: they did not leave its barrier together"
+    ends_s = {rank: report.ends_s for rank, report in reports.items()}
+    if evidence.plan.arms[-1] != "uncoupled" and (ahead := out_of_step(evidence, ends_s)):
+        rank, group, ahead_s = ahead
+        yield (
+            f"the ranks' times are not of one training: rank {rank} ended group {group} {ahead_s:.1f} "
+            "s before another rank ended the group before it"
+        )
     yield from _marks(evidence, reports)
     if wrong := list(metering.faults(evidence)):
         yield from wrong
@@ -92,9 +105,9 @@ def faults(evidence: Evidence) -> Iterable[str]:
     yield from _against_result(evidence, throughput(windows(evidence)))
 
 
-def _times_faults(evidence: Evidence, reports: Mapping[int, Report]) -> str:
-    """What is wrong with a rank's times, and of how many; empty for nothing."""
-    broken = [fault for rank, report in sorted(reports.items()) if (fault := _times_fault(evidence, rank, report))]
+def first_and_others(faults_of_ranks: Iterable[str]) -> str:
+    """The first fault of a rank, and how many others have one; empty for none."""
+    broken = list(filter(None, faults_of_ranks))
     return f"{broken[0]} (and {len(broken) - 1} other ranks)" if len(broken) > 1 else "".join(broken)
 
 
@@ -109,6 +122,22 @@ def _batch_fault(evidence: Evidence, batch: int) -> str:
     return f"the ranks took batches of {batch}, planned {samples}" if batch != samples else ""
 
 
+def without_figure(evidence: Evidence) -> Iterable[str]:
+    """Of a run that only ran: the rate that a meter saw without a proof, or why it saw none."""
+    metered = metering.reports(evidence)
+    if not metered or any(report.synchronisation != "not-given" for report in metered):
+        yield from metering.why_unmeasured(evidence)
+    elif why := next(iter(faults(evidence)), ""):
+        yield f"the meter: its records hold no rate: {why}"
+    else:
+        made = throughput(windows(evidence))
+        label = why_demonstration(evidence, made)
+        rate = f"{made.samples_per_s:.1f} {metering.unit(evidence)}/s over {made.window_s:.2f} s"
+        why = "synchronisation not proven: it was given neither model nor optimizer"
+        yield f"the meter: {rate}, {why}" + (f" ({label})" if label else "")
+        yield from metering.common_remarks(metered)
+
+
 def figure(evidence: Evidence) -> Measurement:
     """The figure; only where every rank has its records and ``faults`` has none. O(N) for N ranks, but for the
     stragglers.
@@ -117,8 +146,7 @@ def figure(evidence: Evidence) -> Measurement:
     of_ranks = windows(evidence)
     made = throughput(of_ranks)
     latest = tuple(max(ends) for ends in zip(*(window.ends_s for window in of_ranks), strict=True))
-    group_s = [end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)]
-    step_s = median(group_s) / of_ranks[0].steps_per_group
+    step_s = median(end - before for before, end in pairwise((0.0, *latest))) / of_ranks[0].steps_per_group
     quarters = [reports[rank].compute_quarters_p50_s for rank in ranks]
     slow = None
     if all(len(each) == 4 and all(LEAST_S <= value <= MOST_S for value in each) for each in quarters):
@@ -141,21 +169,21 @@ def why_demonstration(evidence: Evidence, made: Throughput) -> str:
         return plan.demonstration
     warmup_steps = min((report.warmup_steps or 0 for report in reports), default=0)
     warmup_s = min((report.warmup_s or 0.0 for report in reports), default=0.0)
-    asked = evidence.result is not None and evidence.result.demonstration
-    reasons = (
-        (asked, "asked for as a demonstration"),
-        (plan.device == "cpu", "CPU"),
-        (
-            warmup_steps < WARMUP_STEPS or warmup_s < WARMUP_S,
-            f"short warm-up ({warmup_steps} steps, {warmup_s:.0f} s; {WARMUP_STEPS} and {WARMUP_S:.0f} s are needed)",
+    # Horovod takes the variable's leading digits for a number (operations.cc: strtol): false and true are both off.
+    environments = (dict(plan.env), *(start.environment for start in evidence.starts.values()))
+    autotuned = any(_AUTOTUNE.match(each.get("HOROVOD_AUTOTUNE", "")) for each in environments)
+    reasons = {
+        "asked for as a demonstration": evidence.result is not None and evidence.result.demonstration,
+        "CPU": plan.device == "cpu",
+        f"short warm-up ({warmup_steps} steps, {warmup_s:.0f} s; {WARMUP_STEPS} and {WARMUP_S:.0f} s are needed)": (
+            warmup_steps < WARMUP_STEPS or warmup_s < WARMUP_S
         ),
-        (
-            made.steps < WINDOW_STEPS or made.window_s < WINDOW_S,
-            f"short window ({made.steps} steps, {made.window_s:.0f} s; {WINDOW_STEPS} and {WINDOW_S:.0f} s are needed)",
+        f"short window ({made.steps} steps, {made.window_s:.0f} s; {WINDOW_STEPS} and {WINDOW_S:.0f} s are needed)": (
+            made.steps < WINDOW_STEPS or made.window_s < WINDOW_S
         ),
-        (_autotuned(evidence), "HOROVOD_AUTOTUNE changed the run while it was timed"),
-    )
-    named = "; ".join(reason for holds, reason in reasons if holds)
+        "HOROVOD_AUTOTUNE changed the run while it was timed": autotuned,
+    }
+    named = "; ".join(reason for reason, holds in reasons.items() if holds)
     return f"demonstration, no performance claim: {named}" if named else ""
 
 
@@ -187,19 +215,38 @@ def remarks(
             f"after {shift.group} groups the steps were {_slower(shift.size)} "
             f"(99 %: {_percent(low)} to {_percent(high)})"
         )
-    if claims:
-        yield from _undecided(run, longer)
-        if made.stragglers is not None:
-            yield from _slow(made.stragglers)
+    if not claims:
+        return
+    steady, groups = analysis.steady, run.steps // run.group_steps
+    if steady.verdict == "cannot tell":
+        worst = _percent(steady.worst)
+        hidden = f"a change of up to {worst} can hide in this window, and {_percent(MARGIN)} is the limit"
+        if math.isinf(steady.worst):
+            hidden = f"fewer than {LEAST_GROUPS} groups cannot tell whether the run is steady"
+        if steady.groups_needed <= groups:
+            yield f"{hidden}: a longer one may not tell either"
+        else:
+            window_s = math.ceil(run.window_s * steady.groups_needed / groups)
+            yield f"{hidden}; a window of about {window_s} s may tell: {longer.format(window_s)}"
+    slow = made.stragglers
+    if slow is None:
+        return
+    cost = f"; without them a step takes up to {_percent(slow.removable)} less" if slow.removable > 0.0 else ""
+    for what, places, more in (
+        ("slow nodes", slow.nodes, cost),
+        ("slow ranks", slow.ranks, cost),
+        ("ranks that got slower during the window", slow.slowed, ""),
+    ):
+        if places:
+            yield f"{what}: {', '.join(f'{place} (by {_percent(excess)})' for place, excess in places.items())}{more}"
+    if slow.cannot_tell:
+        yield f"the slowest rank is {_percent(slow.largest)} slower; healthy ranks can differ as much, so none is named"
 
 
 def _one_job(evidence: Evidence) -> Iterable[str]:
     """One job step, one job and one plan, by what every launcher recorded at its start."""
     starts = evidence.starts.values()
-    for what, values in (
-        ("tokens of job steps", {start.token for start in starts}),
-        ("job ids", {start.job_id for start in starts}),
-    ):
+    for what, values in (("tokens of job steps", {s.token for s in starts}), ("job ids", {s.job_id for s in starts})):
         if len(values) > 1:
             yield f"the ranks' records are of {len(values)} different {what}: they are not of one run"
     if any(not start.token for start in starts):
@@ -212,18 +259,14 @@ def _one_job(evidence: Evidence) -> Iterable[str]:
     if foreign:
         yield f"the reports of {format_ranks(foreign)} are of another job step than their start records"
     marker = evidence.marker.job if evidence.marker is not None else ""
-    if marker and any(_is_another(start.job_id or marker, marker) for start in starts):
+    # A step of an allocation has an id of its own (PROCESS.START.BOOT), which not every container runtime hands on: its
+    # ranks then have the allocation's.
+    jobs = [start.job_id or marker for start in starts]
+    if marker and any(job != marker and job.isdigit() == marker.isdigit() for job in jobs):
         yield f"the ranks' records are of another job than the batch script's end marker, which is of job {marker}"
     plans = {start.plan_sha256 for start in starts}
     if evidence.plan_sha256 and plans != {evidence.plan_sha256}:
         yield "the ranks did not see the plan that lies in the run directory"
-
-
-def _is_another(job: str, marker: str) -> bool:
-    """Whether these are ids of two jobs. A step of an allocation has an id of its own (PROCESS.START.BOOT), which not
-    every container runtime hands on: its ranks then have the allocation's.
-    """
-    return job != marker and job.isdigit() == marker.isdigit()
 
 
 def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
@@ -262,35 +305,31 @@ def _life_fault(evidence: Evidence, rank: int, report: Report) -> str:
     return ""
 
 
-def _common_start(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
-    """Whether the ranks of each node, which share one clock, left the barrier before the window together."""
-    began: dict[str, list[float]] = {}
-    for rank, report in reports.items():
-        if rank in evidence.nodes and report.window_began_monotonic_s is not None:
-            began.setdefault(evidence.nodes[rank], []).append(report.window_began_monotonic_s)
-    for node, times_s in began.items():
-        apart_s = max(times_s) - min(times_s)
-        if apart_s > BARRIER_S[evidence.plan.device]:
-            yield f"the ranks on {node} began the window {apart_s:.1f} s apart: they did not leave its barrier together"
-            return
+def began_apart(evidence: Evidence, began_s: Mapping[int, float]) -> tuple[str, float] | None:
+    """The first node whose ranks, which share one clock, did not leave the barrier before a window together, and how
+    many seconds they were apart.
+    """
+    nodes: dict[str, list[float]] = {}
+    for rank, time_s in began_s.items():
+        if rank in evidence.nodes:
+            nodes.setdefault(evidence.nodes[rank], []).append(time_s)
+    apart = ((node, max(times_s) - min(times_s)) for node, times_s in nodes.items())
+    return next((each for each in apart if each[1] > BARRIER_S[evidence.plan.device]), None)
 
 
-def _in_step(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
-    """Whether the ranks' times are of one training: no allreduce ends before every rank has begun its step, so no rank
-    can end a group before another one has ended the group before it.
+def out_of_step(evidence: Evidence, ends_s: Mapping[int, Sequence[float]]) -> tuple[int, int, float] | None:
+    """The first rank whose times are not of one training with the others', its group, and how many seconds it was
+    ahead: no allreduce ends before every rank has begun its step, so no rank can end a group before another one has
+    ended the group before it.
     """
     room_s = BARRIER_S[evidence.plan.device]  # each rank counts from its own leaving of the barrier
     latest_s = 0.0
-    for group, ends_s in enumerate(zip(*(report.ends_s for report in reports.values()), strict=True), start=1):
-        if min(ends_s) + room_s < latest_s:
-            first_s = min(ends_s)
-            ahead = next(rank for rank, report in reports.items() if report.ends_s[group - 1] == first_s)
-            yield (
-                f"the ranks' times are not of one training: rank {ahead} ended group {group} {latest_s - first_s:.1f} "
-                "s before another rank ended the group before it"
-            )
-            return
-        latest_s = max(ends_s)
+    for group, of_group in enumerate(zip(*ends_s.values(), strict=True), start=1):
+        first_s = min(of_group)
+        if first_s + room_s < latest_s:
+            return list(ends_s)[of_group.index(first_s)], group, latest_s - first_s
+        latest_s = max(of_group)
+    return None
 
 
 def _marks(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
@@ -329,49 +368,6 @@ def _against_result(evidence: Evidence, run: Throughput) -> Iterable[str]:
         )
     if not _same(window_s, result.window_s):
         yield f"the result says that the window took {result.window_s:.3f} s, the ranks' own records {window_s:.3f} s"
-
-
-def _autotuned(evidence: Evidence) -> bool:
-    """Whether Horovod tuned itself: it takes the variable's leading digits for a number (operations.cc: strtol), so
-    ``false`` and ``true`` are both off.
-    """
-    environments: list[Mapping[str, str]] = [dict(evidence.plan.env)]
-    environments += [start.environment for start in evidence.starts.values()]
-    return any(_AUTOTUNE.match(each.get("HOROVOD_AUTOTUNE", "")) for each in environments)
-
-
-def _undecided(run: Throughput, longer: str) -> Iterable[str]:
-    """What it would take to tell whether the run is steady, where this window cannot tell."""
-    steady = run.analysis.steady
-    if steady.verdict != "cannot tell":
-        return
-    groups = run.steps // run.group_steps
-    if steady.groups_needed <= groups:
-        yield f"{_hidden(steady)}: a longer one may not tell either"
-    else:
-        window_s = math.ceil(run.window_s * steady.groups_needed / groups)
-        yield f"{_hidden(steady)}; a window of about {window_s} s may tell: {longer.format(window_s)}"
-
-
-def _hidden(steady: Steadiness) -> str:
-    if math.isinf(steady.worst):
-        return f"fewer than {LEAST_GROUPS} groups cannot tell whether the run is steady"
-    return f"a change of up to {_percent(steady.worst)} can hide in this window, and {_percent(MARGIN)} is the limit"
-
-
-def _slow(slow: Stragglers) -> Iterable[str]:
-    cost = f"; without them a step takes up to {_percent(slow.removable)} less" if slow.removable > 0.0 else ""
-    if slow.nodes:
-        named = ", ".join(f"{node} (by {_percent(excess)})" for node, excess in slow.nodes.items())
-        yield f"slow nodes: {named}{cost}"
-    if slow.ranks:
-        named = ", ".join(f"{rank} (by {_percent(excess)})" for rank, excess in slow.ranks.items())
-        yield f"slow ranks: {named}{cost}"
-    if slow.slowed:
-        named = ", ".join(f"{rank} (by {_percent(excess)})" for rank, excess in slow.slowed.items())
-        yield f"ranks that got slower during the window: {named}"
-    if slow.cannot_tell:
-        yield f"the slowest rank is {_percent(slow.largest)} slower; healthy ranks can differ as much, so none is named"
 
 
 def _slower(excess: float) -> str:

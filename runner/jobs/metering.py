@@ -1,4 +1,6 @@
-"""What the records of the meter (gpu_runner_inside.meter) hold besides those of a benchmark."""
+"""What the records of the meter (gpu_runner_inside.meter) hold besides those of a benchmark, and what the verdict says
+of them: of a user's program, whose own statements are marked as such.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +8,33 @@ from collections.abc import Iterable
 from typing import Literal
 
 from runner.jobs.collect import Evidence
-from runner.model.records import Report
+from runner.jobs.failure_causes import format_ranks
+from runner.model.records import MeterRecord, Report
 
 _CLOCK_S = 0.1  # between two readings of a clock, with room
 _READ_S = 0.001  # a reading of the same clock that must lie between two others
+_LONG_WAIT_S = 1.0  # a longest wait below this is not worth a sentence
+_LARGE_COST = 0.005  # of the window
 _Unit = Literal["images", "samples", "tokens", "steps"]
 
 
 def reports(evidence: Evidence) -> list[Report]:
     """Those of the planned ranks, by rank, if all are the meter's; else none."""
-    found = [evidence.reports[rank] for rank in range(evidence.plan.tasks) if rank in evidence.reports]
-    return found if len(found) == evidence.plan.tasks and all(report.meter for report in found) else []
+    of_ranks = [evidence.reports.get(rank) for rank in range(evidence.plan.tasks)]
+    metered = [report for report in of_ranks if report is not None and report.meter]
+    return metered if len(metered) == len(of_ranks) else []
 
 
 def unit(evidence: Evidence) -> _Unit:
     """What the samples of the run's figure are."""
-    found = reports(evidence)
-    return found[0].unit or "samples" if found else "images"
+    metered = reports(evidence)
+    return metered[0].unit or "samples" if metered else "images"
 
 
 def is_divided(evidence: Evidence) -> bool:
     """Whether every rank says that its parameters are a part of the model's, so that ranks differ by right."""
-    found = reports(evidence)
-    return bool(found) and all(report.synchronisation == "not-examined" for report in found)
+    metered = reports(evidence)
+    return bool(metered) and all(report.synchronisation == "not-examined" for report in metered)
 
 
 def longer(evidence: Evidence) -> str:
@@ -36,26 +42,116 @@ def longer(evidence: Evidence) -> str:
     return "runner_meter.start(..., window_seconds={})" if reports(evidence) else "--set window-seconds={}"
 
 
+def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
+    """What a reader should know beside the figure, which is ``per_s`` of all ranks."""
+    metered = reports(evidence)
+    if not metered:
+        return
+    if is_divided(evidence):
+        yield (
+            f"synchronisation not examined: the parameters or the optimizer's state are divided among the ranks "
+            f"({metered[0].sharded}), and nothing showed whether their gradients were reduced"
+        )
+    first = metered[0]
+    if first.unit == "steps":
+        yield (
+            "the figure counts the steps of every rank: it is not known how many samples one takes; "
+            "fix: --meter-batch N"
+        )
+    elif first.batch_seen:
+        yield (
+            f"a step takes {first.batch_size} samples of a rank by the first dimension of what the model was given; "
+            "--meter-batch N states it"
+        )
+    beside = max(report.trained_beside for report in metered)
+    if beside:
+        yield (
+            f"the proof does not cover {beside} values of parameters that another optimizer trained; fix: "
+            "runner_meter.start with the model and the optimizer that hold them"
+        )
+    yield from common_remarks(metered)
+    if first.flops_per_sample and first.peak_flops:
+        share = per_s / len(metered) * first.flops_per_sample / first.peak_flops
+        yield (
+            f"model FLOP utilisation: {100 * share:.1f} %, by the script's own {first.flops_per_sample:.4g} FLOP for "
+            f"each of the {unit(evidence)} and {first.peak_flops:.4g} FLOP/s of a device"
+        )
+
+
+def common_remarks(metered: list[Report]) -> Iterable[str]:
+    """What is said of any rate of a meter: a batch that is not what the model was given, waiting, and its own cost."""
+    for report in metered:  # the batch may be that of all ranks, or lack an accumulation
+        counted, seen = sum(report.group_samples), report.samples_seen
+        if report.unit == "samples" and counted and seen and counted != seen:
+            yield (
+                f"the figure may be wrong: rank {report.rank} counted {counted} samples as the script states them, and "
+                f"its model was given {seen} by the first dimension of its input ({counted / seen:.3g} times); state "
+                "the batch of one rank and one forward pass"
+            )
+            break
+    if all(report.waiting_s for report in metered):
+        most = max(metered, key=lambda report: sum(report.waiting_s) / report.ends_s[-1])
+        share = sum(most.waiting_s) / most.ends_s[-1]
+        longest = most.longest_waiting_s or 0.0
+        more = f", once for {longest:.1f} s" if longest >= _LONG_WAIT_S else ""
+        yield (
+            f"waiting for data: {100 * share:.1f} % of the window between a step's end and the next forward pass, by "
+            f"the clock of rank {most.rank}'s host{more} (evaluation and checkpoints are in it)"
+        )
+    if not any(report.instrumentation_s is None for report in metered):
+        share = max((report.instrumentation_s or 0.0) / report.ends_s[-1] for report in metered)
+        large = f"; above {100 * _LARGE_COST:g} % it changes the figure" if share > _LARGE_COST else ""
+        yield f"the meter itself took {100 * share:.2g} % of the window{large}"
+
+
+def why_unmeasured(evidence: Evidence) -> Iterable[str]:
+    """Why a meter saw no rate."""
+    starts = evidence.starts
+    seen = {
+        rank: _why(meter)
+        for rank, meter in sorted(evidence.meters.items())
+        if rank in starts and meter.token in (None, starts[rank].token)
+    }
+    if why := next(filter(None, seen.values()), ""):
+        yield f"the meter: {why} ({format_ranks(rank for rank in seen if seen[rank] == why)})"
+    if not seen and dict(evidence.plan.env).get("RUNNER_METER"):
+        yield (
+            "the meter measured nothing: no step of an optimizer of PyTorch ended in any rank's program; "
+            "fix: import runner_meter in it and call step() (docs/meter.md)"
+        )
+
+
+def _why(meter: MeterRecord) -> str:
+    """What a meter has to say of itself; empty for nothing."""
+    if meter.state in ("measured", "given-up"):
+        return f"measured nothing: {meter.why}" if meter.state == "given-up" else meter.why
+    where = "window" if meter.state == "window" else "warm-up"
+    return (
+        f"measured nothing: in its {where} the program's process was replaced, or ended without Python's own end "
+        "(os._exit, exec)"
+    )
+
+
 def faults(evidence: Evidence) -> Iterable[str]:
     """Why the meter's records hold no figure; the rest is as of any figure (runner.jobs.figure)."""
-    found = reports(evidence)
+    metered = reports(evidence)
     counted = any(report.meter or report.group_samples for report in evidence.reports.values())
     if counted and evidence.plan.result == "throughput":
         yield "the reports are of a meter, which counts its own samples; a benchmark takes the planned batch a step"
         return
-    if not found:
+    if not metered:
         if any(report.meter for report in evidence.reports.values()):
             yield "only some of the ranks' reports are the meter's"
         return
-    if len({report.unit for report in found}) > 1:
+    if len({report.unit for report in metered}) > 1:
         yield "the ranks' meters count in different units"
-    if len({report.synchronisation for report in found}) > 1:
+    if len({report.synchronisation for report in metered}) > 1:
         yield "the ranks' meters do not agree on how their parameters are synchronised"
-    if all(report.group_samples and not sum(report.group_samples) for report in found):
+    if all(report.group_samples and not sum(report.group_samples) for report in metered):
         yield "no rank's meter counted a sample"
     yield from _clocks(evidence)
-    yield from _passes(found)
-    for report in found:
+    yield from _passes(metered)
+    for report in metered:
         groups = len(report.ends_s)
         if report.group_samples and len(report.group_samples) != groups:
             yield f"rank {report.rank} reports samples of {len(report.group_samples)} groups, and did {groups}"
@@ -93,9 +189,9 @@ def _clocks(evidence: Evidence) -> Iterable[str]:
                 return
 
 
-def _passes(found: Iterable[Report]) -> Iterable[str]:
+def _passes(metered: Iterable[Report]) -> Iterable[str]:
     """Whether each step had a forward pass: a script that counts one twice would have a higher figure."""
-    for report in found:
+    for report in metered:
         steps = len(report.ends_s) * (report.group_steps or 0)
         if report.forwards_seen is not None and 0 < report.forwards_seen < steps:
             yield (

@@ -1,7 +1,13 @@
-"""Runs that are launches in a study's one allocation: their job is the allocation's, and their state is their own.
+"""The jobs of runs, by their schedulers: their states, and their cancelling.
 
+<<<<<<< HEAD
+Of runs that are launches in a study's one allocation the job is the allocation's, and the state is their own. The
+allocation's script (``runner.backends.schedulers.launches``) leaves in each run's directory whether it has begun and
+how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
+=======
 The script of the allocation (``render_launches`` of its scheduler) leaves in each run's directory whether it has
 begun and how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
+>>>>>>> main
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, Unkn
 from runner.images.store import owners
 from runner.jobs.directory import Run, is_linked
 from runner.model.job import Cancelled, ExitMarker, JobState, Submitted
+from runner.model.records import ExitRecord
 
 # Names that the allocation's script knows: in a run directory, and in its own.
 BEGUN, OVER, CANCELLED = "begun", "over", "cancelled.json"
@@ -110,12 +117,19 @@ class InAllocation:
         raise NotAcceptedError(f"{script} is started by the allocation", where=str(run_directory))
 
     def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
-        """The id of the allocation's job; None where the scheduler knows none.
+        """The id of the allocation's job, as recorded, or as the scheduler knows it by its directory; None where that
+        knows none.
 
         Raises:
             NotAcceptedError: the scheduler did not accept it.
         """
-        return job_of(self._scheduler, self._allocation)
+        own = Run(self._allocation)
+        record, marker = own.submitted, own.marker
+        if record is not None and record.refused:
+            raise NotAcceptedError(record.refused, where=str(own.path), fix="fix the cause above; `scale --resume`")
+        if record is not None and record.job_id:
+            return record.job_id
+        return marker.job if marker is not None else self._scheduler.find(own.path)
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """The state of the launch. Raises UnknownStateError where the scheduler does not answer and matters."""
@@ -136,72 +150,43 @@ class InAllocation:
         Raises:
             UnknownStateError: it cannot be asked, because nothing can be written there.
         """
-        asked = self._run.path / CANCELLED
-        if asked.exists():  # ``runner.jobs.states`` writes it with who asks
+        request = self._run.path / CANCELLED
+        if request.exists():  # ``cancel`` writes it with who asks
             return
         try:
-            files.write_private(asked, "{}\n")
+            files.write_private(request, "{}\n")
         except OSError as error:
             raise UnknownStateError(
                 f"the launch cannot be cancelled: {error.strerror}",
-                where=str(asked),
+                where=str(request),
                 fix="free space there, or cancel the whole study",
             ) from None
 
 
-def job_of(scheduler: Scheduler, allocation: Path) -> str | None:
-    """The id of an allocation's job: as recorded, or as the scheduler knows it by its directory.
-
-    Raises:
-        NotAcceptedError: the scheduler did not accept it.
-    """
-    record = Run(allocation).submitted
-    if record is not None and record.refused:
-        raise NotAcceptedError(record.refused, where=str(allocation), fix="fix the cause above; `scale --resume`")
-    marker = Run(allocation).marker
-    if record is not None and record.job_id:
-        return record.job_id
-    return marker.job if marker is not None else scheduler.find(allocation)
-
-
-def left_by(run: Path) -> Left:
+def left_by(path: Path) -> Left:
     """What the launch with this run directory has left. Reads every rank's record where its script ended well."""
-    marker = Run(run).marker
-    by_itself = (run / OVER).exists() or (run / CANCELLED).exists() or _ended_well(Run(run), marker)
-    return Left(marker, (run / BEGUN).exists(), by_itself)
-
-
-def _ended_well(run: Run, marker: ExitMarker | None) -> bool:
-    if marker is None or marker.exit or marker.why:
-        return False
-    plan, records = run.plan, run.records
-    ends = (records.exit(rank) for rank in range(plan.tasks)) if plan is not None else ()
-    return plan is not None and all(record is not None and record.status == 0 for record in ends)
+    run = Run(path)
+    marker = run.marker
+    by_itself = (path / OVER).exists() or (path / CANCELLED).exists()
+    if not by_itself and marker is not None and not (marker.exit or marker.why) and (plan := run.plan) is not None:
+        ends = (run.records.record(rank, "exit", ExitRecord) for rank in range(plan.tasks))
+        by_itself = all(record is not None and record.status == 0 for record in ends)
+    return Left(marker, has_begun(run), by_itself)
 
 
 def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
-    """The states by run directory; and the errors of schedulers that gave no answer, whose runs are
-    left out.
-    """
-    by_scheduler: dict[tuple[str, str], dict[Path, str]] = {}
-    launches: dict[tuple[str, str, str], dict[Path, str]] = {}
+    """The states by run directory; and the errors of schedulers that gave no answer, whose runs are left out."""
+    groups: dict[tuple[str, str, str], dict[Path, str]] = {}
     for run, record in runs:
-        if record.allocation:
-            key = (record.scheduler, record.clients, record.allocation)
-            launches.setdefault(key, {})[run.path] = record.job_id
-        else:
-            by_scheduler.setdefault((record.scheduler, record.clients), {})[run.path] = record.job_id
+        groups.setdefault((record.scheduler, record.clients, record.allocation), {})[run.path] = record.job_id
     states: dict[Path, JobState] = {}
     errors: list[RunnerError] = []
-    for (scheduler, clients), jobs in by_scheduler.items():
+    for (name, clients, allocation), jobs in groups.items():
         try:
-            states |= connect(scheduler, Path(clients) if clients else None).states(jobs)
-        except RunnerError as error:
-            errors.append(error)
-    for (scheduler, clients, allocation), jobs in launches.items():
-        try:
-            asked = connect(scheduler, Path(clients) if clients else None)
-            states |= InAllocation(asked, Path(allocation), Run(next(iter(jobs)))).states(jobs)
+            scheduler = connect(name, Path(clients) if clients else None)
+            if allocation:
+                scheduler = InAllocation(scheduler, Path(allocation), Run(next(iter(jobs))))
+            states |= scheduler.states(jobs)
         except RunnerError as error:
             errors.append(error)
     return states, tuple(errors)
@@ -244,27 +229,24 @@ def scheduler_of(run: Run) -> tuple[Scheduler, str]:
 
 
 def connected(run: Run, record: Submitted) -> Scheduler:
-    """The scheduler of a run's job. Raises UnknownStateError as ``scheduler_of``."""
-    scheduler = connect(record.scheduler, _clients_of(run, record))
-    return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
+    """The scheduler of a run's job.
 
+    A run directory of another user, or a copy of one, may name any client programs: of a run that this user did not
+    submit only those are run that no other user can change.
 
-def _clients_of(run: Run, record: Submitted) -> Path | None:
-    """Where the client programs of the run's scheduler are; None for PATH.
-
-    A run directory of another user, or a copy of one, may name any programs: of a run that this user did not submit
-    only those are run that no other user can change.
+    Raises:
+        UnknownStateError: the run directory names others.
     """
-    if not record.clients:
-        return None
-    clients = Path(record.clients)
-    if is_linked(run) or files.is_closed_to_others(clients):
-        return clients
-    raise UnknownStateError(
-        f"you did not submit this run, and another user may change the scheduler's programs that it names: {clients}",
-        where=str(run.path / "job.json"),
-        fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
-    )
+    clients = Path(record.clients) if record.clients else None
+    if clients is not None and not is_linked(run) and not files.is_closed_to_others(clients):
+        raise UnknownStateError(
+            "you did not submit this run, and another user may change the scheduler's programs that it names: "
+            f"{clients}",
+            where=str(run.path / "job.json"),
+            fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
+        )
+    scheduler = connect(record.scheduler, clients)
+    return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
 
 
 def id_in_records(run: Run) -> str:
@@ -301,8 +283,12 @@ def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
         RefusedError: the run directory is another user's. UnknownStateError: the scheduler did not answer, or refused.
     """
     _ensure_own(run)
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = f"uid {os.getuid()}"
     with suppress(OSError):  # written before, as the end may come at once; a full disk must not prevent it
-        run.write("cancelled.json", Cancelled(_user(), platform.node(), time.time()))
+        run.write(CANCELLED, Cancelled(user, platform.node(), time.time()))
     scheduler.cancel(job_id)
 
 
@@ -315,10 +301,3 @@ def _ensure_own(run: Run) -> None:
             where=str(run.path),
             fix=f"cancel it as {owners.user(owner)}, or the job itself with the scheduler's own command",
         )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
-        return f"uid {os.getuid()}"

@@ -14,7 +14,6 @@ from runner import __version__
 from runner.backends.schedulers import Scheduler
 from runner.core import files, paths, process
 from runner.core.errors import Exit, InfrastructureError, NotAcceptedError, RunnerError, UnknownStateError
-from runner.core.files import sha256
 from runner.core.invocation import PROGRAM
 from runner.jobs import directory, snapshot_copy
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, JOB, PLAN, PROVENANCE, REQUEST, SCRIPT, Run
@@ -27,60 +26,45 @@ from runner.model.step import JobScript
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where a run comes from.
+class Submission:
+    """A job that is ready to be submitted.
 
     Attributes:
+        root: where its run directory is made. library: the launcher. recipe: the recipe's directory; None for none.
+        unconfirmed: keys of the site's facts that the job uses and are unconfirmed, for its provenance.
         command: the command line, for a reader; None where there was none. request: what it asked for.
         code: the user's code; None for a shipped recipe. code_diff: what differs from its commit, without secrets.
         snapshot: tracked files to copy into the run directory; None for none.
     """
 
+    plan: Plan
+    script: JobScript
+    findings: tuple[Finding, ...]
+    root: Path
+    library: Path
+    recipe: Path | None
+    scheduler: Scheduler
+    unconfirmed: tuple[str, ...] = ()
     command: CommandLine | None = None
+    request: RequestRecord | None = None
     code: CodeRecord | None = None
     code_diff: str = ""
     snapshot: Snapshot | None = None
-    request: RequestRecord | None = None
 
 
-def submit(
-    plan: Plan,
-    script: JobScript,
-    findings: tuple[Finding, ...],
-    *,
-    root: Path,
-    library: Path,
-    recipe: Path | None,
-    scheduler: Scheduler,
-    unconfirmed: tuple[str, ...] = (),
-    origin: Origin | None = None,
-) -> Run:
+def submit(job: Submission) -> Run:
     """Make the run directory and submit its script.
 
     The intent is on disk before the scheduler is called, so a submission that is cut off can be found again.
 
-    Args:
-        unconfirmed: keys of the site's facts that the job uses and are unconfirmed, for its provenance.
-
     Raises:
-        UsageError: the run directory cannot be made, or the recipe cannot be read.
-        InfrastructureError: the run directory cannot be filled; it is removed.
+        UsageError, InfrastructureError: as ``make``.
         NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and records it. The latter
             also, with code INTERRUPTED, where Ctrl-C came before the scheduler's answer.
     """
-    run, record = make(
-        plan,
-        script,
-        findings,
-        root=root,
-        library=library,
-        recipe=recipe,
-        scheduler=scheduler,
-        unconfirmed=unconfirmed,
-        origin=origin,
-    )
+    run, record = make(job)
     try:
-        job_id = _submitted(run, scheduler)
+        job_id = _submitted(run, job.scheduler)
     except NotAcceptedError as error:
         run.write(JOB, msgspec.structs.replace(record, refused=error.what))
         raise
@@ -96,20 +80,7 @@ def submit(
     return run
 
 
-def make(
-    plan: Plan,
-    script: JobScript,
-    findings: tuple[Finding, ...],
-    *,
-    root: Path,
-    library: Path,
-    recipe: Path | None,
-    scheduler: Scheduler,
-    unconfirmed: tuple[str, ...] = (),
-    origin: Origin | None = None,
-    allocation: str = "",
-    at: Path | None = None,
-) -> tuple[Run, Submitted]:
+def make(job: Submission, *, allocation: str = "", at: Path | None = None) -> tuple[Run, Submitted]:
     """Make the run directory of a job that is not submitted yet, and the record of its submission.
 
     Args:
@@ -120,23 +91,32 @@ def make(
         UsageError: the run directory cannot be made, or the recipe cannot be read.
         InfrastructureError: it cannot be filled; it is removed.
     """
-    run = (
-        directory.create(root, f"{plan.job_name}-{plan.tasks}", time.time()) if at is None else directory.create_at(at)
-    )
+    run = directory.create(job.root, f"{job.plan.job_name}-{job.plan.tasks}", time.time(), at)
     record = Submitted(
-        scheduler=plan.started_by,
+        scheduler=job.plan.started_by,
         job_id="",
-        clients=str(scheduler.clients or ""),
-        script_sha256=sha256(script.text.encode("utf-8", "surrogateescape")),
+        clients=str(job.scheduler.clients or ""),
+        script_sha256=files.sha256(job.script.text.encode("utf-8", "surrogateescape")),
         submitted_s=time.time(),
         allocation=allocation,
     )
+    documents = {
+        PLAN: record_of(job.plan, job.findings),
+        PROVENANCE: _provenance(job),
+        COMMAND: job.command,
+        REQUEST: job.request,
+        CODE: job.code,
+    }
     try:
-        directory.copy_program(run, library, recipe)
-        run.write(PLAN, record_of(plan, findings))
-        run.write(PROVENANCE, _provenance(plan, findings, unconfirmed))
-        _write_origin(run, origin or Origin())
-        directory.write_script(run.path, script)
+        directory.copy_program(run, job.library, job.recipe)
+        for name, document in documents.items():
+            if document is not None:
+                run.write(name, document)
+        if job.code_diff:
+            files.write_private(run.path / CODE_DIFF, job.code_diff)
+        if job.snapshot is not None:
+            snapshot_copy.copy(job.snapshot, run)
+        directory.write_script(run.path, job.script)
         run.write(JOB, record)
     except OSError as error:
         directory.discard(run)
@@ -151,41 +131,27 @@ def make(
     return run, record
 
 
-def _write_origin(run: Run, origin: Origin) -> None:
-    if origin.command is not None:
-        run.write(COMMAND, origin.command)
-    if origin.request is not None:
-        run.write(REQUEST, origin.request)
-    if origin.code is not None:
-        run.write(CODE, origin.code)
-    if origin.code_diff:
-        files.write_private(run.path / CODE_DIFF, origin.code_diff)
-    if origin.snapshot is not None:
-        snapshot_copy.copy(origin.snapshot, run)
-
-
 def _submitted(run: Run, scheduler: Scheduler) -> str:
     """The job's id, from the scheduler or, where it does not answer, from the job's own records."""
     try:
         return scheduler.submit(run.path, SCRIPT)
     except UnknownStateError:
-        job_id = id_in_records(run)
-        if not job_id:
-            raise
-        return job_id
+        if job_id := id_in_records(run):
+            return job_id
+        raise
 
 
-def _provenance(plan: Plan, findings: tuple[Finding, ...], unconfirmed: tuple[str, ...]) -> Provenance:
+def _provenance(job: Submission) -> Provenance:
     return Provenance(
         runner=__version__,
         source=_source(),
         python=platform.python_version(),
         directory=str(Path.cwd()),
         host=platform.node(),
-        scheduler=plan.scheduler,
-        runtime=plan.runtime,
-        findings=findings,
-        unconfirmed=unconfirmed,
+        scheduler=job.plan.scheduler,
+        runtime=job.plan.runtime,
+        findings=job.findings,
+        unconfirmed=job.unconfirmed,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the counters of the planned ports say of an allreduce's bytes: the second proof of transport. Pure.
+"""Which way data took between nodes and inside them: by NCCL's log, and by the counters of the planned ports. Pure.
 
 An allreduce of S bytes over several nodes makes each node send and receive at least S: what the other nodes must learn
 of its gradients, and what it must learn of theirs. That bound proves. What an algorithm sends beyond it, or others on
@@ -8,6 +8,7 @@ the same ports, is shown and never judged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -16,7 +17,7 @@ from runner.core.text import counted
 from runner.diagnosis.catalogue import find
 from runner.jobs.collect import Evidence
 from runner.model.plan import Plan
-from runner.model.records import NodeRecord, Port, PortReading, Report
+from runner.model.records import NodeRecord, Port, PortReading
 from runner.model.request import Transport, transport_of
 from runner.planning.wireup import BY_MPI
 
@@ -65,19 +66,6 @@ class _Share:
         return min(self.sent, self.received)
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """What the planned ports of all nodes counted in the window besides bytes.
-
-    Attributes:
-        errors: (the kernel's name, count, the port with most of them), by name.
-        waited: (ticks in which data waited to be sent, port) of the port that waited longest; None for none.
-    """
-
-    errors: tuple[tuple[str, int, str], ...] = ()
-    waited: tuple[int, str] | None = None
-
-
 class _CannotTell(Exception):
     """Why counters say nothing."""
 
@@ -90,7 +78,11 @@ def carried(evidence: Evidence) -> Carried:
             raise _CannotTell("the nodes are shared with other jobs")
         if evidence.nccl.mnnvl:
             raise _CannotTell("NVLink connects the nodes, too")
-        size, steps = _allreduced(reports)
+        sizes = {report.allreduce_bytes_per_step for report in reports.values()}
+        steps = min((len(report.ends_s) * (report.group_steps or 0) for report in reports.values()), default=0)
+        size = next(iter(sizes), 0) if len(sizes) == 1 else 0
+        if not size or not steps:
+            raise _CannotTell("the program does not say what it gives to allreduces")
         if size * steps < _LEAST_BYTES:
             raise _CannotTell(f"{size * steps / 1e6:.3g} MB in all are too few to stand out")
         shares = [_share(evidence, node, size * steps) for node in range(plan.nodes)]
@@ -113,86 +105,45 @@ def carried(evidence: Evidence) -> Carried:
     return Carried("cannot tell", f"counters cannot tell: {numbers}; {_ENOUGH} S would prove it")
 
 
-def trouble(evidence: Evidence) -> Trouble:
-    """Errors and congestion of the ports that ranks use, on every node that shows them. O(nodes x ports)."""
-    errors: dict[str, tuple[int, int, str]] = {}
-    waited: tuple[int, str] | None = None
-    for node, record in sorted(evidence.watched.items()):
-        begin, end = record.window_begin, record.window_end
-        if begin is None or end is None or node >= evidence.plan.nodes:
-            continue
-        try:
-            _fits(evidence, record, begin, end)
-            planned = _planned(evidence, record, begin.ports)
-        except _CannotTell:
-            continue
-        first = {port.name: port for port in begin.ports}
-        for port in end.ports:
-            if port.name not in planned or port.name not in first:
-                continue
-            place = f"{port.name} of {record.host}"
-            for name, count in port.errors.items():
-                more = count - first[port.name].errors.get(name, count)
-                if more > 0:
-                    total, most, where = errors.get(name, (0, 0, ""))
-                    errors[name] = (total + more, max(most, more), place if more > most else where)
-            ticks = (port.wait_ticks or 0) - (first[port.name].wait_ticks or 0)
-            if first[port.name].wait_ticks is not None and ticks > (waited[0] if waited else 0):
-                waited = (ticks, place)
-    return Trouble(tuple((name, total, where) for name, (total, _, where) in sorted(errors.items())), waited)
-
-
-def _allreduced(reports: Mapping[int, Report]) -> tuple[int, int]:
-    """(bytes given to allreduces in a step, timed steps)."""
-    sizes = {report.allreduce_bytes_per_step for report in reports.values()}
-    if len(sizes) != 1 or None in sizes or 0 in sizes:
-        raise _CannotTell("the program does not say what it gives to allreduces")
-    (size,) = sizes
-    steps = min((len(report.ends_s) * (report.group_steps or 0) for report in reports.values()), default=0)
-    if not size or not steps:
-        raise _CannotTell("the program does not say what it gives to allreduces")
-    return size, steps
-
-
 def _share(evidence: Evidence, node: int, needed: int) -> _Share:
     record = evidence.watched.get(node)
     if record is None or record.window_begin is None or record.window_end is None:
         raise _CannotTell(f"node {node} left no counters of the window")
     begin, end = record.window_begin, record.window_end
-    _fits(evidence, record, begin, end)
+    _check_marks(evidence, record, begin, end)
     planned = _planned(evidence, record, begin.ports)
-    sent, received = (_moved(planned, begin, end, which) for which in (0, 1))
     span_s = end.monotonic_s - begin.monotonic_s
-    others = [_others(planned, record.quiet, which) * span_s for which in (0, 1)]
-    own = (max(0.0, sent - others[0]) / needed, max(0.0, received - others[1]) / needed)
-    return _Share(record.host, *own, least_of_all=_least_of_all(evidence, record, planned, begin, end, needed))
-
-
-def _least_of_all(
-    evidence: Evidence, record: NodeRecord, planned: tuple[str, ...], begin: PortReading, end: PortReading, needed: int
-) -> float | None:
-    """What all ports carried that could have: without a variable that chooses among them, RDMA may go over any."""
-    plan, environment = evidence.plan, evidence.starts[record.rank].environment
-    if plan.transport is not None and not selector(plan, plan.transport, environment):
+    # What others send, bytes a second: the least from before the window, as the program may have begun in its end.
+    others = [
+        [moved / (last.monotonic_s - first.monotonic_s) for moved in _moved(planned, first, last)]
+        for first, last in pairwise(record.quiet)
+        if last.monotonic_s > first.monotonic_s
+    ] or [[0.0, 0.0]]
+    own = zip(_moved(planned, begin, end), map(min, zip(*others, strict=True)), strict=True)
+    sent, received = (max(0.0, moved - rate * span_s) / needed for moved, rate in own)
+    # Without a variable that chooses among them, RDMA may go over any port that could have carried it.
+    plan = evidence.plan
+    able = [port for port in begin.ports if port.name in planned]
+    if plan.transport is not None and not selector(plan, plan.transport, evidence.starts[record.rank].environment):
         able = [port for port in begin.ports if port.kind in _KINDS[plan.transport] and port.active]
-        if any(port.virtual for port in able):
-            return None
-        planned = tuple(port.name for port in able)
-    try:
-        return min(_moved(planned, begin, end, which) for which in (0, 1)) / needed
-    except _CannotTell:
-        return None
+    least = None
+    with suppress(_CannotTell):
+        if not any(port.virtual for port in able):
+            least = min(_moved([port.name for port in able], begin, end)) / needed
+    return _Share(record.host, sent, received, least)
 
 
-def _fits(evidence: Evidence, record: NodeRecord, begin: PortReading, end: PortReading) -> None:
+def _check_marks(evidence: Evidence, record: NodeRecord, begin: PortReading, end: PortReading) -> None:
     """The marks enclose the reported window, and little else."""
     start, report = evidence.starts.get(record.rank), evidence.reports.get(record.rank)
-    if start is None or report is None or start.token != record.token or start.node_rank != record.node_rank:
+    if (
+        start is None
+        or report is None
+        or (start.token, start.node_rank, start.host) != (record.token, record.node_rank, record.host)
+        or not report.ends_s
+    ):
         raise _CannotTell(f"the counters of node {record.host} are of no rank of this run")
-    if start.host != record.host or not report.ends_s:
-        raise _CannotTell(f"the counters of node {record.host} are of no rank of this run")
-    first_s = report.window_began_monotonic_s or 0.0
-    window_s = report.ends_s[-1]
+    first_s, window_s = report.window_began_monotonic_s or 0.0, report.ends_s[-1]
     encloses = begin.monotonic_s <= first_s + _CLOCK_S and end.monotonic_s >= first_s + window_s - _CLOCK_S
     if not encloses or end.monotonic_s - begin.monotonic_s > 1.05 * window_s + 2.0:
         raise _CannotTell(f"the counters of node {record.host} were not read at the ends of the window")
@@ -210,21 +161,18 @@ def _planned(evidence: Evidence, record: NodeRecord, ports: Iterable[Port]) -> t
             raise _CannotTell(f"processors exchange data by Gloo, through sockets and not {plan.transport}")
     start = evidence.starts[record.rank]
     chosen = selector(plan, plan.transport, start.environment)
-    kinds = [port for port in ports if port.kind in _KINDS[plan.transport] and port.active]
-    if chosen:
-        kinds = [port for port in kinds if selects(chosen, port.name)]
-        if chosen.startswith("^"):
-            kinds = [port for port in kinds if port.for_ranks]
-    elif plan.transport == "sockets":
+    if not chosen and plan.transport == "sockets":
         raise _CannotTell("no interface is planned (NCCL_SOCKET_IFNAME, HOROVOD_GLOO_IFACE)")
-    else:
-        kinds = [port for port in kinds if port.for_ranks]
-    if not kinds:
+    planned = [port for port in ports if port.kind in _KINDS[plan.transport] and port.active]
+    if chosen:
+        planned = [port for port in planned if selects(chosen, port.name)]
+    if not chosen or chosen.startswith("^"):
+        planned = [port for port in planned if port.for_ranks]
+    if not planned:
         raise _CannotTell(f"node {record.host} shows no counters of planned ports")
-    virtual = [port.name for port in kinds if port.virtual]
-    if virtual:
+    if virtual := [port.name for port in planned if port.virtual]:
         raise _CannotTell(f"{', '.join(virtual)} of node {record.host} are virtual functions")
-    return tuple(port.name for port in kinds)
+    return tuple(port.name for port in planned)
 
 
 def selector(plan: Plan, transport: Transport, environment: Mapping[str, str]) -> str:
@@ -234,9 +182,7 @@ def selector(plan: Plan, transport: Transport, environment: Mapping[str, str]) -
         # Gloo takes it for one whole name (Horovod's gloo_context.cc).
         value = dict(plan.env).get("HOROVOD_GLOO_IFACE") or environment.get("HOROVOD_GLOO_IFACE", "")
         return f"={value}" if value else ""
-    if not name:
-        return ""
-    return dict(plan.env).get(name) or environment.get(name, "")
+    return (dict(plan.env).get(name) or environment.get(name, "")) if name else ""
 
 
 def selects(chosen: str, name: str) -> bool:
@@ -248,37 +194,28 @@ def selects(chosen: str, name: str) -> bool:
     return hit != excluded
 
 
-def _moved(names: tuple[str, ...], first: PortReading, last: PortReading, which: int) -> int:
-    """Bytes that the ports sent (0) or received (1) between two readings, less IP over the fabric."""
-    before, after = ({port.name: _bytes(port, which) for port in each.ports} for each in (first, last))
-    total = 0
+def _moved(names: Iterable[str], first: PortReading, last: PortReading) -> tuple[int, int]:
+    """Bytes that the ports sent, and received, between two readings, less IP over the fabric."""
+    before, after = ({port.name: port for port in each.ports} for each in (first, last))
+    totals = [0, 0]
     for name in names:
-        start, end = before.get(name), after.get(name)
-        if start is None or end is None:
-            raise _CannotTell(f"the counters of {name} cannot be read, or are full")
-        if end < start - (1 << 20):  # IP's bytes are read a moment apart from the port's
-            raise _CannotTell(f"the counters of {name} were reset, or ran over")
-        total += max(0, end - start)
-    return total
+        for way in (0, 1):
+            start, end = (_bytes(ports.get(name), way) for ports in (before, after))
+            if start is None or end is None:
+                raise _CannotTell(f"the counters of {name} cannot be read, or are full")
+            if end < start - (1 << 20):  # IP's bytes are read a moment apart from the port's
+                raise _CannotTell(f"the counters of {name} were reset, or ran over")
+            totals[way] += max(0, end - start)
+    return totals[0], totals[1]
 
 
-def _bytes(port: Port, which: int) -> int | None:
-    total = port.received_bytes if which else port.sent_bytes
+def _bytes(port: Port | None, way: int) -> int | None:
+    if port is None:
+        return None
+    total = (port.sent_bytes, port.received_bytes)[way]
     if total is None or total == _FULL_BYTES:
         return None
-    return total - (port.ip_received_bytes if which else port.ip_sent_bytes)
-
-
-def _others(names: tuple[str, ...], quiet: tuple[PortReading, ...], which: int) -> float:
-    """Bytes a second that others send, from before the window: the least of its readings, as the program may have
-    begun in the later ones.
-    """
-    rates = [
-        _moved(names, first, last, which) / (last.monotonic_s - first.monotonic_s)
-        for first, last in pairwise(quiet)
-        if last.monotonic_s > first.monotonic_s
-    ]
-    return min(rates, default=0.0)
+    return total - (port.ip_sent_bytes, port.ip_received_bytes)[way]
 
 
 @dataclass(frozen=True)
@@ -306,23 +243,23 @@ def faults(evidence: Evidence) -> Iterable[str]:
         if causes:
             yield from dict.fromkeys(causes)
             return
-    if not _by_log(evidence)[0]:
-        counted = carried(evidence)
-        if counted.verdict == "absent":
-            yield counted.sentence
+    if not _by_log(evidence)[0] and (counters := carried(evidence)).verdict == "absent":
+        yield counters.sentence
 
 
 def proof(evidence: Evidence) -> Ways:
     """What is proven of the transport; only where ``faults`` has none."""
+    log = evidence.nccl.sentence
+    inside, remarks = [f"NCCL's ways, by its log: {log}"] if log else [], _remarks(evidence)
     if not _matters(evidence):
-        return Ways(proven=tuple(_inside(evidence)), remarks=tuple(_remarks(evidence)))
-    (by_log, unknown), counted = _by_log(evidence), carried(evidence)
-    by_counters = counted.sentence if counted.verdict == "proven" else ""
-    proven = tuple(filter(None, (by_log, by_counters, *_inside(evidence))))
+        return Ways(proven=tuple(inside), remarks=tuple(remarks))
+    (by_log, unknown), counters = _by_log(evidence), carried(evidence)
+    by_counters = counters.sentence if counters.verdict == "proven" else ""
+    proven = tuple(filter(None, (by_log, by_counters, *inside)))
     if by_log or by_counters:
-        return Ways("proven", proven, tuple(_remarks(evidence)))
-    why = f"the transport between nodes is UNPROVEN: {unknown}; {counted.sentence}"
-    return Ways("unproven", proven, (why, *_remarks(evidence)))
+        return Ways("proven", proven, tuple(remarks))
+    why = f"the transport between nodes is UNPROVEN: {unknown}; {counters.sentence}"
+    return Ways("unproven", proven, (why, *remarks))
 
 
 def _matters(evidence: Evidence) -> bool:
@@ -337,10 +274,8 @@ def _by_log(evidence: Evidence) -> tuple[str, str]:
     if evidence.plan.device == "cpu":
         return "", "the ranks used no NCCL"
     if not names:
-        return (
-            "",
-            "NCCL left no log of it (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,NET and NCCL_DEBUG_FILE are planned)",
-        )
+        planned_log = "NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,NET and NCCL_DEBUG_FILE are planned"
+        return "", f"NCCL left no log of it ({planned_log})"
     used, shown = {transport_of(name) for name in names}, ", ".join(names)
     if any(find("NCCL log", f"libfabric {provider}") for provider in log.providers):
         used = (used - {"libfabric"}) | {"sockets"}
@@ -356,39 +291,64 @@ def _by_log(evidence: Evidence) -> tuple[str, str]:
     return f"NCCL's network between nodes, by its log: {shown} ({kinds}; {wanted}{some})", ""
 
 
-def _inside(evidence: Evidence) -> list[str]:
-    return [f"NCCL's ways, by its log: {evidence.nccl.sentence}"] if evidence.nccl.sentence else []
-
-
 def _remarks(evidence: Evidence) -> list[str]:
-    """Ways that work and cost time."""
-    log, found = evidence.nccl, []
+    """Ways that work and cost time, and what the ports counted besides bytes, which refutes no figure."""
+    log, remarks = evidence.nccl, []
     if log.without_gdr and evidence.plan.transport in ("verbs", "libfabric"):
-        found.append(
+        remarks.append(
             f"{log.without_gdr} of {log.with_gdr + log.without_gdr} connections between nodes went through the host's "
             "memory (no GPUDirect RDMA); fix: load nvidia-peermem on the nodes, and see NCCL_NET_GDR_LEVEL"
         )
     if log.shm and _may_have_nvlink(evidence):
-        found.append(
+        remarks.append(
             f"{log.shm} connections inside nodes went through the host's memory, not over NVLink or PCIe; fix: each "
             "rank must see all GPUs of its node (no --gpu-bind, no CUDA_VISIBLE_DEVICES of one GPU), and the container "
             "must share the host's /dev/shm and IPC namespace"
         )
-    return [*found, *_ports(evidence)] if evidence.plan.nodes > 1 else found
-
-
-def _ports(evidence: Evidence) -> Iterable[str]:
-    """What the ports counted besides bytes: it explains a figure, and refutes none."""
-    counted = trouble(evidence)
-    if counted.errors:
-        shown = ", ".join(f"{name} {count} (most on {where})" for name, count, where in counted.errors)
-        yield f"the ports between nodes counted errors in the window: {shown}"
-    if counted.waited is not None:
-        ticks, where = counted.waited
-        yield (
-            f"data waited for the fabric: port_xmit_wait rose by {ticks} ticks on {where}, the most of all ports; some "
-            "is normal under load, much is congestion"
+    if evidence.plan.nodes < 2:
+        return remarks
+    errors, waits = _port_trouble(evidence)
+    if errors:
+        shown = ", ".join(
+            f"{name} {sum(counts.values())} (most on {max(counts, key=counts.__getitem__)})"
+            for name, counts in sorted(errors.items())
         )
+        remarks.append(f"the ports between nodes counted errors in the window: {shown}")
+    if waits:
+        place = max(waits, key=waits.__getitem__)
+        remarks.append(
+            f"data waited for the fabric: port_xmit_wait rose by {waits[place]} ticks on {place}, the most of all "
+            "ports; some is normal under load, much is congestion"
+        )
+    return remarks
+
+
+def _port_trouble(evidence: Evidence) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """What the planned ports of all nodes counted in the window besides bytes: errors by the kernel's name and port,
+    and ticks in which data waited to be sent, by port. O(nodes x ports).
+    """
+    errors: dict[str, dict[str, int]] = {}
+    waits: dict[str, int] = {}
+    for node, record in sorted(evidence.watched.items()):
+        begin, end = record.window_begin, record.window_end
+        if begin is None or end is None or node >= evidence.plan.nodes:
+            continue
+        try:
+            _check_marks(evidence, record, begin, end)
+            planned = _planned(evidence, record, begin.ports)
+        except _CannotTell:
+            continue
+        first = {port.name: port for port in begin.ports if port.name in planned}
+        for port in end.ports:
+            if (before := first.get(port.name)) is None:
+                continue
+            place = f"{port.name} of {record.host}"
+            for name, count in port.errors.items():
+                if (more := count - before.errors.get(name, count)) > 0:
+                    errors.setdefault(name, {})[place] = more
+            if before.wait_ticks is not None and (ticks := (port.wait_ticks or 0) - before.wait_ticks) > 0:
+                waits[place] = ticks
+    return errors, waits
 
 
 def _may_have_nvlink(evidence: Evidence) -> bool:
@@ -397,10 +357,6 @@ def _may_have_nvlink(evidence: Evidence) -> bool:
     """
     if any((report.device_uuid or "").startswith("MIG-") for report in evidence.reports.values()):
         return False
-    states = [
-        gpu
-        for record in evidence.watched.values()
-        if record.window_begin is not None
-        for gpu in record.window_begin.gpus
-    ]
+    begins = (record.window_begin for record in evidence.watched.values())
+    states = [gpu for begin in begins if begin is not None for gpu in begin.gpus]
     return not states or any(gpu.nvlinks and any(gpu.nvlinks) for gpu in states)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence, Sized
 import msgspec
 
 from runner.core.text import counted
-from runner.jobs import arms, device_state, meter_remarks, metering, transport
+from runner.jobs import arms, device_state, metering, transport
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
@@ -296,7 +296,7 @@ def _good(evidence: Evidence) -> Verdict:
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
     if not _claims_a_figure(evidence):
-        remarks = (*_alone(evidence), *meter_remarks.without_figure(evidence))
+        remarks = (*_alone(evidence), *figures.without_figure(evidence))
         return Verdict(outcome="ran", proven=tuple(proven), remarks=remarks, demonstration=plan.demonstration)
     proven.append(f"every rank saw a world of {plan.tasks} and computed on {plan.device}")
     divided, arm = metering.is_divided(evidence), plan.arms[-1]
@@ -317,7 +317,7 @@ def _good(evidence: Evidence) -> Verdict:
         remarks=(
             *arms.remarks(arm),
             *figures.remarks(made, claims=not demonstration, unit=unit, longer=metering.longer(evidence)),
-            *meter_remarks.remarks(evidence, run.samples_per_s),
+            *metering.remarks(evidence, run.samples_per_s),
             *ways.remarks,
             *device_state.remarks(evidence),
         ),

@@ -29,25 +29,24 @@ def choose_caches(site: Site, runtime: str, mounts: Iterable[Mount], home: str) 
 
 
 def is_visible(path: str, runtime: str, mounts: Iterable[Mount]) -> bool:
-    """Whether a program sees a directory of the host under the same path."""
+    """Whether a program sees a directory of the host under the same path, and may write to it."""
     if not RUNTIMES[runtime].is_container:
         return True
-    shown = (posixpath.normpath(mount.target) for mount in mounts if _same(mount))
+    shown = (
+        posixpath.normpath(mount.target)
+        for mount in mounts
+        if posixpath.normpath(mount.source) == posixpath.normpath(mount.target) and not mount.read_only
+    )
     return any(f"{posixpath.normpath(path)}/".startswith(f"{target.rstrip('/')}/") for target in shown)
 
 
-def carried_caches(of_shell: Mapping[str, str], runtime: str, mounts: Iterable[Mount]) -> dict[str, str]:
+def carried_caches(of_shell: Mapping[str, str], runtime: str, mounts: tuple[Mount, ...]) -> dict[str, str]:
     """Of the submitting shell's variables that place caches: those whose directories the program sees."""
-    mounts = tuple(mounts)
     return {
         name: value
         for name, value in of_shell.items()
         if name in OF_USERS and value.startswith("/") and is_visible(value, runtime, mounts)
     }
-
-
-def _same(mount: Mount) -> bool:
-    return posixpath.normpath(mount.source) == posixpath.normpath(mount.target) and not mount.read_only
 
 
 def meter_variables(recipe: Recipe, request: Request) -> dict[str, str]:
@@ -59,39 +58,31 @@ def meter_variables(recipe: Recipe, request: Request) -> dict[str, str]:
     if not request.meter and request.meter_batch is None:
         return {}
     if recipe.result != "if-left":
-        raise UsageError(
-            f"the program of the recipe {recipe.name} leaves records of its own",
-            where="--meter",
-            fix="leave it out, or give a program after --",
-        )
+        what = f"the program of the recipe {recipe.name} leaves records of its own"
+        raise UsageError(what, where="--meter", fix="leave it out, or give a program after --")
     if request.meter_batch is None:
         return {"RUNNER_METER": "1"}
     if request.meter_batch < 1:
-        raise UsageError(
-            f"{request.meter_batch} samples a step are not possible", where="--meter-batch", fix="give one or more"
-        )
+        what = f"{request.meter_batch} samples a step are not possible"
+        raise UsageError(what, where="--meter-batch", fix="give one or more")
     return {"RUNNER_METER": "1", "RUNNER_METER_BATCH": str(request.meter_batch)}
 
 
 def setup_lines(setup: Setup) -> tuple[tuple[str, ...], ...]:
     """Argument lists, one a line, in their order (``runner.model.step.Load`` takes them).
 
-    >>> lines(Setup(modules=("gcc", "cuda/11.7")))
+    >>> setup_lines(Setup(modules=("gcc", "cuda/11.7")))
     (('module', 'load', 'gcc', 'cuda/11.7'),)
     """
-    result: list[tuple[str, ...]] = []
-    if setup.purge:
-        result.append(("module", "purge"))
-    result += [("module", "use", directory) for directory in setup.use]
-    if setup.modules:
-        result.append(("module", "load", *setup.modules))
-    if setup.conda:
-        result.append(("source", f"{setup.conda.rstrip('/')}/etc/profile.d/conda.sh"))
-    if setup.activate.conda:
-        result.append(("conda", "activate", setup.activate.conda))
-    if setup.activate.virtualenv:
-        result.append(("source", f"{setup.activate.virtualenv.rstrip('/')}/bin/activate"))
-    return tuple(result)
+    conda, virtualenv = setup.activate.conda, setup.activate.virtualenv
+    return (
+        *((("module", "purge"),) if setup.purge else ()),
+        *(("module", "use", directory) for directory in setup.use),
+        *((("module", "load", *setup.modules),) if setup.modules else ()),
+        *((("source", f"{setup.conda.rstrip('/')}/etc/profile.d/conda.sh"),) if setup.conda else ()),
+        *((("conda", "activate", conda),) if conda else ()),
+        *((("source", f"{virtualenv.rstrip('/')}/bin/activate"),) if virtualenv else ()),
+    )
 
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
@@ -99,93 +90,29 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 # Setting these for a whole job breaks the container or the launcher, and a value for them from the host would
 # replace the image's own (facts on Pyxis's --container-env).
 CONTAINER_OWNED = frozenset(
-    {"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}
+    ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 )
 # bash computes or protects these: a value exported by a script is lost or is an error (bash(1), Shell Variables).
-BASH_OWNED = frozenset(
-    [
-        "BASHOPTS",
-        "BASHPID",
-        "BASH_ALIASES",
-        "BASH_ARGC",
-        "BASH_ARGV",
-        "BASH_ARGV0",
-        "BASH_CMDS",
-        "BASH_COMMAND",
-        "BASH_LINENO",
-        "BASH_REMATCH",
-        "BASH_SOURCE",
-        "BASH_SUBSHELL",
-        "BASH_VERSINFO",
-        "BASH_VERSION",
-        "COMP_WORDBREAKS",
-        "DIRSTACK",
-        "EPOCHREALTIME",
-        "EPOCHSECONDS",
-        "EUID",
-        "FUNCNAME",
-        "GROUPS",
-        "HISTCMD",
-        "IFS",
-        "LINENO",
-        "OLDPWD",
-        "OPTARG",
-        "OPTIND",
-        "OPTERR",
-        "PIPESTATUS",
-        "POSIXLY_CORRECT",
-        "PPID",
-        "PWD",
-        "RANDOM",
-        "SECONDS",
-        "SHELLOPTS",
-        "SHLVL",
-        "SRANDOM",
-        "UID",
-        "_",
-    ]
-)
+BASH_OWNED = frozenset((
+    "BASHOPTS", "BASHPID", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_CMDS", "BASH_COMMAND",
+    "BASH_LINENO", "BASH_REMATCH", "BASH_SOURCE", "BASH_SUBSHELL", "BASH_VERSINFO", "BASH_VERSION", "COMP_WORDBREAKS",
+    "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID", "FUNCNAME", "GROUPS", "HISTCMD", "IFS", "LINENO", "OLDPWD",
+    "OPTARG", "OPTIND", "OPTERR", "PIPESTATUS", "POSIXLY_CORRECT", "PPID", "PWD", "RANDOM", "SECONDS", "SHELLOPTS",
+    "SHLVL", "SRANDOM", "UID", "_",
+))  # fmt: skip
 # Reserved by the scheduler, the container runtimes and the launcher.
 RESERVED_PREFIXES = (
-    "SLURM_",
-    "SLURMD_",
-    "SRUN_",
-    "PMI_",
-    "PMIX_",
-    "PALS_",
-    "PBS_",
-    "PYXIS_",
-    "ENROOT_",
-    "APPTAINER",
-    "SINGULARITY",
-    "SHIFTER",
-    "RUNNER_",
-    "runner_",
-    "BASH_FUNC_",
-)
+    "SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_", "PALS_", "PBS_", "PYXIS_", "ENROOT_", "APPTAINER", "SINGULARITY",
+    "SHIFTER", "RUNNER_", "runner_", "BASH_FUNC_",
+)  # fmt: skip
 # Of these, what a job may set: the launcher reads it (recipes/lib/launch.py).
 LAUNCHER_READS = frozenset({"RUNNER_RDV_TIMEOUT_S", "RUNNER_DRIVER_TIMEOUT_S", "RUNNER_METER_PATIENCE_S"})
-LAUNCHER_OWNED = frozenset(
-    [
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "HOROVOD_RANK",
-        "HOROVOD_SIZE",
-        "HOROVOD_LOCAL_RANK",
-        "HOROVOD_LOCAL_SIZE",
-        "HOROVOD_CROSS_RANK",
-        "HOROVOD_CROSS_SIZE",
-        "HOROVOD_HOSTNAME",
-        "HOROVOD_CONTROLLER",
-        "HOROVOD_CPU_OPERATIONS",
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR",
-        "HOROVOD_GLOO_RENDEZVOUS_PORT",
-    ]
-)
+LAUNCHER_OWNED = frozenset((
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "HOROVOD_RANK",
+    "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE",
+    "HOROVOD_HOSTNAME", "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT",
+))  # fmt: skip
 
 # What chooses networks, interfaces and adapters. On one node there is nothing to choose, and a name that the node does
 # not have (a network plugin, an interface) ends even a job that needs no network (NCCL's guide, "Environment
@@ -236,11 +163,8 @@ def nccl_log(site: Site) -> dict[str, str]:
     """
     if site.device != "cuda" or SCHEDULERS[site.scheduler].nodes == "this-machine" or site.node.count == 1:
         return {}
-    return {
-        "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,NET",
-        "NCCL_DEBUG_FILE": f"{RESULTS}/nccl/%h.%p.log",
-    }
+    file = f"{RESULTS}/nccl/%h.%p.log"
+    return {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_DEBUG_FILE": file}
 
 
 def merge(
@@ -260,11 +184,7 @@ def merge(
     """
     merged: dict[str, str] = {}
     unset: set[str] = set()
-    for origin, pairs in (
-        ("the site's env", site.items()),
-        ("the recipe's env", recipe.items()),
-        ("--env", user),
-    ):
+    for origin, pairs in (("the site's env", site.items()), ("the recipe's env", recipe.items()), ("--env", user)):
         for name, value in pairs:
             reason = refuse_reason(name)
             if reason:

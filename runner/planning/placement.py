@@ -10,10 +10,12 @@ import msgspec
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, gpus_text
 from runner.model.backends import SCHEDULERS
-from runner.model.job import AllocatedNode, Allocation
-from runner.model.plan import ListedHosts, StepNodes
+from runner.model.job import Allocation
+from runner.model.plan import StepNodes
 from runner.model.request import Request
 from runner.model.site import NO_NODE, NodeShape, Queue, Site
+
+MOST_NODES = 10_000  # more than any cluster has today
 
 
 def queue_misfit(queue: Queue, gpus: int, nodes: int, walltime_s: int) -> str:
@@ -31,10 +33,10 @@ def queue_misfit(queue: Queue, gpus: int, nodes: int, walltime_s: int) -> str:
 
 def fitting_queue(queues: Mapping[str, Queue], gpus: int, nodes: int, walltime_s: int) -> str | None:
     """The first queue that takes such a job without being named; None if there is none."""
-    found = (
-        name for name, queue in queues.items() if not (queue.by_name or queue_misfit(queue, gpus, nodes, walltime_s))
-    )
-    return next(found, None)
+    for name, queue in queues.items():
+        if not queue.by_name and not queue_misfit(queue, gpus, nodes, walltime_s):
+            return name
+    return None
 
 
 def choose_queue(site: Site, requested: str | None, gpus: int, nodes: int, walltime_s: int) -> str | None:
@@ -64,9 +66,8 @@ def with_queue(site: Site, request: Request) -> tuple[Site, Request]:
         )
     if wanted and queue.gpu_type == wanted:
         request = msgspec.structs.replace(request, queue=name, gpu_type=None)
-    return msgspec.structs.replace(
-        site, node=queue.node or site.node, hardware=queue.hardware or site.hardware
-    ), request
+    node, hardware = queue.node or site.node, queue.hardware or site.hardware
+    return msgspec.structs.replace(site, node=node, hardware=hardware), request
 
 
 def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: int, cpus_per_task: int) -> StepNodes:
@@ -83,27 +84,19 @@ def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: in
     for tasks in tasks_per_node:
         node = next((node for node in free if node.gpus >= gpus and node.cpus >= tasks * cpus_per_task), None)
         if node is None:
-            cpus = max(tasks_per_node) * cpus_per_task
+            needed = f"{gpus_text(gpus)} and {counted(max(tasks_per_node) * cpus_per_task, 'CPU')} each"
+            has = (
+                f"{each.name} with {gpus_text(each.gpus)} and {counted(each.cpus, 'CPU')}" for each in allocation.nodes
+            )
             raise RefusedError(
-                f"{_needed(len(tasks_per_node), gpus, cpus)} does not fit the existing allocation: "
-                f"{_available(allocation.nodes)}",
+                f"a step of {counted(len(tasks_per_node), 'node')} with {needed} does not fit the existing allocation: "
+                + ", ".join(has),
                 where=f"job {allocation.job_id}",
                 fix="request less (--gpus, --nodes), or get a larger allocation",
             )
         free.remove(node)
         chosen.append(node.name)
     return StepNodes(tuple(chosen), overlap=allocation.in_step, job_id=allocation.job_id)
-
-
-def _needed(nodes: int, gpus: int, cpus: int) -> str:
-    return f"a step of {counted(nodes, 'node')} with {gpus_text(gpus)} and {counted(cpus, 'CPU')} each"
-
-
-def _available(nodes: tuple[AllocatedNode, ...]) -> str:
-    return ", ".join(f"{node.name} with {gpus_text(node.gpus)} and {counted(node.cpus, 'CPU')}" for node in nodes)
-
-
-MOST_NODES = 10_000  # more than any cluster has today
 
 
 def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
@@ -120,12 +113,7 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
         raise UsageError(f"{gpus} GPUs are not possible", where="--gpus", fix="request one or more")
     if nodes is not None and nodes < 1:
         raise UsageError(f"{nodes} nodes are not possible", where="--nodes", fix="request one or more")
-    if nodes is not None and nodes > gpus:
-        raise UsageError(
-            f"{gpus_text(gpus)} cannot be spread over {nodes} nodes",
-            where="--nodes",
-            fix=f"request {counted(gpus, 'node')} or fewer",
-        )
+    _check_spread(gpus, nodes)
     needed = nodes if nodes is not None else -(-gpus // shape.gpus)
     if gpus > needed * shape.gpus:
         raise RefusedError(
@@ -134,31 +122,56 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
             fix=f"request {counted(-(-gpus // shape.gpus), 'node')} or more",
         )
     if shape.count is not None and needed > shape.count:
-        raise RefusedError(
-            f"{gpus} GPUs need {needed} nodes; this site has {shape.count} ({gpus_text(shape.count * shape.gpus)})",
-            where="--gpus",
-            fix=f"request {gpus_text(shape.count * shape.gpus)} or fewer",
-        )
+        all_gpus = gpus_text(shape.count * shape.gpus)
+        what = f"{gpus} GPUs need {needed} nodes; this site has {shape.count} ({all_gpus})"
+        raise RefusedError(what, where="--gpus", fix=f"request {all_gpus} or fewer")
     if needed > MOST_NODES:
-        raise RefusedError(
-            f"{gpus} GPUs need more than {MOST_NODES} nodes of {shape.gpus}", where="--gpus", fix="request fewer"
-        )
-    return spread(gpus, (shape.gpus,) * needed)
+        what = f"{gpus} GPUs need more than {MOST_NODES} nodes of {shape.gpus}"
+        raise RefusedError(what, where="--gpus", fix="request fewer")
+    return _spread(gpus, (shape.gpus,) * needed)
 
 
-def spread(gpus: int, room: Sequence[int]) -> tuple[int, ...]:
-    """Ranks of each node, whose rooms together hold them all: an equal split where it divides and fits, else full nodes
-    first with at least one rank on every node.
+def place_on_hosts(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, ...]:
+    """Ranks of each host, in the list's order: of the fewest hosts from its beginning that hold them, or of ``nodes``.
+
+    Raises:
+        UsageError: no hosts are given, a number below one, or more nodes than ranks.
+        RefusedError: the hosts do not have enough room.
     """
+    room = tuple(hosts.values())
+    if not room:
+        fix = "--hosts nodea:8,nodeb:8, --hostfile FILE, or `ssh: {hosts: {nodea: 8}}` in a site file"
+        raise UsageError("no hosts are given", where="--site hosts", fix=fix)
+    for option, number in (("--gpus", gpus), ("--nodes", nodes)):
+        if number is not None and number < 1:
+            raise UsageError(f"{number} is not possible", where=option, fix="request one or more")
+    _check_spread(gpus, nodes)
+    if nodes is None:
+        nodes = next((count for count in range(1, len(room) + 1) if sum(room[:count]) >= gpus), len(room))
+    if nodes > len(room) or sum(room[:nodes]) < gpus:
+        listed = ",".join(f"{name}:{ranks}" for name, ranks in hosts.items())
+        raise RefusedError(
+            f"{gpus} GPUs do not fit on {nodes} of these hosts: {listed}",
+            where="--hosts",
+            fix="list more hosts, or more room on them (NAME:8), or request fewer GPUs",
+        )
+    return _spread(gpus, room[:nodes])
+
+
+def _check_spread(gpus: int, nodes: int | None) -> None:
+    if nodes is not None and nodes > gpus:
+        fix = f"request {counted(gpus, 'node')} or fewer"
+        raise UsageError(f"{gpus_text(gpus)} cannot be spread over {nodes} nodes", where="--nodes", fix=fix)
+
+
+def _spread(gpus: int, room: Sequence[int]) -> tuple[int, ...]:
+    """Ranks of each node, whose rooms together hold them all."""
     equal, rest = divmod(gpus, len(room))
     if not rest and equal <= min(room):
         return (equal,) * len(room)
     placed: list[int] = []
-    left = gpus
     for after, most in zip(range(len(room) - 1, -1, -1), room, strict=True):
-        here = min(most, left - after)
-        placed.append(here)
-        left -= here
+        placed.append(min(most, gpus - sum(placed) - after))
     return tuple(placed)
 
 
@@ -185,12 +198,12 @@ def parse_host_file(text: str, path: str) -> tuple[Host, ...]:
     Raises:
         UsageError: an invalid line; says which.
     """
-    entries = []
+    hosts = []
     for number, line in enumerate(text.splitlines(), 1):
         fields = re.sub(r"\s*=\s*", "=", line.partition("#")[0]).split()
         if fields:
-            entries.append(_line(fields, f"{path}:{number}"))
-    return _gathered(entries)
+            hosts.append(_line(fields, f"{path}:{number}"))
+    return _gathered(hosts)
 
 
 def _line(fields: list[str], where: str) -> Host:
@@ -239,67 +252,15 @@ def with_hosts(site: Site, requested: tuple[Host, ...] = ()) -> Site:
     Raises:
         UsageError: hosts are requested where a scheduler allocates the nodes.
     """
-    if SCHEDULERS[site.scheduler].nodes != "listed":
-        if requested and SCHEDULERS[site.scheduler].nodes == "this-machine":
-            raise UsageError(
-                f"jobs of the site {site.name} run on this machine only",
-                where="--hosts",
-                fix="leave out --hosts, or use --site hosts",
-            )
+    nodes = SCHEDULERS[site.scheduler].nodes
+    if nodes != "listed":
         if requested:
-            raise UsageError(
-                f"{site.scheduler} allocates the nodes of {site.name}",
-                where="--hosts",
-                fix="leave out --hosts, or use --site hosts",
-            )
+            here = f"jobs of the site {site.name} run on this machine only"
+            what = here if nodes == "this-machine" else f"{site.scheduler} allocates the nodes of {site.name}"
+            raise UsageError(what, where="--hosts", fix="leave out --hosts, or use --site hosts")
         return site
     hosts = dict(requested) or site.ssh.hosts
     most = max(hosts.values(), default=1)
     known = site.node if site.node != NO_NODE else NodeShape(cores=most, memory_mb=1, gpus=most)
     node = msgspec.structs.replace(known, gpus=most, cores=max(known.cores, most), count=max(1, len(hosts)))
     return msgspec.structs.replace(site, node=node, ssh=msgspec.structs.replace(site.ssh, hosts=hosts))
-
-
-def place_on_hosts(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, ...]:
-    """Ranks of each host, in the list's order: of the fewest hosts from its beginning that hold them, or of ``nodes``.
-
-    Raises:
-        UsageError: no hosts are given, a number below one, or more nodes than ranks.
-        RefusedError: the hosts do not have enough room.
-    """
-    room = tuple(hosts.values())
-    if not room:
-        fix = "--hosts nodea:8,nodeb:8, --hostfile FILE, or `ssh: {hosts: {nodea: 8}}` in a site file"
-        raise UsageError("no hosts are given", where="--site hosts", fix=fix)
-    for option, number in (("--gpus", gpus), ("--nodes", nodes)):
-        if number is not None and number < 1:
-            raise UsageError(f"{number} is not possible", where=option, fix="request one or more")
-    if nodes is not None and nodes > gpus:
-        fix = f"request {counted(gpus, 'node')} or fewer"
-        raise UsageError(f"{gpus_text(gpus)} cannot be spread over {nodes} nodes", where="--nodes", fix=fix)
-    if nodes is None:
-        nodes = next((count for count in range(1, len(room) + 1) if sum(room[:count]) >= gpus), len(room))
-    if nodes > len(room) or sum(room[:nodes]) < gpus:
-        raise RefusedError(
-            f"{gpus} GPUs do not fit on {nodes} of these hosts: {_as_text(hosts)}",
-            where="--hosts",
-            fix="list more hosts, or more room on them (NAME:8), or request fewer GPUs",
-        )
-    return spread(gpus, room[:nodes])
-
-
-def choose_hosts(site: Site, nodes: int, *, program: str = "", modules: tuple[str, ...] = ()) -> ListedHosts | None:
-    """The first hosts of the site's list; None where a scheduler allocates the nodes.
-
-    Args:
-        program: what each must have in PATH.
-        modules: what the ``python3`` of each must be able to import.
-    """
-    if SCHEDULERS[site.scheduler].nodes != "listed":
-        return None
-    programs = (program,) if program else ()
-    return ListedHosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config, programs, modules)
-
-
-def _as_text(hosts: Mapping[str, int]) -> str:
-    return ",".join(f"{name}:{ranks}" for name, ranks in hosts.items())

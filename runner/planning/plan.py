@@ -12,23 +12,12 @@ from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.image import Environment
 from runner.model.job import Allocation
-from runner.model.plan import COPY, RESULTS, WORKSPACE, Plan, PlannedImage, PlannedPython
+from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, PlannedImage, PlannedPython
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
-from runner.planning import environment as caches
-from runner.planning import environment as metering
 from runner.planning import placement, wireup
-from runner.planning.environment import merge, nccl_log, setup_lines
+from runner.planning.environment import carried_caches, choose_caches, merge, meter_variables, nccl_log, setup_lines
 from runner.planning.options import arguments, arms, samples_per_step
-from runner.planning.placement import choose_nodes, place
-
-
-def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
-    """The image reference a job will use: the user's, or the recipe's with the site's tag."""
-    if request.image is not None:
-        return request.image
-    tag = site.image_tags.get(recipe.image)
-    return f"{recipe.image}:{tag}" if tag else recipe.image
 
 
 def plan(
@@ -51,46 +40,50 @@ def plan(
     Raises:
         UsageError, RefusedError: the request cannot be planned; says which option and the fix.
     """
-    scheduler = SCHEDULERS[site.scheduler]
-    if scheduler.nodes == "listed":
+    scheduler, node = SCHEDULERS[site.scheduler], site.node
+    listed = scheduler.nodes == "listed"
+    if listed:
         tasks_per_node = placement.place_on_hosts(request.gpus, request.nodes, site.ssh.hosts)
     else:
-        tasks_per_node = place(request.gpus, request.nodes, site.node)
-    most = max(tasks_per_node)
-    whole = most == site.node.gpus
-    share = site.node.cpus // site.node.gpus
-    if site.node.cpus_per_gpu is not None:
-        share = min(share, site.node.cpus_per_gpu)
+        tasks_per_node = placement.place(request.gpus, request.nodes, node)
+    nodes, most = len(tasks_per_node), max(tasks_per_node)
+    walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
+    queue = placement.choose_queue(site, request.queue, request.gpus, nodes, walltime_s)
     name = request.job_name if request.job_name is not None else recipe.name
     if not PLAIN_NAME.match(name):
         raise UsageError(f"{name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)
-    walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
+
     runtime = request.runtime or site.runtimes[0]
     way = site.ways.get(runtime, RuntimeAtSite())
     requested = request.wireup or ("own" if recipe.processes == "own" else None)
     gloo_needed = recipe.framework == "horovod"
-    chosen = wireup.choose(site, image, runtime, requested, sum(tasks_per_node), gloo_needed=gloo_needed)
-    gpus_per_task = most if chosen.wireup == "own" else 1
-    load = (*way.load, *setup_lines(environment.setup if environment else way.setup))
-    if chosen.wireup in wireup.BY_MPI:
-        load = (*load, *site.mpi.load)
-    divides = whole and request.cpus_per_gpu is None and _divides_cpus(site, request)
-    if divides and allocation:
-        share = min(node.cpus for node in allocation.nodes) // most
-    cpus_per_task = _cpus(request.cpus_per_gpu, max(1, share)) * gpus_per_task
+    chosen = wireup.choose(site, image, runtime, requested, request.gpus, gloo_needed=gloo_needed)
     placed = wireup.task_a_node(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
-    settings, options = site.settings.merged(dict(request.scheduler_options))
-    provided = nccl_log(site) | (environment.env if environment else {})
+
+    whole = most == node.gpus
+    site_settings, given = site.settings, dict(request.scheduler_options)
+    # A job has all CPUs of its whole nodes without a number, but where it shares them (``exclusive=user``).
+    divides = site_settings.divides_cpus(given) and scheduler.exclusive_nodes
+    divides = divides and whole and request.cpus_per_gpu is None
+    settings, directives = site_settings.merged(given)
+    cpus_per_gpu = _cpus_per_gpu(site, request, most, allocation if divides else None)
+    cpus_per_task = cpus_per_gpu * (most if chosen.wireup == "own" else 1)
+
     mounts = _mounts((*way.mounts, *_with_directory(request)))
-    of_shell = caches.carried_caches(dict(request.caches), runtime, mounts)
-    variables = merge(
-        {**provided, **site.env, **way.env, **of_shell}, recipe.env, request.env, nodes=len(tasks_per_node)
-    )
-    program = (
-        *recipe.program,
-        *arguments(recipe, site.options.get(recipe.name, {}), request.options),
-        *request.arguments,
-    )
+    load = (*way.load, *setup_lines(environment.setup if environment else way.setup))
+    load = (*load, *site.mpi.load) if chosen.wireup in wireup.BY_MPI else load
+    of_shell = carried_caches(dict(request.caches), runtime, mounts)
+    provided = nccl_log(site) | (environment.env if environment else {})
+    variables = merge({**provided, **site.env, **way.env, **of_shell}, recipe.env, request.env, nodes=nodes)
+    env = (*variables.env, *meter_variables(recipe, request).items())
+    caches = choose_caches(site, runtime, mounts, request.home)
+    options = arguments(recipe, site.options.get(recipe.name, {}), request.options)
+    program = (*recipe.program, *options, *request.arguments)
+    hosts = None
+    if listed:
+        needed = recipe.needs if not RUNTIMES[runtime].is_container and not load else ()
+        programs = (RUNTIMES[runtime].program or runtime,)
+        hosts = ListedHosts(tuple(site.ssh.hosts)[:nodes], site.ssh.config, programs, needed)
     return Plan(
         job_name=name,
         recipe=recipe.name,
@@ -101,25 +94,25 @@ def plan(
         runtime=runtime,
         tasks_per_node=placed,
         gpus_per_node=most,
-        gpu_type=site.node.gpu_type if request.gpu_type is None else request.gpu_type,
+        gpu_type=node.gpu_type if request.gpu_type is None else request.gpu_type,
         cpus_per_task=cpus_per_task,
         divides_cpus=divides and allocation is None,
-        memory_mb=0 if whole else site.node.memory_mb * most // site.node.gpus,
-        memory_per_cpu_mb=site.node.memory_mb // site.node.cpus,
+        memory_mb=0 if whole else node.memory_mb * most // node.gpus,
+        memory_per_cpu_mb=node.memory_mb // node.cpus,
         whole_nodes=whole and scheduler.exclusive_nodes,
         walltime_s=walltime_s,
-        queue=placement.choose_queue(site, request.queue, request.gpus, len(tasks_per_node), walltime_s),
+        queue=queue,
         account=request.account,
         scheduler_settings=msgspec.to_builtins(settings),
         mpi=chosen.mpi,
-        directives=options,
+        directives=directives,
         load=load,
         modules=way.modules,
         host_paths=bool(way.visible),
         library_path=way.library_path,
         image=image,
         mounts=mounts,
-        env=tuple(sorted((*variables.env, *metering.meter_variables(recipe, request).items()))),
+        env=tuple(sorted(env)),
         unset=variables.unset,
         program=program,
         samples_per_step=request.meter_batch or samples_per_step(program, recipe.samples_option),
@@ -131,34 +124,34 @@ def plan(
         workdir=_workdir(request),
         stage=site.local_scratch if request.stage else "",
         umask=request.umask,
-        caches=caches.choose_caches(site, runtime, mounts, request.home),
-        existing_allocation=choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
-        hosts=placement.choose_hosts(
-            site,
-            len(tasks_per_node),
-            program=RUNTIMES[runtime].program or runtime,
-            modules=recipe.needs if not RUNTIMES[runtime].is_container and not load else (),
-        ),
+        caches=caches,
+        existing_allocation=placement.choose_nodes(allocation, placed, most, cpus_per_task) if allocation else None,
+        hosts=hosts,
         bind=request.bind,
         python=python,
     )
 
 
+def _cpus_per_gpu(site: Site, request: Request, gpus: int, divided: Allocation | None) -> int:
+    """As requested, or an equal share of the node's, or of those of an allocation that the job divides.
+
+    Args:
+        gpus: of each of the job's nodes.
+    """
+    if request.cpus_per_gpu is not None:
+        if request.cpus_per_gpu < 1:
+            what = f"{request.cpus_per_gpu} CPUs are not possible"
+            raise UsageError(what, where="--cpus-per-gpu", fix="request one or more")
+        return request.cpus_per_gpu
+    if divided:
+        return max(1, min(node.cpus for node in divided.nodes) // gpus)
+    share = site.node.cpus // site.node.gpus
+    return max(1, share if site.node.cpus_per_gpu is None else min(share, site.node.cpus_per_gpu))
+
+
 def _demonstration(site: Site, program: Sequence[str]) -> str:
     is_profiled = re.search(r"(?:^|[\s/])nsys\s+profile\s", " ".join(program))
     return "; ".join(filter(None, (site.demonstration, is_profiled and "profiled by nsys, which costs time")))
-
-
-def _divides_cpus(site: Site, request: Request) -> bool:
-    """Whether a job has all CPUs of its whole nodes without a number: not where it shares them (``exclusive=user``)."""
-    divides = site.settings.divides_cpus(dict(request.scheduler_options))
-    return divides and SCHEDULERS[site.scheduler].exclusive_nodes
-
-
-def _cpus(requested: int | None, share: int) -> int:
-    if requested is not None and requested < 1:
-        raise UsageError(f"{requested} CPUs are not possible", where="--cpus-per-gpu", fix="request one or more")
-    return share if requested is None else requested
 
 
 def _workdir(request: Request) -> str:
@@ -180,9 +173,8 @@ def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
     taken = {RESULTS: "the run directory"}
     for mount in mounts:
         if not mount.target.startswith("/"):
-            raise UsageError(
-                f"the mount point {mount.target!r} is not absolute", where="--mount", fix="start it with /"
-            )
+            what = f"the mount point {mount.target!r} is not absolute"
+            raise UsageError(what, where="--mount", fix="start it with /")
         target = posixpath.normpath(mount.target).replace("//", "/")
         if target == "/":
             raise UsageError("a mount over the container's root would hide the whole image", where="--mount")

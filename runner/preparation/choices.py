@@ -1,4 +1,7 @@
-"""What the request leaves open: the site's shape, runtime, image or environment. Reaches no engine, no registry."""
+"""What the request leaves open: the site's shape, runtime, image or environment. Reaches no engine, no registry.
+
+An image is pinned where it can be: by the store, the file system, and what a site's runtime reports of its own images.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,23 @@ from typing import Literal, cast
 import msgspec
 
 from runner.backends.runtimes import image_problem
-from runner.core import paths
+from runner.core import paths, process
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.environments import directory
-from runner.environments.directory import find
 from runner.images import reference as references
 from runner.images.store import integrity, store
-from runner.images.store.stored_image import SUFFIXES, Form, form_of
+from runner.images.store.stored_image import SUFFIXES, Form
 from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS
 from runner.model.image import Environment, ImageFacts, Setup, facts_of
 from runner.model.plan import RESULTS, WORKSPACE, PlannedImage, PlannedPython
 from runner.model.request import ImageForm, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement
-from runner.planning.plan import image_reference
 from runner.preparation.site import UserSite
 
+NO_IMAGE = PlannedImage(reference="", digest="", path="")
 FindProgram = Callable[[str], Path | None]
+_CONVERT = {"squashfs": f"{PROGRAM} convert", "sif": f"{PROGRAM} convert --format sif"}
 
 
 @dataclass(frozen=True)
@@ -49,15 +51,56 @@ class Choices:
     environment: str
 
 
+@dataclass(frozen=True)
+class JobImage:
+    """What the ranks run in.
+
+    Attributes:
+        planned: the image as the plan names it; an environment in the place of one.
+        problem: why it cannot be used; empty if it can. fix: what makes it usable.
+        environment: None for an image, and for what a site's setup alone provides.
+        python: that each node must have; None where nothing is to be compared.
+        note: a line for the user about the environment of this shell; empty for none.
+        owner: the user who put it into the store, where that is neither its owner, root nor this user.
+    """
+
+    planned: PlannedImage = NO_IMAGE
+    problem: str = ""
+    fix: str = ""
+    environment: Environment | None = None
+    python: PlannedPython | None = None
+    note: str = ""
+    owner: str = ""
+
+
+def choose(user_site: UserSite, request: Request, recipe: Recipe) -> tuple[Choices, JobImage]:
+    """Settle what the request leaves open, and find the image in the form that the job's runtime takes.
+
+    Raises:
+        UsageError: options that contradict each other or the site, or the reference is none.
+        RefusedError: no runtime of the site is on this machine, and the job would run here; no such environment.
+    """
+    choices = choose_all(user_site, request, process.find)
+    form = RUNTIMES[choices.runtime].image
+    if form == "none" and choices.environment:
+        from runner.environments.directory import find
+
+        return choices, _in_environment(find(choices.environment, user_site.personal.scratch, choices.site.name))
+    if form == "none":
+        return choices, _environment_of_shell(choices)
+    image = pin(image_reference(recipe, choices.site, choices.request), form, choices.runtime)
+    if form == "registry" and not image.problem:
+        local = references.is_local(image.planned.reference)
+        problem, fix = image_problem(choices.runtime, image.planned.reference, _mount_points(choices), local=local)
+        image = JobImage(image.planned, problem, fix)
+    return choices, image
+
+
 def choose_all(user_site: UserSite, request: Request, find_program: FindProgram) -> Choices:
-    """Settle what the request leaves open.
+    """Settle what the request leaves open. Raises as ``choose``.
 
     Args:
         find_program: where a program of this machine is; None where it is not in PATH.
-
-    Raises:
-        UsageError: options that contradict each other or the site.
-        RefusedError: no runtime of the site is on this machine, and the job would run here.
     """
     site, request = placement.with_queue(placement.with_hosts(user_site.site, request.hosts), request)
     name = request.runtime if request.env_name is None else _runtime_of_environment(request)
@@ -93,9 +136,8 @@ def _runtime_of_environment(request: Request) -> str:
         what = f"{request.runtime} runs images, not environments"
         raise UsageError(what, where="--env-name", fix="leave out --runtime")
     if request.image is not None:
-        raise UsageError(
-            "a job runs either in an environment or in an image", where="--image", fix="leave out one of them"
-        )
+        what = "a job runs either in an environment or in an image"
+        raise UsageError(what, where="--image", fix="leave out one of them")
     return NATIVE
 
 
@@ -118,77 +160,31 @@ def _runtime_of_this_machine(site: Site, requested: str | None, find_program: Fi
     return chosen
 
 
-_CONVERT = {"squashfs": f"{PROGRAM} convert", "sif": f"{PROGRAM} convert --format sif"}
-
-
-@dataclass(frozen=True)
-class JobImage:
-    """What the ranks run in.
-
-    Attributes:
-        planned: the image as the plan names it; an environment in the place of one.
-        problem: why it cannot be used; empty if it can. fix: what makes it usable.
-        python: that each node must have; None where nothing is to be compared.
-        note: a line for the user about the environment of this shell; empty for none.
-        environment: None for an image, and for what a site's setup alone provides.
-    """
-
-    planned: PlannedImage
-    problem: str = ""
-    fix: str = ""
-    environment: Environment | None = None
-    python: PlannedPython | None = None
-    note: str = ""
-
-
-def find_image(recipe: Recipe, choices: Choices, scratch: str) -> JobImage:
-    """Find the image in the form that the job's runtime takes, or the environment.
-
-    Raises:
-        RefusedError, UsageError: there is no such environment or runtime, or the reference is none.
-    """
-    form = RUNTIMES[choices.runtime].image
-    if form == "none" and choices.environment:
-        return _environment(find(choices.environment, scratch, choices.site.name))
-    if form == "none":
-        return _environment_of_shell(choices)
-    planned, why, fix = pin(image_reference(recipe, choices.site, choices.request), form, choices.runtime)
-    if form == "registry" and not why:
-        local = references.is_local(planned.reference)
-        why, fix = image_problem(choices.runtime, planned.reference, _mount_points(choices), local=local)
-    return JobImage(planned, why, fix)
-
-
-def _environment(environment: Environment) -> JobImage:
+def _in_environment(environment: Environment) -> JobImage:
     return JobImage(as_image(environment), environment=environment, python=_python(environment))
 
 
 def _environment_of_shell(choices: Choices) -> JobImage:
     """The one that is active in this shell, if the job's nodes would not have it otherwise and the site brings none."""
-    nothing = PlannedImage(reference="", digest="", path="")
     way = choices.site.ways.get(choices.runtime, RuntimeAtSite())
     nodes = SCHEDULERS[choices.site.scheduler].nodes
     if nodes == "this-machine":
-        return JobImage(nothing)
+        return JobImage()
+    from runner.environments import directory
+
     if way.load or way.setup != Setup():
-        return JobImage(nothing, note=_unused(choices.site.name))
+        active = directory.active_in_shell()
+        note = (
+            f"environment: {active} is active in this shell and NOT used: the site {choices.site.name} has a setup of "
+            f"its own (ways.native); --env-name {shlex.quote(active)} uses it"
+        )
+        return JobImage(note=note if active else "")
     environment, note = directory.environment_of_shell()
     if environment is None:
-        return JobImage(nothing, note=note)
+        return JobImage(note=note)
     if nodes == "listed":  # they get the variables of this shell
-        return JobImage(nothing, python=_python(environment))
-    return _environment(environment)
-
-
-def _unused(site: str) -> str:
-    """What to say of an environment that is active in this shell, where the site's setup makes another one."""
-    active = directory.active_in_shell()
-    if not active:
-        return ""
-    return (
-        f"environment: {active} is active in this shell and NOT used: the site {site} has a setup of its own "
-        f"(ways.native); --env-name {shlex.quote(active)} uses it"
-    )
+        return JobImage(python=_python(environment))
+    return _in_environment(environment)
 
 
 def _python(environment: Environment) -> PlannedPython | None:
@@ -204,39 +200,52 @@ def _mount_points(choices: Choices) -> tuple[str, ...]:
     return (RESULTS, *own, *(mount.target for mount in request.mounts))
 
 
-def pin(reference: str, form: ImageForm, runtime: str = "") -> tuple[PlannedImage, str, str]:
-    """The pinned image, or the name that it would have; the problem and its fix.
+def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
+    """The image reference a job will use: the user's, or the recipe's with the site's tag."""
+    if request.image is not None:
+        return request.image
+    tag = site.image_tags.get(recipe.image)
+    return f"{recipe.image}:{tag}" if tag else recipe.image
+
+
+def pin(reference: str, form: ImageForm, runtime: str = "") -> JobImage:
+    """The pinned image, or the name that it would have, the problem and its fix.
 
     Args:
+        form: that the runtime takes, not ``none``.
         runtime: for an image of a registry: some keep images that were built on the spot.
     """
-    if form == "none":
-        return PlannedImage(reference="", digest="", path=""), "", ""
     if form == "registry":
         return _registry_image(reference, built_here=bool(runtime) and RUNTIMES[runtime].builds_images)
+    assert form != "none"
     return _stored(reference, form)
 
 
-def _stored(reference: str, form: Form) -> tuple[PlannedImage, str, str]:
+def _stored(reference: str, form: Form) -> JobImage:
     """An image file: in the store by its name, anywhere by its path."""
     is_path = references.is_path(reference)
-    path = str(paths.expanded(reference)) if is_path else _not_converted(reference, form)
+    if is_path:
+        path = str(paths.expanded(reference))
+    else:  # that a script has for an image that is not in the store yet
+        name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
+        path = str(store.directory() / f"NOT-CONVERTED-{name}{SUFFIXES[form]}")
     unpinned = PlannedImage(reference=reference, digest="", path=path)
-    if is_path and (form_of(Path(path)) == "sif") != (form == "sif"):
+    if is_path and path.endswith(SUFFIXES["sif"]) != (form == "sif"):
         kind, suffix = ("SIF file", ".sif") if form == "sif" else ("squashfs", ".sqsh")
-        return unpinned, f"this runtime takes a {kind}, and {reference} is not one", f"use a file that ends in {suffix}"
+        problem = f"this runtime takes a {kind}, and {reference} is not one"
+        return JobImage(unpinned, problem, f"use a file that ends in {suffix}")
     try:
         stored = store.lookup(reference, form=form)
     except OSError as error:  # a name that is too long, or no permission
-        return unpinned, f"{path} cannot be read: {error.strerror}", "correct the path"
+        return JobImage(unpinned, f"{path} cannot be read: {error.strerror}", "correct the path")
     if stored is None and is_path:
-        return unpinned, f"{path} does not exist", f"correct the path, or make the file: {_CONVERT[form]} IMAGE"
+        fix = f"correct the path, or make the file: {_CONVERT[form]} IMAGE"
+        return JobImage(unpinned, f"{path} does not exist", fix)
     if stored is None:
-        kind, where = (
-            ("SIF", " on a machine with a container engine, or --image FILE.sif") if form == "sif" else ("squashfs", "")
-        )
-        what = f"the store ({store.directory()}) has no {kind} of {reference}"
-        return unpinned, what, f"`{_CONVERT[form]} {reference}`{where}"
+        problem = f"the store ({store.directory()}) has no {'SIF' if form == 'sif' else 'squashfs'} of {reference}"
+        where = " on a machine with a container engine, or --image FILE.sif" if form == "sif" else ""
+        return JobImage(unpinned, problem, f"`{_CONVERT[form]} {reference}`{where}")
+    owner = store.stranger(stored)
     about = facts_of(stored.about)
     planned = PlannedImage(
         reference=reference,
@@ -249,13 +258,10 @@ def _stored(reference: str, form: Form) -> tuple[PlannedImage, str, str]:
     )
     why = integrity.problem(stored)
     if not why:
-        return planned, "", ""
+        return JobImage(planned, owner=owner)
     again = f"; `{_CONVERT[form]} {stored.reference}` makes it again" if stored.sha256 else ""
-    return (
-        planned,
-        f"the image {stored.path} is damaged: {why}",
-        f"`{PROGRAM} images verify {stored.path}` checks every byte{again}",
-    )
+    fix = f"`{PROGRAM} images verify {stored.path}` checks every byte{again}"
+    return JobImage(planned, f"the image {stored.path} is damaged: {why}", fix)
 
 
 def as_image(environment: Environment) -> PlannedImage:
@@ -273,13 +279,7 @@ def mpi_of(about: ImageFacts | None) -> Literal["openmpi", "mpich", "none", ""]:
     return cast(Literal["openmpi", "mpich"], about.mpi.flavour) if about.mpi.flavour in ("openmpi", "mpich") else ""
 
 
-def _not_converted(reference: str, form: Form) -> str:
-    """The path that a script has for an image that is not in the store yet."""
-    name = "".join(character if character.isalnum() or character in "._-" else "_" for character in reference)
-    return str(store.directory() / f"NOT-CONVERTED-{name}{SUFFIXES[form]}")
-
-
-def _registry_image(reference: str, *, built_here: bool) -> tuple[PlannedImage, str, str]:
+def _registry_image(reference: str, *, built_here: bool) -> JobImage:
     """An image that the runtime itself fetches: it cannot be looked at from here.
 
     Args:
@@ -288,10 +288,9 @@ def _registry_image(reference: str, *, built_here: bool) -> tuple[PlannedImage, 
     image = PlannedImage(reference=reference, digest="", path="")
     # A file is refused by the runtime, which says why.
     if references.is_path(reference) or references.names_registry(reference):
-        return image, "", ""
+        return JobImage(image)
     if built_here and references.is_local(reference):
-        return image, "", ""
-    where = "this runtime takes images of a registry"
+        return JobImage(image)
     fix = "push it to a registry that the site can reach, and give its full name: --image REGISTRY/NAME:TAG"
     fix += "; or build it there, and --image localhost/NAME:TAG" if built_here else ""
-    return image, f"{reference} names no registry, but {where}", fix
+    return JobImage(image, f"{reference} names no registry, but this runtime takes images of a registry", fix)

@@ -28,7 +28,7 @@ import msgspec
 from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import Scheduler, connect, render, scheduler_module
 from runner.checks.registry import check, refuses, unconfirmed
-from runner.core import paths, process
+from runner.core import paths
 from runner.core.errors import RefusedError
 from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
@@ -37,17 +37,17 @@ from runner.model.request import Request, RequestRecord
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
-from runner.preparation.choices import choose_all, find_image
-from runner.preparation.observation import check_answers, observe, refuse_missing_script
+from runner.preparation.choices import choose
+from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
-from runner.preparation.request import complete, recipe_of
-from runner.preparation.site import Say, clients, read_user_site, silent
-from runner.recipes.loader import library
+from runner.preparation.request import check_answers, complete, refuse_missing_script
+from runner.preparation.site import Say, read_user_site, silent
+from runner.recipes.loader import library, recipe_or_program
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
     from runner.jobs.snapshot_copy import Snapshot
-    from runner.jobs.submission import Origin
+    from runner.jobs.submission import Submission
     from runner.model.job import CodeRecord, CommandLine
 
 
@@ -99,9 +99,8 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     check_answers(request)
     request, snapshot = _with_snapshot(request)
     user_site = read_user_site(request.site, request, for_job=True, say=say, keep=keep)
-    loaded = recipe_of(request)
-    choices = choose_all(user_site, request, process.find)
-    image = find_image(loaded.recipe, choices, user_site.personal.scratch)
+    loaded = recipe_or_program(request.recipe, request.program)
+    choices, image = choose(user_site, request, loaded.recipe)
     if image.note:
         say(image.note)
     allocation = _existing_allocation(choices.site) if request.step else None
@@ -207,19 +206,7 @@ def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLi
     from runner.jobs.states import scheduler_of
     from runner.jobs.submission import submit
 
-    root = Path(prepared.request.runs) if runs is None else runs
-    _check_script(prepared, root)
-    run = submit(
-        prepared.plan,
-        prepared.script,
-        prepared.findings,
-        root=root,
-        library=library(),
-        recipe=prepared.recipe_directory,
-        scheduler=scheduler_for(prepared),
-        unconfirmed=prepared.unconfirmed,
-        origin=_origin(prepared, command),
-    )
+    run = submit(_submission(prepared, Path(prepared.request.runs) if runs is None else runs, command))
     return run, scheduler_of(run)[1]
 
 
@@ -256,7 +243,9 @@ def make_launch(
     Raises:
         UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
-    return _made(prepared, runs, command=command, allocation=str(allocation))
+    from runner.jobs.submission import make
+
+    return make(_submission(prepared, runs, command), allocation=str(allocation))[0]
 
 
 def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:
@@ -265,36 +254,9 @@ def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandL
     Raises:
         UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
-    return _made(prepared, directory.parent, command=command, at=directory)
-
-
-def _made(
-    prepared: PreparedJob, runs: Path, *, command: CommandLine | None, allocation: str = "", at: Path | None = None,
-) -> Run:  # fmt: skip
     from runner.jobs.submission import make
 
-    _check_script(prepared, runs)
-    return make(
-        prepared.plan,
-        prepared.script,
-        prepared.findings,
-        root=runs,
-        library=library(),
-        recipe=prepared.recipe_directory,
-        scheduler=scheduler_for(prepared),
-        unconfirmed=prepared.unconfirmed,
-        origin=_origin(prepared, command),
-        allocation=allocation,
-        at=at,
-    )[0]
-
-
-def _check_script(prepared: PreparedJob, runs: Path) -> None:
-    program = prepared.request.program
-    if prepared.snapshot is None and program and prepared.code_directory is not None:
-        runs_here = SCHEDULERS[prepared.plan.scheduler].nodes == "this-machine"
-        mounts = prepared.plan.mounts
-        refuse_missing_script(program, prepared.code_directory, mounts, runs, runs_here=runs_here)
+    return make(_submission(prepared, directory.parent, command), at=directory)[0]
 
 
 def scheduler_for(prepared: PreparedJob) -> Scheduler:
@@ -302,8 +264,27 @@ def scheduler_for(prepared: PreparedJob) -> Scheduler:
     return connect(prepared.plan.started_by, clients(prepared.site))
 
 
-def _origin(prepared: PreparedJob, command: CommandLine | None) -> Origin:
-    from runner.jobs.submission import Origin
+def _submission(prepared: PreparedJob, runs: Path, command: CommandLine | None) -> Submission:
+    """The job with its directory below ``runs``. Raises UsageError where the program's script is not there."""
+    from runner.jobs.submission import Submission
 
-    request = RequestRecord(prepared.request, prepared.site_file)
-    return Origin(command, *code_of(prepared), snapshot=prepared.snapshot, request=request)
+    plan, request = prepared.plan, prepared.request
+    if prepared.snapshot is None and request.program and prepared.code_directory is not None:
+        runs_here = SCHEDULERS[plan.scheduler].nodes == "this-machine"
+        refuse_missing_script(request.program, prepared.code_directory, plan.mounts, runs, runs_here=runs_here)
+    code, code_diff = code_of(prepared)
+    return Submission(
+        plan,
+        prepared.script,
+        prepared.findings,
+        root=runs,
+        library=library(),
+        recipe=prepared.recipe_directory,
+        scheduler=scheduler_for(prepared),
+        unconfirmed=prepared.unconfirmed,
+        command=command,
+        request=RequestRecord(request, prepared.site_file),
+        code=code,
+        code_diff=code_diff,
+        snapshot=prepared.snapshot,
+    )

@@ -20,8 +20,8 @@ from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
 from runner.model.request import Recipe, Request
 from runner.model.site import Site
-from runner.planning.plan import image_reference
 from runner.planning.starters import TORCHRUN, starter
+from runner.preparation.choices import image_reference
 from runner.preparation.horovod_use import sources
 from runner.recipes.loader import FILE, recipe_of
 

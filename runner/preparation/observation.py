@@ -1,186 +1,36 @@
-"""What is looked at on this machine before a job is checked; a file system that does not answer is refused first."""
+"""What is looked at on this machine before a job is checked."""
 
 from __future__ import annotations
 
 import os
 import re
-import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.backends.runtimes.common import mount_problem
-from runner.checks import image_fit
-from runner.checks.registry import Observed, Seen
+from runner.checks.image_fit import missing_packages
+from runner.checks.registry import Observed, Workspace
 from runner.core import process
-from runner.core.errors import RefusedError, RunnerError, UsageError
+from runner.core.errors import RefusedError, RunnerError
+from runner.core.invocation import PROGRAM
 from runner.core.paths import home
-from runner.images.store import owners, store, stored_image
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
-from runner.model.plan import WORKSPACE
-from runner.model.request import Mount, Recipe, Request
+from runner.model.request import Recipe, Request
 from runner.model.site import Site
 from runner.preparation.choices import Choices, JobImage
-from runner.preparation.horovod_use import horovod_use, is_source
-from runner.preparation.site import UserSite, clients
+from runner.preparation.horovod_use import horovod_use
+from runner.preparation.site import UserSite
 from runner.recipes.loader import LoadedRecipe
-from runner.setup.machine import missing_modules, real_cluster
-from runner.sites.user import workspaces
 
 if TYPE_CHECKING:
     from runner.jobs.snapshot_copy import Snapshot
 
-
-PATIENCE_S = 5.0
-
-
-def check_answers(request: Request) -> None:
-    """Check that the file systems of a job's files answer.
-
-    Raises:
-        RefusedError: one does not.
-    """
-    image = request.image or ""
-    image_file = (image,) if image.startswith(("/", ".", "~")) else ()
-    mounts = (mount.source for mount in request.mounts)
-    program = (word for word in request.program if is_source(word))
-    refuse_silent((request.runs, home(), store.directory(), *mounts, *image_file, *program))
-
-
-def refuse_silent(paths: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:
-    """Look at all paths at once and return when each has answered, even if only that nothing is there.
-
-    A path on a dead server may never answer: the thread that waits for it ends with this process.
-
-    Raises:
-        RefusedError: one has not answered within ``patience_s`` seconds in all.
-    """
-    events = {str(path): threading.Event() for path in paths}
-    for path, answered in events.items():
-        threading.Thread(target=_look, args=(path, answered), daemon=True).start()
-    deadline = time.monotonic() + patience_s
-    for path, answered in events.items():
-        if not answered.wait(max(0.0, deadline - time.monotonic())):
-            raise RefusedError(
-                f"the file system of {path} has not answered for {patience_s:g} s",
-                where=path,
-                fix="wait until it does (`df`), or use another directory; nothing was submitted",
-            )
-
-
-def refuse_missing_script(
-    program: Sequence[str], directory: Path, mounts: Iterable[Mount], runs: Path, *, runs_here: bool
-) -> None:
-    """Refuse ``python trian.py`` where no such file can be in the job, before the job waits in a queue.
-
-    Only where that is certain: Python's own argument, relative, below the directory that the program starts in, which
-    is on the file system of the run directory (that every rank sees) and has nothing else mounted over it.
-
-    Raises:
-        UsageError: the script is not there.
-    """
-    script = _script(program)
-    if script is None or ".." in Path(script).parts:
-        return
-    over = [mount for mount in mounts if f"{mount.target}/".startswith(f"{WORKSPACE}/")]
-    if any(mount.target != WORKSPACE or Path(mount.source) != directory for mount in over):
-        return
-    try:
-        if not runs_here and directory.stat().st_dev != _nearest(runs).stat().st_dev:
-            return
-        (directory / script).lstat()
-    except FileNotFoundError:
-        fix = "correct its name, or call submit in the script's directory"
-        raise UsageError(f"there is no file {script} in this directory", where=str(directory), fix=fix) from None
-    except (OSError, ValueError):
-        return
-
-
-def _script(program: Sequence[str]) -> str | None:
-    """The file that Python is given; None where there is none, or it is absolute or no ``.py``."""
-    words = iter(program)
-    if not re.fullmatch(r"python[\d.]*", next(words, "").rpartition("/")[2], re.ASCII):
-        return None
-    for word in words:
-        if word in ("-W", "-X"):
-            next(words, "")
-        elif not word.startswith("-"):
-            return word if word.endswith(".py") and not word.startswith("/") else None
-        elif word.startswith(("-m", "-c")) or word == "-":
-            return None
-    return None
-
-
-def _nearest(path: Path) -> Path:
-    """The path, or the nearest directory above it that exists."""
-    path = path.absolute()
-    return next(place for place in (path, *path.parents) if os.path.lexists(place))
-
-
-def _look(path: str, answered: threading.Event) -> None:
-    with suppress(OSError, ValueError):
-        Path(path).stat()
-    answered.set()
-
-
-_TIMEOUT_S = 15.0  # of a program that reads two files
-
-
-def problem_of_srun_plugin(site: Site, runtime: str) -> tuple[str, str]:
-    """Why jobs could not be started by the runtime's plugin, and the fix; empty if they can, or if no srun is here."""
-    option = RUNTIMES[runtime].srun_option
-    if not option or not SCHEDULERS[site.scheduler].has_srun:
-        return "", ""
-    try:
-        where = clients(site)
-        done = process.run((where / "srun" if where else "srun", "--help"), timeout_s=_TIMEOUT_S, check=False)
-    except RunnerError:  # no srun here, no box, or no answer: submission reports it
-        return "", ""
-    if _has(done.out, option):
-        return "", ""
-    here = [
-        name for name, program in runtime_programs().items() if process.find(program, str(where) if where else None)
-    ]
-    return judged(runtime, done, others(site, runtime, done.out, here))
-
-
-def others(site: Site, runtime: str, help_text: str, here: list[str]) -> str:
-    """The fix: the runtimes that could be used instead.
-
-    Args:
-        here: those whose program is on this machine.
-    """
-    plugins = [name for name, facts in RUNTIMES.items() if facts.srun_option and _has(help_text, facts.srun_option)]
-    found = [name for name in dict.fromkeys((*plugins, *here)) if name != runtime]
-    of_site = [name for name in site.runtimes if name != runtime and name not in found]
-    named = [f"found here: {', '.join(found)}"] if found else []
-    named += [f"of the site: {', '.join(of_site)}"] if of_site else []
-    return f"--runtime with another ({'; '.join(named)})" if named else ""
-
-
-def judged(runtime: str, answer: process.Completed, instead: str) -> tuple[str, str]:
-    """The problem and its fix, of what ``srun --help`` answered.
-
-    Args:
-        instead: what to do besides asking the administrator; may be empty.
-    """
-    facts = RUNTIMES[runtime]
-    ask = f"ask the administrator for {facts.plugin or f'the plugin of {facts.title}'} in plugstack.conf"
-    if _has(answer.out, facts.srun_option):
-        return "", ""
-    if answer.code != 0:
-        lines = [line for line in answer.err.splitlines() if ": spank: " in line] or answer.err.splitlines()[-1:]
-        said = lines[0].removeprefix("srun: error: ") if lines else f"exit code {answer.code}"
-        what = f"srun does not start here, the cluster's plugin configuration (plugstack.conf) is broken: {said}"
-        return what, "show this line to the administrator: no job can be submitted from here until it is corrected"
-    what = f"srun has no --{facts.srun_option}: the plugin of {facts.title} is not loaded on this cluster"
-    return what, f"{instead}, or {ask}" if instead else ask
-
-
-def _has(help_text: str, option: str) -> bool:
-    return re.search(rf"^\s+--{re.escape(option)}\b", help_text, re.MULTILINE) is not None
+_SRUN_S = 15.0  # for a program that reads two files
+_WORKSPACES_S = 10.0
+_UNITS_S = {"day": 86400, "hour": 3600, "minute": 60}
 
 
 def observe(
@@ -194,15 +44,22 @@ def observe(
     """Look at everything on this machine that the checks will judge."""
     site, facts, recipe = choices.site, RUNTIMES[choices.runtime], loaded.recipe
     on_this_machine = SCHEDULERS[site.scheduler].nodes == "this-machine"
-    runs = _both_names(Path(request.runs))
-    plugin_problem, plugin_fix = problem_of_srun_plugin(site, choices.runtime)
+    runs, runs_problem = _run_directory(choices.runtime, Path(request.runs))
+    plugin_problem, plugin_fix = _srun_plugin(site, choices.runtime)
     lacks, fix = _environment_problem(recipe, image, runs_here=on_this_machine and not facts.is_container)
+    starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
+    own_home = os.path.normpath(home().absolute())
+    links_left_out: tuple[str, ...] = ()
+    if snapshot is not None:
+        from runner.jobs.snapshot_copy import left_out
+
+        links_left_out = left_out(snapshot)
     return Observed(
         image_problem=image.problem,
         image_fix=image.fix,
         missing_sources=tuple(mount.source for mount in request.mounts if not _exists(mount.source)),
         run_directory=runs,
-        run_directory_problem=_run_directory_problem(choices.runtime, Path(request.runs)),
+        run_directory_problem=runs_problem,
         absent=user_site.missing,
         login_node=_login_node() if on_this_machine else "",
         environment_problem=lacks,
@@ -212,103 +69,163 @@ def observe(
         site_file=user_site.file,
         left_open=tuple(unknown.key for unknown in user_site.unknowns if unknown.needed),
         defaulted=tuple(unknown.key for unknown in user_site.unknowns if not unknown.needed),
-        storage=_storage(site, image, runs, user_site.personal.scratch),
-        home=str(home()),
-        image_owner=_image_owner(image),
-        caches=_caches(request),
-        horovod_use=_horovod_use(request, loaded),
-        links_left_out=_links_left_out(snapshot),
-    )
-
-
-def _storage(site: Site, image: JobImage, runs: tuple[str, ...], scratch: str) -> Seen:
-    idle_s = None
-    with suppress(OSError, ValueError):
-        if image.environment is None and image.planned.path:
-            status = Path(image.planned.path).stat()
-            idle_s = time.time() - max(status.st_atime, status.st_mtime)
-    return Seen(
-        home=_both_names(home()),
-        runs=runs,
-        scratch=scratch,
-        image_idle_s=idle_s,
+        home=tuple(dict.fromkeys((own_home, os.path.realpath(own_home)))),
+        scratch=user_site.personal.scratch,
+        image_idle_s=_idle_s(image),
         workspaces=workspaces() if site.scratch.workspaces else (),
+        image_owner=image.owner,
+        caches=_caches(request),
+        horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
+        links_left_out=links_left_out,
     )
 
 
-def _caches(request: Request) -> tuple[str, ...]:
-    """The user's caches of models and data sets that exist: those that the shell names, and the usual ones."""
-    named = [path for _, path in request.caches]
-    above = dict(request.caches).get("XDG_CACHE_HOME") or f"{home()}/.cache"
-    usual = [f"{above}/{name}" for name in ("huggingface", "torch")]
-    return tuple(path for path in dict.fromkeys((*named, *usual)) if path != above and _exists(path))
+def clients(site: Site) -> Path | None:
+    """The directory of the client programs of the site's scheduler; None for PATH.
+
+    Raises:
+        RefusedError: the site is a box that is not up.
+    """
+    if not site.box:
+        return None
+    from runner import box  # what makes one is long to import, and no other site needs it
+
+    if box.inside() == site.box:
+        return None
+    running = box.find(site.box)
+    if running is None:
+        what = f"the box {site.box!r} is not up"
+        raise RefusedError(what, where=f"site {site.name}", fix=f"{PROGRAM} box up --name {site.box}")
+    return running.bin_dir
 
 
-def _horovod_use(request: Request, loaded: LoadedRecipe) -> str:
-    directory = loaded.directory if request.starts_in is None else Path(request.starts_in)
-    return horovod_use(loaded.recipe, directory, request.program or loaded.recipe.program, request.mounts)
+def _srun_plugin(site: Site, runtime: str) -> tuple[str, str]:
+    """Why jobs could not be started by the runtime's plugin, and the fix; empty if they can, or if no srun is here.
 
-
-def _links_left_out(snapshot: Snapshot | None) -> tuple[str, ...]:
-    if snapshot is None:
-        return ()
-    from runner.jobs.snapshot_copy import left_out
-
-    return left_out(snapshot)
-
-
-def _image_owner(image: JobImage) -> str:
-    if image.environment is not None or not image.planned.path or image.problem:
-        return ""
-    path = Path(image.planned.path)
-    return owners.stranger(path, path.parent) or owners.stranger(stored_image.sidecar_path(path), path.parent)
-
-
-def _both_names(path: Path) -> tuple[str, ...]:
-    """A path as the user wrote it, made absolute; and with its links resolved where that differs."""
-    written = os.path.normpath(path.absolute())
+    ``srun --help`` shows the options that plugins add, and asks no controller.
+    """
+    if not RUNTIMES[runtime].srun_option or not SCHEDULERS[site.scheduler].has_srun:
+        return "", ""
     try:
-        return tuple(dict.fromkeys((written, str(path.resolve()))))
-    except (OSError, RuntimeError):  # a loop of links, or a name too long: reported where the path is used
-        return (written,)
+        where = clients(site)
+        done = process.run((where / "srun" if where else "srun", "--help"), timeout_s=_SRUN_S, check=False)
+    except RunnerError:  # no srun here, no box, or no answer: submission reports it
+        return "", ""
+    if _has_option(done.out, runtime):
+        return "", ""
+    here = [
+        name for name, program in runtime_programs().items() if process.find(program, str(where) if where else None)
+    ]
+    return srun_plugin_problem(site, runtime, done, here)
+
+
+def srun_plugin_problem(
+    site: Site, runtime: str, answer: process.Completed, installed: Sequence[str]
+) -> tuple[str, str]:
+    """The problem and its fix, from the answer of ``srun --help``.
+
+    Args:
+        installed: runtimes whose program is on this machine.
+    """
+    facts = RUNTIMES[runtime]
+    if _has_option(answer.out, runtime):
+        return "", ""
+    if answer.code != 0:
+        lines = [line for line in answer.err.splitlines() if ": spank: " in line] or answer.err.splitlines()[-1:]
+        reported = lines[0].removeprefix("srun: error: ") if lines else f"exit code {answer.code}"
+        what = f"srun does not start here, the cluster's plugin configuration (plugstack.conf) is broken: {reported}"
+        return what, "show this line to the administrator: no job can be submitted from here until it is corrected"
+    plugins = [name for name in RUNTIMES if _has_option(answer.out, name)]
+    here = [name for name in dict.fromkeys((*plugins, *installed)) if name != runtime]
+    of_site = [name for name in site.runtimes if name != runtime and name not in here]
+    named = [f"found here: {', '.join(here)}"] if here else []
+    named += [f"of the site: {', '.join(of_site)}"] if of_site else []
+    fix = f"--runtime with another ({'; '.join(named)}), or " if named else ""
+    fix += f"ask the administrator for {facts.plugin or f'the plugin of {facts.title}'} in plugstack.conf"
+    return f"srun has no --{facts.srun_option}: the plugin of {facts.title} is not loaded on this cluster", fix
+
+
+def _has_option(help_text: str, runtime: str) -> bool:
+    option = RUNTIMES[runtime].srun_option
+    return bool(option) and re.search(rf"^\s+--{re.escape(option)}\b", help_text, re.MULTILINE) is not None
+
+
+def _run_directory(runtime: str, runs: Path) -> tuple[tuple[str, ...], str | None]:
+    """Where runs are made, as the user wrote it and with its links resolved, as scheduler and runtime see it; and why
+    jobs could not run there.
+    """
+    written = os.path.normpath(runs.absolute())
+    try:
+        real = str(runs.resolve())
+    except (OSError, RuntimeError) as error:  # a loop of links, or a name too long
+        return (written,), f"{runs} cannot be used: {error}"
+    problem = f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else mount_problem(runtime, real)
+    return tuple(dict.fromkeys((written, real))), problem
 
 
 def _environment_problem(recipe: Recipe, image: JobImage, *, runs_here: bool) -> tuple[str, str]:
     """What the environment lacks for the recipe, and the fix; empty for a container, or where nothing is lacking."""
-    if image.environment is not None and not image.environment.framework:
-        return (
-            missing_modules(recipe.needs, Path(image.environment.directory, "bin/python3"))
-            if recipe.needs
-            else ("", "")
-        )
-    if image.environment is not None:
-        return image_fit.missing_packages(recipe, image.environment)
-    if not runs_here:
+    environment = image.environment
+    if environment is not None and environment.framework:
+        return missing_packages(recipe, environment)
+    if (environment is None and not runs_here) or (environment is not None and not recipe.needs):
         return "", ""
+    from runner.setup.machine import missing_modules
+
+    if environment is not None:
+        return missing_modules(recipe.needs, Path(environment.directory, "bin/python3"))
     lacks, fix = missing_modules(recipe.needs)
-    if not lacks:
-        return "", ""
     containers = (facts.install for facts in RUNTIMES.values() if facts.is_container and facts.without_scheduler)
-    return lacks, f"{fix}; or a container: {next(containers)}"
+    return (lacks, f"{fix}; or a container: {next(containers)}") if lacks else ("", "")
 
 
 def _login_node() -> str:
     """Why this machine looks like a cluster's login node; empty if it does not, or if this shell is in a job."""
+    from runner.setup.machine import real_cluster
+
     variables = (facts.job_variable for facts in SCHEDULERS.values() if facts.job_variable)
     return "" if any(os.environ.get(variable) for variable in variables) else real_cluster() or ""
 
 
+def _idle_s(image: JobImage) -> float | None:
+    """Seconds since the image's file was last read or written."""
+    with suppress(OSError, ValueError):
+        if image.environment is None and image.planned.path:
+            status = Path(image.planned.path).stat()
+            return time.time() - max(status.st_atime, status.st_mtime)
+    return None
+
+
 def _exists(path: str) -> bool:
-    try:
+    with suppress(OSError):  # too long, or no permission: a container cannot mount it either
         return Path(path).exists()
-    except OSError:  # too long, or no permission: a container cannot mount it either
-        return False
+    return False
 
 
-def _run_directory_problem(runtime: str, runs: Path) -> str | None:
-    """Why jobs could not run below ``runs`` with its links resolved: scheduler and runtime see the real path."""
+def _caches(request: Request) -> tuple[str, ...]:
+    """The user's caches of models and data sets that exist: those that the shell names, and the usual ones."""
+    named = dict(request.caches)
+    above = named.get("XDG_CACHE_HOME") or f"{home()}/.cache"
+    paths = dict.fromkeys((*named.values(), *(f"{above}/{name}" for name in ("huggingface", "torch"))))
+    return tuple(path for path in paths if path != above and _exists(path))
+
+
+def workspaces() -> tuple[Workspace, ...]:
+    """The user's workspaces from ``ws_list``: an ``id:`` line for each, then indented ``name : value`` lines.
+
+    None where the tool is missing or does not answer in time, as a check must not hang.
+    """
     try:
-        real = str(runs.resolve())
-    except (OSError, RuntimeError) as error:
-        return f"{runs} cannot be used: {error}"
-    return f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else mount_problem(runtime, real)
+        listed = process.run(("ws_list",), timeout_s=_WORKSPACES_S).out
+    except RunnerError:
+        return ()
+    known = []
+    for part in re.split(r"^id:", listed, flags=re.MULTILINE)[1:]:
+        name, *lines = part.splitlines()
+        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        directory = fields.get("workspace directory", "")
+        left = re.findall(r"(\d+)\s*(day|hour|minute)s?", fields.get("remaining time", ""))
+        if directory and left:
+            left_s = float(sum(int(count) * _UNITS_S[unit] for count, unit in left))
+            known.append(Workspace(name.strip(), directory, left_s))
+    return tuple(known)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+import re
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from runner.core import files
-from runner.core.errors import UsageError
+from runner.core import files, paths
+from runner.core.errors import RefusedError, UsageError
 from runner.images import reference as references
+from runner.images.store import store
 from runner.model.backends import NATIVE, run_runtime
-from runner.model.plan import Plan
-from runner.model.request import Request, RequestRecord
+from runner.model.plan import WORKSPACE, Plan
+from runner.model.request import Mount, Request, RequestRecord
 from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
+from runner.preparation.horovod_use import is_source
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
 from runner.recipes import loader
-from runner.recipes.loader import LoadedRecipe
 
+PATIENCE_S = 5.0
 HOSTS_SITE = "hosts"
 
 
@@ -70,18 +75,18 @@ def _with_absolute_paths(request: Request, below: Path) -> Request:
         return text
 
     mounts = (msgspec.structs.replace(each, source=absolute(each.source)) for each in request.mounts)
-    paths = {"runs": absolute(request.runs), "mounts": tuple(mounts)}
+    places = {"runs": absolute(request.runs), "mounts": tuple(mounts)}
     if request.hostfile is not None:
-        paths["hostfile"] = absolute(request.hostfile)
+        places["hostfile"] = absolute(request.hostfile)
     if request.site is not None and ("/" in request.site or request.site.endswith((".yaml", ".yml"))):
-        paths["site"] = str(below / request.site)
+        places["site"] = str(below / request.site)
     if request.recipe is not None and _is_directory(request.recipe, below):
-        paths["recipe"] = str(below / request.recipe)
+        places["recipe"] = str(below / request.recipe)
     if request.image is not None and references.is_path(request.image):
-        paths["image"] = absolute(request.image)
+        places["image"] = absolute(request.image)
     if request.env_name is not None and "/" in request.env_name:
-        paths["env_name"] = str(below / request.env_name)
-    return msgspec.structs.replace(request, **paths)
+        places["env_name"] = str(below / request.env_name)
+    return msgspec.structs.replace(request, **places)
 
 
 def _is_directory(recipe: str, below: Path) -> bool:
@@ -92,7 +97,7 @@ def _is_directory(recipe: str, below: Path) -> bool:
 
 
 def complete(request: Request) -> Request:
-    """The request with what the shell that submits it adds: its umask, home and caches, variables, hosts of the file.
+    """The request with the default recipe and what the shell that submits adds: umask, home, caches, variables, hosts.
 
     Raises:
         UsageError: a variable is not set there, or the list of hosts cannot be read.
@@ -115,6 +120,7 @@ def complete(request: Request) -> Request:
     by_default = os.environ.get("RUNNER_SITE") or (HOSTS_SITE if hosts else None)
     return msgspec.structs.replace(
         request,
+        recipe=_recipe_name(request),
         site=by_default if request.site is None else request.site,
         hosts=hosts,
         env=tuple((name, of_shell.get(name, value)) for name, value in request.env),
@@ -124,14 +130,97 @@ def complete(request: Request) -> Request:
     )
 
 
-def recipe_of(request: Request) -> LoadedRecipe:
-    """The recipe of a request, or the recipe that runs its program.
+def recipe_of(request: Request) -> loader.LoadedRecipe:
+    """The recipe of a request, or the recipe that runs its program. Raises UsageError where it cannot be read."""
+    return loader.recipe_or_program(_recipe_name(request), request.program)
+
+
+def _recipe_name(request: Request) -> str | None:
+    return request.recipe if request.recipe is not None or request.program else DEFAULT_RECIPE
+
+
+def check_answers(request: Request) -> None:
+    """Check that the file systems of a job's files answer, so that no stage hangs on a dead one.
 
     Raises:
-        UsageError: as ``runner.recipes.loader.read_recipe``.
+        RefusedError: one does not.
     """
-    name = request.recipe if request.recipe is not None or request.program else DEFAULT_RECIPE
-    return loader.recipe_or_program(name, request.program)
+    image = request.image or ""
+    image_file = (image,) if image.startswith(("/", ".", "~")) else ()
+    mounts = (mount.source for mount in request.mounts)
+    program = (word for word in request.program if is_source(word))
+    refuse_silent((request.runs, paths.home(), store.directory(), *mounts, *image_file, *program))
+
+
+def refuse_silent(places: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:
+    """Look at all paths at once and return when each has answered, even if only that nothing is there.
+
+    A path on a dead server may never answer: the thread that waits for it ends with this process.
+
+    Raises:
+        RefusedError: one has not answered within ``patience_s`` seconds in all.
+    """
+
+    def look(path: str, answered: threading.Event) -> None:
+        with suppress(OSError, ValueError):
+            Path(path).stat()
+        answered.set()
+
+    events = {str(path): threading.Event() for path in places}
+    for path, answered in events.items():
+        threading.Thread(target=look, args=(path, answered), daemon=True).start()
+    deadline = time.monotonic() + patience_s
+    for path, answered in events.items():
+        if not answered.wait(max(0.0, deadline - time.monotonic())):
+            raise RefusedError(
+                f"the file system of {path} has not answered for {patience_s:g} s",
+                where=path,
+                fix="wait until it does (`df`), or use another directory; nothing was submitted",
+            )
+
+
+def refuse_missing_script(
+    program: Sequence[str], directory: Path, mounts: Iterable[Mount], runs: Path, *, runs_here: bool
+) -> None:
+    """Refuse ``python trian.py`` where no such file can be in the job, before the job waits in a queue.
+
+    Only where that is certain: Python's own argument, relative, below the directory that the program starts in, which
+    is on the file system of the run directory (that every rank sees) and has nothing else mounted over it.
+
+    Raises:
+        UsageError: the script is not there.
+    """
+    script = _script(program)
+    if script is None or ".." in Path(script).parts:
+        return
+    over = [mount for mount in mounts if f"{mount.target}/".startswith(f"{WORKSPACE}/")]
+    if any(mount.target != WORKSPACE or Path(mount.source) != directory for mount in over):
+        return
+    runs = runs.absolute()
+    try:
+        above = next(place for place in (runs, *runs.parents) if os.path.lexists(place))
+        if runs_here or directory.stat().st_dev == above.stat().st_dev:
+            (directory / script).lstat()
+    except FileNotFoundError:
+        fix = "correct its name, or call submit in the script's directory"
+        raise UsageError(f"there is no file {script} in this directory", where=str(directory), fix=fix) from None
+    except (OSError, ValueError):
+        return
+
+
+def _script(program: Sequence[str]) -> str | None:
+    """The file that Python is given; None where there is none, or it is absolute or no ``.py``."""
+    words = iter(program)
+    if not re.fullmatch(r"python[\d.]*", next(words, "").rpartition("/")[2], re.ASCII):
+        return None
+    for word in words:
+        if word in ("-W", "-X"):
+            next(words, "")
+        elif not word.startswith("-"):
+            return word if word.endswith(".py") and not word.startswith("/") else None
+        elif word.startswith(("-m", "-c")) or word == "-":
+            return None
+    return None
 
 
 def check_directory(request: Request, what: str) -> None:

@@ -21,11 +21,11 @@ from runner.model.plan import Finding, PlannedImage
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm, Request
 from runner.model.site import Queue, RuntimeAtSite, Site
 from runner.planning.plan import plan
-from runner.preparation.site import UserSite, clients, plain_name, with_user_values
+from runner.preparation.observation import clients
+from runner.preparation.site import UserSite, plain_name, with_user_values
 from runner.recipes.loader import read_recipe
 from runner.sites.detection.cluster import Detected, detect
-from runner.sites.loader import GENERIC, Unknown, check_shape, read_documents, site_of, unknowns
-from runner.sites.user import read_config
+from runner.sites.loader import GENERIC, Unknown, check_shape, read_config, read_documents, site_of, unknowns
 
 
 def differences(site: Site, found: Detected) -> tuple[Finding, ...]:

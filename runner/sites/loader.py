@@ -1,4 +1,7 @@
-"""The hardware of this machine, for a site whose node is this machine."""
+"""Site files and the user's configuration: found, read once each, and checked; this machine's hardware as a site.
+
+The configuration is ``~/.config/gpu-runner/config.yaml`` (``RUNNER_CONFIG`` overrides it).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -18,93 +22,25 @@ from runner.core.text import instead
 from runner.model.backends import NATIVE, SCHEDULERS, SchedulerSettings
 from runner.model.image import Setup
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
-from runner.model.site import NO_NODE, NodeShape, Site, SiteFile
+from runner.model.site import NO_NODE, NodeShape, Site, SiteFile, UserConfig
 from runner.planning import placement
-
-# Without GPUs a rank is an ordinary process: as many as a DGX A100 has GPUs, or one for each CPU if there are more.
-RANKS_WITHOUT_GPUS = 8
-
-
-@dataclass(frozen=True)
-class Machine:
-    """One machine.
-
-    Attributes:
-        cpus: hardware threads that this process may use.
-        memory_mb: all of it, MiB.
-        gpus: NVIDIA GPUs that this user may open and that CUDA would show.
-    """
-
-    cpus: int
-    memory_mb: int
-    gpus: int
-
-
-def this_machine(root: Path = Path("/")) -> Machine:
-    """This machine, from /proc and /dev below ``root``. GPUs are found as the launcher does
-    (gpu_runner_inside.launcher.binding): by the driver, and by a device file that can be opened.
-    """
-    minors = [
-        match[1]
-        for information in root.glob("proc/driver/nvidia/gpus/*/information")
-        if (match := re.search(r"Device Minor:\s*(\d+)", _text(information)))
-    ]
-    gpus = sum(1 for minor in minors if os.access(root / f"dev/nvidia{minor}", os.R_OK | os.W_OK))
-    memory = re.search(r"MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return Machine(
-        cpus=len(os.sched_getaffinity(0)),
-        memory_mb=int(memory[1]) // 1024 if memory else 1,
-        gpus=gpus if visible is None else min(gpus, len([entry for entry in visible.split(",") if entry.strip()])),
-    )
-
-
-def gpu_uuids(root: Path = Path("/")) -> frozenset[str]:
-    """The UUIDs of this machine's NVIDIA GPUs, as the driver lists them, visible to CUDA or not."""
-    texts = (_text(information) for information in root.glob("proc/driver/nvidia/gpus/*/information"))
-    return frozenset(match[1] for text in texts if (match := re.search(r"GPU UUID:\s*(GPU-[0-9a-fA-F-]+)", text)))
-
-
-def gpu_driver(root: Path = Path("/")) -> str:
-    """What NVIDIA's driver says of its version, for comparing; empty where there is none."""
-    return _text(root / "proc/driver/nvidia/version").partition("\n")[0]
-
-
-def fit_to_machine(site: Site, machine: Machine) -> Site:
-    """The site with this machine as its only node; without GPUs, also with the site's values for that case."""
-    gpus = machine.gpus or max(RANKS_WITHOUT_GPUS, machine.cpus)
-    node = NodeShape(
-        cores=machine.cpus,
-        memory_mb=machine.memory_mb,
-        gpus=gpus,
-        gpu_model="NVIDIA GPU" if machine.gpus else "rank on CPUs",
-        count=1,
-    )
-    if machine.gpus:
-        return msgspec.structs.replace(site, node=node)
-    bare = site.without_gpus
-    return msgspec.structs.replace(
-        site,
-        node=node,
-        device="cpu",
-        demonstration=bare.demonstration,
-        image_tags={**site.image_tags, **bare.image_tags},
-        env={**site.env, **bare.env},
-        options={**site.options, **bare.options},
-    )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
-
 
 _FILES = Path(__file__).parent / "files"
 _NOT_INHERITED = ("proven",)  # holds for one site alone
 GENERIC = "slurm"  # the site to be extended: the shape of its nodes is an example
 _SHAPE = ("gpus", "cores", "memory_mb")
+_FROM_ONE_ON = (
+    *("node.gpus", "node.cores", "node.threads_per_core", "node.memory_mb", "node.cpus_per_gpu", "walltime_s"),
+    *("node.count", "max_walltime_s", "idle_gpus_s"),
+)
+# Without GPUs a rank is an ordinary process: as many as a DGX A100 has GPUs, or one for each CPU if there are more.
+RANKS_WITHOUT_GPUS = 8
+
+
+def read_config(path: Path | None = None) -> UserConfig:
+    """The user's configuration; an empty one where there is no file. Raises UsageError: says file:line and key."""
+    path = path or paths.config_file()
+    return strict_yaml.load(path, UserConfig) if path.exists() else UserConfig()
 
 
 def names() -> tuple[str, ...]:
@@ -131,11 +67,7 @@ def read_documents(name_or_path: str) -> tuple[Document, ...]:
 
 
 def with_bases(document: Document) -> tuple[Document, ...]:
-    """A site's document and those that it extends, as ``read_documents``.
-
-    Raises:
-        UsageError: as ``read_documents``.
-    """
+    """A site's document and those that it extends, as ``read_documents``."""
     documents = [document]
     known = {Path(document.name).resolve()}
     while base := _extended(documents[-1]):
@@ -153,9 +85,8 @@ def check_shape(documents: Sequence[Document]) -> None:
     Raises:
         UsageError: says the file and the keys.
     """
-    generic = _FILES / f"{GENERIC}.yaml"
     given = {key: next((each.name for each in documents if ("node", key) in each.marks), "") for key in _SHAPE}
-    missing = [f"node.{key}" for key, name in given.items() if name == str(generic)]
+    missing = [f"node.{key}" for key, name in given.items() if name == str(_FILES / f"{GENERIC}.yaml")]
     if missing:
         raise UsageError(
             f"{', '.join(missing)}: not given, and no job is planned on a shape that is not known",
@@ -185,13 +116,13 @@ def site_of(documents: Sequence[Document]) -> Site:
         placement.check_host(name, ranks, f"{path}: ssh.hosts")
     if site.ssh.config and not site.ssh.config.startswith("/"):
         raise UsageError(f"{site.ssh.config!r} is not absolute", where=f"{path}: ssh.config", fix="start it with /")
-    site = placement.with_hosts(site)
+    if SCHEDULERS[site.scheduler].nodes == "listed":
+        site = placement.with_hosts(site)
     _check(site, path)
     return site
 
 
 def _typed(document: Document) -> Site:
-    """A document as the site that it describes. Raises UsageError where it does not fit; says file:line and key."""
     value = document.value
     name = value.get("scheduler") if isinstance(value, dict) else None
     if not isinstance(name, str):  # says what is wrong
@@ -213,7 +144,6 @@ def _typed(document: Document) -> Site:
 
 
 def _settings(document: Document, section: str, kind: type[SchedulerSettings]) -> SchedulerSettings:
-    """A scheduler's section of a site file. Raises UsageError as ``typed``, or where the scheduler takes no value."""
     settings = strict_yaml.typed(document, kind, at=section)
     try:
         settings.check()
@@ -225,10 +155,10 @@ def _settings(document: Document, section: str, kind: type[SchedulerSettings]) -
 def _path(name_or_path: str, below: Path, where: str) -> Path:
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return below / name_or_path
-    if name_or_path in names():
-        return _FILES / f"{name_or_path}.yaml"
-    if name_or_path in kept_names():
-        return kept_path(name_or_path)
+    if PLAIN_NAME.match(name_or_path):
+        for file in (_FILES / f"{name_or_path}.yaml", kept_path(name_or_path)):
+            if file.is_file():
+                return file
     known = (*names(), *kept_names())
     raise UsageError(
         f"no site named {name_or_path!r}",
@@ -245,7 +175,7 @@ def _over(document: Document, base: Document) -> Document:
     sources = inherited.get("sources")
     if isinstance(sources, dict):  # of a value that this file gives anew, the old source says nothing
         inherited["sources"] = {
-            key: said for key, said in sources.items() if tuple(key.split(".")) not in document.marks
+            key: source for key, source in sources.items() if tuple(key.split(".")) not in document.marks
         }
     runtimes, ways = document.value.get("runtimes"), inherited.get("ways")
     if isinstance(runtimes, list) and isinstance(ways, dict):  # of a runtime that this file drops, nothing is left
@@ -266,17 +196,8 @@ def _where_extended(document: Document) -> str:
 def _check(site: Site, path: Path) -> None:
     if site.node == NO_NODE:
         raise UsageError("missing", where=f"{path}: node", fix="describe one node: cores, memory_mb, gpus")
-    for key, value in (
-        ("node.gpus", site.node.gpus),
-        ("node.cores", site.node.cores),
-        ("node.threads_per_core", site.node.threads_per_core),
-        ("node.memory_mb", site.node.memory_mb),
-        ("node.cpus_per_gpu", site.node.cpus_per_gpu),
-        ("walltime_s", site.walltime_s),
-        ("node.count", site.node.count),
-        ("max_walltime_s", site.max_walltime_s),
-        ("idle_gpus_s", site.idle_gpus_s),
-    ):
+    for key in _FROM_ONE_ON:
+        value = attrgetter(key)(site)
         if value is not None and value < 1:
             raise UsageError(f"{value} is not a possible value", where=f"{path}: {key}", fix="use one or more")
     if not PLAIN_NAME.match(site.name):
@@ -292,42 +213,37 @@ def _check(site: Site, path: Path) -> None:
             raise UsageError("is only for the way `native`", where=f"{path}: ways.{way}.setup", fix=fix)
 
 
-def kept_directory() -> Path:
-    """Where they are kept; it may not exist yet."""
-    return paths.state_dir() / "sites"
-
-
 def kept_path(name: str) -> Path:
-    """The file of that name; it may not exist."""
-    return kept_directory() / f"{name}.yaml"
+    """Where the file of a detected site is kept under that name; it may not exist."""
+    return paths.state_dir() / "sites" / f"{name}.yaml"
 
 
 def kept_names() -> tuple[str, ...]:
-    """Of all that are kept."""
-    return tuple(sorted(path.stem for path in kept_directory().glob("*.yaml") if PLAIN_NAME.match(path.stem)))
+    """The sites that are kept."""
+    kept = kept_path("any").parent.glob("*.yaml")
+    return tuple(sorted(path.stem for path in kept if PLAIN_NAME.match(path.stem)))
 
 
 def keep_site(name: str, text: str) -> None:
-    """Keep a detected site file, whole; only its owner may read it.
-
-    Raises:
-        OSError: the state directory may not be written to, or is full.
-    """
-    kept_directory().mkdir(parents=True, exist_ok=True)
+    """Keep a detected site file, whole; only its owner may read it. Raises OSError where it cannot be written."""
+    kept_path(name).parent.mkdir(parents=True, exist_ok=True)
     files.write_private(kept_path(name), text)
 
 
 def kept_origin(text: str) -> str:
     """Of which scheduler and day the file is, as its first line has it; empty if that line has been changed."""
-    found = re.match(r"# Written by `site detect` on (\S+), from what (.+?) and its hosts say", text)
-    return f"{found[2]} on {found[1]}" if found else ""
+    origin = re.match(r"# Written by `site detect` on (\S+), from what (.+?) and its hosts say", text)
+    return f"{origin[2]} on {origin[1]}" if origin else ""
 
 
 MARK = "# UNKNOWN"
 DEFAULT = "# DEFAULT"
 CONTINUED = "#   "  # starts each further line of a remark
-_LINE = re.compile(rf"\s*(?P<mark>{MARK}|{DEFAULT})\s+(?P<key>[A-Za-z0-9_.-]+)\s*:?\s*(?P<how>.*)")
-_FURTHER = re.compile(rf"\s*{CONTINUED}\s*(?P<how>\S.*)")
+_MARKED = re.compile(
+    rf"^[ \t]*({MARK}|{DEFAULT})[ \t]+([A-Za-z0-9_.-]+)[ \t]*:?[ \t]*(.*(?:\n[ \t]*{CONTINUED}[ \t]*\S.*)*)$",
+    re.MULTILINE,
+)
+_NEXT_LINE = re.compile(rf"\s*\n[ \t]*{CONTINUED}[ \t]*")
 
 
 @dataclass(frozen=True)
@@ -351,19 +267,85 @@ def unknowns(documents: Iterable[Document]) -> tuple[Unknown, ...]:
     entries: list[Unknown] = []
     for document in documents:
         given |= set(document.marks)
-        entries += [entry for entry in _marked(document) if tuple(entry.key.split(".")) not in given]
+        for match in _MARKED.finditer(document.text):
+            mark, key, how = match.groups()
+            line = document.text.count("\n", 0, match.start()) + 1
+            if tuple(key.split(".")) not in given:
+                entries.append(Unknown(key, f"{document.name}:{line}", _NEXT_LINE.sub(" ", how), mark == MARK))
     return tuple(entries)
 
 
-def _marked(document: Document) -> list[Unknown]:
-    entries: list[Unknown] = []
-    continued = False
-    for number, line in enumerate(document.text.splitlines(), start=1):
-        begins = _LINE.fullmatch(line)
-        further = _FURTHER.fullmatch(line) if continued else None
-        if begins:
-            entries.append(Unknown(begins["key"], f"{document.name}:{number}", begins["how"], begins["mark"] == MARK))
-        elif further:
-            entries[-1] = replace(entries[-1], how=f"{entries[-1].how} {further['how']}")
-        continued = bool(begins or further)
-    return entries
+@dataclass(frozen=True)
+class Machine:
+    """One machine.
+
+    Attributes:
+        cpus: hardware threads that this process may use.
+        memory_mb: all of it, MiB.
+        gpus: NVIDIA GPUs that this user may open and that CUDA would show.
+    """
+
+    cpus: int
+    memory_mb: int
+    gpus: int
+
+
+def this_machine(root: Path = Path("/")) -> Machine:
+    """This machine, from /proc and /dev below ``root``. GPUs are found as the launcher does
+    (gpu_runner_inside.launcher.binding): by the driver, and by a device file that can be opened.
+    """
+    minors = _of_gpus(root, r"Device Minor:\s*(\d+)")
+    gpus = sum(os.access(root / f"dev/nvidia{minor}", os.R_OK | os.W_OK) for minor in minors)
+    memory = re.search(r"MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo"))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return Machine(
+        cpus=len(os.sched_getaffinity(0)),
+        memory_mb=int(memory[1]) // 1024 if memory else 1,
+        gpus=gpus if visible is None else min(gpus, len([entry for entry in visible.split(",") if entry.strip()])),
+    )
+
+
+def gpu_uuids(root: Path = Path("/")) -> frozenset[str]:
+    """The UUIDs of this machine's NVIDIA GPUs, as the driver lists them, visible to CUDA or not."""
+    return frozenset(_of_gpus(root, r"GPU UUID:\s*(GPU-[0-9a-fA-F-]+)"))
+
+
+def gpu_driver(root: Path = Path("/")) -> str:
+    """What NVIDIA's driver says of its version, for comparing; empty where there is none."""
+    return _text(root / "proc/driver/nvidia/version").partition("\n")[0]
+
+
+def fit_to_machine(site: Site, machine: Machine) -> Site:
+    """The site with this machine as its only node; without GPUs, also with the site's values for that case."""
+    node = NodeShape(
+        cores=machine.cpus,
+        memory_mb=machine.memory_mb,
+        gpus=machine.gpus or max(RANKS_WITHOUT_GPUS, machine.cpus),
+        gpu_model="NVIDIA GPU" if machine.gpus else "rank on CPUs",
+        count=1,
+    )
+    if machine.gpus:
+        return msgspec.structs.replace(site, node=node)
+    bare = site.without_gpus
+    return msgspec.structs.replace(
+        site,
+        node=node,
+        device="cpu",
+        demonstration=bare.demonstration,
+        image_tags={**site.image_tags, **bare.image_tags},
+        env={**site.env, **bare.env},
+        options={**site.options, **bare.options},
+    )
+
+
+def _of_gpus(root: Path, pattern: str) -> list[str]:
+    """What the driver's page of each GPU has for the pattern."""
+    pages = (_text(page) for page in root.glob("proc/driver/nvidia/gpus/*/information"))
+    return [match[1] for page in pages if (match := re.search(pattern, page))]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Collection
 from typing import Any, get_args
 
 import msgspec
 
-from runner.checks.registry import Workspace
-from runner.core import paths, process
-from runner.core.errors import RunnerError, UsageError
-from runner.core.strict_yaml import load
+from runner.core import paths
+from runner.core.errors import UsageError
 from runner.core.text import instead, nearest
 from runner.model.request import Request
 from runner.model.site import AtSite, Owned, Site, UserConfig
-from runner.sites.loader import names
+from runner.sites import loader
 
 NAMES = ("account", "project", "scratch", "field", "user")
 _NO_FIELD = re.compile(r"""[;='"\\\x00-\x1f\x7f]""")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_NEAR = 0.65  # of difflib's ratio: two neighbouring letters swapped in a name of three to five
 
 
 class Personal(msgspec.Struct, frozen=True):
@@ -42,6 +40,41 @@ class Personal(msgspec.Struct, frozen=True):
     user: str = ""
 
 
+def personal_values(config: UserConfig, site: Site, request: Request) -> Personal:
+    """The user's values at a site: of the request, else of its entry in the configuration, else for all sites; without
+    a scratch directory the one that the site gives to every user.
+
+    Raises:
+        UsageError: the configuration has misspelt the site's name.
+    """
+    _check_entry(config, site.name)
+    here = config.sites.get(site.name, AtSite())
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        user = ""
+    return Personal(
+        account=request.account or here.account or config.account,
+        project=request.project or here.project or config.project,
+        scratch=request.scratch or here.scratch or config.scratch or site.scratch.path.replace("{user}", user),
+        field=request.field or here.field or config.field,
+        user=user,
+    )
+
+
+def _check_entry(config: UserConfig, site: str) -> None:
+    """Refuse a misspelt name: a shipped site without an entry, beside one of a name very near it that no site has."""
+    if not config.sites or site in config.sites or site not in (shipped := loader.names()):
+        return
+    near = nearest(site, sorted(config.sites.keys() - set(shipped)), least=_NEAR)
+    if near:
+        raise UsageError(
+            f"no site is named {near!r}: did you mean {site!r}?",
+            where=f"{paths.config_file()}: sites.{near}",
+            fix=f"correct the name; if {near!r} is a site of your own, give {site!r} an entry, too: `{site}: {{}}`",
+        )
+
+
 def expand_placeholders(site: Site, personal: Personal) -> Site:
     """The site with ``{account}`` and its like replaced; ``ACCOUNT-NOT-SET`` where the value is not given.
 
@@ -56,14 +89,21 @@ def expand_placeholders(site: Site, personal: Personal) -> Site:
             fix="give the name alone, and a whole comment as -S 'comment=field=NAME;appl=NAME'",
         )
 
-    def value(match: re.Match[str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
         name = match[1]
         if name not in NAMES:
             fix = instead(name, NAMES, f"placeholders: {', '.join(NAMES)}")
             raise UsageError(f"{{{name}}} is not a placeholder", where=f"site {site.name}", fix=fix)
-        return str(getattr(personal, name)) or not_set(name)
+        return str(getattr(personal, name)) or _not_set(name)
 
-    return msgspec.convert(_mapped(msgspec.to_builtins(site), value), Site)
+    def expanded(value: Any) -> Any:
+        if isinstance(value, str):
+            return _PLACEHOLDER.sub(value_of, value)
+        if isinstance(value, dict):
+            return {key: expanded(item) for key, item in value.items()}
+        return [expanded(item) for item in value] if isinstance(value, list | tuple) else value
+
+    return msgspec.convert(expanded(msgspec.to_builtins(site)), Site)
 
 
 def missing_values(site: Site, personal: Personal, given: Collection[str] = ()) -> tuple[Owned, ...]:
@@ -76,109 +116,18 @@ def missing_values(site: Site, personal: Personal, given: Collection[str] = ()) 
     document = msgspec.to_builtins(site)
     options = {name: value for name, value in site.settings.directives.items() if name not in given}
     document["scheduler_settings"] |= {"directives": options}
-    placeholders = set(_PLACEHOLDER.findall(str(document)))
-    needs = placeholders.union(set(site.needs) - {"field"})
-    names: tuple[Owned, ...] = get_args(Owned)
-    return tuple(name for name in names if name in needs and not getattr(personal, name))
-
-
-def with_scratch(personal: Personal, site: Site) -> Personal:
-    """The user's values; without a scratch directory, the one that the site gives to every user."""
-    if personal.scratch or not site.scratch.path:
-        return personal
-    return msgspec.structs.replace(personal, scratch=site.scratch.path.replace("{user}", personal.user))
+    needs = set(_PLACEHOLDER.findall(str(document))) | set(site.needs) - {"field"}
+    owned: tuple[Owned, ...] = get_args(Owned)
+    return tuple(name for name in owned if name in needs and not getattr(personal, name))
 
 
 def account(site: Site, personal: Personal) -> str | None:
     """The account that a GPU job is charged to; None where the scheduler knows."""
     if personal.account:
         return personal.account.removesuffix(site.account_suffix) + site.account_suffix
-    return not_set("account") if "account" in site.needs else None
+    return _not_set("account") if "account" in site.needs else None
 
 
-def not_set(name: str) -> str:
+def _not_set(name: str) -> str:
     """What a script contains where the user has not given a value."""
     return f"{name.upper()}-NOT-SET"
-
-
-def _mapped(value: Any, replacement: Any) -> Any:
-    if isinstance(value, str):
-        return _PLACEHOLDER.sub(replacement, value)
-    if isinstance(value, dict):
-        return {key: _mapped(item, replacement) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_mapped(item, replacement) for item in value]
-    return value
-
-
-_NEAR = 0.65  # of difflib's ratio: two neighbouring letters swapped in a name of three to five
-
-
-def read_config(path: Path | None = None) -> UserConfig:
-    """The user's configuration; an empty one where there is no file.
-
-    Raises:
-        UsageError: the file is invalid; says file:line and key.
-    """
-    path = path or paths.config_file()
-    return load(path, UserConfig) if path.exists() else UserConfig()
-
-
-def check_entry(config: UserConfig, site: str, where: Path) -> None:
-    """Refuse a misspelt name: a shipped site without an entry, beside one of a name very near it that no site has.
-
-    Raises:
-        UsageError: so it is; says which.
-    """
-    foreign = config.sites.keys() - set(names())
-    if not foreign or site in config.sites or site not in names():
-        return
-    near = nearest(site, sorted(foreign), least=_NEAR)
-    if near:
-        raise UsageError(
-            f"no site is named {near!r}: did you mean {site!r}?",
-            where=f"{where}: sites.{near}",
-            fix=f"correct the name; if {near!r} is a site of your own, give {site!r} an entry, too: `{site}: {{}}`",
-        )
-
-
-def personal_values(config: UserConfig, site: str, request: Request) -> Personal:
-    """The user's values at a site: from the command line, else the site's entry, else the value for all sites."""
-    here = config.sites.get(site, AtSite())
-    return Personal(
-        account=request.account or here.account or config.account,
-        project=request.project or here.project or config.project,
-        scratch=request.scratch or here.scratch or config.scratch,
-        field=request.field or here.field or config.field,
-        user=_login_name(),
-    )
-
-
-def _login_name() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
-        return ""
-
-
-_TIMEOUT_S = 10.0
-_UNITS_S = {"day": 86400, "hour": 3600, "minute": 60}
-
-
-def workspaces() -> tuple[Workspace, ...]:
-    """The user's workspaces; none where the tool is missing or does not answer in time, as a check must not hang."""
-    try:
-        return tuple(read_workspaces(process.run(("ws_list",), timeout_s=_TIMEOUT_S).out))
-    except RunnerError:
-        return ()
-
-
-def read_workspaces(text: str) -> Iterator[Workspace]:
-    """Workspaces from the output of ``ws_list``: an ``id:`` line for each, then indented ``name : value`` lines."""
-    for part in re.split(r"^id:", text, flags=re.MULTILINE)[1:]:
-        name, *lines = part.splitlines()
-        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-        directory = fields.get("workspace directory", "")
-        left = re.findall(r"(\d+)\s*(day|hour|minute)s?", fields.get("remaining time", ""))
-        if directory and left:
-            yield Workspace(name.strip(), directory, float(sum(int(count) * _UNITS_S[unit] for count, unit in left)))

@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from runner.core.text import percent
-from runner.figures.report.picture import WIDTH, Markup, shortened, svg, tag, text_at, ticks
+from runner.figures.report.picture import WIDTH, Drawing, Markup, shortened, tag, text_at, ticks
 from runner.figures.tables import settings_text
 from runner.model.report import RankFacts
 from runner.model.study import Loss
 
 # Excess over the typical rank from which a step of the scale begins.
-STEPS = (-math.inf, 0.005, 0.01, 0.02, 0.05)
+_STEPS = (-math.inf, 0.005, 0.01, 0.02, 0.05)
 _MOST_RANK_NODES = 16  # with more, a cell is a node
 _MOST_CELLS = 512  # with more nodes, a cell is several
 _NAMES = 86
 _MOST_NAMED = 4
+_MARK = "\N{BLACK UP-POINTING TRIANGLE}"
 _LEAST_TEXT = 31.0  # a cell at least so wide has its value in it
 
 
@@ -30,45 +31,38 @@ class Cell:
     slow: bool
 
 
-def step_of(excess: float) -> int:
-    """The step of the scale, from 0 (as fast as the typical rank) to 4."""
-    return max(place for place, least in enumerate(STEPS) if excess >= least)
+def node_cells(ranks: Sequence[RankFacts], most: int = _MOST_CELLS) -> list[Cell]:
+    """A cell for each node, of its slowest rank; for several nodes in a row where there are too many."""
+    nodes = list(_by_node(ranks).items())
+    each = math.ceil(len(nodes) / most)
+    cells = []
+    for group in (nodes[at : at + each] for at in range(0, len(nodes), each)):
+        own = [rank for _, ranks_of_node in group for rank in ranks_of_node]
+        name = group[0][0] if len(group) == 1 else f"{group[0][0]} to {group[-1][0]}"
+        cells.append(Cell(name, max(rank.relative for rank in own), any(rank.slow for rank in own)))
+    return cells
 
 
-def by_node(ranks: Sequence[RankFacts]) -> dict[str, list[RankFacts]]:
-    """Ranks under their nodes, in rank order."""
+def _by_node(ranks: Sequence[RankFacts]) -> dict[str, list[RankFacts]]:
     nodes: dict[str, list[RankFacts]] = {}
     for rank in ranks:
         nodes.setdefault(rank.node, []).append(rank)
     return nodes
 
 
-def node_cells(ranks: Sequence[RankFacts], most: int = _MOST_CELLS) -> list[Cell]:
-    """A cell for each node, of its slowest rank; for several nodes in a row where there are too many."""
-    nodes = [
-        Cell(name, max(rank.relative for rank in own), any(rank.slow for rank in own))
-        for name, own in by_node(ranks).items()
-    ]
-    each = math.ceil(len(nodes) / most)
-    groups = [nodes[at : at + each] for at in range(0, len(nodes), each)]
-    return [
-        Cell(
-            group[0].name if len(group) == 1 else f"{group[0].name} to {group[-1].name}",
-            max(cell.excess for cell in group),
-            any(cell.slow for cell in group),
-        )
-        for group in groups
-    ]
-
-
-def heat_map(key: str, title: str, description: str, ranks: Sequence[RankFacts], demonstration: str) -> Markup:
-    """The picture."""
-    nodes = by_node(ranks)
-    if len(nodes) <= _MOST_RANK_NODES and max(map(len, nodes.values())) <= 16:
-        body, bottom = _ranks(nodes)
-    else:
-        body, bottom = _heat_grid(node_cells(ranks))
-    return svg(key, title, description, bottom + 52, [*body, *_scale(bottom + 14, demonstration)], demonstration)
+def heat_map(ranks: Sequence[RankFacts], demonstration: str) -> Drawing:
+    """Ranks by node, or nodes; of a demonstration none is named as slow."""
+    nodes = _by_node(ranks)
+    is_small = len(nodes) <= _MOST_RANK_NODES and max(map(len, nodes.values())) <= 16
+    body, bottom = _ranks(nodes) if is_small else _nodes(node_cells(ranks))
+    for step, limit in enumerate((*(f"to {100 * least:g}" for least in _STEPS[1:]), "more")):
+        x = 2.0 + step * 74
+        body.append(tag("rect", x=x, y=bottom + 14, width=16, height=12, rx=2, class_=f"heat h{step}"))
+        body.append(text_at(limit, x + 21, bottom + 24, "t tick"))
+    meaning = "stands out" if demonstration else "named as slow"
+    body.append(text_at(f"{_MARK} {meaning}", 2, bottom + 46, "t quiet"))
+    body.append(text_at("% slower than typical", WIDTH - 4, bottom + 46, "t quiet", "end"))
+    return bottom + 52, body
 
 
 def _ranks(nodes: dict[str, list[RankFacts]]) -> tuple[list[Markup], float]:
@@ -86,7 +80,7 @@ def _ranks(nodes: dict[str, list[RankFacts]]) -> tuple[list[Markup], float]:
     return body, 4.0 + len(nodes) * (high + 4)
 
 
-def _heat_grid(cells: Sequence[Cell]) -> tuple[list[Markup], float]:
+def _nodes(cells: Sequence[Cell]) -> tuple[list[Markup], float]:
     """Cells in rows, read like text; the slow ones are named below."""
     columns = 16 if len(cells) <= 256 else 32
     wide = (WIDTH - 4) / columns
@@ -96,85 +90,68 @@ def _heat_grid(cells: Sequence[Cell]) -> tuple[list[Markup], float]:
     bottom = 4.0 + math.ceil(len(cells) / columns) * wide
     slow = sorted((cell for cell in cells if cell.slow), key=lambda cell: -cell.excess)
     for line, cell in enumerate(slow[:_MOST_NAMED]):
-        name = shortened(cell.name, 240)
-        body.append(
-            text_at(
-                f"\N{BLACK UP-POINTING TRIANGLE} {name}: {percent(cell.excess)} slower", 2, bottom + 14 + 18 * line, "t"
-            )
-        )
+        named = f"{_MARK} {shortened(cell.name, 240)}: {percent(cell.excess)} slower"
+        body.append(text_at(named, 2, bottom + 14 + 18 * line))
     return body, bottom + 18 * min(len(slow), _MOST_NAMED)
 
 
 def _cell(cell: Cell, x: float, y: float, wide: float, high: float) -> Iterator[Markup]:
-    step = step_of(cell.excess)
+    step = max(place for place, least in enumerate(_STEPS) if cell.excess >= least)
     yield tag("rect", x=x, y=y, width=wide, height=high, rx=2, class_=f"heat h{step}{' slow' if cell.slow else ''}")
     if wide >= _LEAST_TEXT:
         sign = "+" if round(100 * cell.excess) > 0 else ""
-        mark = "\N{BLACK UP-POINTING TRIANGLE}" if cell.slow and wide >= 40 else ""
-        yield text_at(
-            f"{mark}{sign}{percent(cell.excess, 0)[:-2]}", x + wide / 2, y + high / 2 + 4, f"t on{step}", "middle"
-        )
+        mark = _MARK if cell.slow and wide >= 40 else ""
+        shown = f"{mark}{sign}{percent(cell.excess, 0)[:-2]}"
+        yield text_at(shown, x + wide / 2, y + high / 2 + 4, f"t on{step}", "middle")
     elif cell.slow:
         shape = f"M{x + wide / 2:.1f} {y + high * 0.25:.1f}l{wide * 0.28:.1f} {high * 0.5:.1f}h{-wide * 0.56:.1f}Z"
         yield tag("path", d=shape, class_=f"mark m{step}")
 
 
-def _scale(y: float, demonstration: str) -> Iterator[Markup]:
-    """The steps of the scale with their limits, and what the mark means: a demonstration names none as slow."""
-    limits = [f"to {100 * least:g}" for least in STEPS[1:]]
-    for step, label in enumerate((*limits, "more")):
-        x = 2.0 + step * 74
-        yield tag("rect", x=x, y=y, width=16, height=12, rx=2, class_=f"heat h{step}")
-        yield text_at(label, x + 21, y + 10, "t tick")
-    meaning = "stands out" if demonstration else "named as slow"
-    yield text_at(f"\N{BLACK UP-POINTING TRIANGLE} {meaning}", 2, y + 32, "t quiet")
-    yield text_at("% slower than typical", WIDTH - 4, y + 32, "t quiet", "end")
-
-
 _LEFT, _RIGHT = 44, 66
 _BAR, _GAP = 26, 14
 _MOST_BARS = 8
-_PARTS = 6  # patterns that there are
+# What tells parts apart without colour: none, strokes both ways, dots, bars, and a lattice.
+_PATTERNS = ("M0 0", "M-2 2l4 -4M0 8l8 -8M6 10l4 -4", "M-2 6l4 4M0 0l8 8M6 -2l4 4", "M0 4h8", "M4 0V8", "M0 4h8M4 0V8")
 _SLIVER = 0.4  # narrower parts are left to the table
 
 
-def losses(key: str, title: str, description: str, rows: Sequence[Loss], demonstration: str) -> Markup:
+def losses(rows: Sequence[Loss]) -> Drawing:
     """Bars of what is lost; a part that gains (a negative loss) stands left of the line."""
     shown = rows[-_MOST_BARS:]
     names = list(dict.fromkeys(row.name for loss in shown for row in loss.rows))
-    low = min((sum(min(row.loss.value, 0.0) for row in loss.rows) for loss in shown), default=0.0)
-    high = max((sum(max(row.loss.value, 0.0) for row in loss.rows) for loss in shown), default=0.0)
+    low = min(sum(min(row.loss.value, 0.0) for row in loss.rows) for loss in shown)
+    high = max(sum(max(row.loss.value, 0.0) for row in loss.rows) for loss in shown)
     high = max(high, low + 0.01)
-    many = len({loss.settings for loss in shown}) > 1
+    bottom = 10 + len(shown) * (_BAR + _GAP)
 
     def x(share: float) -> float:
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * (share - low) / (high - low)
 
-    bottom = 10 + len(shown) * (_BAR + _GAP)
-    body = [
-        *_patterns(key),
-        *_loss_grid(x, low, high, bottom),
-        *(
-            part
-            for place, loss in enumerate(shown)
-            for part in _bar(key, loss, 10 + place * (_BAR + _GAP), x, names, many)
-        ),
-        *_legend(key, names, shown[-1], bottom + 44),
-    ]
-    return svg(key, title, description, bottom + 44 + 20 * len(names), body, demonstration)
-
-
-def _loss_grid(x: Callable[[float], float], low: float, high: float, bottom: float) -> Iterator[Markup]:
+    patterns = [
+        tag("pattern", tag("path", d=d, class_="pattern"), id=f"loss-pattern{number}",
+            width=8, height=8, patternUnits="userSpaceOnUse")
+        for number, d in enumerate(_PATTERNS)
+    ]  # fmt: skip
+    body = [tag("defs", patterns)]
     for value in ticks(low, high):
         at = x(value)
-        yield tag("line", x1=at, x2=at, y1=4, y2=bottom, class_="axis" if value == 0.0 else "grid")
-        yield text_at(percent(value, 0 if high - low > 0.04 else 1), at, bottom + 16, "t tick", "middle")
+        body.append(tag("line", x1=at, x2=at, y1=4, y2=bottom, class_="axis" if value == 0.0 else "grid"))
+        body.append(text_at(percent(value, 0 if high - low > 0.04 else 1), at, bottom + 16, "t tick", "middle"))
+    many = len({loss.settings for loss in shown}) > 1
+    for place, loss in enumerate(shown):
+        body += _bar(loss, 10 + place * (_BAR + _GAP), x, names, settings_text(loss.settings) if many else "")
+    shares = {row.name: row for row in shown[-1].rows}  # at the largest size
+    for place, name in enumerate(names):
+        y, row = bottom + 44 + 20 * place, shares.get(name)
+        body += _part(place, 2, y - 10, 22, 13)
+        body.append(text_at(f"{name}{f', {row.note}' if row is not None and row.note else ''}", 32, y))
+        if row is not None:
+            body.append(text_at(percent(row.loss.value), WIDTH - 4, y, "t value", "end"))
+    return bottom + 44 + 20 * len(names), body
 
 
-def _bar(
-    key: str, loss: Loss, y: float, x: Callable[[float], float], names: Sequence[str], many: bool
-) -> Iterator[Markup]:
-    label = settings_text(loss.settings) if many else ""
+def _bar(loss: Loss, y: float, x: Callable[[float], float], names: Sequence[str], setting: str) -> Iterator[Markup]:
     yield text_at(f"{loss.gpus}", _LEFT - 8, y + _BAR / 2 + 4, "t tick", "end")
     left, right = 0.0, 0.0
     for row in loss.rows:
@@ -183,58 +160,18 @@ def _bar(
         right, left = (right + share, left) if share >= 0.0 else (right, left + share)
         wide = x(start + abs(share)) - x(start)
         if wide >= _SLIVER:
-            part = names.index(row.name) % _PARTS
-            yield tag("rect", x=x(start), y=float(y), width=wide, height=_BAR, class_=f"part p{part}")
-            yield tag(
-                "rect",
-                x=x(start),
-                y=float(y),
-                width=wide,
-                height=_BAR,
-                class_="part-edge",
-                fill=f"url(#{key}-pattern{part})",
-            )
+            yield from _part(names.index(row.name), x(start), y, wide, _BAR)
     total = sum(row.loss.value for row in loss.rows)
     yield text_at(percent(total), x(max(right, 0.0)) + 6, y + _BAR / 2 + 4, "t value halo")
-    if label:
-        yield text_at(label, _LEFT, y - 3, "t quiet halo")
+    if setting:
+        yield text_at(setting, _LEFT, y - 3, "t quiet halo")
 
 
-def _legend(key: str, names: Sequence[str], loss: Loss, top: float) -> Iterator[Markup]:
-    """Every part with its pattern, and its share at the largest size."""
-    shares = {row.name: row for row in loss.rows}
-    for place, name in enumerate(names):
-        y, part = top + 20 * place, place % _PARTS
-        yield tag("rect", x=2, y=y - 10, width=22, height=13, class_=f"part p{part}")
-        yield tag("rect", x=2, y=y - 10, width=22, height=13, class_="part-edge", fill=f"url(#{key}-pattern{part})")
-        row = shares.get(name)
-        note = f", {row.note}" if row is not None and row.note else ""
-        yield text_at(f"{name}{note}", 32, y, "t")
-        if row is not None:
-            yield text_at(percent(row.loss.value), WIDTH - 4, y, "t value", "end")
-
-
-def _patterns(key: str) -> Iterator[Markup]:
-    """What tells parts apart without colour: none, strokes both ways, dots, bars, and a lattice."""
-    drawn = (
-        "",
-        "M-2 2l4 -4M0 8l8 -8M6 10l4 -4",
-        "M-2 6l4 4M0 0l8 8M6 -2l4 4",
-        "M0 4h8",
-        "M4 0V8",
-        "M0 4h8M4 0V8",
-    )
-    yield tag(
-        "defs",
-        [
-            tag(
-                "pattern",
-                tag("path", d=d or "M0 0", class_="pattern"),
-                id=f"{key}-pattern{number}",
-                width=8,
-                height=8,
-                patternUnits="userSpaceOnUse",
-            )
-            for number, d in enumerate(drawn)
-        ],
+def _part(number: int, x: float, y: float, width: float, height: float) -> tuple[Markup, Markup]:
+    """An area with its colour, and with its pattern."""
+    part = number % len(_PATTERNS)
+    pattern = f"url(#loss-pattern{part})"
+    return (
+        tag("rect", x=x, y=y, width=width, height=height, class_=f"part p{part}"),
+        tag("rect", x=x, y=y, width=width, height=height, class_="part-edge", fill=pattern),
     )

@@ -5,14 +5,14 @@ cause. Each says in words what it shows. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from runner.core.columns import Table, for_page
 from runner.core.text import first_of, gpus_text, percent, rate, seconds
 from runner.figures.report.charts import heat_map, losses, node_cells
 from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
-from runner.figures.report.picture import Markup, Picture
+from runner.figures.report.picture import Drawing, Picture, svg
 from runner.figures.report.summary import largest_point
 from runner.figures.tables import (
     MOST_SERIES,
@@ -30,11 +30,13 @@ from runner.figures.tables import (
     settings_text,
     units_of,
 )
-from runner.model.report import Report, Row, RunReport
+from runner.model.report import Report, Row, RunReport, StepTimes
 from runner.model.study import Estimate, PointFacts, StudyFacts
 
 _MOST_TIME_LINES = 4
 MOST_ROWS = 200  # of a table on the page; the files have all
+Settings = tuple[tuple[str, str], ...]
+_CURVE = "Curve over the number of GPUs."
 
 
 def gallery(report: Report) -> Iterator[Picture]:
@@ -46,17 +48,26 @@ def gallery(report: Report) -> Iterator[Picture]:
 
 def _without_time_lines(report: Report) -> Iterator[Picture]:
     study = report.study
-    if study is not None and largest_point(study) is not None:
-        yield from _scaling(study, report)
+    by_setting = {} if study is None else {each: curve(study.points, each) for each in main_settings(study)}
+    if study is not None and by_setting:
+        yield from _scaling(study, report, by_setting)
     else:
         yield from _of_runs(report)
     yield from _heat_maps(report)
     if study is not None:
         yield from _losses(study, report)
-        yield from _whole(study, report)
+    if study is not None and by_setting:
+        yield _whole(study, report, by_setting)
 
 
-def ideal_each(points: Sequence[PointFacts]) -> float | None:
+def _picture(
+    report: Report, key: str, title: str, says: str, what: str, drawing: Drawing, table: Table, more: str = ""
+) -> Picture:
+    drawn = svg(key, title, f"{what} {says}", drawing, report.demonstration)
+    return Picture(key, title, f"{says}{more}", drawn, table)
+
+
+def _ideal_each(points: Sequence[PointFacts]) -> float | None:
     """What each GPU would give without any loss: by the base that the efficiencies are made from."""
     for point in points:
         if point.images_per_s and point.efficiency_of_one and point.efficiency_of_one.value > 0.0:
@@ -64,187 +75,151 @@ def ideal_each(points: Sequence[PointFacts]) -> float | None:
     return None
 
 
-def _name(settings: tuple[tuple[str, str], ...]) -> str:
+def _name(settings: Settings) -> str:
     return settings_text(settings) or "measured"
 
 
-def _scaling(study: StudyFacts, report: Report) -> Iterator[Picture]:
-    settings = main_settings(study)
-    by_setting = {each: curve(study.points, each) for each in settings}
-    left_out = len(all_settings(study.points)) - len(settings)
+def _ideal(series: Sequence[Series], value: float, *, whole: bool = False) -> Reference:
+    sizes = sorted({size for each in series for size, _ in each.points})
+    return Reference("ideal", tuple((size, (value * size if whole else value,) * 3) for size in sizes))
+
+
+def _expected(report: Report, each: float) -> Reference:
+    """The expected ranges of a GPU, as shares of so much."""
+    points = []
+    for point in report.expected:
+        limits = point.expected.low, point.expected.value, point.expected.high
+        low, value, high = (limit * (1.0 / each) / point.gpus for limit in limits)
+        points.append((point.gpus, (low, value, high)))
+    return Reference("expected", tuple(points))
+
+
+def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]]) -> Iterator[Picture]:
+    left_out = len(all_settings(study.points)) - len(by_setting)
     more = f" {left_out} more settings are in the table." if left_out > 0 else ""
-    series, highest = [], 0.0
-    for each, points in by_setting.items():
-        dots = [
+    series = []
+    for settings, points in by_setting.items():
+        dots = tuple(
             (row.gpus, row.per_gpu)
             for row in report.rows
-            if row.per_gpu is not None and row.settings == each and row.arm == "full"
-        ]
+            if row.per_gpu is not None and row.settings == settings and row.arm == "full"
+        )
         estimates = tuple((point.gpus, one) for point in points if (one := of_each(point)) is not None)
-        series.append(Series(_name(each), estimates, tuple(dots)))
-        highest = max([highest, *(one.high or one.value for _, one in estimates), *(value for _, value in dots)])
-    ideal = ideal_each(by_setting[settings[0]])
-    sizes = sorted({size for one in series for size, _ in one.points})
-    references = []
-    if ideal is not None and len(settings) == 1:
-        references.append(Reference("ideal", "ideal", tuple((size, (ideal,) * 3) for size in sizes)))
-        highest = max(highest, ideal)
-    if report.expected:
-        ranges = [(each.gpus, each.expected) for each in report.expected]
-        parts = tuple((gpus, (of.low / gpus, of.value / gpus, of.high / gpus)) for gpus, of in ranges)
-        references.append(Reference("expected", "expected", parts))
-        highest = max([highest, *(high for _, (_, _, high) in parts)])
+        series.append(Series(_name(settings), estimates, dots))
+    ideal = _ideal_each(next(iter(by_setting.values())))
+    references = [_ideal(series, ideal)] if ideal is not None and len(by_setting) == 1 else []
+    references += [_expected(report, 1.0)] if report.expected else []
+    highest = max(
+        *(one.high or one.value for each in series for _, one in each.points),
+        *(value for each in series for _, value in each.dots),
+        *(limits[2] for each in references for _, limits in each.points),
+        0.0,
+    )
     point = largest_point(study)
-    assert point is not None
-    each_now = of_each(point)
-    assert each_now is not None
+    each_now = of_each(point) if point is not None else None
+    assert point is not None and each_now is not None
     sure = interval(each_now, rate)
-    says = f"{rate(each_now.value)} {report.unit}/s per GPU at {gpus_text(point.gpus)}" + (
-        f" (95 %: {sure})." if sure else "."
-    )
-    title = "Throughput per GPU"
-    axes = Axes(f"{report.unit}/s per GPU", rate, 0.0, 1.12 * highest)
-    yield Picture(
-        "per-gpu",
-        title,
-        says + more,
-        curves(
-            "per-gpu", title, f"Curve over the number of GPUs. {says}", axes, series, references, report.demonstration
-        ),
-        _points_table(study, report.unit),
-    )
-    yield from _efficiency(study, report, by_setting)
+    says = f"{rate(each_now.value)} {report.unit}/s per GPU at {gpus_text(point.gpus)}"
+    says += f" (95 %: {sure})." if sure else "."
+    drawing = curves(Axes(f"{report.unit}/s per GPU", rate, 0.0, 1.12 * highest), series, references)
+    table = _points_table(study, report)
+    yield _picture(report, "per-gpu", "Throughput per GPU", says, _CURVE, drawing, table, more)
+    yield from _efficiency(study, report, by_setting, ideal)
 
 
 def _efficiency(
-    study: StudyFacts, report: Report, by_setting: dict[tuple[tuple[str, str], ...], list[PointFacts]]
+    study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]], ideal: float | None
 ) -> Iterator[Picture]:
-    series = []
+    series, many = [], len(by_setting) > 1
     for settings, points in by_setting.items():
-        many = len(by_setting) > 1
         for base, of in (("of one GPU alone", "efficiency_of_one"), ("of uncoupled GPUs", "efficiency_of_uncoupled")):
             own = tuple((point.gpus, one) for point in points if (one := getattr(point, of)) is not None)
             if own and (not many or of == "efficiency_of_one"):
                 series.append(Series(_name(settings) if many else base, own))
     if not series:
         return
+    references = [_ideal(series, 1.0)]
+    references += [_expected(report, ideal)] if ideal is not None and report.expected else []
     values = [value for each in series for _, one in each.points for value in (one.value, one.low, one.high) if value]
-    expected = expected_efficiency(report, study)
-    values += [value for _, limits in expected for value in limits]
+    values += [value for each in references[1:] for _, limits in each.points for value in limits]
     low = max(0.0, math.floor(20 * (min(values) - 0.02)) / 20)
-    high = max(1.0, *values) + 0.02
-    sizes = sorted({size for each in series for size, _ in each.points})
-    references = [Reference("ideal", "ideal", tuple((size, (1.0, 1.0, 1.0)) for size in sizes))]
-    references += [Reference("expected", "expected", expected)] if expected else []
-    last = series[0].points[-1]
-    sure = interval(last[1])
-    says = f"{percent(last[1].value)} at {gpus_text(last[0])}" + (
-        f" (95 %: {sure})" if sure else ", without an interval"
-    )
+    gpus, last = series[0].points[-1]
+    sure = interval(last)
+    says = f"{percent(last.value)} at {gpus_text(gpus)}" + (f" (95 %: {sure})" if sure else ", without an interval")
     says += f". The axis begins at {percent(low, 0)}." if low > 0.0 else "."
     title = "Strong-scaling efficiency" if study.strong else "Weak-scaling efficiency"
-    axes = Axes("efficiency", lambda value: percent(value, 0 if value * 100 % 1 < 1e-9 else 1), low, high)
-    drawn = curves(
-        "efficiency", title, f"Curve over the number of GPUs. {says}", axes, series, references, report.demonstration
+    axes = Axes(
+        "efficiency", lambda value: percent(value, 0 if value * 100 % 1 < 1e-9 else 1), low, max(1.0, *values) + 0.02
     )
-    yield Picture("efficiency", title, says, drawn, _points_table(study, report.unit))
+    drawing = curves(axes, series, references)
+    yield _picture(report, "efficiency", title, says, _CURVE, drawing, _points_table(study, report))
 
 
-def expected_efficiency(report: Report, study: StudyFacts) -> tuple[tuple[int, tuple[float, float, float]], ...]:
-    """The expected ranges as shares of the study's own ideal; empty without one."""
-    ideal = ideal_each(curve(study.points, main_settings(study)[0]))
-    if ideal is None:
-        return ()
-    ranges = [(each.gpus, each.expected) for each in report.expected]
-    share = 1.0 / ideal
-    return tuple(
-        (gpus, (of.low * share / gpus, of.value * share / gpus, of.high * share / gpus)) for gpus, of in ranges
-    )
-
-
-def _whole(study: StudyFacts, report: Report) -> Iterator[Picture]:
+def _whole(study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]]) -> Picture:
     """Throughput of the whole world, both axes by factors."""
-    settings = main_settings(study)
-    if not settings:
-        return
-    series = []
-    for each in settings:
-        estimates = tuple(
-            (point.gpus, point.images_per_s) for point in curve(study.points, each) if point.images_per_s is not None
-        )
-        series.append(Series(_name(each), estimates))
+    series = [
+        Series(_name(settings), tuple((point.gpus, point.images_per_s) for point in points if point.images_per_s))
+        for settings, points in by_setting.items()
+    ]
+    ideal = _ideal_each(next(iter(by_setting.values())))
+    references = [] if ideal is None else [_ideal(series, ideal, whole=True)]
     values = [one.value for each in series for _, one in each.points]
-    sizes = sorted({size for each in series for size, _ in each.points})
-    ideal = ideal_each(curve(study.points, settings[0]))
-    references = []
-    if ideal is not None:
-        references = [Reference("ideal", "ideal", tuple((size, (ideal * size,) * 3) for size in sizes))]
-        values += [ideal * size for size in sizes]
-    last, one = series[0].points[-1]
-    says = f"{rate(one.value)} {report.unit}/s on {gpus_text(last)} together."
-    title = "Throughput of all GPUs"
+    values += [limits[1] for each in references for _, limits in each.points]
+    gpus, last = series[0].points[-1]
+    says = f"{rate(last.value)} {report.unit}/s on {gpus_text(gpus)} together."
     axes = Axes(f"{report.unit}/s, by factors", rate, 0.55 * min(values), 1.5 * max(values), logarithmic=True)
-    drawn = curves(
-        "whole", title, f"Curve over the number of GPUs. {says}", axes, series, references, report.demonstration
-    )
-    yield Picture("whole", title, says, drawn, _points_table(study, report.unit))
+    drawing = curves(axes, series, references)
+    return _picture(report, "whole", "Throughput of all GPUs", says, _CURVE, drawing, _points_table(study, report))
 
 
-def _points_table(study: StudyFacts, unit: str) -> Table:
-    return for_page(point_columns(unit), study.points[:MOST_ROWS])
+def _points_table(study: StudyFacts, report: Report) -> Table:
+    return for_page(point_columns(report.unit), study.points[:MOST_ROWS])
 
 
 def _of_runs(report: Report) -> Iterator[Picture]:
     """Throughput per GPU of single runs, each with the precision of its run: a picture for each thing that they count,
-    in it a curve for each kind of run.
+    in it a curve for each kind of run, of those with the largest sizes.
     """
     rows = [row for row in report.rows if row.per_gpu is not None and row.arm in ("", "full")]
     units = units_of(rows)
     for number, unit in enumerate(units):
-        own = [row for row in rows if row.unit == unit]
-        key = f"per-gpu-{number}" if number else "per-gpu"
-        yield _of_unit(key, own, report.demonstration, f", {unit}" if len(units) > 1 else "")
+        key, more = f"per-gpu-{number}" if number else "per-gpu", f", {unit}" if len(units) > 1 else ""
+        yield _of_unit(report, key, f"Throughput per GPU{more}", [row for row in rows if row.unit == unit])
 
 
-def _of_unit(key: str, rows: Sequence[Row], demonstration: str, more: str) -> Picture:
+def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Picture:
     """Of runs that count the same."""
-    kinds = main_kinds(rows)
+    largest: dict[Settings, int] = {}
+    for row in rows:
+        largest[row.settings] = max(row.gpus, largest.get(row.settings, 0))
+    kinds = sorted(largest, key=lambda kind: -largest[kind])[:MOST_SERIES]
     series, values, is_single = [], [], True
     for kind in kinds:
         own = [row for row in rows if row.settings == kind]
-        sizes = sorted({row.gpus for row in own})
         # Of several runs at a size the first stands in the curve; each is a dot.
-        points = []
-        for size in sizes:
-            row = next(row for row in own if row.gpus == size)
-            low, high = ((None if value is None else value / size) for value in (row.low, row.high))
-            points.append((size, Estimate(row.per_gpu or 0.0, low, high)))
-        values += [value for _, one in points for value in (one.value, one.high or 0.0)]
-        values += [row.per_gpu or 0.0 for row in own]
+        first = {row.gpus: row for row in reversed(own)}
+        points = tuple((size, _estimate_each(first[size])) for size in sorted(first))
         dots = tuple((row.gpus, row.per_gpu or 0.0) for row in own)
-        is_single = is_single and len(own) == len(sizes)
+        values += [value for _, one in points for value in (one.value, one.high or 0.0)]
+        values += [value for _, value in dots]
+        is_single = is_single and len(own) == len(first)
         name = settings_text(kind) or ("run" if is_single else "first run of a size")
-        series.append(Series(name, tuple(points), () if len(own) == len(sizes) else dots))
+        series.append(Series(name, points, () if len(own) == len(first) else dots))
     best = max((row for row in rows if row.settings in kinds), key=lambda row: (row.gpus, row.per_gpu or 0.0))
     of = f" ({settings_text(best.settings)})" if best.settings else ""
     says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}{of}. "
     says += "Limits are each run's own precision."
-    left_out = len({row.settings for row in rows}) - len(kinds)
     if len(kinds) > 1:
         says += " Runs of different kinds are joined by no line, and their rates are of different work."
-    says += f" {left_out} more kinds of run are in the table." if left_out else ""
-    title = f"Throughput per GPU{more}"
-    axes = Axes(f"{best.unit}/s per GPU", rate, 0.0, 1.12 * max(values))
-    drawn = curves(key, title, f"Runs over the number of GPUs. {says}", axes, series, [], demonstration)
-    return Picture(key, title, says, drawn, rows_table(rows))
+    if left_out := len(largest) - len(kinds):
+        says += f" {left_out} more kinds of run are in the table."
+    drawing = curves(Axes(f"{best.unit}/s per GPU", rate, 0.0, 1.12 * max(values)), series, [])
+    return _picture(report, key, title, says, "Runs over the number of GPUs.", drawing, rows_table(rows))
 
 
-def main_kinds(rows: Sequence[Row]) -> list[tuple[tuple[str, str], ...]]:
-    """The kinds of single runs that are drawn: those with the largest sizes."""
-    largest: dict[tuple[tuple[str, str], ...], int] = {}
-    for row in rows:
-        largest[row.settings] = max(row.gpus, largest.get(row.settings, 0))
-    return sorted(largest, key=lambda kind: -largest[kind])[:MOST_SERIES]
+def _estimate_each(row: Row) -> Estimate:
+    low, high = (None if value is None else value / row.gpus for value in (row.low, row.high))
+    return Estimate(row.per_gpu or 0.0, low, high)
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
@@ -254,28 +229,23 @@ def rows_table(rows: Sequence[Row]) -> Table:
 
 def _heat_maps(report: Report) -> Iterator[Picture]:
     """The run with most ranks, and another one only where it has a slow node that the first has not."""
-    known = [each for each in report.detailed if len(each.ranks) > 1]
-    known.sort(key=lambda each: -each.row.gpus)
+    known = sorted((each for each in report.detailed if len(each.ranks) > 1), key=lambda each: -each.row.gpus)
     shown = known[:1] + [each for each in known[1:] if set(each.slow_nodes) - set(known[0].slow_nodes)][:1]
     for number, each in enumerate(shown):
-        key = f"ranks{number}" if number else "ranks"
-        title = f"Compute time by rank, {gpus_text(each.row.gpus)}"
-        says = _slow_sentence(each)
-        drawn = heat_map(key, title, f"Heat map of ranks by node. {says}", each.ranks, report.demonstration)
-        yield Picture(key, title, says, drawn, _ranks_table(each))
+        key, title = f"ranks{number or ''}", f"Compute time by rank, {gpus_text(each.row.gpus)}"
+        drawing = heat_map(each.ranks, report.demonstration)
+        what = "Heat map of ranks by node."
+        yield _picture(report, key, title, _slow_sentence(each), what, drawing, _ranks_table(each))
 
 
 def _slow_sentence(each: RunReport) -> str:
     names = [f"node {node} by {percent(excess)}" for node, excess in each.slow_nodes.items()]
     names += [f"rank {rank} by {percent(excess)}" for rank, excess in each.slow_ranks.items()]
+    if names and each.row.demonstration:
+        return f"What stands out in this demonstration, which names none as slow: {first_of(names, 3)}."
     if names:
-        cost = (
-            f" Without {'it' if len(names) == 1 else 'them'} a step takes up to {percent(each.removable)} less."
-            if each.removable > 0.0
-            else ""
-        )
-        if each.row.demonstration:
-            return f"What stands out in this demonstration, which names none as slow: {first_of(names, 3)}."
+        them = "it" if len(names) == 1 else "them"
+        cost = f" Without {them} a step takes up to {percent(each.removable)} less." if each.removable > 0.0 else ""
         return f"Slow: {first_of(names, 3)}.{cost}"
     largest = max(rank.relative for rank in each.ranks)
     if each.cannot_tell:
@@ -285,10 +255,10 @@ def _slow_sentence(each: RunReport) -> str:
 
 def _ranks_table(each: RunReport) -> Table:
     """Ranks, or nodes where there are many."""
-    name, slow = ("stands out", "yes") if each.row.demonstration else ("named", "slow")
     if len(each.ranks) <= MOST_ROWS:
         columns = rank_columns(demonstration=bool(each.row.demonstration))
         return for_page(columns, [Ranked(each, rank) for rank in each.ranks])
+    name, slow = ("stands out", "yes") if each.row.demonstration else ("named", "slow")
     cells = node_cells(each.ranks, MOST_ROWS)
     shown = tuple((cell.name, percent(cell.excess), slow if cell.slow else "") for cell in cells)
     return Table(("node", "its slowest rank over the typical one", name), shown)
@@ -300,16 +270,14 @@ def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:
         return
     last = known[-1]
     worst = max(last.rows, key=lambda row: row.loss.value)
-    total = sum(row.loss.value for row in last.rows)
-    says = f"At {gpus_text(last.gpus)} {percent(total)} of the ideal is lost"
-    is_sure = worst.loss.low is None or worst.loss.low > 0.0
+    says = f"At {gpus_text(last.gpus)} {percent(sum(row.loss.value for row in last.rows))} of the ideal is lost"
     if worst.loss.value > 0.0:
+        is_sure = worst.loss.low is None or worst.loss.low > 0.0
         about = "" if is_sure else f"; 95 %: {interval(worst.loss)}"
         says += f"; the largest part is {worst.name} ({percent(worst.loss.value)}{about})"
-    says += "."
-    title = "Where the rest goes"
-    drawn = losses("loss", title, f"Stacked bars over the number of GPUs. {says}", known, report.demonstration)
-    yield Picture("loss", title, says, drawn, for_page(loss_columns(), losses_of(known)[:MOST_ROWS]))
+    table = for_page(loss_columns(), losses_of(known)[:MOST_ROWS])
+    what = "Stacked bars over the number of GPUs."
+    yield _picture(report, "loss", "Where the rest goes", f"{says}.", what, losses(known), table)
 
 
 def _time_lines(report: Report) -> Iterator[Picture]:
@@ -317,22 +285,17 @@ def _time_lines(report: Report) -> Iterator[Picture]:
         steps = each.steps
         if steps is None or not steps.at_s:
             continue
-        key = f"steps{number}"
-        title = f"Step times, {gpus_text(each.row.gpus)}"
         middle = sorted(steps.middle_s)[len(steps.middle_s) // 2]
         spread = f"from {seconds(min(steps.low_s))} to {seconds(max(steps.high_s))}"
         says = f"Run {each.row.run}: a step takes {seconds(middle)}, {spread} by groups of steps."
-        drawn: Markup = time_line(key, title, f"Line over time. {says}", steps, report.demonstration)
-        yield Picture(key, title, says, drawn, _steps_table(each))
+        title = f"Step times, {gpus_text(each.row.gpus)}"
+        yield _picture(report, f"steps{number}", title, says, "Line over time.", time_line(steps), _steps_table(steps))
 
 
-def _steps_table(each: RunReport) -> Table:
+def _steps_table(steps: StepTimes) -> Table:
     """Some twenty points of the line."""
-    steps = each.steps
-    assert steps is not None
-    every = max(len(steps.at_s) // 20, 1)
     rows = tuple(
         (f"{steps.at_s[at]:.1f}", seconds(steps.middle_s[at]), seconds(steps.low_s[at]), seconds(steps.high_s[at]))
-        for at in range(0, len(steps.at_s), every)
+        for at in range(0, len(steps.at_s), max(len(steps.at_s) // 20, 1))
     )
     return Table(("seconds", "median step", "least", "greatest"), rows)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import groupby
 from pathlib import Path
@@ -25,231 +26,21 @@ from runner.jobs.comparison import Ran, ran_with, unlike
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
-from runner.jobs.figure import Measurement
 from runner.model.expectation import Comparison
 from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, shared_doubts
-from runner.model.job import CodeRecord, Source
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
-from runner.model.study import BASES, LaunchFacts, PointFacts, StudyFacts
+from runner.model.study import BASES, LaunchFacts, StudyFacts
 from runner.model.verdict import Verdict
 from runner.sites.loader import read_site
+from runner.statistics.stragglers import Stragglers
 
-MOST_POINTS = 240
-
-
-def rank_facts(evidence: Evidence, made: Measurement) -> tuple[RankFacts, ...]:
-    """Each rank's compute time against the median of those that are not named as slow; empty where not every rank
-    recorded it.
-    """
-    slow = made.stragglers
-    if slow is None:
-        return ()
-    ranks = range(evidence.plan.tasks)
-    named = {rank for rank in ranks if rank in slow.ranks or evidence.nodes[rank] in slow.nodes}
-    quarters = [evidence.reports[rank].compute_quarters_p50_s for rank in ranks]
-    healthy = [own for rank, own in enumerate(quarters) if rank not in named]
-    middles = [median(quarter) for quarter in zip(*(healthy or quarters), strict=True)]
-    return tuple(
-        RankFacts(
-            rank=rank,
-            node=evidence.nodes[rank],
-            local_rank=evidence.starts[rank].local_rank,
-            compute_s=median(own),
-            relative=median_low([value / middle for value, middle in zip(own, middles, strict=True)]) - 1.0,
-            slow=rank in named,
-        )
-        for rank, own in zip(ranks, quarters, strict=True)
-    )
-
-
-def step_times(made: Measurement) -> StepTimes:
-    """The world's step times, at most MOST_POINTS of them; each has the range of the groups that it stands for."""
-    return points(made.ends_s, made.throughput.group_steps, made.throughput.cut_s)
-
-
-def points(ends_s: Sequence[float], group_steps: int, cut_s: float) -> StepTimes:
-    """Step times from the ends of groups, in seconds after the common start."""
-    steps_s = [(end - before) / group_steps for before, end in zip([0.0, *ends_s[:-1]], ends_s, strict=True)]
-    each = math.ceil(len(steps_s) / MOST_POINTS)
-    blocks = [steps_s[at : at + each] for at in range(0, len(steps_s), each)]
-    return StepTimes(
-        groups=len(ends_s),
-        groups_per_point=each,
-        at_s=tuple(ends_s[min(at + each, len(ends_s)) - 1] for at in range(0, len(steps_s), each)),
-        middle_s=tuple(median(block) for block in blocks),
-        low_s=tuple(min(block) for block in blocks),
-        high_s=tuple(max(block) for block in blocks),
-        cut_s=cut_s,
-    )
-
-
+MOST_POINTS = 240  # of a time line
 _MOST_SCRIPT = 100_000  # characters
+_MOST_DETAILED = 6
+_MOST_VALUES = 4  # of one fact that differs between runs
 _SAME = 1e-6  # relative, of two figures of the same records
 _SHORTEST_SECRET = 4  # what is shorter may be a part of any text
-
-
-def detailed(row: Row) -> RunReport:
-    """All about one run; what cannot be read is left out, and ``problem`` says why."""
-    run = Run(Path(row.directory))
-    try:
-        verdict = run.verdict
-        report = RunReport(row, run_facts(run, verdict), environment=environment(run), script=script(run))
-        if verdict is None or verdict.outcome != "measured":
-            return report
-        evidence = run.evidence
-        problem = next(iter(figures.faults(evidence)), "")
-        return msgspec.structs.replace(report, problem=problem) if problem else _measured(report, evidence, verdict)
-    except RunnerError as error:
-        return RunReport(row, problem=error.what)
-    except OSError as error:
-        return RunReport(row, problem=f"{error.filename or row.directory}: {error.strerror}")
-
-
-def _measured(report: RunReport, evidence: Evidence, verdict: Verdict) -> RunReport:
-    made = figures.figure(evidence)
-    says, gives = verdict.images_per_s or 0.0, made.throughput.samples_per_s
-    # Ranks that train each for itself have a figure of their own.
-    if evidence.plan.arms[-1] != "uncoupled" and not math.isclose(says, gives, rel_tol=_SAME):
-        problem = f"the verdict says {says:.1f} {verdict.unit}/s, and the records give {gives:.1f}"
-        return msgspec.structs.replace(report, problem=problem)
-    slow = made.stragglers
-    return msgspec.structs.replace(
-        report,
-        row=msgspec.structs.replace(report.row, step_s=made.step_s),
-        ranks=rank_facts(evidence, made),
-        slow_nodes={} if slow is None else dict(slow.nodes),
-        slow_ranks={} if slow is None else {str(rank): excess for rank, excess in slow.ranks.items()},
-        cannot_tell=None if slow is None else slow.cannot_tell,
-        removable=0.0 if slow is None else slow.removable,
-        steps=step_times(made),
-        signs=signs_of(evidence),
-        environment=(*report.environment, *_seen_on_nodes(evidence)),
-    )
-
-
-def script(run: Run) -> str:
-    """The script exactly as it was submitted, but for ``***`` in place of secrets: values of variables with secret
-    names, tokens of known forms, passwords of URLs. Empty where it cannot be read.
-    """
-    content = run.content(SCRIPT).decode("utf-8", "backslashreplace")
-    plan = run.plan
-    for name, value in plan.env if plan else ():
-        if is_secret_name(name) and len(value) >= _SHORTEST_SECRET:
-            content = content.replace(value, REDACTED)
-    shown, _ = redacted(content)
-    return shown if len(shown) <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({len(shown)} characters in all)\n"
-
-
-def environment(run: Run) -> tuple[NamedFact, ...]:
-    """What the run was made of, as its plan and its provenance record it."""
-    plan, provenance, verdict = run.plan, run.provenance, run.verdict
-    facts = [*(_planned(plan) if plan else ()), *_code(run.code)]
-    facts += [(name, version) for name, version in (verdict.versions if verdict else {}).items()]
-    facts += [
-        ("gpu-runner", f"{provenance.runner} {_commit(provenance.source)}".strip()),
-        ("python", provenance.python),
-    ]
-    return tuple(NamedFact(name, hidden_value(value)) for name, value in facts if value)
-
-
-def _planned(plan: PlanRecord) -> Iterator[tuple[str, str]]:
-    yield "site", plan.site
-    yield "recipe", plan.recipe
-    yield "runtime", plan.runtime
-    yield "device", " ".join(filter(None, (plan.device, plan.gpu_type)))
-    yield "ranks per node", ", ".join(dict.fromkeys(str(count) for count in plan.tasks_per_node))
-    yield "batch of a rank", "" if plan.samples_per_step is None else str(plan.samples_per_step)
-    yield "image", plan.image.reference or plan.image.path
-    yield "image digest", plan.image.digest
-    yield "image file sha256", plan.image.sha256
-    about = plan.image.about
-    if about is not None:
-        yield "framework", f"{about.framework} {about.framework_version}".strip()
-        yield "CUDA", about.cuda
-        yield "NCCL", about.nccl
-        yield "Horovod", about.horovod.version
-    yield "planned transport", plan.transport or ""
-
-
-def _code(code: CodeRecord | None) -> Iterator[tuple[str, str]]:
-    if code is not None and code.commit:
-        yield "code commit", f"{code.commit}{', with uncommitted changes' if code.dirty else ''}"
-
-
-def _commit(source: Source | None) -> str:
-    if source is None or not source.commit:
-        return ""
-    return f"({source.commit[:12]}{', with changes' if source.dirty else ''})"
-
-
-def _seen_on_nodes(evidence: Evidence) -> Iterator[NamedFact]:
-    """What the nodes themselves said: driver, and the ways that NCCL took."""
-    drivers = dict.fromkeys(record.driver for record in evidence.watched.values() if record.driver)
-    if drivers:
-        yield NamedFact("driver", ", ".join(drivers))
-    if evidence.nccl.networks:
-        yield NamedFact("NCCL's networks", ", ".join(sorted(evidence.nccl.networks)))
-    if evidence.nccl.sentence:
-        yield NamedFact("topology, by NCCL", evidence.nccl.sentence)
-
-
-def comparisons(
-    study: StudyFacts, rows: Sequence[Row], details: Sequence[RunReport]
-) -> tuple[tuple[Comparison, ...], str]:
-    """Each point of the first setting against its expected range, and an empty text; or none, and why.
-
-    The rate of one GPU is the study's own; without a proven run of one GPU, a published one.
-    """
-    settings = main_settings(study)
-    if not settings:
-        return (), "no point has a figure"
-    if study.demonstration:
-        return (), f"nothing is expected of a demonstration ({study.demonstration})"
-    if study.strong:
-        return (), "strong scaling: with another batch on each size, one GPU's rate says nothing of the others"
-    points = curve(study.points, settings[0])
-    try:
-        one = _one_gpu(study, settings[0], rows)
-        wanted = settings[0] if one is None else inputs.with_settings(one, settings[0])
-        sizes = [point.gpus for point in points]
-        answer = inputs.expect(read_site(study.site), study.recipe, wanted, sizes, one)
-    except (RunnerError, OSError) as error:
-        return (), getattr(error, "what", "") or str(error)
-    signs: Mapping[int, RunReport] = {
-        each.row.gpus: each for each in reversed(details) if each.row.settings == settings[0]
-    }
-    return tuple(
-        compare(place, point.images_per_s, signs[point.gpus].signs if point.gpus in signs else None)
-        for place, point in zip(answer.points, points, strict=True)
-        if point.images_per_s is not None
-    ), ""
-
-
-def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Sequence[Row]) -> OneGpu | None:
-    """The study's rate of one GPU, with its interval over launches; None where it has none."""
-    alone = [row for row in rows if row.gpus == 1 and row.state == "proven" and row.settings == settings]
-    base = next((point for arm in BASES if (point := _point(study, settings, arm)) is not None), None)
-    if not alone or base is None or base.images_per_s is None:
-        return None
-    run = inputs.one_gpu_of(Run(Path(alone[0].directory)))
-    rate = base.images_per_s
-    low, high = (rate.value if value is None else value for value in (rate.low, rate.high))
-    return OneGpu(
-        rate.value,
-        low,
-        high,
-        f"measured by {counted(base.proven, 'launch')} of the study {study.study}",
-        run.settings,
-    )
-
-
-def _point(study: StudyFacts, settings: tuple[tuple[str, str], ...], arm: str) -> PointFacts | None:
-    return next((point for point in curve(study.points, settings, arm) if point.gpus == 1), None)
-
-
-MOST_DETAILED = 6
-_MOST_VALUES = 4  # of one fact that differs between runs
 
 
 def of_study(study: StudyFacts) -> Report:
@@ -258,12 +49,8 @@ def of_study(study: StudyFacts) -> Report:
     sizes = sorted({row.gpus for row in rows})
     shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
     kind = "strong scaling" if study.strong else "weak scaling"
-    return _report(
-        f"{study.name or study.study}: how it scales",
-        f"{study.recipe} on {study.site}, {shape}, {kind}; {_proven(rows)}",
-        study,
-        rows,
-    )
+    subtitle = f"{study.recipe} on {study.site}, {shape}, {kind}; {_proven(rows)}"
+    return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows)
 
 
 def of_runs(runs: Sequence[tuple[Run, str]]) -> Report:
@@ -271,26 +58,28 @@ def of_runs(runs: Sequence[tuple[Run, str]]) -> Report:
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
     """
-    rows = _with_kinds([_row_of_run(run, state) for run, state in runs])
+    known = [_row_of_run(run, state) for run, state in runs]
+    facts = unlike("curve", [ran for row, ran in known if ran is not None and row.images_per_s is not None])
+    rows = tuple(
+        msgspec.structs.replace(row, settings=tuple((fact.key, fact.value(ran)) for fact in facts)) if ran else row
+        for row, ran in known
+    )
     names = list(dict.fromkeys(run.name for run, _ in runs))
     title = f"{names[0]}: a run" if len(rows) == 1 else f"{', '.join(names[:3])}: {len(rows)} runs"
     subtitle = f"{_proven(rows)}; single runs are no claim about scaling: `scale` measures one"
-    return _report(title, f"{subtitle}{_unlike(rows)}", None, rows)
-
-
-def _unlike(rows: Sequence[Row]) -> str:
-    """What runs with a figure differ in, so that they are no points of one curve; empty where they are alike."""
     measured = [row for row in rows if row.images_per_s is not None]
-    names = [name for name, _ in measured[0].settings] if measured else []
-    names += ["what they count"] if len({row.unit for row in measured}) > 1 else []
-    return f"; kept apart: they differ in {', '.join(names)}" if names else ""
+    differing = [name for name, _ in measured[0].settings] if measured else []
+    differing += ["what they count"] if len({row.unit for row in measured}) > 1 else []
+    if differing:
+        subtitle += f"; kept apart: they differ in {', '.join(differing)}"
+    return _report(title, subtitle, None, rows)
 
 
 def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...]) -> Report:
-    details = tuple(detailed(row) for row in chosen(rows))
-    labels = dict.fromkeys(row.demonstration for row in rows if row.demonstration)
-    expected, why_not = ((), "") if study is None else comparisons(study, rows, details)
-    label = study.demonstration if study is not None else next(iter(labels), "")
+    details = tuple(map(_detailed, _chosen(rows)))
+    expected, why_not = ((), "") if study is None else _comparisons(study, rows, details)
+    labels = [row.demonstration for row in rows if row.demonstration] if study is None else [study.demonstration]
+    label = next(iter(labels), "")
     return Report(
         schema="1",
         title=title,
@@ -303,7 +92,7 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
         rows=rows,
         detailed=details,
         highlights=highlights(study, rows, details, expected),
-        environment=common(rows, details),
+        environment=_common_environment(rows, details),
         cite=citation(study, rows, details, label),
         expected=expected,
         why_not_expected=why_not,
@@ -311,40 +100,8 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
     )
 
 
-def chosen(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The runs to show in detail: of each size the proven one whose figure is the median, the largest sizes first;
-    where none is proven, the first that has a run.
-    """
-    whole = [row for row in rows if row.state == "proven" and row.arm in ("", "full") and row.images_per_s is not None]
-    whole.sort(key=lambda row: (-row.gpus, row.settings, row.images_per_s or 0.0))
-    if not rows or not rows[0].repeat:  # single runs: each is of interest
-        return tuple((whole or [row for row in rows if row.directory])[:MOST_DETAILED])
-    middle = [own[len(own) // 2] for _, each in groupby(whole, key=lambda row: row.gpus) if (own := list(each))]
-    return tuple((middle or [row for row in rows if row.directory][:1])[:MOST_DETAILED])
-
-
-def common(rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[NamedFact, ...]:
-    """Each fact of the environment once; where runs differ in it, each value with the number of its runs."""
-    known = {report.row.key: report.environment for report in details}
-    counts: dict[str, dict[str, int]] = {}
-    for row in rows:
-        if row.directory:
-            for fact in known.get(row.key) or environment(Run(Path(row.directory))):
-                values = counts.setdefault(fact.name, {})
-                values[fact.value] = values.get(fact.value, 0) + 1
-    return tuple(NamedFact(name, _values(values)) for name, values in counts.items())
-
-
-def _values(values: dict[str, int]) -> str:
-    if len(values) == 1:
-        return next(iter(values))
-    shown = [f"{value} ({counted(count, 'run')})" for value, count in values.items()]
-    return first_of(shown, _MOST_VALUES, "; ")
-
-
 def _proven(rows: Sequence[Row]) -> str:
-    proven = sum(row.state == "proven" for row in rows)
-    return f"{proven} of {counted(len(rows), 'run')} proven"
+    return f"{sum(row.state == 'proven' for row in rows)} of {counted(len(rows), 'run')} proven"
 
 
 def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
@@ -372,15 +129,6 @@ def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
     )
 
 
-def _with_kinds(runs: Sequence[tuple[Row, Ran | None]]) -> tuple[Row, ...]:
-    """The rows, each with that of its kind as settings in which those with a figure differ."""
-    facts = unlike("curve", [ran for row, ran in runs if ran is not None and row.images_per_s is not None])
-    return tuple(
-        msgspec.structs.replace(row, settings=tuple((fact.key, fact.value(ran)) for fact in facts)) if ran else row
-        for row, ran in runs
-    )
-
-
 def _row_of_run(run: Run, state: str) -> tuple[Row, Ran | None]:
     """A run, and what it was; None where its plan cannot be read."""
     plan, verdict = run.plan, run.verdict
@@ -388,8 +136,14 @@ def _row_of_run(run: Run, state: str) -> tuple[Row, Ran | None]:
     keys = figure_keys(verdict, plan.arms[-1] if plan and plan.arms else None)
     figure: Figure | None = keys.get("figure") if gpus else None
     outcome = "proven" if figure is not None else verdict.outcome if verdict is not None else state or "unknown"
-    outcome = outcome if gpus else "not-proven"
-    reasons = verdict.reasons if verdict is not None else ()
+    why = ""
+    if not gpus:
+        outcome, why = "not-proven", "its plan cannot be read"
+    elif verdict is None:
+        why = "it has no verdict yet"
+    elif outcome != "proven":
+        why = next(iter(verdict.reasons), "it measures nothing" if outcome == "ran" else f"it is {outcome}")
+    low, high = figure.interval if figure and figure.interval else (None, None)
     row = Row(
         key=run.run_id,
         run=run.run_id,
@@ -398,17 +152,209 @@ def _row_of_run(run: Run, state: str) -> tuple[Row, Ran | None]:
         state=outcome,
         arm="" if plan is None or plan.arms[-1:] == ("full",) else plan.arms[-1],
         per_gpu=None if figure is None else figure.value / gpus,
-        low=figure.interval[0] if figure and figure.interval else None,
-        high=figure.interval[1] if figure and figure.interval else None,
-        why=_why(outcome, reasons, verdict) if gpus else "its plan cannot be read",
+        low=low,
+        high=high,
+        why=why,
         **(keys if figure else {"demonstration": keys.get("demonstration", "")}),
     )
     return row, None if plan is None else ran_with(run, plan, verdict, {})
 
 
-def _why(outcome: str, reasons: Iterable[str], verdict: Verdict | None) -> str:
-    if outcome == "proven":
-        return ""
-    if verdict is None:
-        return "it has no verdict yet"
-    return next(iter(reasons), "it measures nothing" if outcome == "ran" else f"it is {outcome}")
+def _chosen(rows: Sequence[Row]) -> Sequence[Row]:
+    """The runs to show in detail: of each size the proven one whose figure is the median, the largest sizes first;
+    where none is proven, the first that has a run. Single runs: each is of interest.
+    """
+    whole = [row for row in rows if row.state == "proven" and row.arm in ("", "full") and row.images_per_s is not None]
+    whole.sort(key=lambda row: (-row.gpus, row.settings, row.images_per_s or 0.0))
+    others = [row for row in rows if row.directory]
+    if rows and rows[0].repeat:
+        by_size = [list(each) for _, each in groupby(whole, key=lambda row: row.gpus)]
+        whole, others = [own[len(own) // 2] for own in by_size], others[:1]
+    return (whole or others)[:_MOST_DETAILED]
+
+
+def _common_environment(rows: Sequence[Row], details: Sequence[RunReport]) -> tuple[NamedFact, ...]:
+    """Each fact of the environment once; where runs differ in it, each value with the number of its runs."""
+    known = {report.row.key: report.environment for report in details}
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        if row.directory:
+            for fact in known.get(row.key) or _environment(Run(Path(row.directory))):
+                counts.setdefault(fact.name, Counter())[fact.value] += 1
+
+    def text(values: Counter[str]) -> str:
+        shown = [f"{value} ({counted(count, 'run')})" for value, count in values.items()]
+        return first_of(shown, _MOST_VALUES, "; ") if len(values) > 1 else next(iter(values))
+
+    return tuple(NamedFact(name, text(values)) for name, values in counts.items())
+
+
+def _detailed(row: Row) -> RunReport:
+    """All about one run; what cannot be read is left out, and ``problem`` says why."""
+    run = Run(Path(row.directory))
+    try:
+        verdict = run.verdict
+        report = RunReport(row, run_facts(run, verdict), environment=_environment(run), script=_script(run))
+        if verdict is None or verdict.outcome != "measured":
+            return report
+        evidence = run.evidence
+        problem = next(iter(figures.faults(evidence)), "")
+        return msgspec.structs.replace(report, problem=problem) if problem else _measured(report, evidence, verdict)
+    except RunnerError as error:
+        return RunReport(row, problem=error.what)
+    except OSError as error:
+        return RunReport(row, problem=f"{error.filename or row.directory}: {error.strerror}")
+
+
+def _measured(report: RunReport, evidence: Evidence, verdict: Verdict) -> RunReport:
+    made = figures.figure(evidence)
+    throughput, slow = made.throughput, made.stragglers
+    says, gives = verdict.images_per_s or 0.0, throughput.samples_per_s
+    # Ranks that train each for itself have a figure of their own.
+    if evidence.plan.arms[-1] != "uncoupled" and not math.isclose(says, gives, rel_tol=_SAME):
+        problem = f"the verdict says {says:.1f} {verdict.unit}/s, and the records give {gives:.1f}"
+        return msgspec.structs.replace(report, problem=problem)
+    seen = {
+        "driver": ", ".join(dict.fromkeys(record.driver for record in evidence.watched.values() if record.driver)),
+        "NCCL's networks": ", ".join(sorted(evidence.nccl.networks)),
+        "topology, by NCCL": evidence.nccl.sentence,
+    }
+    return msgspec.structs.replace(
+        report,
+        row=msgspec.structs.replace(report.row, step_s=made.step_s),
+        ranks=() if slow is None else _rank_facts(evidence, slow),
+        slow_nodes={} if slow is None else dict(slow.nodes),
+        slow_ranks={} if slow is None else {str(rank): excess for rank, excess in slow.ranks.items()},
+        cannot_tell=None if slow is None else slow.cannot_tell,
+        removable=0.0 if slow is None else slow.removable,
+        steps=step_times(made.ends_s, throughput.group_steps, throughput.cut_s),
+        signs=signs_of(evidence),
+        environment=(*report.environment, *(NamedFact(name, value) for name, value in seen.items() if value)),
+    )
+
+
+def _rank_facts(evidence: Evidence, slow: Stragglers) -> tuple[RankFacts, ...]:
+    """Each rank's compute time against the median of those that are not named as slow. Linear in ranks."""
+    ranks = range(evidence.plan.tasks)
+    named = {rank for rank in ranks if rank in slow.ranks or evidence.nodes[rank] in slow.nodes}
+    quarters = [evidence.reports[rank].compute_quarters_p50_s for rank in ranks]
+    healthy = [own for rank, own in enumerate(quarters) if rank not in named]
+    middles = [median(quarter) for quarter in zip(*(healthy or quarters), strict=True)]
+    return tuple(
+        RankFacts(
+            rank=rank,
+            node=evidence.nodes[rank],
+            local_rank=evidence.starts[rank].local_rank,
+            compute_s=median(own),
+            relative=median_low([value / middle for value, middle in zip(own, middles, strict=True)]) - 1.0,
+            slow=rank in named,
+        )
+        for rank, own in zip(ranks, quarters, strict=True)
+    )
+
+
+def step_times(ends_s: Sequence[float], group_steps: int, cut_s: float) -> StepTimes:
+    """The world's step times from the ends of groups, seconds after the common start: at most MOST_POINTS of them, each
+    with the range of the groups that it stands for.
+    """
+    steps_s = [(end - before) / group_steps for before, end in zip([0.0, *ends_s[:-1]], ends_s, strict=True)]
+    each = math.ceil(len(steps_s) / MOST_POINTS)
+    blocks = [steps_s[at : at + each] for at in range(0, len(steps_s), each)]
+    return StepTimes(
+        groups=len(ends_s),
+        groups_per_point=each,
+        at_s=tuple(ends_s[min(at + each, len(ends_s)) - 1] for at in range(0, len(steps_s), each)),
+        middle_s=tuple(map(median, blocks)),
+        low_s=tuple(map(min, blocks)),
+        high_s=tuple(map(max, blocks)),
+        cut_s=cut_s,
+    )
+
+
+def _script(run: Run) -> str:
+    """The script exactly as it was submitted, but for ``***`` in place of secrets: values of variables with secret
+    names, tokens of known forms, passwords of URLs. Empty where it cannot be read.
+    """
+    content = run.content(SCRIPT).decode("utf-8", "backslashreplace")
+    plan = run.plan
+    for name, value in plan.env if plan else ():
+        if is_secret_name(name) and len(value) >= _SHORTEST_SECRET:
+            content = content.replace(value, REDACTED)
+    shown, _ = redacted(content)
+    return shown if len(shown) <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({len(shown)} characters in all)\n"
+
+
+def _environment(run: Run) -> tuple[NamedFact, ...]:
+    """What the run was made of, as its plan and its provenance record it."""
+    plan, provenance, verdict, code = run.plan, run.provenance, run.verdict, run.code
+    facts = list(_planned(plan)) if plan else []
+    if code is not None and code.commit:
+        facts.append(("code commit", f"{code.commit}{', with uncommitted changes' if code.dirty else ''}"))
+    facts += (verdict.versions if verdict else {}).items()
+    source, runner = provenance.source, provenance.runner
+    if source is not None and source.commit:
+        runner += f" ({source.commit[:12]}{', with changes' if source.dirty else ''})"
+    facts += [("gpu-runner", runner.strip()), ("python", provenance.python)]
+    return tuple(NamedFact(name, hidden_value(value)) for name, value in facts if value)
+
+
+def _planned(plan: PlanRecord) -> Iterator[tuple[str, str]]:
+    yield "site", plan.site
+    yield "recipe", plan.recipe
+    yield "runtime", plan.runtime
+    yield "device", " ".join(filter(None, (plan.device, plan.gpu_type)))
+    yield "ranks per node", ", ".join(dict.fromkeys(str(count) for count in plan.tasks_per_node))
+    yield "batch of a rank", "" if plan.samples_per_step is None else str(plan.samples_per_step)
+    yield "image", plan.image.reference or plan.image.path
+    yield "image digest", plan.image.digest
+    yield "image file sha256", plan.image.sha256
+    about = plan.image.about
+    if about is not None:
+        yield "framework", f"{about.framework} {about.framework_version}".strip()
+        yield "CUDA", about.cuda
+        yield "NCCL", about.nccl
+        yield "Horovod", about.horovod.version
+    yield "planned transport", plan.transport or ""
+
+
+def _comparisons(
+    study: StudyFacts, rows: Sequence[Row], details: Sequence[RunReport]
+) -> tuple[tuple[Comparison, ...], str]:
+    """Each point of the first setting against its expected range, and an empty text; or none, and why.
+
+    The rate of one GPU is the study's own; without a proven run of one GPU, a published one.
+    """
+    settings = next(iter(main_settings(study)), None)
+    if settings is None:
+        return (), "no point has a figure"
+    if study.demonstration:
+        return (), f"nothing is expected of a demonstration ({study.demonstration})"
+    if study.strong:
+        return (), "strong scaling: with another batch on each size, one GPU's rate says nothing of the others"
+    points = curve(study.points, settings)
+    try:
+        one = _one_gpu(study, settings, rows)
+        wanted = settings if one is None else inputs.with_settings(one, settings)
+        sizes = [point.gpus for point in points]
+        answer = inputs.expect(read_site(study.site), study.recipe, wanted, sizes, one)
+    except (RunnerError, OSError) as error:
+        return (), getattr(error, "what", "") or str(error)
+    signs = {each.row.gpus: each.signs for each in reversed(details) if each.row.settings == settings}
+    return tuple(
+        compare(place, point.images_per_s, signs.get(point.gpus))
+        for place, point in zip(answer.points, points, strict=True)
+        if point.images_per_s is not None
+    ), ""
+
+
+def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Sequence[Row]) -> OneGpu | None:
+    """The study's rate of one GPU, with its interval over launches; None where it has none."""
+    alone = [row for row in rows if row.gpus == 1 and row.state == "proven" and row.settings == settings]
+    bases = (point for arm in BASES for point in curve(study.points, settings, arm) if point.gpus == 1)
+    base = next(bases, None)
+    if not alone or base is None or base.images_per_s is None:
+        return None
+    rate = base.images_per_s
+    low, high = (rate.value if value is None else value for value in (rate.low, rate.high))
+    source = f"measured by {counted(base.proven, 'launch')} of the study {study.study}"
+    return OneGpu(rate.value, low, high, source, inputs.one_gpu_of(Run(Path(alone[0].directory))).settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from runner.core.columns import Table
@@ -13,7 +13,7 @@ from runner.figures.report.summary import against
 from runner.figures.tables import interval, launch_text
 from runner.model.expectation import Comparison
 from runner.model.figure import in_words
-from runner.model.report import Report, RunReport
+from runner.model.report import Highlight, Report
 
 # Nothing is fetched and nothing runs, whatever a record holds.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -32,107 +32,90 @@ def page(report: Report) -> str:
         tag("title", report.title),
         Markup(f"<style>\n{_STYLE.read_text('utf-8')}</style>"),
     )
-    body = tag("body", _header(report), tag("main", *_main(report)), _footer(report))
-    return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>\n'
-
-
-def _header(report: Report) -> Markup:
-    doubts = in_words(report.doubts, labelled=True)
-    label = tag("p", f"{_sentence(report.demonstration)}", class_="demonstration") if report.demonstration else None
-    return tag(
+    label, doubts = report.demonstration, in_words(report.doubts, labelled=True)
+    header = tag(
         "header",
         tag("p", "gpu-runner report", class_="eyebrow"),
         tag("h1", report.title),
         tag("p", *_prose(f"{report.subtitle}."), class_="subtitle"),
-        label,
+        tag("p", f"{label[:1].upper()}{label[1:]}.", class_="demonstration") if label else None,
         tag("p", f"Doubts: {doubts}.", class_="subtitle") if doubts else None,
     )
+    files = ", ".join(name for name in report.files if name != "report.html")
+    made = f"Made {report.made:%Y-%m-%d %H:%M} UTC by gpu-runner {report.version}."
+    footer = tag("footer", tag("p", f"{made} Beside this page: {files}." if files else made))
+    body = tag("body", header, tag("main", *_main(report)), footer)
+    return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>\n'
 
 
 def _main(report: Report) -> Iterator[Markup]:
     if report.highlights:
-        yield tag(
-            "dl", [_highlight(each.name, each.value, each.note) for each in report.highlights], class_="highlights"
-        )
+        yield tag("dl", map(_highlight, report.highlights), class_="highlights")
     pictures = [_figure(picture) for picture in gallery(report)]
     if pictures:
         yield tag("div", pictures, class_="pictures")
-    yield from _gaps(report)
+    if report.study is not None and report.study.gaps:
+        gaps = [tag("p", f"{each}.") for each in report.study.gaps]
+        yield _section("Launched, and gone: figures without these runs may be chosen ones", *gaps)
     yield from _expected(report)
-    yield from _problems(report)
+    unsound = [each for each in report.detailed if each.problem]
+    if unsound:
+        lines = [tag("p", tag("strong", f"{launch_text(each.row)}: "), f"{each.problem}.") for each in unsound]
+        note = "Figures are those of the verdicts. The records of these runs do not hold them now, or cannot be read:"
+        yield _section("Records that do not hold", tag("p", note), *lines)
     yield from _not_proven(report)
-    yield _section("Runs", _table(rows_table(report.rows), "Every run of this report"), _rest(len(report.rows)))
+    more = len(report.rows) - MOST_ROWS
+    rest = tag("p", f"{more} more runs are in runs.csv.") if more > 0 else None
+    yield _section("Runs", _table(rows_table(report.rows), "Every run of this report"), rest)
     if report.environment:
         facts = Table(("what", "value"), tuple((fact.name, fact.value) for fact in report.environment))
         yield _section("Environment and provenance", _table(facts, "As plans, nodes and logs recorded it", "facts"))
-    yield from _scripts(report.detailed)
+    scripts: dict[str, list[str]] = {}
+    for each in report.detailed:
+        if each.script:
+            scripts.setdefault(each.script, []).append(each.row.run)
+    if scripts:
+        note = "Exactly as submitted; *** stands where something looked like a secret."
+        blocks = [
+            tag("details", tag("summary", f"Script of {', '.join(runs)}"), tag("pre", script, tabindex=0))
+            for script, runs in scripts.items()
+        ]
+        yield _section("Scripts", tag("p", note), *blocks)
     if report.cite:
         yield _section("Words to cite", tag("blockquote", [tag("p", sentence) for sentence in report.cite]))
 
 
-def _gaps(report: Report) -> Iterator[Markup]:
-    if report.study is not None and report.study.gaps:
-        gaps = [tag("p", f"{each}.") for each in report.study.gaps]
-        yield _section("Launched, and gone: figures without these runs may be chosen ones", *gaps)
-
-
-def _highlight(name: str, value: str, note: str) -> Markup:
-    return tag(
-        "div",
-        tag("dt", name),
-        tag("dd", value, class_="value"),
-        tag("dd", note, class_="note") if note else None,
-    )
+def _highlight(each: Highlight) -> Markup:
+    note = tag("dd", each.note, class_="note") if each.note else None
+    return tag("div", tag("dt", each.name), tag("dd", each.value, class_="value"), note)
 
 
 def _figure(picture: Picture) -> Markup:
-    return tag(
-        "figure",
-        tag("figcaption", tag("h2", picture.title), tag("p", picture.takeaway)),
-        picture.svg,
-        tag(
-            "details",
-            tag("summary", f"Table: {picture.title[:1].lower()}{picture.title[1:]}"),
-            _table(picture.table, picture.title),
-        ),
-        class_="card",
-        id=picture.key,
-    )
+    caption = tag("figcaption", tag("h2", picture.title), tag("p", picture.takeaway))
+    summary = tag("summary", f"Table: {picture.title[:1].lower()}{picture.title[1:]}")
+    details = tag("details", summary, _table(picture.table, picture.title))
+    return tag("figure", caption, picture.svg, details, class_="card", id=picture.key)
 
 
-def _table(table: Table, caption: str, kind: str = "") -> Markup:
-    head = tag("thead", tag("tr", [tag("th", cell, scope="col") for cell in table.head]))
-    body = tag("tbody", [tag("tr", [_cell(cell, place, kind) for place, cell in enumerate(row)]) for row in table.rows])
-    name = tag("caption", caption)
-    inner = tag("table", name, head, body, class_=kind or None)
+def _table(table: Table, caption: str, kind: str | None = None) -> Markup:
+    def cell(text: str, place: int) -> Markup:
+        return tag("th", text, scope="row") if kind == "facts" and place == 0 else tag("td", text)
+
+    head = tag("thead", tag("tr", [tag("th", text, scope="col") for text in table.head]))
+    body = tag("tbody", [tag("tr", [cell(text, place) for place, text in enumerate(row)]) for row in table.rows])
+    inner = tag("table", tag("caption", caption), head, body, class_=kind)
     return tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
-
-
-def _cell(cell: str, place: int, kind: str) -> Markup:
-    return tag("th", cell, scope="row") if kind == "facts" and place == 0 else tag("td", cell)
 
 
 def _section(title: str, *children: Markup | None) -> Markup:
     return tag("section", tag("h2", title), *children, class_="card")
 
 
-def _rest(count: int) -> Markup | None:
-    return tag("p", f"{count - MOST_ROWS} more runs are in runs.csv.") if count > MOST_ROWS else None
-
-
-def _problems(report: Report) -> Iterator[Markup]:
-    """Runs whose records do not give what a verdict said of them."""
-    unsound = [each for each in report.detailed if each.problem]
-    if unsound:
-        lines = [tag("p", tag("strong", f"{launch_text(each.row)}: "), f"{each.problem}.") for each in unsound]
-        note = "Figures are those of the verdicts. The records of these runs do not hold them now, or cannot be read:"
-        yield _section("Records that do not hold", tag("p", note), *lines)
-
-
 def _expected(report: Report) -> Iterator[Markup]:
     """Measured against expected, and why a point may fall short; or why nothing is expected."""
+    title = "Measured against expected"
     if report.why_not_expected:
-        yield _section("Measured against expected", tag("p", f"No range: {report.why_not_expected}."))
+        yield _section(title, tag("p", f"No range: {report.why_not_expected}."))
     if not report.expected:
         return
     rows = tuple(
@@ -142,19 +125,14 @@ def _expected(report: Report) -> Iterator[Markup]:
         )
         for each in report.expected
     )  # fmt: skip
-    head = ("GPUs", f"{report.unit}/s", "95 %", "expected", "measured is")
+    table = Table(("GPUs", f"{report.unit}/s", "95 %", "expected", "measured is"), rows)
     causes = [
         tag("p", tag("strong", f"{gpus_text(each.gpus)}: "), f"{against(each, report.unit)}. ", _causes(each))
         for each in report.expected
         if each.state == "below"
     ]
     note = "By the cost model of `expect`, which is arithmetic: a range from what is known of the site and of one GPU."
-    yield _section(
-        "Measured against expected",
-        tag("p", *_prose(note)),
-        _table(Table(head, rows), "Measured and expected"),
-        *causes,
-    )
+    yield _section(title, tag("p", *_prose(note)), _table(table, "Measured and expected"), *causes)
 
 
 def _causes(each: Comparison) -> str:
@@ -175,46 +153,16 @@ def _not_proven(report: Report) -> Iterator[Markup]:
         for row in missing[:_MOST_NOT_PROVEN]
     )
     more = len(missing) - _MOST_NOT_PROVEN
+    of_all = f"{len(missing)} of {counted(len(report.rows), 'run')}"
     yield _section(
         "Not proven",
-        tag(
-            "p",
-            f"{len(missing)} of {counted(len(report.rows), 'run')} without a proven figure; no curve has any of them.",
-        ),
+        tag("p", f"{of_all} without a proven figure; no curve has any of them."),
         _table(Table(("run", "GPUs", "state", "why"), rows), "What was not proven, and why"),
         tag("p", f"{more} more are in runs.csv.") if more > 0 else None,
     )
-
-
-def _scripts(detailed: Sequence[RunReport]) -> Iterator[Markup]:
-    scripts: dict[str, list[str]] = {}
-    for report in detailed:
-        if report.script:
-            scripts.setdefault(report.script, []).append(report.row.run)
-    if not scripts:
-        return
-    blocks = [
-        tag("details", tag("summary", f"Script of {', '.join(runs)}"), tag("pre", script, tabindex=0))
-        for script, runs in scripts.items()
-    ]
-    note = tag("p", "Exactly as submitted; *** stands where something looked like a secret.")
-    yield _section("Scripts", note, *blocks)
-
-
-def _footer(report: Report) -> Markup:
-    files = (
-        f" Beside this page: {', '.join(name for name in report.files if name != 'report.html')}."
-        if report.files
-        else ""
-    )
-    return tag("footer", tag("p", f"Made {report.made:%Y-%m-%d %H:%M} UTC by gpu-runner {report.version}.{files}"))
 
 
 def _prose(text: str) -> Iterator[str]:
     """A sentence of ours, in which `` ` `` marks what can be typed."""
     for place, part in enumerate(text.split("`")):
         yield tag("code", part) if place % 2 else part
-
-
-def _sentence(label: str) -> str:
-    return f"{label[:1].upper()}{label[1:]}."

@@ -28,8 +28,7 @@ from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import PlannedImage
 from runner.model.request import Request
 from runner.planning.plan import plan
-from runner.preparation import observation
-from runner.preparation.choices import JobImage
+from runner.preparation.choices import pin
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from tests.support.documents import result
@@ -203,7 +202,6 @@ def test_an_edit_of_another_users_image_says_whose_it_is(
 @pytest.mark.skipif(os.getuid() != 0, reason="files of another user need root")
 def test_a_job_is_warned_of_an_image_whose_description_is_another_users(images: list[StoredImage]) -> None:
     """The description's variables are part of the job's; the image's own file may still be its first owner's."""
-    planned = PlannedImage("a:1", images[0].digest, str(images[0].path))
-    assert observation._image_owner(JobImage(planned)) == ""
+    assert pin("a:1", "squashfs").owner == ""
     os.chown(stored_image.sidecar_path(images[0].path), 61003, 61003)
-    assert observation._image_owner(JobImage(planned)) == "user 61003"
+    assert pin("a:1", "squashfs").owner == "user 61003"

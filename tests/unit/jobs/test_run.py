@@ -43,18 +43,18 @@ def test_what_is_missing_or_damaged_is_none(run: Run) -> None:
         run.needed_command()
 
 
-def test_the_records_of_an_attempt_are_those_of_its_ranks(run: Run) -> None:
+def test_the_records_of_a_run_are_those_of_its_ranks(run: Run) -> None:
     for rank in (0, 2, 10):
         started(run, rank, "n1", token="abc")
     (run.ranks / "03.start.json").write_text("{}")
     (run.ranks / "4.start.json").write_text("{")
     (run.ranks / "5.start.json").symlink_to("/no/such/file")
     run.write("ranks/6.start.json", start(7))
-    (attempt,) = run.attempts
-    assert attempt.listing() == {"start": (0, 2, 4, 5, 6, 10)}
-    assert (list(attempt.starts), attempt.token) == ([0, 2, 10], "abc")
+    records = run.records
+    assert records.listing() == {"start": (0, 2, 4, 5, 6, 10)}
+    assert list(records.starts) == [0, 2, 10]
     damaged: list[str] = []
-    assert list(attempt.records("start", StartRecord, range(7), damaged)) == [0, 2]
+    assert list(records.records("start", StartRecord, range(7), damaged)) == [0, 2]
     assert [each.split(":")[0] for each in damaged] == [f"{rank}.start.json" for rank in (4, 5, 6)]
     assert damaged[2].endswith("it is the record of rank 7")
 

@@ -15,7 +15,7 @@ from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownSt
 from runner.jobs.directory import Run
 from runner.jobs.life import standing
 from runner.jobs.states import scheduler_of
-from runner.jobs.submission import submit
+from runner.jobs.submission import Submission, submit
 from runner.model.job import Submitted
 from runner.model.step import JobScript
 from tests.support.limits import largest_file
@@ -33,10 +33,8 @@ def submission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
     (tmp_path / "recipe" / "main.py").write_text("#" * 20_000)
 
     def to(clients: Path) -> Run:
-        return submit(
-            PLAN, JobScript("#!/bin/sh\n", {}), (), root=tmp_path / "runs", library=tmp_path / "lib",
-            recipe=tmp_path / "recipe", scheduler=Slurm(clients),
-        )  # fmt: skip
+        root, library, recipe = (tmp_path / name for name in ("runs", "lib", "recipe"))
+        return submit(Submission(PLAN, JobScript("#!/bin/sh\n", {}), (), root, library, recipe, Slurm(clients)))
 
     return to
 

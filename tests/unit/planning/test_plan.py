@@ -20,7 +20,8 @@ from runner.model.request import Mount, Request
 from runner.model.site import Site
 from runner.planning.environment import merge, refuse_reason
 from runner.planning.options import arguments
-from runner.planning.plan import image_reference, plan
+from runner.planning.plan import plan
+from runner.preparation.choices import image_reference
 from runner.recipes.loader import read_recipe
 from tests.support.plans import RECIPE, SITE
 

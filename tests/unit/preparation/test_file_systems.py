@@ -13,7 +13,7 @@ import pytest
 from runner.core.errors import RefusedError, UsageError
 from runner.model.plan import WORKSPACE
 from runner.model.request import Mount, Request
-from runner.preparation import observation
+from runner.preparation import request as stage
 
 
 def test_a_file_system_that_does_not_answer_is_reported_and_not_waited_for(
@@ -29,27 +29,27 @@ def test_a_file_system_that_does_not_answer_is_reported_and_not_waited_for(
     monkeypatch.setattr(Path, "stat", slow)
     began = time.monotonic()
     with pytest.raises(RefusedError, match="has not answered for") as caught:
-        observation.refuse_silent([tmp_path, tmp_path / "none", tmp_path / "dead"], 0.2)
+        stage.refuse_silent([tmp_path, tmp_path / "none", tmp_path / "dead"], 0.2)
     hangs.set()
     assert caught.value.where == str(tmp_path / "dead")
     assert time.monotonic() - began < 5
-    observation.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
+    stage.refuse_silent([tmp_path, tmp_path / "none", "\0", "x" * 5000])
 
 
 def test_the_files_of_a_program_must_answer_before_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at: list[str] = []
-    monkeypatch.setattr(observation, "refuse_silent", lambda paths: looked_at.extend(map(str, paths)))
+    monkeypatch.setattr(stage, "refuse_silent", lambda paths: looked_at.extend(map(str, paths)))
     program = ("python3", "-u", "/dead/train.py", "--log", "/dead/log.txt")
-    observation.check_answers(Request(gpus=1, runs=str(tmp_path), program=program))
+    stage.check_answers(Request(gpus=1, runs=str(tmp_path), program=program))
     assert "/dead/train.py" in looked_at
     assert "/dead/log.txt" not in looked_at
 
 
 def refuse(directory: Path, line: str, *mounts: Mount, runs: Path | None = None, runs_here: bool = False) -> None:
     mounted = (Mount(str(directory), WORKSPACE), *mounts)
-    observation.refuse_missing_script(line.split(), directory, mounted, runs or directory / "runs", runs_here=runs_here)
+    stage.refuse_missing_script(line.split(), directory, mounted, runs or directory / "runs", runs_here=runs_here)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from runner.core.process import Completed
-from runner.preparation.observation import judged, others
+from runner.preparation.observation import srun_plugin_problem
 from runner.sites.loader import read_site
 
 PLAIN = "Usage: srun [OPTIONS(0)...]\n\nParallel run options:\n  -A, --account=name          charge job\n"
@@ -22,29 +20,25 @@ def answered(out: str, err: str = "", code: int = 0) -> Completed:
     return Completed(("srun", "--help"), code, out, err)
 
 
+def problem(answer: Completed, runtime: str = "pyxis", site: str = "technion", *installed: str) -> tuple[str, str]:
+    return srun_plugin_problem(read_site(site), runtime, answer, installed)
+
+
 def test_a_plugin_that_is_loaded_is_no_problem() -> None:
-    assert judged("pyxis", answered(PYXIS), "") == ("", "")
-    assert judged("shifter", answered(PLAIN + "      --image=type:image\n"), "") == ("", "")
+    assert problem(answered(PYXIS)) == ("", "")
+    assert problem(answered(PLAIN + "      --image=type:image\n"), "shifter") == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("instead", "says"), [("", "ask the administrator for spank_pyxis.so"), ("--x", "--x, or ask")]
-)
-def test_a_plugin_that_is_not_loaded_is_named_with_what_else_there_is(instead: str, says: str) -> None:
-    what, fix = judged("pyxis", answered(PLAIN), instead)
+def test_a_plugin_that_is_not_loaded_is_named_with_what_else_there_is_here_then_at_the_site() -> None:
+    what, fix = problem(answered(PLAIN))
     assert what == "srun has no --container-image: the plugin of Pyxis is not loaded on this cluster"
-    assert fix.startswith(says)
+    assert fix.startswith("ask the administrator for spank_pyxis.so")
+    assert problem(answered(PLAIN), "pyxis", "box", "apptainer")[1].startswith(
+        "--runtime with another (found here: apptainer; of the site: charliecloud, native), or ask"
+    )
 
 
 def test_a_broken_configuration_is_reported_with_its_line() -> None:
-    what, fix = judged("pyxis", answered("", BROKEN, 1), "")
+    what, fix = problem(answered("", BROKEN, 1))
     assert "plugin configuration (plugstack.conf) is broken: spank: /nowhere/x.so: Dlopen of plugin file failed" in what
     assert "administrator" in fix
-
-
-def test_the_other_runtimes_are_those_seen_here_then_those_of_the_site() -> None:
-    site = read_site("box")
-    assert others(site, "pyxis", PLAIN, ["apptainer"]) == (
-        "--runtime with another (found here: apptainer; of the site: charliecloud, native)"
-    )
-    assert others(read_site("technion"), "pyxis", PLAIN, []) == ""

@@ -12,9 +12,9 @@ from runner.core.errors import Exit, UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
 from runner.recipes import loader as recipes
-from runner.sites.loader import names, read_site
+from runner.sites.loader import names, read_config, read_site
 from runner.sites.reference import reference
-from runner.sites.user import Personal, account, expand_placeholders, missing_values, personal_values, read_config
+from runner.sites.user import Personal, account, expand_placeholders, missing_values, personal_values
 
 OURS = 'name: ours\ndescription: ""\nextends: polaris\n'
 ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e", user="elvis")
@@ -182,11 +182,11 @@ def test_gpu_jobs_are_charged_to_the_account_for_gpus(given: str) -> None:
 
 def test_flags_win_over_the_sites_entry_and_that_over_the_rest(tmp_path: Path) -> None:
     content = "account: everywhere\nscratch: /s\nsites:\n  polaris: {account: there}\n"
-    config = read_config(Path(write(tmp_path / "config.yaml", content)))
-    assert personal_values(config, "polaris", Request(gpus=1)).account == "there"
-    assert personal_values(config, "alpha", Request(gpus=1)).account == "everywhere"
-    assert personal_values(config, "polaris", Request(gpus=1, account="flag")).account == "flag"
-    assert personal_values(config, "polaris", Request(gpus=1)).scratch == "/s"
+    config, polaris = read_config(Path(write(tmp_path / "config.yaml", content))), read_site("polaris")
+    assert personal_values(config, polaris, Request(gpus=1)).account == "there"
+    assert personal_values(config, read_site("alpha"), Request(gpus=1)).account == "everywhere"
+    assert personal_values(config, polaris, Request(gpus=1, account="flag")).account == "flag"
+    assert personal_values(config, polaris, Request(gpus=1)).scratch == "/s"
 
 
 def test_a_configuration_is_as_strict_as_a_site(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from runner.figures.report.gallery import gallery
-from runner.figures.report.gather import MOST_POINTS, of_runs, of_study, points
+from runner.figures.report.gather import MOST_POINTS, of_runs, of_study, step_times
 from runner.model.report import Report
 from runner.model.study import Estimate, PointFacts, SingleGpus, StudyFacts
 from runner.model.verdict import Verdict
@@ -206,7 +206,7 @@ def test_secrets_of_the_job_are_not_in_its_script(tmp_path: Path) -> None:
 def test_a_long_time_line_is_drawn_by_points_that_keep_what_stands_out() -> None:
     ends = [float(group + 1) for group in range(5000)]
     ends = [end + (3.0 if end > 2500 else 0.0) for end in ends]
-    steps = points(ends, 10, 40.0)
+    steps = step_times(ends, 10, 40.0)
     assert len(steps.at_s) <= MOST_POINTS
     assert max(steps.high_s) == pytest.approx(0.4)
     assert (steps.at_s[-1], steps.groups, steps.cut_s) == (5003.0, 5000, 40.0)

@@ -15,7 +15,7 @@ from runner.images.conversion import sif as apptainer_build
 from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage, file_name
 from runner.preparation.choices import pin
-from tests.support.sif import sif_of
+from tests.support.squashfs import sif_of
 from tests.support.submissions import sound
 
 
@@ -99,7 +99,7 @@ def test_a_broken_one_is_found_and_refused_then(
     image.path.write_bytes(raw)
     assert run(["images", "verify", "x/horovod:1"]) == Exit.INFRASTRUCTURE
     assert "its SHA-256 is" in capfd.readouterr().out
-    assert "its SHA-256 is" in pin("x/horovod:1", "sif")[1]
+    assert "its SHA-256 is" in pin("x/horovod:1", "sif").problem
     assert run(["images", "prune", "--unused"]) == Exit.GOOD
     assert list((tmp_path / "store").glob("*.sif*")) == []
     assert list((tmp_path / "store/refs").iterdir()) == []
