@@ -18,7 +18,6 @@ from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.writable_root import tree_image
-from tests.support.sif import sif_of
 from tests.support.squashfs import crashing_mksquashfs, sif_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
