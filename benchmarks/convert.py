@@ -23,7 +23,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import docker
 
 from benchmarks import enroot
 from runner.core import process
@@ -33,9 +34,6 @@ from runner.images import engine
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.packing.mksquashfs import Packing
-
-if TYPE_CHECKING:
-    import docker
 
 # Text that compresses like sources do, sizes from some bytes to some 40 kB as in a tree of Python packages.
 MANY_FILES = """

@@ -4,16 +4,16 @@ squashfs, a cluster. In continuous integration (``CI`` set) no selected test may
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from tests.support import one_account
 from tests.support.commands import Runner
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tests.support.daemons import Daemons
 
 _Report = TypeVar("_Report", pytest.TestReport, pytest.CollectReport)
-
 # Started in the background by a shell, this process ignores SIGINT, and so would every child that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # The configuration of the user who runs the tests stays out of them.
@@ -45,9 +44,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A failure of the earlier run is one of this run. With ``-k``, one of the two may have no test."""
     earlier, leaves = session.config.getoption("count_in"), session.config.getoption("leave")
     empty = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("keyword")
-    if empty and (leaves or (earlier and one_account.ran(earlier))):
+    if empty and (leaves or (earlier and ran(earlier))):
         session.exitstatus = pytest.ExitCode.OK
-    if earlier and one_account.failed(earlier) and session.exitstatus == pytest.ExitCode.OK:
+    if earlier and failed(earlier) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -57,9 +56,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if hasattr(config, "workerinput"):
         return  # one of the processes of pytest-xdist, each of which has a part of the reports
     if config.getoption("count_in"):
-        one_account.count_in(config.getoption("count_in"), terminalreporter)
+        count_in(config.getoption("count_in"), terminalreporter)
     if config.getoption("leave"):
-        one_account.leave(config.getoption("leave"), terminalreporter)
+        leave(config.getoption("leave"), terminalreporter)
     began = os.environ.get("MAKE_TEST_BEGAN")
     if began:
         terminalreporter.write_line(f"wall time of make test so far: {time.time() - int(began):.0f} s")
@@ -188,3 +187,46 @@ def daemons() -> Iterator[Daemons]:
 def ill(daemons: Daemons, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """The command line against that second box."""
     return Runner.at(daemons.box.site, tmp_path_factory.mktemp("ill"), daemons.box.bin_dir)
+
+
+COUNTED = ("failed", "passed", "skipped", "xfailed", "xpassed", "error")
+
+
+def leave(path: Path, reporter: pytest.TerminalReporter) -> None:
+    """Write the reports of this run; which process made each is left out."""
+    serialise = reporter.config.hook.pytest_report_to_serializable
+    reports = {
+        category: [
+            {**serialise(config=reporter.config, report=each), "node": None}
+            for each in reporter.stats.get(category, [])
+        ]
+        for category in COUNTED
+    }
+    path.write_text(json.dumps(reports), "utf-8")
+
+
+def count_in(path: Path, reporter: pytest.TerminalReporter) -> None:
+    """Add the reports that an earlier run has left to those of this one."""
+    read = reporter.config.hook.pytest_report_from_serializable
+    for category, reports in _left(path).items():
+        for each in reports:
+            report = read(config=reporter.config, data=each)
+            if isinstance(report.longrepr, list):
+                report.longrepr = tuple(report.longrepr)  # of a skipped test; JSON knows no tuples
+            reporter.stats.setdefault(category, []).append(report)
+
+
+def failed(path: Path) -> bool:
+    """Whether a test of the earlier run has failed."""
+    left = _left(path)
+    return bool(left["failed"] or left["error"])
+
+
+def ran(path: Path) -> bool:
+    """Whether the earlier run had a test at all."""
+    return any(_left(path).values())
+
+
+def _left(path: Path) -> dict[str, list[dict[str, Any]]]:
+    left: dict[str, list[dict[str, Any]]] = json.loads(path.read_text("utf-8"))
+    return left

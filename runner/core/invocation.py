@@ -7,17 +7,21 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-_HERE = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def missing_module(module: str, checkout: Path = _HERE) -> str:
+def missing_module(module: str, checkout: Path | None = None) -> str:
     """What is missing, and the command that brings it.
 
     Args:
         module: the one that was not found. checkout: where this package lies, or the site-packages that it is in.
     """
+    from pathlib import Path  # no time of help's
+
+    checkout = checkout or Path(__file__).resolve().parents[2]
     what = f"error: {sys.executable} has no module {module}, which gpu-runner needs"
     if not (checkout / "Makefile").is_file():
         return f"{what}\n  fix:   install gpu-runner's release file again with pip, which brings what it needs"

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from runner.jobs.life import finish
 from runner.jobs.watch import JobProgress
 from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
-from runner.model.records import ProvingRecord, Report
+from runner.model.records import ProvingRecord
 from runner.model.request import Request
 from runner.model.study import Launch
 from runner.model.verdict import REQUIRED, ProofRecord, RungRecord
@@ -42,7 +42,7 @@ from runner.preparation.job import PreparedJob, prepare
 from runner.preparation.request import make_request
 from runner.preparation.site import read_user_site
 from runner.proving import rungs
-from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
+from runner.proving.ladder import Job, JobOutcome, Ladder, Rung
 from runner.sites.loader import gpu_driver, gpu_uuids
 from runner.sites.proofs import digest_of, user_records
 from runner.study import separate
@@ -50,7 +50,6 @@ from runner.study.attempts import settle
 from runner.study.campaign import Campaign
 
 _RECIPES = ("lib", "horovod-pytorch", "prove")
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Listener:
     begins: Callable[[Rung], None]
     ended: Callable[[Rung, RungRecord, bool], None]
     progress: Callable[[JobProgress], None]
-    warn: Tell
+    warn: Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -109,16 +108,14 @@ class LadderDirectory(Campaign):
     is_logged = False  # what a rung was worth stands in its own record
 
 
-@contextmanager
-def exclusive(root: Path, say: Tell = lambda _line: None) -> Iterator[None]:
+def exclusive(root: Path) -> AbstractContextManager[None]:
     """Hold the ladder during the block.
 
     Raises:
         RefusedError: another process climbs it.
     """
     root.mkdir(parents=True, exist_ok=True)
-    with LadderDirectory(root).exclusive(say):
-        yield
+    return LadderDirectory(root).exclusive(lambda _line: None)
 
 
 def climb(ladder: Ladder, rungs: Sequence[Rung], place: Place, listener: Listener, again: Sequence[str] = ()) -> Climb:
@@ -133,7 +130,6 @@ def climb(ladder: Ladder, rungs: Sequence[Rung], place: Place, listener: Listene
     earlier: dict[str, RungRecord] = {}
     blocked: dict[str, str] = {}
     some_job: PreparedJob | None = None
-    directory = LadderDirectory(place.root)
     program = program_hash()
     for rung in rungs:
         missing = [name for name in rung.needs if name not in earlier or earlier[name].state != "passed"]
@@ -143,47 +139,54 @@ def climb(ladder: Ladder, rungs: Sequence[Rung], place: Place, listener: Listene
         if why := rung.obstacle(ladder, earlier):
             record, is_new = RungRecord(rung.name, "not applicable", why, finished=time.time()), True
         else:
-            jobs = rung.jobs(ladder, earlier)
-            prepared = [_prepared(job, place) for job in jobs]
+            prepared = [_prepared(job, place) for job in rung.jobs(ladder, earlier)]
             some_job = some_job or next(iter(prepared), None)
-            inputs = _inputs(rung, prepared, earlier, (program, *place.machine))
-            record, is_new = _climbed(
-                ladder, rung, prepared, inputs, directory, listener, earlier, anew=rung.name in again
-            )
+            # The key of all that goes into a rung; one without jobs depends on the rungs that it needs.
+            plans = [json.dumps(msgspec.to_builtins(each.plan), sort_keys=True) for each in prepared]
+            below = [f"{name} {earlier[name].finished}" for name in rung.needs] if not prepared else []
+            inputs = key_of(rung.name, *plans, *below, program, *place.machine)
+            known = _kept(place.root / f"{rung.name}.json", inputs)
+            is_new = known is None or known.state != "passed" or rung.name in again
+            if known is not None and not is_new:
+                record = known
+            else:
+                attempt = _attempt(place.root, rung.name, inputs, known, anew=rung.name in again)
+                listener.begins(rung)
+                jobs = f"{rung.name}-{inputs[:12]}.{attempt}"
+                outcomes = [_outcome(each, place, f"{jobs}/{number}", listener) for number, each in enumerate(prepared)]
+                record = RungRecord(
+                    rung=rung.name,
+                    **vars(rung.judge(ladder, earlier, outcomes)),
+                    inputs=inputs,
+                    runs=tuple(outcome.run for outcome in outcomes),
+                    attempt=attempt,
+                    finished=time.time(),
+                )
+                files.write_private(place.root / f"{rung.name}.json", _json(record))
         earlier[rung.name] = record
         listener.ended(rung, record, is_new)
     return Climb(tuple(earlier.values()), blocked, some_job)
 
 
-def _climbed(
-    ladder: Ladder,
-    rung: Rung,
-    prepared: Sequence[PreparedJob],
-    inputs: str,
-    place: LadderDirectory,
-    listener: Listener,
-    earlier: dict[str, RungRecord],
-    *,
-    anew: bool,
-) -> tuple[RungRecord, bool]:
-    """The rung's record, and whether it was made now."""
-    file = place.path / f"{rung.name}.json"
-    known = _read(file)
-    if known is not None and known.inputs == inputs:
-        if known.state == "passed" and not anew:
-            return known, False
-        attempt = known.attempt + 1
-    else:
-        # With these inputs it may have been tried before others were: such an attempt is finished, not repeated.
-        tried = attempts(files.names_in(place.path / place.folder), rung.name, inputs)
-        attempt = max(tried, default=0) + 1 if anew or not tried else max(tried)
-    listener.begins(rung)
-    jobs = f"{rung.name}-{inputs[:12]}.{attempt}"
-    outcomes = [_outcome(each, place, f"{jobs}/{number}", listener) for number, each in enumerate(prepared)]
-    judgement = rung.judge(ladder, earlier, outcomes)
-    record = _record(rung, judgement, inputs, outcomes, attempt)
-    files.write_private(file, json.dumps(msgspec.to_builtins(record), indent=1) + "\n")
-    return record, True
+def _json(record: RungRecord | ProofRecord) -> str:
+    return json.dumps(msgspec.to_builtins(record), indent=1) + "\n"
+
+
+def _kept(file: Path, inputs: str) -> RungRecord | None:
+    """A rung's result with these inputs; None where it is not there, or not whole."""
+    try:
+        known = msgspec.json.decode(files.read_bytes(file), type=RungRecord)
+    except (OSError, ValueError, RecursionError):
+        return None
+    return known if known.inputs == inputs else None
+
+
+def _attempt(root: Path, rung: str, inputs: str, known: RungRecord | None, *, anew: bool) -> int:
+    if known is not None:
+        return known.attempt + 1
+    # With these inputs it may have been tried before others were: such an attempt is finished, not repeated.
+    tried = attempts(files.names_in(root / LadderDirectory.folder), rung, inputs)
+    return max(tried, default=0) + 1 if anew or not tried else max(tried)
 
 
 def attempts(names: Iterable[str], rung: str, inputs: str) -> set[int]:
@@ -191,23 +194,6 @@ def attempts(names: Iterable[str], rung: str, inputs: str) -> set[int]:
     head = f"{rung}-{inputs[:12]}."
     ends = (name[len(head) :] for name in names if name.startswith(head))
     return {int(end) for end in ends if re.fullmatch(r"[1-9]\d{0,5}", end, re.ASCII)}
-
-
-def _record(rung: Rung, judgement: Judgement, inputs: str, outcomes: Sequence[JobOutcome], attempt: int) -> RungRecord:
-    return RungRecord(
-        rung=rung.name,
-        state=judgement.state,
-        reason=judgement.reason,
-        label=judgement.label,
-        figures=judgement.figures,
-        proven=judgement.proven,
-        gpus=judgement.gpus,
-        versions=judgement.versions,
-        inputs=inputs,
-        runs=tuple(outcome.run for outcome in outcomes),
-        attempt=attempt,
-        finished=time.time(),
-    )
 
 
 def _prepared(job: Job, place: Place) -> PreparedJob:
@@ -238,28 +224,22 @@ def _prepared(job: Job, place: Place) -> PreparedJob:
     return prepared
 
 
-def _inputs(rung: Rung, prepared: Sequence[PreparedJob], earlier: dict[str, RungRecord], others: Sequence[str]) -> str:
-    """Key of all that goes into a rung; one without jobs depends on the rungs that it needs."""
-    plans = [json.dumps(msgspec.to_builtins(each.plan), sort_keys=True) for each in prepared]
-    below = [f"{name} {earlier[name].finished}" for name in rung.needs] if not prepared else []
-    return key_of(rung.name, *plans, *below, *others)
-
-
-def _outcome(prepared: PreparedJob, place: LadderDirectory, key: str, listener: Listener) -> JobOutcome:
+def _outcome(prepared: PreparedJob, place: Place, key: str, listener: Listener) -> JobOutcome:
     """Of a job that is run now, or that an earlier call has left."""
-    launch = Launch(key, prepared.plan.gpus, "full", 1, 0)
-    settle(place, [launch])
-    if not (left := _submitted(place, launch)):
-        heard = separate.Listener(
-            lambda _line: None, lambda progress, _tasks: listener.progress(progress), listener.warn
-        )
-        separate.carry_out(
-            separate.Work(place, [launch], lambda _launch: prepared, heard, waits=True, limit=1), [launch]
-        )
-        left = _submitted(place, launch)
+    directory = LadderDirectory(place.root)
+    launch, tasks = Launch(key, prepared.plan.gpus, "full", 1, 0), prepared.plan.tasks
+    settle(directory, [launch])
+    if not (left := _submitted(directory, launch)):
+        progress = separate.Listener(lambda _line: None, lambda now, _tasks: listener.progress(now), listener.warn)
+        work = separate.Work(directory, [launch], lambda _launch: prepared, progress, waits=True, limit=1)
+        separate.carry_out(work, [launch])
+        left = _submitted(directory, launch)
     run = left[-1]
     verdict = finish(run, listener.progress, listener.warn)
     evidence = collect(run, run.ended or JobState("ended", ""))
+    facts = run.records.records("proving", ProvingRecord, range(tasks))
+    times = [(each.instrumentation_s, each.elapsed_s) for each in evidence.reports.values()]
+    shares = [spent_s / elapsed_s for spent_s, elapsed_s in times if spent_s is not None and elapsed_s]
     return JobOutcome(
         outcome=verdict.outcome,
         reasons=verdict.reasons,
@@ -268,49 +248,25 @@ def _outcome(prepared: PreparedJob, place: LadderDirectory, key: str, listener: 
         precision=verdict.precision,
         steady=verdict.steady,
         demonstration=verdict.demonstration,
-        facts=_facts(run, prepared.plan.tasks),
+        facts=tuple(facts.values()) if len(facts) == tasks else (),  # of every planned rank, or of none
         nccl_processes=evidence.nccl.processes,
-        instrumentation_share=_instrumentation(evidence.reports.values()),
+        instrumentation_share=max(shares) if shares and len(shares) == len(times) else None,
         run=str(run.path),
     )
 
 
-def _instrumentation(reports: Iterable[Report]) -> float | None:
-    shares = [
-        each.instrumentation_s / each.elapsed_s if each.instrumentation_s is not None and each.elapsed_s else None
-        for each in reports
-    ]
-    known = [share for share in shares if share is not None]
-    return max(known) if known and len(known) == len(shares) else None
-
-
-def _submitted(place: LadderDirectory, launch: Launch) -> list[Run]:
+def _submitted(directory: LadderDirectory, launch: Launch) -> list[Run]:
     """The runs of a job that its scheduler took."""
-    records = ((run, run.read("job.json", Submitted)) for run in place.runs(launch.key))
+    records = ((run, run.read("job.json", Submitted)) for run in directory.runs(launch.key))
     return [run for run, record in records if record is not None and not record.refused]
 
 
-def _facts(run: Run, tasks: int) -> tuple[ProvingRecord, ...]:
-    """The records of a step, by rank; none unless every planned rank left one."""
-    whole = run.records.records("proving", ProvingRecord, range(tasks))
-    return tuple(whole.values()) if len(whole) == tasks else ()
-
-
-def _read(file: Path) -> RungRecord | None:
-    """A rung's result; None where it is not there, or not whole."""
-    try:
-        return msgspec.json.decode(files.read_bytes(file), type=RungRecord)
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-RECORD_FILE = "record.json"  # in the ladder's own directory
-
-
-def record_of(ladder: Ladder, climb: Climb, program: str) -> ProofRecord | None:
-    """The record of a climb; None where not even a job could be planned. Pure."""
+def keep_record(ladder: Ladder, climb: Climb, root: Path) -> tuple[ProofRecord | None, Path | None]:
+    """Write the record of a climb into the ladder's directory and, if it proves something, where ``site show`` looks;
+    returns it, and that file. None where not even a job could be planned; never there with ``--pretend-cpu``.
+    """
     if climb.prepared is None:
-        return None
+        return None, None
     plan = climb.prepared.plan
     by_name = {each.rung: each for each in climb.records}
     devices = by_name.get("devices", RungRecord("devices", "failed"))
@@ -323,40 +279,21 @@ def record_of(ladder: Ladder, climb: Climb, program: str) -> ProofRecord | None:
         site=plan.site,
         runtime=plan.runtime,
         image=plan.image.pinned,
-        program=program,
+        program=program_hash(),
         driver=versions.pop("driver", ""),
         gpus=devices.gpus,
         versions=versions,
         rungs=climb.records,
     )
-    return msgspec.structs.replace(record, digest=digest_of(record))
-
-
-def write_record(record: ProofRecord, root: Path) -> Path | None:
-    """Write it into the ladder's directory and, if it proves something, where ``site show`` looks; returns that file.
-
-    Never there with ``--pretend-cpu``.
-    """
-    text = json.dumps(msgspec.to_builtins(record), indent=1) + "\n"
-    files.write_private(root / RECORD_FILE, text)
+    record = msgspec.structs.replace(record, digest=digest_of(record))
+    files.write_private(root / "record.json", _json(record))
     if record.pretend or any(record.state_of(rung) != "passed" for rung in REQUIRED):
-        return None
-    directory = user_records()
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return record, None
+    user_records().mkdir(mode=0o700, parents=True, exist_ok=True)
     machine = key_of(*sorted(gpu.uuid for gpu in record.gpus))[:8]
-    path = directory / f"{record.site}-{record.runtime}-{machine}.json"
-    files.write_private(path, text)
-    return path
-
-
-def keep_record(ladder: Ladder, climb: Climb, root: Path) -> tuple[ProofRecord | None, Path | None]:
-    """Make and write the record of a climb; returns it, and where ``site show`` finds it."""
-    record = record_of(ladder, climb, program_hash())
-    return record, write_record(record, root) if record is not None else None
-
-
-ENVIRONMENT = "prove"  # the one that is made where none is named
-_RANKS_IN_PRETENCE = 2
+    path = user_records() / f"{record.site}-{record.runtime}-{machine}.json"
+    files.write_private(path, _json(record))
+    return record, path
 
 
 @dataclass(frozen=True)
@@ -400,20 +337,20 @@ def choose(
         if name not in rungs.names():
             fix = instead(name, rungs.names(), f"rungs: {', '.join(rungs.names())}")
             raise UsageError(f"no rung named {name!r}", where="--again", fix=fix)
-    found = read_user_site(site, Request(gpus=1, scratch=options.get("scratch")), for_job=False).site
-    if found.device == "cpu" and not pretend:
+    read = read_user_site(site, Request(gpus=1, scratch=options.get("scratch")), for_job=False).site
+    if read.device == "cpu" and not pretend:
         raise RefusedError(
-            f"{found.name} has no NVIDIA GPU that can be seen and opened from here",
+            f"{read.name} has no NVIDIA GPU that can be seen and opened from here",
             where=f"--site {site}",
             fix="run it on a machine with GPUs (`nvidia-smi` lists them); --pretend-cpu climbs the ladder on "
             "processors, which proves the command and nothing of GPUs",
         )
-    if found.device != "cpu" and pretend:
-        raise UsageError(f"{found.name} has GPUs", where="--pretend-cpu", fix="leave it out")
-    count = gpus if gpus is not None else _RANKS_IN_PRETENCE if pretend else found.node.gpus
+    if read.device != "cpu" and pretend:
+        raise UsageError(f"{read.name} has GPUs", where="--pretend-cpu", fix="leave it out")
+    count = gpus if gpus is not None else 2 if pretend else read.node.gpus
     if count < 1:
         raise UsageError(f"{count} GPUs are not possible", where="--gpus", fix="request one or more")
-    root = runs.absolute() / f"prove-{found.name}"
+    root = runs.absolute() / f"prove-{read.name}"
     environment = None
     given = [name for name in ("image", "env_name", "runtime") if options.get(name)]
     if given and (at or kind or wheels):
@@ -424,7 +361,7 @@ def choose(
         )
     if not given:
         environment = prepare_environment(
-            ENVIRONMENT,
+            "prove",  # its name
             site=site,
             scratch=options.get("scratch"),
             at=at or root / "environments",
@@ -441,7 +378,7 @@ def choose(
         )
         options["env_name"] = str(environment.root)
     options["force"] = tuple(code for code in options.get("force", ()) if code != "environment-in-home")
-    here = SCHEDULERS[found.scheduler].nodes == "this-machine"
+    here = SCHEDULERS[read.scheduler].nodes == "this-machine"
     place = Place(root, {**options, "site": site}, (*sorted(gpu_uuids()), gpu_driver()) if here else ())
     return Choices(Ladder(count, quick=quick, pretend=pretend), place, environment)
 

@@ -1,8 +1,8 @@
-"""The parts of a ladder: what it is climbed with, its rungs, and what their jobs leave. Frozen data, no I/O."""
+"""The parts of a ladder: what it is climbed with, its rungs, their jobs, and what these leave. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -13,8 +13,19 @@ from runner.model.records import ProvingRecord
 from runner.model.verdict import Outcome, ProvenGpu, ProvenValue, RungRecord, RungState
 
 RUNG_LIMIT_S = 9 * 60
-PRETEND = "pretend: CPU"
-_QUICK = "demonstration: short measurements"
+STEPS, BENCHMARK = "prove", "horovod-pytorch"  # recipes
+FIRST = "devices"  # the rung, and the step, that all others need
+# What makes NCCL say that it starts (runner/diagnosis/logs.py).
+_NCCL_LOG = (
+    ("NCCL_DEBUG", "INFO"),
+    ("NCCL_DEBUG_SUBSYS", "INIT,NET"),
+    ("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),
+)
+MODERN = (8, 0)  # compute capability from which there are TF32 and bf16: Ampere
+# Images a rank and step of ResNet-50 in single precision, by least memory of a device: about 90 MB an image at 224 px.
+_BATCHES = ((40e9, 256), (20e9, 128), (10e9, 64), (0.0, 32))
+
+Facts = TypeVar("Facts", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,7 @@ class Ladder:
     @property
     def label(self) -> str:
         """Why no figure is a claim; empty where the measurements decide that themselves."""
-        return PRETEND if self.pretend else _QUICK if self.quick else ""
+        return "pretend: CPU" if self.pretend else "demonstration: short measurements" if self.quick else ""
 
 
 @dataclass(frozen=True)
@@ -100,12 +111,14 @@ class Judgement:
 Earlier = Mapping[str, RungRecord]  # the rungs before this one, by name
 
 
-Obstacle = Callable[[Ladder, Earlier], str]  # why a rung does not apply; empty where it does
+class FailedError(Exception):
+    """A rung failed, for these reasons."""
 
 
-def no_obstacle(_ladder: Ladder, _earlier: Earlier) -> str:
-    """Of a rung that applies everywhere."""
-    return ""
+def require(faults: Iterable[str]) -> None:
+    """Let the rung fail for these reasons, if there are any."""
+    if reasons := tuple(faults):
+        raise FailedError(*reasons)
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class Rung:
     Attributes:
         title: what it shows, for people.
         jobs: what it runs; none for one that only looks at earlier rungs.
-        judge: its end, from its jobs' outcomes.
+        rule: its end, from its jobs' outcomes; may raise ``FailedError``.
         needs: rungs that must have passed before it is tried.
         obstacle: why it does not apply here; empty where it does.
     """
@@ -123,52 +136,44 @@ class Rung:
     name: str
     title: str
     jobs: Callable[[Ladder, Earlier], tuple[Job, ...]]
-    judge: Callable[[Ladder, Earlier, Sequence[JobOutcome]], Judgement]
+    rule: Callable[[Ladder, Earlier, Sequence[JobOutcome]], Judgement]
     needs: tuple[str, ...] = ()
-    obstacle: Obstacle = no_obstacle
+    obstacle: Callable[[Ladder, Earlier], str] = lambda _ladder, _earlier: ""
 
-
-def failed(*reasons: str) -> Judgement:
-    """The judgement for these reasons."""
-    return Judgement("failed", "; ".join(reasons))
-
-
-STEPS, BENCHMARK = "prove", "horovod-pytorch"  # recipes
-FIRST = "devices"  # the rung, and the step, that all others need
-# What makes NCCL say that it starts (runner/diagnosis/logs.py).
-_NCCL_LOG = (
-    ("NCCL_DEBUG", "INFO"),
-    ("NCCL_DEBUG_SUBSYS", "INIT,NET"),
-    ("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),
-)
-MODERN = (8, 0)  # compute capability from which there are TF32 and bf16: Ampere
-# Images a rank and step of ResNet-50 in single precision, by least memory of a device: about 90 MB an image at 224 px.
-_BATCHES = ((40e9, 256), (20e9, 128), (10e9, 64), (0.0, 32))
-
-Facts = TypeVar("Facts", bound=msgspec.Struct)
+    def judge(self, ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+        """Its end, from its jobs' outcomes."""
+        try:
+            return self.rule(ladder, earlier, outcomes)
+        except FailedError as error:
+            return Judgement("failed", "; ".join(error.args))
 
 
 def step(
     ladder: Ladder, name: str, gpus: int, more: Mapping[str, str] | None = None, *, limit_s: int = RUNG_LIMIT_S
 ) -> Job:
-    """The job of one step; ``more``: further options of the recipe."""
+    """The job of one step of the recipe ``prove``; ``more``: further options of it."""
     options = {"step": name, "device": ladder.device, **(more or {})}
     if ladder.quick or ladder.pretend:
         options["short"] = "true"
     return Job(STEPS, gpus, tuple(options.items()), () if ladder.pretend else _NCCL_LOG, limit_s)
 
 
-def facts_of(ladder: Ladder, outcome: JobOutcome, name: str, kind: type[Facts]) -> tuple[list[Facts], list[str]]:
-    """The typed facts of each rank of a step, by rank; or what is wrong with them."""
+def facts_of(ladder: Ladder, outcome: JobOutcome, name: str, kind: type[Facts]) -> list[Facts]:
+    """The typed facts of each rank of a step, by rank.
+
+    Raises:
+        FailedError: the step did not run as it should, or left no such facts.
+    """
     if outcome.outcome != "ran":
-        return [], [f"verdict {outcome.outcome}", *outcome.reasons[:3]]
-    elsewhere = [each.rank for each in outcome.facts if each.device_kind != ladder.device or each.step != name]
-    if elsewhere or not outcome.facts:
-        return [], [f"ranks {elsewhere} did not do the step {name} on {ladder.device}" if elsewhere else "no record"]
+        raise FailedError(f"verdict {outcome.outcome}", *outcome.reasons[:3])
+    if elsewhere := [each.rank for each in outcome.facts if each.device_kind != ladder.device or each.step != name]:
+        raise FailedError(f"ranks {elsewhere} did not do the step {name} on {ladder.device}")
+    if not outcome.facts:
+        raise FailedError("no record")
     try:
-        return [msgspec.convert(each.facts, kind) for each in outcome.facts], []
+        return [msgspec.convert(each.facts, kind) for each in outcome.facts]
     except msgspec.ValidationError as error:
-        return [], [f"the record of the step {name} cannot be read: {error}"]
+        raise FailedError(f"the record of the step {name} cannot be read: {error}") from None
 
 
 def benchmark(

@@ -1,55 +1,83 @@
-"""The rungs, from the driver up. Each is a few jobs and a pure judgement on what they left."""
+"""The rungs, from the driver up to whether what the main job measures can be believed.
+
+Each is a few jobs and a pure judgement on what they left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from statistics import median
 
 from runner.core.text import counted
 from runner.model.verdict import BETWEEN_GPUS, ProvenGpu, ProvenValue
-from runner.proving import measurements
-from runner.proving.facts import AllreduceFacts, DevicesFacts, SeenDevice
+from runner.proving.facts import (
+    AllreduceFacts,
+    ClocksFacts,
+    DevicesFacts,
+    RooflineFacts,
+    SeenDevice,
+    SlicesFacts,
+    SyntheticFacts,
+)
 from runner.proving.ladder import (
     FIRST,
     MODERN,
     Earlier,
+    FailedError,
     Job,
     JobOutcome,
     Judgement,
     Ladder,
-    Obstacle,
     Rung,
+    batch,
     benchmark,
     capability,
     facts_of,
-    failed,
-    no_obstacle,
     numbers,
+    precision,
+    require,
     step,
 )
+from runner.statistics.launches import compare
 
 MAIN_RESULT = "main-channels-last"  # the recipe's own defaults, and so the main job as a user gets it
+# The last is the one that others are held against.
 _PRECISIONS = {"main-fp32": "fp32", "main-tf32": "tf32", "main-amp": "amp", MAIN_RESULT: "amp"}
+_CLOCKS_AGREE = 0.01  # of device events and the host's clock
+_MOST_INSTRUMENTATION = 0.01  # of a step
+_ABOVE_ROOFLINE = 1.05  # clocks of a GPU rise and fall between two jobs
+_HOOKS_ORDER = "ABBA"  # A without hooks, B with them
+_SYNTHETIC_ORDER = "ABBABA"  # A Horovod's script, B ours
+# In alternation both sides are short, so that three of each end in time; the run's own figure is main-tf32's.
+_SHORT = {"warmup-steps": "20", "warmup-seconds": "5", "steps": "100", "window-seconds": "10", "demonstration": "true"}
+# What a ladder that pretends computes: the model of a site without GPUs (runner/sites/files/local.yaml).
+_SMALL = {"model": "tiny", "image-size": "32", "batch-size": "2"}
 
 
 def rungs() -> tuple[Rung, ...]:
     """All of them, in their order."""
     first = (FIRST,)
     return (
-        Rung(FIRST, "driver and devices", _devices_jobs, _devices),
-        Rung("allreduce-1", "NCCL allreduce with hooks, one rank", partial(_allreduce_jobs, all_gpus=False),
+        Rung(FIRST, "driver and devices", _step(FIRST), _devices),
+        Rung("allreduce-1", "NCCL allreduce with hooks, one rank", _step("allreduce", 1),
              partial(_allreduce, all_gpus=False), first),
-        Rung(BETWEEN_GPUS, "NCCL allreduce with hooks, all GPUs", partial(_allreduce_jobs, all_gpus=True),
+        Rung(BETWEEN_GPUS, "NCCL allreduce with hooks, all GPUs", _step("allreduce"),
              partial(_allreduce, all_gpus=True), first, _one_gpu),
-        _main("main-fp32", "main job, fp32", ("precision", "fp32")),
-        _main("main-tf32", "main job, TF32", ("precision", "tf32"), obstacle=_no_tf32),
-        _main("main-amp", "main job, automatic mixed precision", ("precision", "amp")),
-        _main(MAIN_RESULT, "main job, mixed precision and channels_last", ("precision", "amp"),
-              ("channels-last", "true")),
-        _main("main-compile", "main job, the same compiled", ("precision", "amp"), ("channels-last", "true"),
-              ("compile", "true")),
-        Rung("result", "the main job's figure is proven", _no_jobs, _result, (MAIN_RESULT,)),
-        *measurements.rungs(_PRECISIONS),
+        Rung("main-fp32", "main job, fp32", _main(precision="fp32"), _measured, first),
+        Rung("main-tf32", "main job, TF32", _main(precision="tf32"), _measured, first, _no_tf32),
+        Rung("main-amp", "main job, automatic mixed precision", _main(precision="amp"), _measured, first),
+        Rung(MAIN_RESULT, "main job, mixed precision and channels_last", _main(precision="amp", channels_last="true"),
+             _measured, first),
+        Rung("main-compile", "main job, the same compiled",
+             _main(precision="amp", channels_last="true", compile="true"), _measured, first),
+        Rung("result", "the main job's figure is proven", lambda *_: (), _result, (MAIN_RESULT,)),
+        Rung("mig", "parts of GPUs (MIG)", _step("slices", 1), _slices, first, _no_slices),
+        Rung("clocks", "device events against the host's clock", _step("clocks", 1), _clocks, first),
+        Rung("roofline", "products, copies, and the main job's share of them", _roofline_jobs, _roofline,
+             (FIRST, MAIN_RESULT)),
+        Rung("cost", "what our instrumentation and Horovod's hooks cost, one rank", _cost_jobs, _cost, first),
+        Rung("synthetic", "ours and Horovod's synthetic script in alternation", _synthetic_jobs, _synthetic, first),
     )  # fmt: skip
 
 
@@ -58,21 +86,19 @@ def names() -> tuple[str, ...]:
     return tuple(rung.name for rung in rungs())
 
 
-def _no_jobs(_ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
-    return ()
+def _step(name: str, gpus: int | None = None) -> Callable[[Ladder, Earlier], tuple[Job, ...]]:
+    """The jobs of a rung that is one step of recipes/prove; on all GPUs where no number is given."""
+    return lambda ladder, _earlier: (step(ladder, name, gpus or ladder.gpus),)
 
 
-# Steps of recipes/prove
-
-
-def _devices_jobs(ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
-    return (step(ladder, FIRST, ladder.gpus),)
+def _main(**options: str) -> Callable[[Ladder, Earlier], tuple[Job, ...]]:
+    """The jobs of a rung that is a run of the main job on all GPUs."""
+    named = {name.replace("_", "-"): value for name, value in options.items()}
+    return lambda ladder, earlier: (benchmark(ladder, earlier, ladder.gpus, named),)
 
 
 def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
-    facts, faults = facts_of(ladder, outcomes[0], FIRST, DevicesFacts)
-    if faults:
-        return failed(*faults)
+    facts = facts_of(ladder, outcomes[0], FIRST, DevicesFacts)
     first = facts[0]
     versions = {
         "torch": first.torch_version,
@@ -82,10 +108,11 @@ def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) 
     }
     if ladder.pretend:
         return Judgement("passed", label=ladder.label, versions=versions, proven=outcomes[0].proven)
-    seen = _distinct(device for each in facts for device in each.devices)
-    faults = list(_device_faults(ladder, facts, seen))
-    if faults:
-        return failed(*faults)
+    # Each device once, though several ranks see it; those without UUID are all kept.
+    every = [device for each in facts for device in each.devices]
+    seen = [*{each.uuid: each for each in every if each.uuid is not None}.values()]
+    seen += [each for each in every if each.uuid is None]
+    require(_device_faults(ladder, facts, seen))
     mig = any(gpu.mig for each in facts for gpu in each.gpus)
     # CUDA shows a part of a GPU as a device: the machine is known by its whole GPUs.
     whole = {gpu.uuid or "": gpu.name or "" for each in facts for gpu in each.gpus}
@@ -105,18 +132,6 @@ def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) 
     )
 
 
-def _distinct(devices: Iterable[SeenDevice]) -> tuple[SeenDevice, ...]:
-    """Each device once, though several ranks see it; those without UUID are all kept."""
-    by_uuid: dict[str, SeenDevice] = {}
-    nameless = []
-    for device in devices:
-        if device.uuid is None:
-            nameless.append(device)
-        else:
-            by_uuid[device.uuid] = device
-    return (*by_uuid.values(), *nameless)
-
-
 def _device_faults(ladder: Ladder, facts: Sequence[DevicesFacts], seen: Sequence[SeenDevice]) -> Iterable[str]:
     for rank, each in enumerate(facts):
         if each.nvml_problem or not each.driver:
@@ -132,20 +147,14 @@ def _device_faults(ladder: Ladder, facts: Sequence[DevicesFacts], seen: Sequence
             yield f"a product of matrices is wrong on {device.name}"
 
 
-def _allreduce_jobs(ladder: Ladder, _earlier: Earlier, *, all_gpus: bool) -> tuple[Job, ...]:
-    return (step(ladder, "allreduce", ladder.gpus if all_gpus else 1),)
-
-
 def _one_gpu(ladder: Ladder, _earlier: Earlier) -> str:
     return "" if ladder.gpus > 1 else "there is one GPU: NCCL between GPUs stays UNPROVEN"
 
 
 def _allreduce(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome], *, all_gpus: bool) -> Judgement:
     size = ladder.gpus if all_gpus else 1
-    facts, faults = facts_of(ladder, outcomes[0], "allreduce", AllreduceFacts)
-    faults = faults or list(_allreduce_faults(ladder, facts, size, outcomes[0].nccl_processes))
-    if faults:
-        return failed(*faults)
+    facts = facts_of(ladder, outcomes[0], "allreduce", AllreduceFacts)
+    require(_allreduce_faults(ladder, facts, size, outcomes[0].nccl_processes))
     figures: dict[str, ProvenValue] = {}
     for sums in zip(*(each.sums for each in facts), strict=True):
         slowest_s = max(each.median_s for each in sums)
@@ -164,8 +173,7 @@ def _allreduce_faults(ladder: Ladder, facts: Sequence[AllreduceFacts], size: int
     for rank, each in enumerate(facts):
         if each.size != size:
             yield f"rank {rank} saw a world of {each.size}, planned {size}"
-        wrong = [str(item.bytes) for item in each.sums if not item.right]
-        if wrong:
+        if wrong := [str(item.bytes) for item in each.sums if not item.right]:
             yield f"rank {rank}: wrong sums of {', '.join(wrong)} bytes"
         if not all(item.on_device for item in each.sums):
             yield f"rank {rank}: results left the device"
@@ -179,21 +187,16 @@ def _allreduce_faults(ladder: Ladder, facts: Sequence[AllreduceFacts], size: int
         yield f"NCCL's log shows {counted(nccl_processes, 'process')}, planned {size}: the tensors went another way"
 
 
-# The main job
-
-
-def _main(name: str, title: str, *options: tuple[str, str], obstacle: Obstacle = no_obstacle) -> Rung:
-    return Rung(name, title, partial(_main_jobs, options=options), _measured, (FIRST,), obstacle)
-
-
-def _main_jobs(ladder: Ladder, earlier: Earlier, options: tuple[tuple[str, str], ...]) -> tuple[Job, ...]:
-    return (benchmark(ladder, earlier, ladder.gpus, dict(options)),)
+def _no_tf32(ladder: Ladder, earlier: Earlier) -> str:
+    if ladder.pretend or FIRST not in earlier or capability(earlier) >= MODERN:
+        return ""
+    return f"GPUs of compute capability {earlier[FIRST].figures['capability']} have no TF32"
 
 
 def _measured(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
     outcome = outcomes[0]
     if outcome.outcome != "measured" or outcome.images_per_s is None:
-        return failed(f"verdict {outcome.outcome}", *outcome.reasons[:3])
+        raise FailedError(f"verdict {outcome.outcome}", *outcome.reasons[:3])
     figures: dict[str, ProvenValue] = {"images_per_s": outcome.images_per_s, "steady": outcome.steady}
     if outcome.precision is not None:
         figures["images_per_s_low"], figures["images_per_s_high"] = outcome.precision
@@ -212,12 +215,140 @@ def _result(ladder: Ladder, earlier: Earlier, _outcomes: Sequence[JobOutcome]) -
         )
         if needed and not any(word in sentence for sentence in main.proven)
     ]
-    if missing:
-        return failed(f"the verdict of {MAIN_RESULT} does not prove: {', '.join(missing)}")
+    require([f"the verdict of {MAIN_RESULT} does not prove: {', '.join(missing)}"] if missing else ())
     return Judgement("passed", label=main.label, proven=main.proven)
 
 
-def _no_tf32(ladder: Ladder, earlier: Earlier) -> str:
-    if ladder.pretend or FIRST not in earlier or capability(earlier) >= MODERN:
-        return ""
-    return f"GPUs of compute capability {earlier[FIRST].figures['capability']} have no TF32"
+def _no_slices(ladder: Ladder, earlier: Earlier) -> str:
+    if ladder.pretend:
+        return "processors have no parts of GPUs"
+    first = earlier.get(FIRST)
+    return "" if first is not None and first.figures.get("mig") else "no GPU is cut into parts"
+
+
+def _slices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+    slices = facts_of(ladder, outcomes[0], "slices", SlicesFacts)[0].slices
+    if not slices:
+        raise FailedError("the driver lists no part, though a GPU is cut into parts")
+    faults = [f"{each.uuid}: {each.problem}" for each in slices if each.problem]
+    faults += [f"{each.uuid}: {each.devices} devices" for each in slices if not each.problem and each.devices != 1]
+    faults += [f"{each.uuid}: a product is wrong" for each in slices if not each.problem and not each.computes]
+    require(faults)
+    figures: dict[str, ProvenValue] = {
+        "slices": len(slices),
+        "memory_bytes_least": min(each.memory_bytes for each in slices),
+    }
+    return Judgement("passed", figures=figures, proven=outcomes[0].proven)
+
+
+def _clocks(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+    first = facts_of(ladder, outcomes[0], "clocks", ClocksFacts)[0]
+    if len(first.event_s) != len(first.wall_s) or min(first.wall_s, default=0.0) <= 0.0:
+        raise FailedError("the record of the step clocks has no times")
+    off = [event / wall - 1.0 for event, wall in zip(first.event_s, first.wall_s, strict=True)]
+    if abs(median(off)) > _CLOCKS_AGREE:
+        raise FailedError(f"device events differ from the host's clock by {100 * median(off):+.2f} %, more than 1 %")
+    figures: dict[str, ProvenValue] = {
+        "events_against_wall_percent": 100 * median(off),
+        "largest_percent": 100 * max(off, key=abs),
+    }
+    return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
+
+
+def _roofline_jobs(ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
+    shape = {name: _SMALL[name] for name in ("model", "image-size")} if ladder.pretend else {}
+    return (step(ladder, "roofline", 1, shape),)
+
+
+def _roofline(ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+    first = facts_of(ladder, outcomes[0], "roofline", RooflineFacts)[0]
+    if min([first.copy_bytes_per_s, *first.products.values()]) <= 0.0:
+        raise FailedError("the record of the step roofline has no rates")
+    figures: dict[str, ProvenValue] = {f"{name}_tflop_per_s": rate / 1e12 for name, rate in first.products.items()}
+    figures["copy_gb_per_s"] = first.copy_bytes_per_s / 1e9
+    faults = []
+    if first.flop_per_image is not None:
+        figures["gflop_per_image"] = first.flop_per_image / 1e9
+        for rung, wanted in _PRECISIONS.items():
+            rate = earlier[rung].figures.get("images_per_s") if rung in earlier else None
+            product = first.products.get(precision(ladder, earlier, wanted))
+            if not isinstance(rate, float) or product is None:
+                continue
+            share = rate / ladder.gpus * first.flop_per_image / product
+            figures[f"{rung}_percent_of_products"] = 100 * share
+            if share > _ABOVE_ROOFLINE and not ladder.pretend:  # ranks that share processors know no such bound
+                faults.append(f"{rung}: {rate:.1f} images/s are {100 * share:.0f} % of what products of matrices reach")
+    require(faults)
+    return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
+
+
+def _cost_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
+    limit_s = ladder.limit_s(len(_HOOKS_ORDER))
+    options = {"precision": "amp", "channels-last": "true"}
+    hooks = ("true" if arm == "B" else "false" for arm in _HOOKS_ORDER)
+    return tuple(benchmark(ladder, earlier, 1, {**options, "hooks-at-one": each}, limit_s=limit_s) for each in hooks)
+
+
+def _cost(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+    require(fault for each in outcomes for fault in _rate_faults(each))
+    shares = [each.instrumentation_share for each in outcomes if each.instrumentation_share is not None]
+    if len(shares) != len(outcomes):
+        raise FailedError("a run does not say what its instrumentation took")
+    if max(shares) >= _MOST_INSTRUMENTATION and not ladder.pretend:
+        raise FailedError(f"our calls took {100 * max(shares):.2f} % of the window, 1 % or more")
+    compared = compare(_HOOKS_ORDER, [each.images_per_s or 0.0 for each in outcomes])
+    figures: dict[str, ProvenValue] = {
+        "instrumentation_percent": 100 * max(shares),
+        "hooks_change_percent": 100 * compared.change,
+        "hooks_verdict": compared.verdict,
+    }
+    label = ladder.label or next((each.demonstration for each in outcomes if each.demonstration), "")
+    return Judgement("passed", label=label, figures=figures, proven=outcomes[0].proven)
+
+
+def _synthetic_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
+    limit_s = ladder.limit_s(len(_SYNTHETIC_ORDER))
+    modern = ladder.pretend or capability(earlier) >= MODERN
+    ours = {"precision": "tf32" if modern else "fp32", "hooks-at-one": "false"} | ({} if ladder.pretend else _SHORT)
+    theirs = _SMALL if ladder.pretend else {"batch-size": str(batch(earlier))}
+    return tuple(
+        benchmark(ladder, earlier, ladder.gpus, ours, limit_s=limit_s)
+        if arm == "B"
+        else step(ladder, "synthetic", ladder.gpus, theirs, limit_s=limit_s)
+        for arm in _SYNTHETIC_ORDER
+    )
+
+
+def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+    rates: list[float] = []
+    faults: list[str] = []
+    for arm, outcome in zip(_SYNTHETIC_ORDER, outcomes, strict=True):
+        try:
+            if arm == "B":
+                require(_rate_faults(outcome))
+                rates.append(outcome.images_per_s or 0.0)
+                continue
+            facts = facts_of(ladder, outcome, "synthetic", SyntheticFacts)
+            if any(each.size != ladder.gpus or each.images_per_s <= 0.0 for each in facts):
+                raise FailedError(f"the script saw a world of {facts[0].size}, planned {ladder.gpus}, or has no rate")
+            rates.append(facts[0].images_per_s)
+        except FailedError as error:
+            faults += error.args
+    require(dict.fromkeys(faults))
+    compared = compare(_SYNTHETIC_ORDER, rates)
+    by_arm = {arm: [rate for each, rate in zip(_SYNTHETIC_ORDER, rates, strict=True) if each == arm] for arm in "AB"}
+    figures: dict[str, ProvenValue] = {
+        "script_images_per_s": median(by_arm["A"]),
+        "ours_images_per_s": median(by_arm["B"]),
+        "ours_change_percent": 100 * compared.change,
+        "verdict": compared.verdict,
+    }
+    if compared.low is not None and compared.high is not None:
+        figures["change_low_percent"], figures["change_high_percent"] = 100 * compared.low, 100 * compared.high
+    return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
+
+
+def _rate_faults(outcome: JobOutcome) -> Iterable[str]:
+    """What is wrong with a run of the main job that shall have a proven figure."""
+    if outcome.outcome != "measured" or not outcome.images_per_s:
+        yield "; ".join((f"verdict {outcome.outcome}", *outcome.reasons[:2]))

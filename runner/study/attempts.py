@@ -20,7 +20,7 @@ from runner.jobs.states import connected, never_began, query, scheduler_of
 from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch, LaunchState
-from runner.model.verdict import Outcome, Verdict
+from runner.model.verdict import Verdict
 from runner.study.campaign import Campaign
 
 # How long after its call to the scheduler a submission that was killed may still go on without its caller, seconds:
@@ -56,36 +56,29 @@ def settle(campaign: Campaign, launches: Sequence[Launch], sleep: Callable[[floa
     Raises:
         UnknownStateError: the scheduler does not answer.
     """
-    for launch in launches:
-        for run in campaign.runs(launch.key):
-            _settle(run, sleep)
-    campaign.note_known([launch.key for launch in launches])
+    keys = [launch.key for launch in launches]
+    for run in (run for key in keys for run in campaign.runs(key) if _kept(run) is None):
+        record = run.submitted
+        if record is None or record.refused or not (run.path / SCRIPT).is_file():
+            # What has begun was submitted, whatever became of these files since.
+            if not run.has_marker and not files.names_in(run.ranks):
+                directory.discard(run)
+        elif not record.job_id:
+            _settle(run, record, sleep)
+    campaign.note_known(keys)
 
 
-def _settle(run: Run, sleep: Callable[[float], None]) -> None:
-    if _kept(run) is not None:
-        return
-    record = run.submitted
-    if record is None or record.refused or not (run.path / SCRIPT).is_file():
-        if not _has_begun(run):  # what has was submitted, whatever became of these files since
-            directory.discard(run)
-        return
-    if record.job_id:
-        return
-    is_client = SCHEDULERS[record.scheduler].nodes == "allocated"
-    limit_s = _CLIENT_S if is_client else _PROCESS_S
+def _settle(run: Run, record: Submitted, sleep: Callable[[float], None]) -> None:
+    limit_s = _CLIENT_S if SCHEDULERS[record.scheduler].nodes == "allocated" else _PROCESS_S
     left_s = min(record.submitted_s + limit_s - time.time(), limit_s)  # the clock may have been set back
     scheduler = connected(run, record)
-    while True:
-        found = scheduler.find(run.path)
-        if found or run.has_marker:
-            scheduler_of(run)  # keeps the id
-            return
+    while not (scheduler.find(run.path) or run.has_marker):
         if left_s <= 0:
             directory.discard(run)
             return
         sleep(_POLL_S)
         left_s -= _POLL_S
+    scheduler_of(run)  # keeps the id
 
 
 def states(runs: Iterable[Run]) -> Mapping[Path, JobState]:
@@ -120,7 +113,8 @@ def attempt_of(run: Run, state: JobState | None) -> Attempt | None:
         return Attempt(run, "not-proven", "the scheduler knows its job no more, and it left no result")
     if verdict.outcome == "measured" and verdict.images_per_s:
         return Attempt(run, "proven", "", verdict)
-    return Attempt(run, "not-proven", verdict.reasons[0] if verdict.reasons else _why(verdict.outcome), verdict)
+    why = "it measures nothing" if verdict.outcome == "ran" else f"the run is {verdict.outcome}"
+    return Attempt(run, "not-proven", verdict.reasons[0] if verdict.reasons else why, verdict)
 
 
 def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt | None:
@@ -132,7 +126,8 @@ def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt 
     has_ended = state.phase == "ended" or run.has_marker
     if not has_ended and state.phase in ("pending", "running"):
         return Attempt(run, "running" if state.phase == "running" else "pending", gone=False)
-    if not has_ended and _is_elsewhere(run, record):
+    is_process = SCHEDULERS[record.scheduler].nodes != "allocated"
+    if not has_ended and is_process and run.provenance.host not in ("", platform.node()):
         return Attempt(run, "running", "its job runs, or ran, on another machine", gone=False)
     if judge_at_once(run) is None and has_ended:
         return Attempt(run, "running", "its records are awaited", gone=False, awaited=True)
@@ -165,31 +160,14 @@ def to_start(launches: Sequence[Launch], attempts: Mapping[str, Sequence[Attempt
 
 
 def _kept(run: Run) -> Verdict | None:
-    """The run's verdict, unless it is to be judged again, by its scheduler or its records."""
+    """The run's verdict, unless it is to be judged again, by its scheduler or its records: also where no figure can be
+    made of its rates and times, as an altered file may hold anything.
+    """
     verdict = run.verdict
-    if verdict is None or verdict.outcome == "unknown" or (verdict.outcome == "measured" and not _is_possible(verdict)):
+    if verdict is None or verdict.outcome == "unknown":
         return None
-    return verdict
-
-
-def _is_possible(verdict: Verdict) -> bool:
-    """Whether figures can be made of its rates and times: an altered file may hold anything."""
-    figures = [verdict.images_per_s]
+    values = [verdict.images_per_s]
     for arm in verdict.arms:
-        figures += (arm.samples_per_s, arm.slowest_samples_per_s, arm.step_s, arm.slowest_step_s)
-    return all(each is None or _LEAST < each < _MOST for each in figures)
-
-
-def _has_begun(run: Run) -> bool:
-    """Whether its job left anything."""
-    return run.has_marker or bool(files.names_in(run.ranks))
-
-
-def _why(outcome: Outcome) -> str:
-    return "it measures nothing" if outcome == "ran" else f"the run is {outcome}"
-
-
-def _is_elsewhere(run: Run, record: Submitted) -> bool:
-    """Whether its job is a process of another machine, of which this one knows nothing."""
-    is_process = SCHEDULERS[record.scheduler].nodes != "allocated"
-    return is_process and run.provenance.host not in ("", platform.node())
+        values += (arm.samples_per_s, arm.slowest_samples_per_s, arm.step_s, arm.slowest_step_s)
+    is_possible = all(each is None or _LEAST < each < _MOST for each in values)
+    return verdict if is_possible or verdict.outcome != "measured" else None

@@ -17,7 +17,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -82,22 +82,22 @@ class Campaign:
                 launched[line.launch, line.run] = Run(self.launches(line.launch) / line.run)
             else:
                 launched.pop((line.launch, line.run), None)
-        found: dict[str, tuple[Run, ...]] = {}
+        missing: dict[str, tuple[Run, ...]] = {}
         for (key, _), run in launched.items():
             if not run.path.is_dir():
-                found[key] = (*found.get(key, ()), run)
-        return found
+                missing[key] = (*missing.get(key, ()), run)
+        return missing
 
     def gaps(self) -> tuple[str, ...]:
         """What was launched and is not there any more, a sentence each."""
-        found = [
+        missing = [
             f"{key}: its run {run.run_id} was launched, and its directory is gone"
             for key, runs in self.gone().items()
             for run in runs
         ]
         if self.is_logged and not (self.path / LOG).exists():
-            found.append("its log of launches is gone")
-        return (*found, "its log of launches was altered") if self._log()[1] else tuple(found)
+            missing.append("its log of launches is gone")
+        return (*missing, *(["its log of launches was altered"] if self._log()[1] else []))
 
     def begin_log(self) -> None:
         """Make the log, in which nothing is yet."""
@@ -105,7 +105,7 @@ class Campaign:
 
     def note(self, event: Literal["launched", "never-began"], key: str, runs: Sequence[Run]) -> None:
         """Add to the log; the campaign is held meanwhile."""
-        lines = _lines(self.path / LOG)
+        lines = Run(self.path).content(LOG).splitlines()
         for run in runs:
             before = sha256(lines[-1]) if lines else ""
             lines.append(json.dumps(msgspec.to_builtins(LogLine(event, key, run.run_id, time.time(), before))).encode())
@@ -124,17 +124,17 @@ class Campaign:
 
     def _log(self) -> tuple[tuple[LogLine, ...], bool]:
         """The lines that can be read, and whether it is another log than was written."""
-        found, before, is_altered = [], "", False
-        for line in _lines(self.path / LOG):
+        lines, before, is_altered = [], "", False
+        for raw in Run(self.path).content(LOG).splitlines():
             try:
-                read = msgspec.json.decode(line, type=LogLine)
+                line = msgspec.json.decode(raw, type=LogLine)
             except (ValueError, RecursionError):
                 is_altered = True
                 continue
-            is_altered = is_altered or read.before != before
-            before = sha256(line)
-            found.append(read)
-        return tuple(found), is_altered
+            is_altered = is_altered or line.before != before
+            before = sha256(raw)
+            lines.append(line)
+        return tuple(lines), is_altered
 
     @property
     def is_stopped(self) -> bool:
@@ -160,8 +160,7 @@ class Campaign:
         except UnknownStateError:
             return True
 
-    @contextmanager
-    def exclusive(self, say: Callable[[str], None]) -> Iterator[None]:
+    def exclusive(self, say: Callable[[str], None]) -> AbstractContextManager[None]:
         """Hold it during the block: one process at a time starts launches.
 
         Args:
@@ -171,30 +170,23 @@ class Campaign:
             RefusedError: another process holds it.
         """
         if not files.is_local(self.path):
-            with self.held_among_machines(say):
-                yield
-            return
-        with ExitStack() as stack:
-            try:  # a second, as another process may look for a moment whether it is held
-                stack.enter_context(locked(self.path / _LOCK, _silent, limit_s=1.0))
-            except UnknownStateError:
-                raise self._at_work(_LOCK) from None
-            yield
+            return self.held_among_machines(say)
+        # a second, as another process may look for a moment whether it is held
+        return self._held(_LOCK, locked(self.path / _LOCK, _silent, limit_s=1.0))
 
-    @contextmanager
-    def held_among_machines(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Hold its lease during the block: where many machines see it, and their kernels know no common lock.
-
-        Raises:
-            RefusedError: another process holds it.
-        """
+    def held_among_machines(self, say: Callable[[str], None]) -> AbstractContextManager[None]:
+        """As ``exclusive``, by its lease: where many machines see it, and their kernels know no common lock."""
         if is_leased(self.path):
             raise self._at_work(_LEASE)
+        return self._held(_LEASE, lock.leased(self.path / _LEASE, say, limit_s=lock.PATIENCE_S + 30.0))
+
+    @contextmanager
+    def _held(self, name: str, held: AbstractContextManager[object]) -> Iterator[None]:
         with ExitStack() as stack:
             try:
-                stack.enter_context(lock.leased(self.path / _LEASE, say, limit_s=lock.PATIENCE_S + 30.0))
+                stack.enter_context(held)
             except UnknownStateError:
-                raise self._at_work(_LEASE) from None
+                raise self._at_work(name) from None
             yield
 
     def _at_work(self, held: str) -> RefusedError:
@@ -205,13 +197,6 @@ def is_leased(path: Path) -> bool:
     """Whether a process of this machine holds a campaign's lease."""
     held = lock.read_lease(path / _LEASE)
     return held is not None and process_identity.state(held.owner) == "alive"
-
-
-def _lines(log: Path) -> list[bytes]:
-    try:
-        return files.read_bytes(log).splitlines()
-    except OSError:
-        return []
 
 
 def _silent(_line: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from statistics import median
 
 from runner.core.errors import UnknownStateError
@@ -30,16 +30,15 @@ from runner.model.study import (
     PointFacts,
     Study,
     StudyFacts,
-    StudyState,
 )
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import log_rates, of_size, single_gpus
-from runner.study import one_allocation, sameness
+from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
-from runner.study.sameness import only_first_program
+from runner.study.sameness import only_first_program, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
@@ -69,12 +68,14 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         made: its attempts, where they are known already.
     """
     made = attempts(study) if made is None else made
-    found = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in study.study.launches)
-    stand = {each.state for each in found}
     asked = study.study
+    launches = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in asked.launches)
+    stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
-    differences = _differences(asked, {key: each.run for key, each in last.items() if each.state == "proven"})
+    proven = {key: each.run for key, each in last.items() if each.state == "proven"}
+    all_points, all_losses, differences = _figures(asked, launches, proven)
+    runs = [attempt.run for each in made.values() for attempt in each]
     return StudyFacts(
         study=study.path.name,
         directory=str(study.path),
@@ -85,14 +86,12 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         way=asked.way,
         strong=asked.strong,
         created=asked.created,
-        launches=found,
-        points=points(asked, found),
-        losses=tuple(_without_rows(each, differences) for each in losses(asked, found)),
-        demonstration=next((each.demonstration for each in found if each.demonstration), ""),
-        gpu_hours=one_allocation.gpu_hours(study.path, [attempt.run for each in made.values() for attempt in each])
-        if together
-        else math.fsum(_gpu_hours(attempt.run) for each in made.values() for attempt in each),
-        single_gpus=single_gpus(found) if together else (),
+        launches=launches,
+        points=all_points,
+        losses=all_losses,
+        demonstration=next((each.demonstration for each in launches if each.demonstration), ""),
+        gpu_hours=one_allocation.gpu_hours(study.path, runs) if together else math.fsum(map(_gpu_hours, runs)),
+        single_gpus=single_gpus(launches) if together else (),
         differences=differences,
         switches=one_allocation.switches(study.path) if together else {},
         gaps=study.gaps(),
@@ -106,19 +105,22 @@ def figures(study: Study, proven: Mapping[str, Run]) -> tuple[tuple[PointFacts, 
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
     alike = only_first_program(study.launches, made)
-    found = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
-    differences = _differences(study, proven)
-    return points(study, found), tuple(_without_rows(each, differences) for each in losses(study, found))
+    launches = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
+    return _figures(study, launches, proven)[:2]
 
 
-def _differences(study: Study, proven: Mapping[str, Run]) -> tuple[str, ...]:
-    """What was not the same for the launches of one allocation. Of other launches much differs anyway."""
-    return sameness.run_differences(proven.items()) if study.way == "one-allocation" else ()
-
-
-def _without_rows(loss: Loss, differences: Sequence[str]) -> Loss:
-    """Of launches that differ by more than their arm no loss is attributed."""
-    return Loss(loss.gpus, loss.settings, why=f"the launches differ: {differences[0]}") if differences else loss
+def _figures(
+    study: Study, launches: Sequence[LaunchFacts], proven: Mapping[str, Run]
+) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]:
+    """Points, losses, and what was not the same for the launches of one allocation: of others much differs anyway. Of
+    launches that differ by more than their arm no loss is attributed.
+    """
+    differences = run_differences(proven) if study.way == "one-allocation" else ()
+    all_losses = _losses(study, launches)
+    if differences:
+        why = f"the launches differ: {differences[0]}"
+        all_losses = tuple(Loss(each.gpus, each.settings, why=why) for each in all_losses)
+    return points(study, launches), all_losses, differences
 
 
 def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, ...]:
@@ -132,14 +134,12 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
         for arm in each.launch.arms or (each.launch.arm,):
             groups[each.launch.settings, each.launch.gpus, arm].append(each)
     rates = {point: _rates(each, point[2]) for point, each in groups.items()}
-    arms = {arm: place for place, arm in enumerate(study.arms)}
-    places = {setting: place for place, setting in enumerate(study.settings)}
-    order = sorted(groups, key=lambda point: (places[point[0]], point[1], arms[point[2]]))
+    order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
     return tuple(_point(study, point, groups, rates) for point in order)
 
 
-def losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
-    """Where the loss goes, at each size above one GPU and setting; empty where no arm was run to tell it. Pure."""
+def _losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
+    """Where the loss goes, at each size above one GPU and setting; empty where no arm was run to tell it."""
     if "uncoupled" not in study.arms:
         return ()
     by_setting: dict[Setting, list[LaunchFacts]] = defaultdict(list)
@@ -161,28 +161,24 @@ def list_studies(
     Args:
         name: that begin so. site: of this site. since_s: begun at this Unix time or later. last: at most so many.
     """
-    found: list[ListedStudy] = []
-    for study_id in ids():
-        if last is not None and len(found) >= last:
-            break
-        study = read(index() / study_id)
-        if study is None or not study.name.startswith(name) or (site and study.study.site != site):
-            continue
-        if study.study.created.timestamp() >= since_s:
-            found.append(_listed(study))
-    return tuple(found)
+    studies = (study for study_id in ids() if (study := read(index() / study_id)) is not None)
+    wanted = (
+        each
+        for each in studies
+        if each.name.startswith(name) and site in ("", each.study.site) and each.study.created.timestamp() >= since_s
+    )
+    return tuple(_listed(each) for each in islice(wanted, last))
 
 
 def _listed(study: StudyDirectory) -> ListedStudy:
-    asked = study.study
-    alike = attempts(study)
-    proven = sum(any(attempt.state == "proven" for attempt in each) for each in alike.values())
-    is_running = any(not attempt.gone for each in alike.values() for attempt in each)
+    asked, made = study.study, attempts(study).values()
+    proven = sum(any(attempt.state == "proven" for attempt in each) for each in made)
+    is_running = any(not attempt.gone for each in made for attempt in each)
     return ListedStudy(
         study=study.path.name,
         directory=str(study.path),
         name=study.name,
-        state=_state(proven, len(asked.launches), is_running=is_running),
+        state="running" if is_running else "complete" if proven == len(asked.launches) else "incomplete",
         site=asked.site,
         recipe=asked.recipe,
         gpus=asked.gpus,
@@ -190,10 +186,6 @@ def _listed(study: StudyDirectory) -> ListedStudy:
         launches=len(asked.launches),
         proven=proven,
     )
-
-
-def _state(proven: int, launches: int, *, is_running: bool) -> StudyState:
-    return "running" if is_running else "complete" if proven == launches else "incomplete"
 
 
 def wait(study: StudyDirectory, warn: Warn, *, timeout_s: float | None = None, clock: Clock = REAL_CLOCK) -> StudyFacts:
@@ -237,8 +229,12 @@ def _point(
     values = list(own.values())
     spread = statistics.spread(values)
     base_point = next((each for name in BASES if rates.get(each := (setting, 1, name))), None)
-    of_one = base_point is not None and base_point != point
-    base = _of_size(groups[base_point], base_point[2], launches) if base_point is not None else {}
+    base: _Rates = {}
+    if base_point is not None and base_point != point:
+        # The rates of one GPU alone: of the GPUs that these launches have, where these are known.
+        ranks = next((each.gpus_by_node for each in launches if each.gpus_by_node), ())
+        alone = [each for each in groups[base_point] if each.state == "proven"]
+        base = _rates(of_size(alone, ranks)[0], base_point[2])
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
     return PointFacts(
@@ -248,7 +244,7 @@ def _point(
         proven=sum(each.state == "proven" for each in launches),
         wanted=len(launches),
         images_per_s=statistics.mean_rate(values) if values else None,
-        efficiency_of_one=_efficiency(study, own, gpus, base) if of_one and base and own else None,
+        efficiency_of_one=_efficiency(study, own, gpus, base) if base and own else None,
         # Of one process and one allocation: what changes from launch to launch cancels.
         efficiency_of_uncoupled=statistics.efficiency(
             [own[each] for each in both], [together[each] for each in both], rounds=True
@@ -272,52 +268,45 @@ def _efficiency(study: Study, own: _Rates, gpus: int, base: _Rates) -> Estimate:
     return statistics.efficiency(list(per_gpu.values()), list(base.values()), rounds=False)
 
 
-def _of_size(alone: Sequence[LaunchFacts], arm: Arm, launches: Sequence[LaunchFacts]) -> _Rates:
-    """The rates of one GPU alone that launches are compared with: of the GPUs that they have, where these are known."""
-    ranks = next((each.gpus_by_node for each in launches if each.gpus_by_node), ())
-    return _rates(of_size([each for each in alone if each.state == "proven"], ranks)[0], arm)
-
-
 def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
     """A rate for each repeat: of several launches of one repeat (solo, on other GPUs) the geometric mean, whichever of
     the GPUs it has.
     """
-    found: dict[int, list[float]] = defaultdict(list)
+    by_repeat: dict[int, list[float]] = defaultdict(list)
     proven = [each for each in launches if each.state == "proven"]
     alone = [each for each in proven if each.launch.node is not None and each.images_per_s]
     levelled = {each.launch.key: math.exp(log) for each, log in zip(alone, log_rates(alone), strict=True)}
     for each in proven:
-        own = levelled.get(each.launch.key, each.images_per_s)
-        rate = own if each.launch.arm == arm else _of_arm(each, arm)
+        rate = levelled.get(each.launch.key, each.images_per_s)
+        if each.launch.arm != arm:
+            rate = next((own.samples_per_s for own in each.arms if own.arm == arm), None)
         if rate:
-            found[each.launch.repeat].append(rate)
-    return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(found.items())}
-
-
-def _of_arm(launch: LaunchFacts, arm: Arm) -> float | None:
-    return next((each.samples_per_s for each in launch.arms if each.arm == arm), None)
+            by_repeat[each.launch.repeat].append(rate)
+    return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(by_repeat.items())}
 
 
 def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
-    proven = attempt.state == "proven"
-    verdict, plan = attempt.verdict, attempt.run.plan
+    run, plan = attempt.run, attempt.run.plan
+    verdict = attempt.verdict if attempt.state == "proven" else None
+    # Of each node of the study's allocation, from its first GPU on; unknown outside of one.
+    place = plan.launch if plan and verdict and launch.node is None else None
     return LaunchFacts(
         launch=launch,
         state=attempt.state,
-        run=attempt.run.run_id,
-        directory=str(attempt.run.path),
+        run=run.run_id,
+        directory=str(run.path),
         attempts=len(made),
-        outcome=verdict.outcome if verdict else None,
+        outcome=attempt.verdict.outcome if attempt.verdict else None,
         why=attempt.why,
-        **figure_keys(verdict if proven else None, plan.arms[-1] if plan else None),
-        step_s=_step_s(attempt.run) if proven else None,
-        nodes=_nodes(attempt.run, plan),
-        gpus_by_node=_gpus_by_node(plan) if proven and launch.node is None else (),
-        sm_clock_mhz=verdict.sm_clock_mhz if verdict and proven else None,
-        arms=verdict.arms if verdict and proven else (),
+        **figure_keys(verdict, plan.arms[-1] if plan else None),
+        step_s=_step_s(run) if verdict else None,
+        nodes=_nodes(run, plan),
+        gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),
+        sm_clock_mhz=verdict.sm_clock_mhz if verdict else None,
+        arms=verdict.arms if verdict else (),
     )
 
 
@@ -327,12 +316,6 @@ def _step_s(run: Run) -> float | None:
     if report is None or not report.group_steps or not report.ends_s:
         return None
     return median(end - begin for begin, end in pairwise((0.0, *report.ends_s))) / report.group_steps
-
-
-def _gpus_by_node(plan: Plan | None) -> tuple[int, ...]:
-    """Of each node of the study's allocation, from its first GPU on; empty outside of one."""
-    place = plan.launch if plan is not None else None
-    return plan.gpus_by_node if plan is not None and place is not None and not place.first_gpu else ()
 
 
 def _nodes(run: Run, plan: Plan | None) -> tuple[str, ...]:

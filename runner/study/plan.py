@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import product
+from itertools import count, product
 from typing import get_args
 
 import msgspec
@@ -95,50 +95,28 @@ def launches(
             alone, one of each node at a time; else there is one a repeat, wherever it comes to lie.
         solo_gpus: of each node in one repeat, and others in the next; None for all.
     """
-    found: list[Launch] = []
-    keys: set[str] = set()
+    planned: dict[str, Launch] = {}
     for repeat in range(1, repeats + 1):
-        points = [
-            point
-            for setting in settings
-            for point in (
-                *_alone(arms, setting, repeat, solo_places, solo_gpus),
-                *_together(gpus, arms, setting, repeat),
-            )
-        ]
-        if _BACKWARD[(repeat - 1) % len(_BACKWARD)]:
-            points.reverse()
-        for point in points:
-            key = _key(point, keys)
-            keys.add(key)
-            found.append(
-                Launch(
-                    key,
-                    point.gpus,
-                    point.arm,
-                    repeat,
-                    len(found),
-                    point.arms,
-                    point.settings,
-                    point.node,
-                    point.device,
-                )
-            )
-    return tuple(found)
+        points = []
+        for setting in settings:
+            points += [*_alone(arms, setting, repeat, solo_places, solo_gpus), *_together(gpus, arms, setting, repeat)]
+        for point in reversed(points) if _BACKWARD[(repeat - 1) % len(_BACKWARD)] else points:
+            key = _key(point, planned)
+            planned[key] = msgspec.structs.replace(point, key=key, place=len(planned))
+    return tuple(planned.values())
 
 
 def is_whole(study: Study) -> bool:
     """Whether it can be what was planned: each launch has a size, arms and settings of the study, and a key of its own
     that is a file name. Directories are made, and removed, by these keys.
     """
-    arms, settings = set(study.arms), set(study.settings)
+    points = {msgspec.structs.replace(each, key="", place=0) for each in study.launches}
     return (
-        0 < len(study.launches) == len({each.key for each in study.launches})
+        0 < len(study.launches) == len({each.key for each in study.launches}) == len(points)
         and all(_KEY.match(each.key) for each in study.launches)
         and all(each.gpus > 0 and (each.gpus in study.gpus or each.arm in _ALONE) for each in study.launches)
-        and all(arms.issuperset((each.arm, *each.arms)) and each.settings in settings for each in study.launches)
+        and all({each.arm, *each.arms} <= {*study.arms} and each.settings in study.settings for each in study.launches)
         and all(_is_placed(each, study) for each in study.launches)
-        and len({msgspec.structs.replace(each, key="", place=0) for each in study.launches}) == len(study.launches)
     )
 
 
@@ -153,7 +131,7 @@ def _is_placed(launch: Launch, study: Study) -> bool:
     return is_one and launch.node in places and launch.device in places
 
 
-def options_of(launch: Launch, shared: Setting, whole_batch: str = "") -> Setting:
+def launch_options(launch: Launch, shared: Setting, whole_batch: str = "") -> Setting:
     """The recipe's options of a launch, as ``submit --set`` takes them.
 
     Args:
@@ -164,7 +142,17 @@ def options_of(launch: Launch, shared: Setting, whole_batch: str = "") -> Settin
     """
     options = dict((*shared, *launch.settings))
     if whole_batch:
-        options[whole_batch] = str(_share(whole_batch, options.get(whole_batch, ""), launch.gpus))
+        text = options.get(whole_batch, "")
+        if not re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII):
+            what = f"{text!r} is no whole batch" if text else "the whole batch is not given"
+            raise UsageError(what, where="--strong", fix=f"give it as --set {whole_batch}=N, a number of samples")
+        if int(text) % launch.gpus:
+            raise UsageError(
+                f"a whole batch of {text} cannot be shared by {gpus_text(launch.gpus)} equally",
+                where=f"--strong, --set {whole_batch}={text}",
+                fix="give one that every size of --gpus divides",
+            )
+        options[whole_batch] = str(int(text) // launch.gpus)
     if launch.arms:
         options["arms"] = ",".join(launch.arms)
     if launch.arm == "solo-hooks":
@@ -172,24 +160,11 @@ def options_of(launch: Launch, shared: Setting, whole_batch: str = "") -> Settin
     return tuple(options.items())
 
 
-def _share(option: str, text: str, gpus: int) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII):
-        what = f"{text!r} is no whole batch" if text else "the whole batch is not given"
-        raise UsageError(what, where="--strong", fix=f"give it as --set {option}=N, a number of samples")
-    if int(text) % gpus:
-        raise UsageError(
-            f"a whole batch of {text} cannot be shared by {gpus_text(gpus)} equally",
-            where=f"--strong, --set {option}={text}",
-            fix="give one that every size of --gpus divides",
-        )
-    return int(text) // gpus
-
-
 def _together(gpus: Sequence[int], arms: Collection[Arm], setting: Setting, repeat: int) -> Iterator[Launch]:
     alternated = tuple(arm for arm in _OF_ONE_PROCESS if arm in arms)
-    for count in gpus:
-        inside = alternated if len(alternated) > 1 and count > 1 else ()
-        yield Launch("", count, "full", repeat, 0, inside, setting)
+    for size in gpus:
+        inside = alternated if len(alternated) > 1 and size > 1 else ()
+        yield Launch("", size, "full", repeat, 0, inside, setting)
 
 
 def _alone(
@@ -202,39 +177,35 @@ def _alone(
     counts = [min(most or has, has) for has in places]
     for turn in range(max(counts)):
         for arm in own if turn % 2 == 0 else own[::-1]:  # there and back between the arms
-            for node, (has, count) in enumerate(zip(places, counts, strict=True)):
+            for node, (has, own_turns) in enumerate(zip(places, counts, strict=True)):
                 # Each repeat begins with other GPUs, and each node with another one.
-                first = node + (repeat - 1) * (count if count < has else 1)
-                if turn < count:
+                first = node + (repeat - 1) * (own_turns if own_turns < has else 1)
+                if turn < own_turns:
                     yield Launch("", 1, arm, repeat, 0, (), setting, node, (first + turn) % has)
 
 
 def turns(launches: Iterable[Launch]) -> tuple[tuple[Launch, ...], ...]:
     """The launches in their order, those together that run at one time: of one GPU alone, on different nodes."""
-    found: list[list[Launch]] = []
+    together: list[list[Launch]] = []
     for each in launches:
-        if found and _is_beside(found[-1], each):
-            found[-1].append(each)
+        if (
+            together
+            and each.node is not None
+            and all(
+                other.node not in (None, each.node)
+                and (other.arm, other.repeat, other.settings) == (each.arm, each.repeat, each.settings)
+                for other in together[-1]
+            )
+        ):
+            together[-1].append(each)
         else:
-            found.append([each])
-    return tuple(map(tuple, found))
-
-
-def _is_beside(others: Sequence[Launch], one: Launch) -> bool:
-    point = (one.arm, one.repeat, one.settings)
-    return one.node is not None and all(
-        each.node not in (None, one.node) and (each.arm, each.repeat, each.settings) == point for each in others
-    )
+            together.append([each])
+    return tuple(map(tuple, together))
 
 
 def _key(launch: Launch, taken: Collection[str]) -> str:
     """``g0008-full-batch-size=128-r2``; with a number where another launch has that name already."""
     parts = [f"g{launch.gpus:04d}", launch.arm, *(f"{name}={value}" for name, value in launch.settings)]
     place = "" if launch.node is None else f"-n{launch.node:03d}d{launch.device}"
-    name = _NOT_PLAIN.sub("_", "-".join(parts))[:_LONGEST_KEY]
-    key = f"{name}{place}-r{launch.repeat}"
-    number = 2
-    while key in taken:
-        key = f"{name}{place}-r{launch.repeat}.{number}"
-        number += 1
-    return key
+    name = f"{_NOT_PLAIN.sub('_', '-'.join(parts))[:_LONGEST_KEY]}{place}-r{launch.repeat}"
+    return next(key for number in count(1) if (key := name if number == 1 else f"{name}.{number}") not in taken)

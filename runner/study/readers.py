@@ -10,49 +10,72 @@ from runner.core.errors import NotProvenError, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
-from runner.figures.compare.compare import PointLaunches, Settings, Side, runs_named, side_of, side_of_runs
+from runner.figures.compare.compare import PointLaunches, Settings, Side, side_of
 from runner.figures.compare.launches import MeasuredLaunch, measured_launch
 from runner.jobs.directory import STUDY, Run
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import MadeBundle
 from runner.model.report import Report
-from runner.model.study import Arm
 from runner.study.directory import StudyDirectory, Subject, find_subject
 from runner.study.gather import facts, figures
-
-_ARM: Arm = "full"  # what is compared: training as it is
 
 
 def side(text: str) -> Side:
     """What a user names as a side of a comparison: a run, several with commas between them, or a study with or without
-    settings.
+    settings (``STUDY:NAME=VALUE,...``): the measured launches of training as it is, by number of GPUs and by the
+    settings that are not chosen.
 
     Raises:
-        UsageError: it is none of these. NotProvenError: a run is not measured.
+        UsageError: it is none of these, or the study has no such setting.
+        NotProvenError: a run is not measured, or no such launch.
     """
-    name, chosen = chosen_settings(text)
+    name, chosen = _chosen_settings(text)
     if "," in name and not Path(name).exists():
         return side_of(text)
-    subject = find_subject(name)
-    if not isinstance(subject, Run):
-        return side_of_study(subject, text, chosen)
-    if chosen:
-        raise UsageError(f"{subject.run_id} is a run, and only a study has settings", where=text)
-    return side_of(text)
+    study = find_subject(name)
+    if isinstance(study, Run):
+        if chosen:
+            raise UsageError(f"{study.run_id} is a run, and only a study has settings", where=text)
+        return side_of(text)
+    known = {f"{key}={value}" for setting in study.study.settings for key, value in setting}
+    for key, value in chosen:
+        if f"{key}={value}" not in known:
+            fix = instead(f"{key}={value}", known, f"it has {', '.join(sorted(known)) or 'none'}")
+            raise UsageError(f"{study.path.name} has no setting {key}={value}", where=text, fix=fix)
+    proven: dict[tuple[int, Settings], list[MeasuredLaunch]] = defaultdict(list)
+    others: dict[tuple[int, Settings], int] = defaultdict(int)
+    for each in facts(study).launches:
+        launch = each.launch
+        if launch.arm != "full" or not set(chosen) <= set(launch.settings):
+            continue
+        point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
+        if each.state == "proven":
+            proven[point].append(measured_launch(Run(Path(each.directory))))
+        else:
+            others[point] += 1
+    if not proven:
+        raise _nothing_measured(study, text)
+    return Side(text, {point: PointLaunches(tuple(made), others[point]) for point, made in proven.items()})
 
 
-def side_of_each(names: Sequence[str]) -> Side:
-    """The launches of these names as one side.
-
-    Raises:
-        UsageError: none is named, or one is no run. NotProvenError: one is not measured.
-    """
-    return side_of_runs(", ".join(names), runs_named(names))
+def _chosen_settings(text: str) -> tuple[str, Settings]:
+    """What names the study, and the settings whose points are meant; all without any."""
+    if Path(text).exists() or ":" not in text:
+        return text, ()
+    name, _, rest = text.rpartition(":")
+    pairs = tuple(each.partition("=") for each in rest.split(","))
+    if not all(key and equals for key, equals, _ in pairs):
+        raise UsageError(f'"{rest}" is no setting of a study', fix="write STUDY:NAME=VALUE, as --set of `scale` had it")
+    return name, tuple((key, value) for key, _, value in pairs)
 
 
 def runs_of(subject: Subject) -> Sequence[Run]:
-    """A run, or the measured runs of a study."""
-    return [subject] if isinstance(subject, Run) else tuple(measured_runs(subject).values())
+    """A run, or the measured runs of a study.
+
+    Raises:
+        NotProvenError: a study has none.
+    """
+    return [subject] if isinstance(subject, Run) else tuple(_measured_runs(subject).values())
 
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
@@ -63,9 +86,11 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
         UsageError: as ``runner.figures.bundle.making.make``.
     """
     runs = [run for subject in subjects for run in runs_of(subject)]
-    alone = subjects[0] if len(subjects) == 1 else None
-    study = None if alone is None or isinstance(alone, Run) else to_bundle(alone)
-    return make(runs, file, key, study)
+    alone = subjects[0]
+    if len(subjects) > 1 or isinstance(alone, Run):
+        return make(runs, file, key, None)
+    content = (alone.path / STUDY).read_bytes()
+    return make(runs, file, key, StudyToBundle(content, _measured_runs(alone), figures, alone.gaps()))
 
 
 def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
@@ -103,72 +128,15 @@ def _state(run: Run, warn: Warn) -> str:
     return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
 
 
-def chosen_settings(text: str) -> tuple[str, Settings]:
-    """``STUDY:NAME=VALUE,...``: what names the study, and the settings whose points are meant; all without any.
-
-    Raises:
-        UsageError: what follows the colon is no setting.
-    """
-    if Path(text).exists() or ":" not in text:
-        return text, ()
-    name, _, rest = text.rpartition(":")
-    pairs = tuple(each.partition("=") for each in rest.split(","))
-    if not all(key and equals for key, equals, _ in pairs):
-        raise UsageError(f'"{rest}" is no setting of a study', fix="write STUDY:NAME=VALUE, as --set of `scale` had it")
-    return name, tuple((key, value) for key, _, value in pairs)
-
-
-def side_of_study(study: StudyDirectory, name: str, chosen: Settings = ()) -> Side:
-    """The measured launches of training as it is, by number of GPUs and by the settings that are not chosen.
-
-    Raises:
-        NotProvenError: no such launch is measured.
-        UsageError: the study has no such setting.
-    """
-    known = {f"{key}={value}" for setting in study.study.settings for key, value in setting}
-    for key, value in chosen:
-        if f"{key}={value}" not in known:
-            fix = instead(f"{key}={value}", known, f"it has {', '.join(sorted(known)) or 'none'}")
-            raise UsageError(f"{study.path.name} has no setting {key}={value}", where=name, fix=fix)
-    proven: dict[tuple[int, Settings], list[MeasuredLaunch]] = defaultdict(list)
-    others: dict[tuple[int, Settings], int] = defaultdict(int)
-    for each in facts(study).launches:
-        launch = each.launch
-        if launch.arm != _ARM or not set(chosen) <= set(launch.settings):
-            continue
-        point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
-        if each.state == "proven":
-            proven[point].append(measured_launch(Run(Path(each.directory))))
-        else:
-            others[point] += 1
-    if not proven:
-        raise NotProvenError(
-            f"no launch of {study.path.name} is measured",
-            where=name,
-            fix=f"`{PROGRAM} scale --resume {study.path.name}`",
-        )
-    return Side(name, {point: PointLaunches(tuple(found), others[point]) for point, found in proven.items()})
-
-
-def measured_runs(study: StudyDirectory) -> dict[str, Run]:
-    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches.
-
-    Raises:
-        NotProvenError: none is.
-    """
+def _measured_runs(study: StudyDirectory) -> dict[str, Run]:
+    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches."""
     launches = facts(study).launches
-    found = {each.launch.key: Run(Path(each.directory)) for each in launches if each.state == "proven"}
-    if not found:
-        raise NotProvenError(
-            f"no launch of {study.path.name} is measured", fix=f"`{PROGRAM} scale --resume {study.path.name}`"
-        )
-    return found
+    proven = {each.launch.key: Run(Path(each.directory)) for each in launches if each.state == "proven"}
+    if not proven:
+        raise _nothing_measured(study)
+    return proven
 
 
-def to_bundle(study: StudyDirectory) -> StudyToBundle:
-    """The study as a bundle takes it.
-
-    Raises:
-        NotProvenError: as ``measured_runs``.
-    """
-    return StudyToBundle((study.path / STUDY).read_bytes(), measured_runs(study), figures, study.gaps())
+def _nothing_measured(study: StudyDirectory, where: str = "") -> NotProvenError:
+    name = study.path.name
+    return NotProvenError(f"no launch of {name} is measured", where=where, fix=f"`{PROGRAM} scale --resume {name}`")

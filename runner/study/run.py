@@ -204,7 +204,7 @@ def _goes_on(
         RefusedError: the budget is too small.
     """
     caller.planned(planned)
-    if chosen.is_refused:
+    if any(job.is_refused for job in chosen.jobs):
         return False
     if how.budget is not None:
         check_budget(chosen.cost, how.budget, used())

@@ -1,10 +1,20 @@
-"""One figure is made of one program, and launches are compared that ran on the same nodes and GPUs."""
+"""One figure is made of one program, and launches are compared that ran on the same nodes and GPUs.
+
+The program is that of the earliest proven run. What ran is the program's copy, else the commit of the user's code and
+what differed from it; and the image. What a run did not record tells nothing. What it counts is the same in all, and
+its command line in all launches of one point: a batch that another site file gives would be another program.
+
+Each rank has a place in the study's allocation: which of its nodes, and which GPU there. By the ranks' own start
+records a place must be the same in every launch that has it. Else the launches differ by more than their size and their
+arm, and a comparison of them has no verdict.
+"""
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
@@ -18,6 +28,8 @@ from runner.preparation.job import PreparedJob, code_of
 from runner.study.attempts import Attempt
 
 _STAMP = len("20261122-120000")  # with which the id of a run begins
+_SHARING = "ranks that share its processors:"
+_Place = tuple[int, int]  # number of the node in the allocation's order, number of the GPU there; both from 0
 
 
 def only_first_program(
@@ -28,90 +40,44 @@ def only_first_program(
     Args:
         launches: of the study. made: by the launch's key, in the study's order.
     """
-    first = first_proven(made)
+    alike = {key: tuple(each) for key, each in made.items()}
+    first = _first_proven(made)
     if first is None:
-        return {key: tuple(each) for key, each in made.items()}
-    program = ran_of(first.run)
-    alike = {key: tuple(_checked(attempt, first, program) for attempt in each) for key, each in made.items()}
-    points: dict[tuple[object, ...], list[str]] = {}
+        return alike
+    if (program := ran_of(first.run)) is not None:
+        alike = {key: tuple(_of_program(attempt, first, program) for attempt in each) for key, each in alike.items()}
+    points: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for each in launches:
-        points.setdefault((each.gpus, each.arm, each.arms, each.settings), []).append(each.key)
+        points[each.gpus, each.arm, each.arms, each.settings].append(each.key)
     for keys in points.values():
         of_point = {key: alike[key] for key in keys if key in alike}
-        if (one := first_proven(of_point)) is not None:
-            then, name = _words(one.run), one.run.run_id
-            alike |= {
-                key: tuple(_with_words(then, name, attempt) for attempt in each) for key, each in of_point.items()
-            }
+        if (one := _first_proven(of_point)) is not None:
+            words = _words(one.run)
+            alike |= {key: tuple(_with_words(each, one, words) for each in made) for key, made in of_point.items()}
     return alike
 
 
-def first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:
+def _first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:
     """The earliest; of one second, the first in the study's order."""
     proven = [attempt for each in made.values() for attempt in each if attempt.state == "proven"]
     return min(proven, key=lambda attempt: attempt.run.run_id[:_STAMP], default=None)
 
 
-def refuse_another(
-    launches: Iterable[Launch],
-    made: Mapping[str, Sequence[Attempt]],
-    prepare: Callable[[Launch], PreparedJob],
-) -> None:
-    """Refuse launches of another program than that of the launches which are proven: no figure could have both.
-
-    Args:
-        launches, made: the study's, and their attempts. prepare: a launch, as it would be submitted.
-
-    Raises:
-        RefusedError: it is another one.
-    """
-    first = first_proven(made)
-    if first is None:
-        return
-    now = prepare(next(each for each in launches if first in made.get(each.key, ())))
-    changed = tuple(_since(first.run, now))
-    if changed:
-        raise RefusedError(
-            f"{changed[0]}: launches of the first one are proven, and no figure is made of two programs",
-            where=str(first.run.path),
-            fix="put the first one back, or begin a new study for the other",
-        )
-
-
-def _since(first: Run, now: PreparedJob) -> Iterator[str]:
-    """What of the program is not as it was, a sentence each."""
-    then, image = ran_of(first), now.plan.image
-    recorded = {fact.key: fact.value(then) for fact in facts_for("study")} if then else {}
-    for each in recipe_difference(first, now.recipe_directory):
-        yield f"the program is not as it was ({each.first} -> {each.second})"
-    if recorded.get("commit"):
-        for each in code_differences(first, *code_of(now)):
-            if each.key not in ("repository", "branch"):
-                yield f"the code is not as it was ({each.key}: {each.first} -> {each.second})"
-    words = _words(first)
-    if words and (differs := _changed(words, hidden_command(now.plan.program))):
-        yield f"the program's options are not as they were ({differs})"
-    digest = image.digest or image.sha256 or image.path
-    if recorded.get("image") and digest != recorded["image"]:
-        yield f"the image is not as it was ({recorded['image']} -> {digest})"
-
-
-def _checked(attempt: Attempt, first: Attempt, program: Ran | None) -> Attempt:
-    if attempt.state != "proven" or attempt is first:
-        return attempt
-    own = ran_of(attempt.run)
-    fact = first_difference("study", program, own, recorded=True) if program and own else None
-    if fact is None or program is None or own is None:
+def _of_program(attempt: Attempt, first: Attempt, program: Ran) -> Attempt:
+    own = ran_of(attempt.run) if attempt.state == "proven" and attempt is not first else None
+    fact = first_difference("study", program, own, recorded=True) if own else None
+    if fact is None or own is None:
         return attempt
     values = _short(fact.value(own)), _short(fact.value(program))
     return _left_out(attempt, f"its {fact.words} ({values[0]}) is not that of the study's first launch ({values[1]})")
 
 
-def _with_words(then: Sequence[str], first: str, attempt: Attempt) -> Attempt:
+def _with_words(attempt: Attempt, first: Attempt, then: Sequence[str]) -> Attempt:
     """The attempt; not proven where its command line is not that of the first run of its point."""
     own = _words(attempt.run) if attempt.state == "proven" else ()
     differs = _changed(then, own) if then and own else ""
-    return _left_out(attempt, f"its program's options are not those of {first} ({differs})") if differs else attempt
+    why = f"its program's options are not those of {first.run.run_id} ({differs})"
+    return _left_out(attempt, why) if differs else attempt
 
 
 def _left_out(attempt: Attempt, why: str) -> Attempt:
@@ -142,93 +108,89 @@ def _short(value: str) -> str:
     return f"{algorithm}{separator}{digest[:12]}" if len(digest) >= 32 else value
 
 
-Place = tuple[int, int]  # number of the node in the allocation's order, number of the GPU there; both from 0
-
-
-@dataclass(frozen=True)
-class RankFacts:
-    """A rank by its start record.
-
-    Attributes:
-        node: its name. gpu: UUID; empty without one. cpus: processors that it may run on, in the kernel's list format.
-        ports: of the fabric, near its GPU. cuda: it computes on a GPU.
-        sharing: ranks of its launch on that node that have the same processors, itself among them.
-    """
-
-    node: str
-    gpu: str
-    cpus: str
-    ports: tuple[str, ...]
-    cuda: bool = False
-    sharing: int = 1
-
-
-def place_differences(launches: Mapping[str, Mapping[Place, RankFacts]]) -> tuple[str, ...]:
-    """What is not the same in all launches, a sentence for each kind; empty where nothing differs. Pure.
+def refuse_another(
+    launches: Iterable[Launch],
+    made: Mapping[str, Sequence[Attempt]],
+    prepare: Callable[[Launch], PreparedJob],
+) -> None:
+    """Refuse launches of another program than that of the launches which are proven: no figure could have both.
 
     Args:
-        launches: by their keys, in their order: the ranks by their places.
+        launches, made: the study's, and their attempts. prepare: a launch, as it would be submitted.
+
+    Raises:
+        RefusedError: it is another one.
     """
-    first: dict[Place, tuple[str, RankFacts]] = {}
-    found: dict[str, list[str]] = {}
-    for key, ranks in launches.items():
-        for place, facts in sorted(ranks.items(), key=lambda each: each[0]):
-            before_key, before = first.setdefault(place, (key, facts))
-            for kind, one, other in _unequal(before, facts):
-                number, gpu = place
-                sentence = f"GPU {gpu} of node {number}: {kind} {one} in {before_key}, {other} in {key}"
-                found.setdefault(kind, []).append(sentence)
-    return tuple(_with_count(each) for each in found.values())
-
-
-def run_differences(runs: Iterable[tuple[str, Run]]) -> tuple[str, ...]:
-    """The differences between runs that have ended, given with the keys of their launches."""
-    return place_differences({key: dict(_ranks(run)) for key, run in runs})
-
-
-def _unequal(one: RankFacts, other: RankFacts) -> Iterator[tuple[str, str, str]]:
-    if one.node != other.node:  # then all else may differ, too
-        yield "node", one.node, other.node
+    first = _first_proven(made)
+    if first is None:
         return
-    if one.gpu != other.gpu:
-        yield "UUID", one.gpu or "none", other.gpu or "none"
-    if one.cpus != other.cpus:
-        yield "processors", one.cpus or "unknown", other.cpus or "unknown"
-    elif one.cuda and one.sharing != other.sharing:
-        yield "ranks that share its processors:", str(one.sharing), str(other.sharing)
-    if one.ports != other.ports:
-        yield "ports", ", ".join(one.ports) or "none", ", ".join(other.ports) or "none"
-
-
-def _with_count(sentences: Sequence[str]) -> str:
-    more = len(sentences) - 1
-    return sentences[0] + (f" (and {more} more)" if more else "")
-
-
-def _ranks(run: Run) -> Iterator[tuple[Place, RankFacts]]:
-    plan = run.plan
-    place = (plan.launch if plan else None) or LaunchPlace()
-    starts = run.records.starts.values()
-    together = sharing([(start.node_rank, start.cpus) for start in starts])
-    for start, count in zip(starts, together, strict=True):
-        number = place.first_node + start.node_rank
-        gpu = (place.first_gpu + start.local_rank) % max(place.node_gpus, 1)
-        yield (
-            (number, gpu),
-            RankFacts(
-                start.node_name or start.host,
-                start.device_uuid or "",
-                start.cpus,
-                start.device_ports,
-                start.device_kind == "cuda",
-                count,
-            ),
+    now = prepare(next(each for each in launches if first in made.get(each.key, ())))
+    for change in _since(first.run, now):
+        raise RefusedError(
+            f"{change}: launches of the first one are proven, and no figure is made of two programs",
+            where=str(first.run.path),
+            fix="put the first one back, or begin a new study for the other",
         )
 
 
-def sharing(ranks: Sequence[tuple[int, str]]) -> tuple[int, ...]:
-    """For each rank, given by its node and its processors, how many of the same node have the very same. Pure."""
-    counts: dict[tuple[int, str], int] = {}
-    for each in ranks:
-        counts[each] = counts.get(each, 0) + 1
-    return tuple(counts[each] for each in ranks)
+def _since(first: Run, now: PreparedJob) -> Iterator[str]:
+    """What of the program is not as it was, a sentence each."""
+    then, image = ran_of(first), now.plan.image
+    recorded = {fact.key: fact.value(then) for fact in facts_for("study")} if then else {}
+    for each in recipe_difference(first, now.recipe_directory):
+        yield f"the program is not as it was ({each.first} -> {each.second})"
+    if recorded.get("commit"):
+        for each in code_differences(first, *code_of(now)):
+            if each.key not in ("repository", "branch"):
+                yield f"the code is not as it was ({each.key}: {each.first} -> {each.second})"
+    words = _words(first)
+    if words and (differs := _changed(words, hidden_command(now.plan.program))):
+        yield f"the program's options are not as they were ({differs})"
+    digest = image.digest or image.sha256 or image.path
+    if recorded.get("image") and digest != recorded["image"]:
+        yield f"the image is not as it was ({recorded['image']} -> {digest})"
+
+
+def run_differences(runs: Mapping[str, Run]) -> tuple[str, ...]:
+    """What is not the same for all launches, a sentence for each kind; empty where nothing differs.
+
+    Args:
+        runs: that have ended, by the keys of their launches, in their order.
+    """
+    first: dict[_Place, tuple[str, dict[str, str]]] = {}
+    sentences: dict[str, list[str]] = defaultdict(list)
+    for key, run in runs.items():
+        for place, facts in sorted(_ranks(run), key=lambda each: each[0]):
+            before_key, before = first.setdefault(place, (key, facts))
+            for kind in _unequal(before, facts):
+                values = f"{before[kind]} in {before_key}, {facts[kind]} in {key}"
+                sentences[kind].append(f"GPU {place[1]} of node {place[0]}: {kind} {values}")
+    return tuple(each[0] + (f" (and {len(each) - 1} more)" if len(each) > 1 else "") for each in sentences.values())
+
+
+def _unequal(one: Mapping[str, str], other: Mapping[str, str]) -> Iterator[str]:
+    for kind, value in one.items():
+        if kind == _SHARING and (one["processors"] != other["processors"] or not value or not other[kind]):
+            continue
+        if value != other[kind]:
+            yield kind
+            if kind == "node":  # then all else may differ, too
+                return
+
+
+def _ranks(run: Run) -> Iterator[tuple[_Place, dict[str, str]]]:
+    """Each rank's place, with what is compared of it, as it is shown; who shares processors only of ranks on GPUs."""
+    plan = run.plan
+    place = (plan.launch if plan else None) or LaunchPlace()
+    starts = run.records.starts.values()
+    sharing = Counter((start.node_rank, start.cpus) for start in starts)
+    for start in starts:
+        gpu = (place.first_gpu + start.local_rank) % max(place.node_gpus, 1)
+        facts = {
+            "node": start.node_name or start.host,
+            "UUID": start.device_uuid or "none",
+            "processors": start.cpus or "unknown",
+            _SHARING: str(sharing[start.node_rank, start.cpus]) if start.device_kind == "cuda" else "",
+            "ports": ", ".join(start.device_ports) or "none",
+        }
+        yield (place.first_node + start.node_rank, gpu), facts

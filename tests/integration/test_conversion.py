@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import docker
 import pytest
@@ -27,6 +26,7 @@ from runner.core import paths
 from runner.core.errors import RefusedError
 from runner.core.progress import Silent
 from runner.images import engine as private_engine
+from runner.images.building.build import BuiltImage
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.packing.mksquashfs import Packing
@@ -35,9 +35,6 @@ from tests.support import converting, odd_image
 from tests.support.odd_image import EPOCH, OLD, Entry
 from tests.support.squashfs import crashing_mksquashfs
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from runner.images.building.build import BuiltImage
 
 pytestmark = [
     pytest.mark.integration,

@@ -15,8 +15,8 @@ from tests.support.commands import Runner
 from tests.support.documents import result
 from tests.support.local_jobs import assert_runs_as_printed, leader, session
 from tests.support.planted_faults import RECIPE
-from tests.support.programs import UNCHANGED
 from tests.support.rank_records import document_of, outcome, printed, records
+from tests.support.recipes import UNCHANGED
 from tests.support.sshd import Nodes, running_nodes
 from tests.support.waiting import until
 

@@ -14,8 +14,8 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 
 from runner.core import paths
@@ -29,10 +29,7 @@ from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
-from tests.support.small_images import small_root
-
-if TYPE_CHECKING:
-    import docker
+from tests.support.light_base import small_root
 
 pytestmark = pytest.mark.integration
 SMALL = "gpu-runner/test-small:1"

@@ -27,11 +27,11 @@ from tests.support.commands import Runner, ran
 from tests.support.daemons import own_box
 from tests.support.documents import result
 from tests.support.hostile import HOSTILE
-from tests.support.meshes import complete, meshes, over_a_bad_road
+from tests.support.json_schema import check
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import arrived, document_of, has_started, printed, ranks_by_node, records
+from tests.support.recipes import complete, meshes, over_a_bad_road
 from tests.support.repositories import git, repository
-from tests.support.schema import check
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.commands import Runner
 from tests.support.documents import result
+from tests.support.json_schema import check
 from tests.support.local_jobs import PROBE, SLEEPS, assert_runs_as_printed, leader, session
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import document_of, has_started, outcome, printed, records
-from tests.support.schema import check
 from tests.support.timed import SUBMIT as TIMED
 
 pytestmark = pytest.mark.integration

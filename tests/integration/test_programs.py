@@ -6,23 +6,17 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 
+from runner.images.building.build import BuiltImage
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.metered import measure, states
+from tests.support.json_schema import check
 from tests.support.planted_faults import RECIPE
-from tests.support.programs import UNCHANGED
 from tests.support.rank_records import document_of, outcome, printed, records
-from tests.support.schema import check
-
-if TYPE_CHECKING:
-    import docker
-
-    from runner.images.building.build import BuiltImage
-    from runner.images.store.stored_image import StoredImage
+from tests.support.recipes import UNCHANGED, measure, states
 
 pytestmark = pytest.mark.integration
 

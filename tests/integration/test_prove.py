@@ -14,7 +14,7 @@ import pytest
 from runner.core.errors import RefusedError
 from runner.model.verdict import RungRecord
 from runner.proving.climb import Climb, Listener, Place, climb, exclusive
-from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung, failed
+from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung
 from tests.support.rank_records import has_started
 from tests.support.waiting import until
 
@@ -32,7 +32,7 @@ def probes(_ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
 
 
 def ran(_ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
-    return Judgement("passed") if outcomes[0].outcome == "ran" else failed(*outcomes[0].reasons)
+    return Judgement("passed") if outcomes[0].outcome == "ran" else Judgement("failed", "; ".join(outcomes[0].reasons))
 
 
 FIRST = Rung("first", "two ranks meet", probes, ran)
@@ -40,7 +40,7 @@ SECOND = Rung("second", "the same", probes, ran, needs=("first",))
 
 
 def never(_ladder: Ladder, _earlier: Earlier, _outcomes: Sequence[JobOutcome]) -> Judgement:
-    return failed("as planned")
+    return Judgement("failed", "as planned")
 
 
 def place(tmp_path: Path, *arguments: str) -> Place:

@@ -10,8 +10,8 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 
 from runner.cli import run
@@ -22,9 +22,6 @@ from runner.images.building.build import build
 from runner.images.building.engine_build import base_image, pull_error
 from tests.support import registry as registries
 from tests.support.registry import OCI_INDEX, Moods, Repository, proxied
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 USER, PASSWORD = "tests", "open " + "sesame"

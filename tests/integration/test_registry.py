@@ -18,8 +18,8 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 import zstandard
 
@@ -35,9 +35,6 @@ from tests.support import odd_image
 from tests.support import registry as registries
 from tests.support.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 SECRET = "not-to-be" + "-seen"

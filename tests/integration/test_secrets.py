@@ -11,21 +11,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 
+from runner.box import Box
 from runner.core import paths
 from tests.support import planted_secrets
 from tests.support.commands import Runner
 from tests.support.documents import result
+from tests.support.light_base import small_root
 from tests.support.planted_secrets import MARK, careless, verb
-from tests.support.small_images import small_root
-
-if TYPE_CHECKING:
-    import docker
-
-    from runner.box import Box
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner, ran
 from tests.support.daemons import Daemons, own_box
 from tests.support.documents import result
-from tests.support.placements import assert_placed_as_planned, submit_one_of_each
+from tests.support.planted_faults import assert_placed_as_planned, submit_one_of_each
 from tests.support.rank_records import document_of, has_started, records
 
 pytestmark = pytest.mark.integration

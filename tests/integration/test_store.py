@@ -10,8 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 
 from runner.core.progress import Silent
@@ -19,9 +19,6 @@ from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
 from tests.support import converting
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 

@@ -9,16 +9,14 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import docker
 
 from runner.core import paths
 from runner.core.errors import Exit
 from runner.images import engine
 from tests.support import light_base
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    import docker
 
 BASE, SLOW = "gpu-runner/test-light:1", "gpu-runner/test-slow:1"
 # The command line as it is, with other Dockerfiles than the shipped ones.

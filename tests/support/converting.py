@@ -11,15 +11,13 @@ import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import docker
 
 from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
-
-if TYPE_CHECKING:
-    import docker
 
 LIMIT_S = 300
 

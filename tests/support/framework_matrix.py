@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import docker
 
 from runner.core.progress import Silent
 from runner.images import engine
 from runner.images.building.build import BuiltImage, build
-
-if TYPE_CHECKING:
-    import docker
 
 SMALL = (
     "--model", "tiny", "--image-size", "32", "--batch-size", "2", "--precision", "fp32", "--warmup-steps", "3",

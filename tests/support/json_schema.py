@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -16,11 +18,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def faults(value: Any, schema: dict[str, Any], kind: str | None = None) -> list[str]:
-    """What is wrong with it, one sentence each.
-
-    Args:
-        kind: the definition of the schema to hold it against; None: the schema itself.
-    """
+    """What is wrong with it, one sentence each; ``kind``: the definition of the schema to hold it against, or all."""
     return _faults(value, schema if kind is None else schema["$defs"][kind], schema["$defs"], "")
 
 
@@ -96,3 +94,11 @@ _KNOWN = frozenset(
         "enum", "minimum", "exclusiveMinimum", "maximum", "minLength", "maxLength", "pattern", "format",
     )
 )  # fmt: skip
+_SCHEMA = json.loads((Path(__file__).parents[2] / "recipes/lib/modules/gpu_runner_inside/schema.json").read_text())
+
+
+def check(record: dict[str, Any]) -> None:
+    """Accept a rank's record that is as gpu_runner_inside/schema.json defines its ``kind``; else name what is wrong."""
+    kind = record.get("kind")
+    assert kind in _SCHEMA["$defs"], f"no kind of record: {kind!r}"
+    assert not (found := faults(record, _SCHEMA, kind)), f"{kind} record: " + "; ".join(found)

@@ -73,3 +73,10 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int, kind: bytes
 def _with_libraries(program: str) -> list[str]:
     said = subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=True).stdout
     return [program, *(word for word in said.split() if word.startswith("/"))]
+
+
+def small_root() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("empty"))
+    return out.getvalue()

@@ -12,10 +12,9 @@ import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    import docker
+import docker
 
 CREATED = "2026-03-04T05:06:07.5Z"
 EPOCH = 1772600767

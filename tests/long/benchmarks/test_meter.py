@@ -14,7 +14,7 @@ import pytest
 from runner.images.store.stored_image import StoredImage
 from runner.statistics.precision import mean_interval
 from tests.support.commands import Runner
-from tests.support.metered import SCRIPT
+from tests.support.recipes import SCRIPT
 
 pytestmark = pytest.mark.integration
 LARGEST_SHARE = 0.005  # of a step, in the meter's calls

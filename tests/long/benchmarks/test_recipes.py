@@ -35,7 +35,7 @@ from benchmarks.recipes import (
 )
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.programs import UNCHANGED
+from tests.support.recipes import UNCHANGED
 
 pytestmark = pytest.mark.integration
 RECIPES = Path(__file__).parents[3] / "recipes"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Runner
-from tests.support.meshes import complete, meshes, over_a_bad_road
+from tests.support.recipes import complete, meshes, over_a_bad_road
 
 pytestmark = pytest.mark.integration
 SIZES = (16, 64, 128, 256, 512)

@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 
 from runner.core.progress import Silent
@@ -19,9 +19,6 @@ from runner.images import engine
 from runner.images.conversion.squashfs import convert_engine_image
 from tests.support import converting
 from tests.support.two_machines import seen_from_two_machines
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 SEED = 20261121

@@ -8,26 +8,26 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 
+from runner.core import paths
 from runner.core.errors import ProgramFailedError
 from runner.core.files import key_of
 from runner.core.progress import Silent
 from runner.images.building import standin
 from runner.images.building.build import BuiltImage, build
 from tests.support.framework_matrix import GLOO, MPI, Row, about, benchmark, inside
-from tests.support.gpu_code import gpu_code
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 ROW = Row("torch 2.13, CUDA 13.0, Debian 12, Open MPI 4.1", "pytorch", "standin-cuda")
@@ -299,3 +299,51 @@ def test_a_compiler_that_a_script_starts_is_found_with_its_toolkit(
         removed(engine_client, found.reference)
     assert found.labels["gpu-runner.horovod.wheel"] == built.plain.labels["gpu-runner.horovod.wheel"]
     TABLE.append(("planted: nvcc is a script, CUDA_HOME is empty", "the toolkit is found; the same wheel"))
+
+
+# Newer than any CUDA here: it reads what older ones have compiled.
+_PACKAGE = (
+    "nvidia-cuda-cuobjdump==13.2.86 --hash=sha256:d332c2ffe78e703ca0a3894be927f83124244e2acf0d792b8c12b4362d44d837"
+)
+
+
+@dataclass(frozen=True)
+class GpuCode:
+    """What a library holds for GPUs.
+
+    Attributes:
+        compiled: architectures that it has machine code for, 80 for sm_80; sorted.
+        ptx: architectures of its intermediate code, which a newer GPU's driver compiles; sorted.
+    """
+
+    compiled: tuple[int, ...]
+    ptx: tuple[int, ...]
+
+
+def gpu_code(library: Path) -> GpuCode:
+    """What cuobjdump lists of a library."""
+    return GpuCode(_architectures(library, "--list-elf"), _architectures(library, "--list-ptx"))
+
+
+def _architectures(library: Path, option: str) -> tuple[int, ...]:
+    listed = subprocess.run([_cuobjdump(), option, library], capture_output=True, text=True, check=True).stdout
+    return tuple(sorted({int(each) for each in re.findall(r"sm_(\d+)\w*\.(?:cubin|ptx)", listed)}))
+
+
+def _cuobjdump() -> Path:
+    """The program, unpacked into the cache."""
+    tools = paths.ensure_directory(paths.cache("test-tools"))
+    place = tools / "cuobjdump-13.2.86"
+    program = place / "nvidia/cu13/bin/cuobjdump"
+    if not program.exists():
+        with tempfile.TemporaryDirectory(dir=tools) as scratch:
+            requirements = Path(scratch, "requirements.txt")
+            requirements.write_text(_PACKAGE + "\n")
+            words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+            subprocess.run([*words, "--dest", scratch, "-r", str(requirements)], check=True, timeout=300)
+            (wheel,) = Path(scratch).glob("*.whl")
+            subprocess.run([sys.executable, "-m", "zipfile", "-e", wheel, f"{scratch}/root"], check=True)
+            Path(scratch, "root", program.relative_to(place)).chmod(0o755)
+            with suppress(OSError):  # another test run was first
+                Path(scratch, "root").rename(place)
+    return program

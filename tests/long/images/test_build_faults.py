@@ -1,6 +1,7 @@
-"""Builds that go wrong on a real engine of this test's own: what is reported, with which code, and what is left behind.
+"""Builds that go wrong on real engines of this test's own: what is reported, with which code, and what is left behind.
 
-All containers, images and files are counted before and after; the table is in docs/proofs.md.
+All containers, images and files are counted before and after; the table is in docs/proofs.md. And Podman as the engine,
+as root and rootless, by its Docker API: an image built, converted, its faults reported.
 """
 
 from __future__ import annotations
@@ -9,14 +10,22 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from runner.core.errors import Exit
+from runner.core.errors import Exit, InfrastructureError
+from runner.core.progress import Silent
 from runner.images import engine
+from runner.images.building.build import build
+from runner.images.conversion.engine_source import Method
+from runner.images.conversion.squashfs import convert_engine_image
+from tests.support import light_base
 from tests.support.build_bench import BASE, SLOW, Bench, read_until, start_bench, wait_until_settled
+from tests.support.packages import unpacked
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -25,21 +34,10 @@ pytestmark = pytest.mark.integration
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     state = Path(tempfile.mkdtemp(prefix="engine-"))
-    work = tmp_path_factory.mktemp("work")
-    for place in ("cache", "tmp"):
-        (work / place).mkdir()
     try:
-        yield start_bench(state, work)
+        yield start_bench(state, work_directory(tmp_path_factory))
     finally:
         engine.remove_private(state)
-
-
-def test_a_step_that_fails(bench: Bench) -> None:
-    before = bench.counted()
-    said = bench.build("echo the last word && exit 7", code=Exit.PROGRAM_FAILED)
-    assert "failed with exit code 7" in said
-    assert "the last word" in said
-    assert bench.counted() == before
 
 
 def test_ctrl_c_in_the_middle_of_a_step(bench: Bench) -> None:
@@ -114,3 +112,137 @@ def test_a_full_disk_of_the_engine(tmp_path: Path) -> None:
         engine.stop_private(state)
         subprocess.run(["umount", "--lazy", state / "data"], check=True)
         engine.remove_private(state)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["root", "rootless"])
+def podman_bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    work = work_directory(tmp_path_factory)
+    with podman(rootless=request.param) as url:
+        client = engine.connect(url)
+        client.api.import_image_from_data(light_base.archive(), repository=BASE, changes=list(light_base.CHANGES))
+        yield Bench(client, url, work, work)
+
+
+@contextmanager
+def podman(*, rootless: bool) -> Iterator[str]:
+    """The URL of a Podman of this test's own."""
+    root = unpacked("podman", *_OTHERS)
+    with tempfile.TemporaryDirectory(prefix="podman-", ignore_cleanup_errors=True) as place:
+        state = Path(place)
+        (state / "containers.conf").write_text(_CONFIGURATION.format(state=state))
+        for directory in ("home", "run"):
+            (state / directory).mkdir(mode=0o700)
+        variables = [f"HOME={state}/home", f"XDG_RUNTIME_DIR={state}/run", f"CONTAINERS_CONF={state}/containers.conf"]
+        words = ["env", *variables, "podman", "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
+        if rootless:
+            for path in (state, *state.rglob("*")):
+                os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
+            words = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups", *words]
+        else:
+            words += ["--root", f"{state}/data", "--runroot", f"{state}/run/root"]
+        url = f"unix://{state}/podman.sock"
+        words += ["system", "service", "--time", "0", url]
+        start = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _START, "sh", str(root), *words]
+        with (state / "log").open("wb") as log:
+            child = subprocess.Popen(start, stdout=log, stderr=log, cwd=state)
+        try:
+            yield _answering(url, child, state / "log")
+        finally:
+            child.terminate()
+            child.wait(30)
+
+
+def test_a_step_that_fails(bench: Bench) -> None:
+    before = bench.counted()
+    assert_last_words(bench)
+    assert bench.counted() == before
+
+
+def assert_last_words(bench: Bench) -> None:
+    said = bench.build("echo the last word && exit 7", code=Exit.PROGRAM_FAILED)
+    for words in ("failed with exit code 7", "the last word", "RUN echo the last word"):
+        assert words in said
+
+
+def test_a_step_that_fails_under_podman(podman_bench: Bench) -> None:
+    podman_bench.build(code=Exit.GOOD)
+    before = podman_bench.counted()
+    assert_last_words(podman_bench)
+    wait_until_settled(podman_bench, before)
+
+
+def test_an_image_is_built_and_kept_and_converted(
+    podman_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_CACHE", str(podman_bench.work / "cache"))
+    client = podman_bench.client
+    built = build("pytorch", BASE, client, Silent())
+    assert built.labels["gpu-runner.framework"] == "pytorch"
+    assert built.labels["org.opencontainers.image.base.digest"] == built.base_digest
+    assert build("pytorch", BASE, client, Silent()).up_to_date
+    sums = set()
+    ways: tuple[Method, ...] = ("stream", "auto")
+    for way in ways:
+        image = convert_engine_image(built.reference, client, Silent(), store_dir=tmp_path / way, method=way).image
+        assert (image.about["base"], image.environment["LIGHT"], image.workdir) == (BASE, "a b", "/workspace")
+        sums.add(image.sha256)
+    assert len(sums) == 1
+    assert not convert_engine_image(built.reference, client, Silent(), store_dir=tmp_path / "auto").made
+
+
+def test_ctrl_c_is_an_interruption(podman_bench: Bench) -> None:
+    """Podman 4.3 ends the step that runs at its own end only, and keeps its layers for the next build."""
+    child = podman_bench.start("echo now && sleep 20")
+    read_until(child, "    now")
+    child.send_signal(signal.SIGINT)
+    said, _ = child.communicate(timeout=60)
+    assert (child.returncode, said.splitlines()[-1]) == (Exit.INTERRUPTED, "interrupted")
+    assert podman_bench.client.containers.list(all=True) == []
+
+
+def test_a_base_that_is_not_there(podman_bench: Bench) -> None:
+    before = podman_bench.counted()
+    assert "127.0.0.1:1" in podman_bench.build(code=Exit.INFRASTRUCTURE, base="127.0.0.1:1/nvidia/pytorch:1")
+    assert podman_bench.counted() == before
+
+
+UNPRIVILEGED = 65534
+_OTHERS = (
+    *("conmon", "golang-github-containers-common", "golang-github-containers-image", "libgpgme11", "libassuan0"),
+    *("libsubid4", "libdevmapper1.02.1", "libyajl2", "libostree-1-1", "catatonit"),
+)
+# No network of its own, nothing in the host's /etc, no cgroups by systemd.
+_CONFIGURATION = """[containers]
+default_ulimits = []
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+events_logger = "file"
+[network]
+network_config_dir = "{state}/networks"
+"""
+# Arguments: the unpacked root, the words that become the user.
+_START = """set -e
+root=$1; shift
+mount -t overlay overlay -o "lowerdir=$root/lib:/usr/lib" /usr/lib
+mount -t overlay overlay -o "lowerdir=$root/usr:/usr" /usr
+mount -t overlay overlay -o "lowerdir=$root/etc:/etc" /etc
+exec "$@"
+"""
+
+
+def _answering(url: str, child: subprocess.Popen[bytes], log: Path) -> str:
+    for _ in range(600):
+        assert child.poll() is None, log.read_text()
+        with suppress(InfrastructureError):
+            engine.connect(url).close()
+            return url
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+def work_directory(factory: pytest.TempPathFactory) -> Path:
+    work = factory.mktemp("work")
+    for place in ("cache", "tmp"):
+        (work / place).mkdir()
+    return work

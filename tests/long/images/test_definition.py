@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import docker
 import pytest
 
 from runner.box import root as box_root
@@ -21,11 +22,8 @@ from runner.core.progress import Silent
 from runner.images.building import standin
 from tests.support import editing, light_base
 from tests.support.documents import result
+from tests.support.editing import UNPRIVILEGED
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
-from tests.support.podman import UNPRIVILEGED
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 LIMIT_S = 1500

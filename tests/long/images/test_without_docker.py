@@ -13,8 +13,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import docker
 import pytest
 
 from runner.core.errors import Exit
@@ -26,9 +27,6 @@ from tests.support import registry as registries
 from tests.support.build_bench import read_until
 from tests.support.documents import result
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 UNPRIVILEGED = 65534

@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 
 from runner.core.errors import RefusedError
@@ -19,9 +19,6 @@ from runner.images.building import standin
 from runner.images.building.build import build
 from runner.sites.loader import read_site
 from tests.support.package_directories import collected
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 BASE = "offline-base:1"

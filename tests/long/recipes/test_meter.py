@@ -10,9 +10,9 @@ import pytest
 
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.metered import measure, states
+from tests.support.json_schema import check
 from tests.support.rank_records import records
-from tests.support.schema import check
+from tests.support.recipes import measure, states
 
 pytestmark = pytest.mark.integration
 BOTH = pytest.mark.parametrize("source", ["script", "hook"])
@@ -184,7 +184,7 @@ def test_without_a_model_it_only_ran(local: Runner) -> None:
 
 def test_ranks_of_the_programs_own(local: Runner) -> None:
     """Under torchrun the launcher sees one process: what they measure is printed, and not judged."""
-    from tests.support.metered import SCRIPT
+    from tests.support.recipes import SCRIPT
 
     program = ("torchrun", "--nproc-per-node", "2", "main.py", "plain", "none")
     local("submit", "--gpus", "2", "--wireup", "own", "--meter", "--wait", "--", *program, code=0, cwd=SCRIPT)

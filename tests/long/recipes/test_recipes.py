@@ -6,8 +6,8 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import docker
 import pytest
 from gpu_runner_inside import bandwidth, sentences
 from gpu_runner_inside.bandwidth import Timed
@@ -16,11 +16,8 @@ from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
+from tests.support.json_schema import check
 from tests.support.rank_records import outcome, records
-from tests.support.schema import check
-
-if TYPE_CHECKING:
-    import docker
 
 pytestmark = pytest.mark.integration
 TOLERANCE = 0.01  # of a loss, of 0.1 where it is smaller: ranks add floats in another order

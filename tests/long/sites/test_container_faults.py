@@ -6,7 +6,9 @@ Only where a prefix on this machine holds both (``tests/support/sites/enroot_pre
 from __future__ import annotations
 
 import os
+import random
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,14 +19,11 @@ import msgspec
 import pytest
 
 from runner import box
-from runner.box import DEFAULT_SLURM, root
+from runner.box import DEFAULT_SLURM
+from runner.box import root as box_roots
 from tests.support.commands import Runner
 from tests.support.documents import result
-from tests.support.sites import python_image
-from tests.support.sites.container_faults import CONTAINER_FAULTS, ContainerFault
 from tests.support.sites.enroot_prefix import FOUND, box_spec
-
-CASES = [(name, runtime) for name, fault in CONTAINER_FAULTS.items() for runtime in fault.runtimes]
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,149 @@ class Bench:
         return text.replace("DIR", str(self.directory))
 
 
+PROGRAMS = ("bash", "dash", "env", "hostname", "id", "mkdir", "rm", "sleep")
+_LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64", "usr/bin/sh": "dash"}
+_LEFT_OUT = ("test", "lib2to3", "idlelib", "pydoc_data", "ensurepip")
+
+
+def tree(box_root: Path, target: Path) -> Path:
+    """The image's root directory."""
+    loader = box_root / "lib64/ld-linux-x86-64.so.2"
+    libraries = next((box_root / "usr/lib").glob("*-linux-gnu"))
+    python = next(path for path in (box_root / "usr/bin").glob("python3.*") if path.name[8:].isdigit())
+    for folder in (
+        "usr/bin",
+        "usr/lib64",
+        f"usr/lib/{libraries.name}",
+        "etc",
+        "proc",
+        "sys",
+        "dev",
+        "tmp",
+        "run",
+        "var",
+    ):
+        (target / folder).mkdir(parents=True, exist_ok=True)
+    for name, points_to in {**_LINKS, "usr/bin/python3": python.name}.items():
+        (target / name).symlink_to(points_to)
+    for program in (python, *(box_root / "usr/bin" / name for name in PROGRAMS)):
+        shutil.copy(program, target / "usr/bin")
+    modules = box_root / "usr/lib" / python.name
+    shutil.copytree(modules, target / "usr/lib" / python.name, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    shutil.copy(loader, target / "usr/lib64")
+    for file in (*(target / "usr/bin").iterdir(), *(target / "usr/lib" / python.name).rglob("*.so")):
+        listed = subprocess.run(
+            [loader, "--library-path", libraries, "--list", file], stdout=subprocess.PIPE, text=True, check=False
+        )
+        for library in (Path(word) for word in listed.stdout.split() if word.startswith(str(libraries))):
+            shutil.copy(library, target / "usr/lib" / libraries.name)
+    (target / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")
+    for name in ("group", "hosts", "hostname", "resolv.conf", "environment"):
+        (target / "etc" / name).write_text("")
+    return target
+
+
+def packed(root: Path, image: Path) -> Path:
+    """The tree as a squashfs file."""
+    subprocess.run(
+        ["mksquashfs", root, image, "-all-root", "-comp", "gzip", "-no-progress", "-noappend"],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return image
+
+
+def damaged(image: Path, copy: Path) -> Path:
+    """A copy with some bytes changed in the blocks of its files; its tables are whole."""
+    content = bytearray(image.read_bytes())
+    draw = random.Random(1)
+    for _ in range(300):
+        content[draw.randrange(4096, len(content) - 200_000)] ^= 0xFF
+    copy.write_bytes(content)
+    return copy
+
+
+DATA = "/var/tmp/enroot-data-0"  # of root, by the box's configuration
+BOTH = ("pyxis", "enroot")
+
+
+@dataclass(frozen=True)
+class ContainerFault:
+    """One fault.
+
+    Attributes:
+        on: where it is mounted, on the second node; empty for a fault of the image or of the job.
+        source: what is mounted there: ``tmpfs`` with options after a colon, or a file. DIR stands for the test's own
+            directory.
+        says: stands in the verdict's first reason, after "the container did not start on NODE: ".
+        fix: stands in the fix.
+        everywhere: all nodes have it.
+        runtimes: under which it can occur.
+        image: name of the image's file.
+        options: further ones of ``submit``.
+        code: exit code of the verdict.
+        squashfuse: in a box whose Pyxis mounts images instead of unpacking them.
+    """
+
+    says: str
+    fix: str
+    on: str = ""
+    source: str = "tmpfs"
+    everywhere: bool = False
+    runtimes: tuple[str, ...] = BOTH
+    image: str = "small.sqsh"
+    options: tuple[str, ...] = ()
+    code: int = 8
+    squashfuse: bool = False
+
+
+_IMAGE, _SIZE = "DIR/images/small.sqsh", "tmpfs:size=10m"
+_DAMAGED = "is damaged, or cannot be read there"
+_NOT_WRITTEN = "cannot be written: Read-only file system"
+CONTAINER_FAULTS = {
+    "image not on the node": ContainerFault("small.sqsh is not there", "every node mounts", "DIR/images"),
+    "image is no squashfs there": ContainerFault(_DAMAGED, "images verify", _IMAGE, "DIR/zeros"),
+    "image with damaged blocks": ContainerFault(_DAMAGED, "images verify", _IMAGE, "DIR/damaged"),
+    "image cut in half": ContainerFault(_DAMAGED, "images verify", _IMAGE, "DIR/half"),
+    "no space in the data path": ContainerFault("no room to unpack", "ENROOT_DATA_PATH", DATA, _SIZE),
+    "no inodes in the data path": ContainerFault("no room to unpack", "df -i", DATA, "tmpfs:nr_inodes=100"),
+    "data path read-only": ContainerFault(_NOT_WRITTEN, "ENROOT_DATA_PATH", DATA, "tmpfs:ro"),
+    "data path cannot be made": ContainerFault(_NOT_WRITTEN, "ENROOT_DATA_PATH", "/var/tmp", "tmpfs:ro"),
+    "no enroot on the node": ContainerFault(
+        "Enroot ended without a message, as where it is not installed", "enroot version", "/usr/local/bin",
+        runtimes=("pyxis",),
+    ),
+    "no enroot on the node (bare)": ContainerFault(
+        "enroot is not there, or not in PATH", "install it", "/usr/local/bin", runtimes=("enroot",)
+    ),
+    "unpacking is killed": ContainerFault("was killed, often for lack of memory", "memory", "/usr/bin/unsquashfs",
+                                          "DIR/killed"),
+    "mount source not on the node": ContainerFault(
+        "DIR/data/in, which is to be mounted, is not there", "every node has", "DIR/data", runtimes=("pyxis",),
+        options=("--mount", "DIR/data/in:/data"),
+    ),
+    "mount source not on the node (bare)": ContainerFault(
+        "DIR/data/in could not be mounted: No such file or directory", "every node has", "DIR/data",
+        runtimes=("enroot",), options=("--mount", "DIR/data/in:/data"),
+    ),
+    "GPU hook without a driver": ContainerFault(
+        "Enroot's hook for NVIDIA's GPUs failed", "nvidia-smi", image="gpu.sqsh", everywhere=True, runtimes=("pyxis",)
+    ),
+    "image without a shell": ContainerFault(
+        "has no shell that runs there", "/bin/sh", image="no-shell.sqsh", everywhere=True, runtimes=("pyxis",), code=5
+    ),
+    "image without Python": ContainerFault(
+        "has no python3", "Python 3.8", image="no-python.sqsh", everywhere=True, runtimes=("pyxis",), code=5
+    ),
+    "squashfuse: image not on the node": ContainerFault(
+        _DAMAGED, "images verify", "DIR/images", runtimes=("pyxis",), squashfuse=True
+    ),
+    "squashfuse: image is no squashfs there": ContainerFault(
+        _DAMAGED, "images verify", _IMAGE, "DIR/zeros", runtimes=("pyxis",), squashfuse=True
+    ),
+}  # fmt: skip
+CASES = [(name, runtime) for name, fault in CONTAINER_FAULTS.items() for runtime in fault.runtimes]
+
+
 if FOUND:
 
     @pytest.fixture(scope="module")
@@ -50,23 +192,23 @@ if FOUND:
         directory = tmp_path_factory.mktemp("faults")
         (directory / "images").mkdir()
         (directory / "data/in").mkdir(parents=True)
-        box_root = root.ensure(DEFAULT_SLURM, lambda _line: None).path
-        tree = python_image.tree(box_root, directory / "tree")
-        small = python_image.packed(tree, directory / "images/small.sqsh")
-        python_image.damaged(small, directory / "damaged")
+        box_root = box_roots.ensure(DEFAULT_SLURM, lambda _line: None).path
+        root = tree(box_root, directory / "tree")
+        small = packed(root, directory / "images/small.sqsh")
+        damaged(small, directory / "damaged")
         (directory / "zeros").write_bytes(bytes(small.stat().st_size))
         (directory / "half").write_bytes(small.read_bytes()[: small.stat().st_size // 2])
         killed = directory / "killed"
         killed.write_text('#!/bin/bash\n[ "$1" = -s ] || kill -KILL $$\n')
         killed.chmod(0o755)
-        (tree / "etc/environment").write_text("NVIDIA_VISIBLE_DEVICES=all\n")
-        python_image.packed(tree, directory / "images/gpu.sqsh")
-        (tree / "etc/environment").write_text("")
-        (tree / "usr/bin/python3").unlink()
-        python_image.packed(tree, directory / "images/no-python.sqsh")
+        (root / "etc/environment").write_text("NVIDIA_VISIBLE_DEVICES=all\n")
+        packed(root, directory / "images/gpu.sqsh")
+        (root / "etc/environment").write_text("")
+        (root / "usr/bin/python3").unlink()
+        packed(root, directory / "images/no-python.sqsh")
         for shell in ("sh", "dash", "bash"):
-            (tree / "usr/bin" / shell).unlink()
-        python_image.packed(tree, directory / "images/no-shell.sqsh")
+            (root / "usr/bin" / shell).unlink()
+        packed(root, directory / "images/no-shell.sqsh")
         return directory
 
     @pytest.fixture(scope="module")

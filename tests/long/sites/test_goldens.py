@@ -6,19 +6,21 @@ it, records what reaches each task, and ends the task there: nothing is run. Wha
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from runner.jobs.directory import write_script
-from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY
+from runner.model.step import JOB_ID, RENDEZVOUS, RUN_DIRECTORY, Argument, Export, StepSpec, Text
 from runner.sites.loader import read_site
 from tests.support.golden_jobs import CASES, planned, script
-from tests.support.sites import arrived
 from tests.support.sites.clusters import MACHINES, cpus_of_a_rank
-from tests.support.sites.golden_scripts import APART, TRIED_ON, AtSite, scripts
+from tests.support.sites.ways import APART, TRIED_ON, AtSite, scripts
 
 
 def test_no_script_for_slurm_is_left_out() -> None:
@@ -51,19 +53,19 @@ def test_it_is_accepted_and_its_tasks_lie_and_look_as_planned(at_site: AtSite, s
 
 def _is_as_planned(name: str, directory: Path, job: str) -> None:
     plan, step = planned(name)
-    found = arrived.tasks(directory, job)
-    ranks = arrived.last_step(found, plan.tasks_per_node)
+    found = tasks(directory, job)
+    ranks = last_step(found, plan.tasks_per_node)
     values = {RUN_DIRECTORY: str(directory), JOB_ID: job, "USER": "root"}
     rendezvous = {key: ranks[0].variables[key].decode() for key in RENDEZVOUS}
-    options, words, variables = arrived.expected(step, values | rendezvous)
+    options, words, variables = expected(step, values | rendezvous)
     options |= {key: value.encode() for key, value in step.directives}  # what sbatch has parsed, srun takes over
-    assert arrived.hosts(ranks) == list(plan.tasks_per_node), name
+    assert hosts(ranks) == list(plan.tasks_per_node), name
     assert rendezvous["RUNNER_RDV_HOST"] == ranks[0].host
     cpus = cpus_of_a_rank(MACHINES[TRIED_ON[CASES[name][0]]], msgspec.to_builtins(plan))
     for rank, task in ranks.items():
         assert task.options == options, (name, rank)
         assert task.words == words, (name, rank)
-        assert not arrived.differing(task.variables, variables), (name, rank)
+        assert not differing(task.variables, variables), (name, rank)
         assert task.variables["SLURM_PROCID"] == str(rank).encode()
         assert task.variables["SLURM_CPUS_PER_TASK"] == str(cpus).encode()
         # A job with part of a node may lie beside another.
@@ -91,3 +93,88 @@ def test_srun_refuses_what_no_plugin_of_the_site_has_registered(
     done = subprocess.run(srun, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert says in done.stderr
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task as Slurm was about to start it.
+
+    Attributes:
+        options: of the plugin, as srun and sbatch have parsed them; the empty string where one takes no argument.
+        words: its command.
+        variables: its environment.
+    """
+
+    host: str
+    options: Mapping[str, bytes]
+    words: tuple[bytes, ...]
+    variables: Mapping[str, bytes]
+
+
+def tasks(directory: Path, job: str) -> dict[str, dict[int, Task]]:
+    """Step ("batch", "0", "1" ...) -> rank -> task, of a job that was submitted from the directory."""
+    found: dict[str, dict[int, Task]] = {}
+    for path in (directory / "spank").glob(f"{job}.*"):
+        _job, step, rank = path.name.split(".")
+        found.setdefault(step, {})[int(rank)] = _task(path.read_bytes())
+    return found
+
+
+def _task(record: bytes) -> Task:
+    fields = record.split(b"\0")[:-1]
+    triples = list(zip(fields[::3], fields[1::3], fields[2::3], strict=True))
+    variables = (value.partition(b"=") for kind, _, value in triples if kind == b"variable")
+    return Task(
+        host=next(value.decode() for kind, name, value in triples if (kind, name) == (b"place", b"host")),
+        options={name.decode(): value for kind, name, value in triples if kind == b"option"},
+        words=tuple(value for kind, _, value in triples if kind == b"word"),
+        variables={os.fsdecode(name): value for name, _, value in variables},
+    )
+
+
+def last_step(found: Mapping[str, dict[int, Task]], tasks_per_node: tuple[int, ...]) -> dict[int, Task]:
+    """The tasks of the ranks: those of the step that has as many, and no step of one task a node."""
+    (step,) = (step for step in found.values() if len(step) == sum(tasks_per_node) and _is_launch(step))
+    return step
+
+
+def _is_launch(step: Mapping[int, Task]) -> bool:
+    return any(word.endswith(b"/lib/launch.py") for word in step[0].words)
+
+
+def hosts(step: Mapping[int, Task]) -> list[int]:
+    """Ranks on each node, in the order of the ranks; a node that comes twice stands twice."""
+    counts: list[int] = []
+    last = ""
+    for rank in sorted(step):
+        if step[rank].host != last:
+            counts.append(0)
+        counts[-1] += 1
+        last = step[rank].host
+    return counts
+
+
+def expected(step: StepSpec, values: Mapping[str, str]) -> tuple[dict[str, bytes], tuple[bytes, ...], dict[str, bytes]]:
+    """Options, words and variables of every task of a step, as the plan has them.
+
+    Args:
+        values: of the shell variables that the batch script itself sets.
+    """
+    known = dict(values)
+    exported: dict[str, bytes] = {}
+    for entry in step.prelude:
+        if isinstance(entry, Export):
+            known[entry.name] = _text(entry.value, known)
+            exported[entry.name] = os.fsencode(known[entry.name])
+    given = (_text(word, known).removeprefix("--").partition("=") for word in step.launcher)
+    options = {name: os.fsencode(value) for name, _, value in given}
+    return options, tuple(os.fsencode(_text(word, known)) for word in step.command), exported
+
+
+def _text(word: Argument, values: Mapping[str, str]) -> str:
+    return "".join(part.value if isinstance(part, Text) else values[part.name] for part in word)
+
+
+def differing(seen: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> Iterable[tuple[str, bytes | None, bytes]]:
+    """Name, what is there, and what should be."""
+    return [(name, seen.get(name), value) for name, value in wanted.items() if seen.get(name) != value]

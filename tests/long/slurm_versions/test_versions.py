@@ -17,8 +17,14 @@ from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.endings import ENDINGS, leaves_nothing
-from tests.support.placements import assert_placed_as_planned, submit_one_of_each
-from tests.support.planted_faults import Planted, is_reported, started, submitted
+from tests.support.planted_faults import (
+    Planted,
+    assert_placed_as_planned,
+    is_reported,
+    started,
+    submit_one_of_each,
+    submitted,
+)
 from tests.support.rank_records import records
 
 FAULTS = {

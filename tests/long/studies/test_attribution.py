@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from runner.model.study import LaunchFacts, Loss
+from runner.box import root as box_root
+from runner.box.config import DEFAULT_SLURM
+from runner.jobs import arms, directory, figure
+from runner.jobs.collect import Evidence, collect
+from runner.model.study import Launch, LaunchFacts, Loss
+from runner.model.verdict import RunArm
 from runner.statistics import loss
 from tests.support.commands import Runner
+from tests.support.evidence import COMPLETED
+from tests.support.plans import PLAN
 from tests.support.timed import launched
-from tests.support.timed_networks import TimedNetworks, timed_networks
+from tests.support.two_networks import ADDRESS, TwoNetworks, two_networks
 
 pytestmark = pytest.mark.integration
 REPEATS = (1, 2, 3)
@@ -86,3 +100,119 @@ def test_a_bad_link_between_two_nodes_is_communication(networks: TimedNetworks, 
     print({each.name: round(each.loss.value, 3) for each in attributed.rows})
     rows = (loss.EXPOSED,) if link == "slow" else (loss.COORDINATION, loss.EXPOSED)
     assert share(attributed, *rows) >= 0.8
+
+
+ROOT = Path(__file__).resolve().parents[2]
+TURNS: tuple[RunArm, ...] = ("uncoupled", "coordination", "full")
+_PROXY_PORT, _DELAY_S = 29700, 0.006
+_SLOW = ("rate", "20mbit", "burst", "8kb", "latency", "400ms")
+
+
+@dataclass(frozen=True)
+class TimedNetworks:
+    """Two nodes with two links: ``fast0`` is used as it is, or with a delay; ``slow0`` has a token bucket."""
+
+    networks: TwoNetworks
+    place: Path
+    number: Iterator[int]
+
+    def launched(self, ranks: int, repeat: int, link: str, *options: str) -> LaunchFacts:
+        """One launch with a rank on each node; ``link``: ``slow`` or ``delayed``."""
+        run = directory.create(self.place / "runs", f"timed-{next(self.number)}", 0.0)
+        planned: tuple[RunArm, ...] = TURNS if ranks > 1 else ("full",)
+        plan = msgspec.structs.replace(
+            PLAN, tasks_per_node=(1,) * ranks, device="cpu", framework="none", arms=planned, samples_per_step=8
+        )
+        run.write("plan.json", plan)
+        shutil.copytree(ROOT / "recipes/lib", run.path / "lib")
+        shutil.copytree(ROOT / "tests/support/timed_recipe", run.path / "recipe")
+        words = ("--model", "sleep", "--precision", "fp32", "--batch-size", "8", "--demonstration", *options)
+        started = [
+            self._rank(run.path, rank, ranks, link, *words, "--arms", ",".join(planned)) for rank in range(ranks)
+        ]
+        try:
+            ended = [process.communicate(timeout=120) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+        assert [process.returncode for process in started] == [0] * ranks, ended
+        return facts(collect(run, COMPLETED), repeat)
+
+    def _rank(self, run: Path, rank: int, ranks: int, link: str, *options: str) -> subprocess.Popen[str]:
+        address = ADDRESS["slow0" if link == "slow" else "fast0"].format(1)
+        launch = [
+            sys.executable,
+            str(run / "lib/launch.py"),
+            "--run",
+            str(run),
+            "--world",
+            str(ranks),
+            "--bind",
+            "none",
+        ]
+        sizes = ",".join("1" * ranks)
+        env = {
+            "PATH": "/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NTASKS": str(ranks), "SLURM_LOCALID": "0",
+            "SLURM_NODEID": str(rank), "SLURM_STEP_TASKS_PER_NODE": sizes, "SLURM_JOB_ID": "77",
+            "SLURM_STEP_ID": "0", "SLURMD_NODENAME": f"node{rank}", "RUNNER_RDV_HOST": address,
+            "RUNNER_RDV_KEY": "k",
+        }  # fmt: skip
+        if link == "delayed":
+            env["TIMED_VIA"] = str(_PROXY_PORT)
+        return subprocess.Popen(
+            [
+                "nsenter", f"--target={self.networks.holders[rank]}", "--net", *launch, "--local-sizes", sizes, "--",
+                sys.executable, "-u", "main.py", *options,
+            ],
+            env=env, cwd=run / "recipe", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+
+def facts(evidence: Evidence, repeat: int) -> LaunchFacts:
+    """What the judge makes of the records, which must hold it."""
+    assert [*figure.faults(evidence), *arms.faults(evidence)] == []
+    made = figure.figure(evidence)
+    ranks, planned = evidence.plan.tasks, evidence.plan.arms
+    figures = arms.figures(evidence, made) if ranks > 1 else ()
+    launch = Launch(f"g{ranks}-r{repeat}", ranks, "full" if ranks > 1 else "solo", repeat, 0, arms=planned)
+    return LaunchFacts(launch, "proven", images_per_s=made.throughput.samples_per_s, arms=figures)
+
+
+@contextmanager
+def timed_networks(place: Path) -> Iterator[TimedNetworks]:
+    with two_networks() as networks:
+        for holder in networks.holders:
+            subprocess.run(
+                [
+                    "nsenter",
+                    f"--target={holder}",
+                    "--net",
+                    *_tc(),
+                    "qdisc",
+                    "add",
+                    "dev",
+                    "slow0",
+                    "root",
+                    "tbf",
+                    *_SLOW,
+                ],
+                check=True,
+            )
+        proxy = subprocess.Popen(
+            [
+                "nsenter", f"--target={networks.holders[1]}", "--net", sys.executable,
+                str(ROOT / "tests/support/delaying_proxy.py"), str(_PROXY_PORT), str(_DELAY_S),
+            ]
+        )  # fmt: skip
+        try:
+            yield TimedNetworks(networks, place, count())
+        finally:
+            proxy.kill()
+            proxy.wait()
+
+
+def _tc() -> list[str]:
+    """``tc`` of the box's root with that root's own libraries: this machine may lack it."""
+    root = box_root.ensure(DEFAULT_SLURM, print).path
+    loader = next((root / "usr/lib").glob("*-linux-gnu/ld-linux*"))
+    return [str(loader), "--library-path", str(loader.parent), str(root / "usr/sbin/tc")]

@@ -15,6 +15,7 @@ from runner import box
 from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.documents import result
+from tests.support.sshd import Nodes, running_nodes
 from tests.support.studies import TIMED, overlapping, runs_with
 from tests.support.waiting import until
 
@@ -143,3 +144,23 @@ def test_cancel_ends_all_jobs_and_lets_nothing_more_start(in_box: Runner, nodes:
     assert f"{path}/" not in nodes.inside("squeue", "--noheader", "--format=%Z")
     facts = result(in_box("status", path.name, "--json", code=0).out)
     assert "running" not in {each["state"] for each in facts["launches"]}
+
+
+@pytest.fixture(scope="module")
+def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with running_nodes(tmp_path_factory.mktemp("two_hosts"), "/usr/local/bin:/usr/bin:/bin") as made:
+        yield made
+
+
+@pytest.mark.parametrize("way", ["separate", "one-allocation"])
+def test_a_study_of_two_hosts(two_hosts: Nodes, tmp_path: Path, way: str) -> None:
+    hosts = Runner.at(two_hosts.site(), tmp_path, runs="my $runs")
+    more = ("--same-two_hosts",) if way == "one-allocation" else ()
+    hosts("scale", "--gpus", "1,2,4", "--repeats", "2", *TIMED, *more, "--wait", code=0)
+    (path,) = hosts.runs.glob("*-study")
+    facts = result(hosts("status", path.name, "--json", code=0).out)
+    assert (facts["state"], facts["way"], facts["differences"]) == ("complete", way, [])
+    assert set(runs_with(path, "result.json").values()) == {1}
+    assert overlapping(path) == []
+    used = {each["launch"]["gpus"]: each["two_hosts"] for each in facts["launches"]}
+    assert used == {1: ["nodea"], 2: ["nodea"], 4: ["nodea", "nodeb"]}

@@ -27,7 +27,7 @@ from runner.sites.user import expand_placeholders
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons
 from tests.support.golden_jobs import ELVIS, ENVIRONMENT
-from tests.support.sif import sif_of
+from tests.support.squashfs import sif_of
 from tests.support.waiting import until
 
 SOURCE = Path(__file__).parents[2] / "spank" / "site_options.c"

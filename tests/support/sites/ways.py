@@ -6,7 +6,11 @@ are the tests' own (clusters.py): the program then runs on the node itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from tests.support.golden_jobs import CASES
+from tests.support.sites.clusters import MACHINES, Cluster
 
 REAL = frozenset({"charliecloud"})  # what these clusters have as it is
 
@@ -73,3 +77,12 @@ WAYS = (
     _way("slurm", "shifter"),
     _way("slurm", "apptainer", (4, 4, 3)),
 )
+# The site of a golden script -> whose cluster it is tried on.
+TRIED_ON = {site: site for site in MACHINES} | {"box": "technion"}
+# What no cluster has but the one that the options name: jobs that are to end first, nodes, a reservation.
+APART = frozenset({"slurm-asked"})
+AtSite = Callable[[str], Cluster]
+
+
+def scripts(site: str) -> list[str]:
+    return [name for name, case in CASES.items() if TRIED_ON.get(case[0]) == site and name not in APART]

@@ -13,7 +13,7 @@ from gpu_runner_inside.benchmark import arms, benchmark, lengths
 from gpu_runner_inside.benchmark.options import options_of
 
 from runner.model.records import Report
-from tests.support.schema import check
+from tests.support.json_schema import check
 
 
 class World:

@@ -16,8 +16,8 @@ import pytest
 from gpu_runner_inside.launcher import metering, rendezvous, rendezvous_server
 from gpu_runner_inside.meter.channel import ByRendezvous, Channel, GaveUpError
 
+from tests.support.json_schema import check
 from tests.support.rank_records import records
-from tests.support.schema import check
 
 LIB = Path(__file__).parents[3] / "recipes" / "lib"
 TOKEN = "0123456789abcdef"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from gpu_runner_inside import records
 
+from tests.support.json_schema import check
 from tests.support.limits import largest_file
-from tests.support.schema import check
 
 ROOT = Path(__file__).resolve().parents[3]
 

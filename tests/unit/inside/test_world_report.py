@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gpu_runner_inside import world_report
 
-from tests.support.schema import check
+from tests.support.json_schema import check
 
 
 def test_a_report_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ from runner.sites.proofs import recorded, with_recorded
 from tests.support import golden_jobs, golden_local_jobs
 from tests.support.proof_pages import CHECKOUT, PAGES, rendered
 from tests.support.sites.clusters import MACHINES
-from tests.support.sites.golden_scripts import scripts
-from tests.support.sites.ways import REAL, WAYS
+from tests.support.sites.ways import REAL, WAYS, scripts
 
 Row = tuple[str, str, str]
 WAYS_OF_SITES = {(way.site, way.runtime, way.wireup): way for way in recorded().ways}

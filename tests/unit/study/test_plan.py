@@ -45,7 +45,7 @@ def test_every_point_is_launched_as_often_as_requested_under_a_name_of_its_own(
 def test_arms_that_one_process_can_alternate_between_are_one_launch() -> None:
     (launch,) = plan.launches((4,), plan.parse_arms("coordination,uncoupled"), ((),), 1)
     assert (launch.arm, launch.arms) == ("full", ("uncoupled", "coordination", "full"))
-    assert plan.options_of(launch, ()) == (("arms", "uncoupled,coordination,full"),)
+    assert plan.launch_options(launch, ()) == (("arms", "uncoupled,coordination,full"),)
 
 
 def test_a_single_gpu_has_no_arms_within_but_those_of_its_own() -> None:
@@ -56,7 +56,7 @@ def test_a_single_gpu_has_no_arms_within_but_those_of_its_own() -> None:
         (1, "full", False),
         (2, "full", True),
     ]
-    assert plan.options_of(found[1], (("model", "m"),)) == (("model", "m"), ("hooks-at-one", "true"))
+    assert plan.launch_options(found[1], (("model", "m"),)) == (("model", "m"), ("hooks-at-one", "true"))
 
 
 def test_where_nodes_are_fixed_every_gpu_runs_by_itself_once_a_repeat_one_of_each_node_at_a_time() -> None:
@@ -115,11 +115,11 @@ def test_an_option_with_one_value_is_shared_and_others_are_combined() -> None:
 
 def test_a_whole_batch_is_shared_equally_or_refused() -> None:
     launch = Launch("k", 4, "full", 1, 0, settings=(("batch-size", "256"),))
-    assert plan.options_of(launch, (), "batch-size") == (("batch-size", "64"),)
+    assert plan.launch_options(launch, (), "batch-size") == (("batch-size", "64"),)
     with pytest.raises(UsageError, match="a whole batch of 254 cannot be shared by 4 GPUs"):
-        plan.options_of(launch.__class__("k", 4, "full", 1, 0), (("batch-size", "254"),), "batch-size")
+        plan.launch_options(launch.__class__("k", 4, "full", 1, 0), (("batch-size", "254"),), "batch-size")
     with pytest.raises(UsageError, match="the whole batch is not given"):
-        plan.options_of(launch.__class__("k", 4, "full", 1, 0), (), "batch-size")
+        plan.launch_options(launch.__class__("k", 4, "full", 1, 0), (), "batch-size")
 
 
 @pytest.mark.parametrize("text", ["", "1,,2", "0", "-1", "1,x", "1, 2", "1.5", "1,1", "99999999", "१"])

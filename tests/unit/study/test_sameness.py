@@ -42,7 +42,7 @@ def test_all_sizes_and_solo_launches_on_the_same_places(tmp_path: Path) -> None:
     alone = [run(tmp_path, f"solo-{number}", 1, first=(0, number)) for number in range(8)]
     other = run(tmp_path, "solo-of-the-second-node", 1, node="dgx02", first=(1, 3))
     sizes = [run(tmp_path, f"full-{size}", size) for size in (1, 2, 4, 8)]
-    assert run_differences([*alone, other, *sizes]) == ()
+    assert run_differences(dict([*alone, other, *sizes])) == ()
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_all_sizes_and_solo_launches_on_the_same_places(tmp_path: Path) -> None:
     ],
 )
 def test_what_differs_is_named_with_both_launches(tmp_path: Path, more: dict[str, Any], sentence: str) -> None:
-    assert run_differences([run(tmp_path, "b8", 8), run(tmp_path, "a4", 4, **more)]) == (sentence,)
+    assert run_differences(dict([run(tmp_path, "b8", 8), run(tmp_path, "a4", 4, **more)])) == (sentence,)
 
 
 def test_another_allocation_on_other_nodes_is_one_sentence(tmp_path: Path) -> None:
-    found = run_differences([run(tmp_path, "b8", 8), run(tmp_path, "a8", 8, node="dgx05")])
+    found = run_differences(dict([run(tmp_path, "b8", 8), run(tmp_path, "a8", 8, node="dgx05")]))
     assert found == ("GPU 0 of node 0: node dgx01 in b8, dgx05 in a8 (and 7 more)",)
 
 
@@ -71,4 +71,4 @@ def test_ranks_that_were_not_bound_share_all_processors(tmp_path: Path) -> None:
     (tmp_path / "a2/ranks/0.start.json").write_text(
         json.dumps(json.loads((tmp_path / "a2/ranks/0.start.json").read_text()) | every)
     )
-    assert run_differences(runs) == ("GPU 0 of node 0: ranks that share its processors: 1 in b1, 2 in a2",)
+    assert run_differences(dict(runs)) == ("GPU 0 of node 0: ranks that share its processors: 1 in b1, 2 in a2",)

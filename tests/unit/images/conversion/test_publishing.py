@@ -16,8 +16,7 @@ from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.writable_root import TreeImage
-from tests.support.sif import sif_of
-from tests.support.squashfs import crashing_mksquashfs
+from tests.support.squashfs import crashing_mksquashfs, sif_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 

@@ -15,7 +15,7 @@ from runner.images.conversion import sif as apptainer_build
 from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage, file_name
 from runner.preparation.choices import pin
-from tests.support.sif import sif_of
+from tests.support.squashfs import sif_of
 from tests.support.submissions import sound
 
 

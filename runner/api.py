@@ -1,21 +1,29 @@
-"""Studies, reports, comparisons, expectations and bundles from Python: as the command line has them, and as thin."""
+"""gpu-runner from Python: ``from runner import submit, runs``; all of it: ``from runner.api import ...``.
+
+The same stages as the command line's, and the same objects as its JSON. Nothing is printed; what goes wrong is raised
+as an error of ``runner.core.errors``, whose ``code`` is the command line's exit code. docs/python.md is the page on it.
+"""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias, TypeVar, get_args, overload
 
-from runner.api.jobs import CheckRefusedError, Run, check_timeout, warn
-from runner.core.errors import UsageError
+from runner.core.errors import RefusedError, UsageError
+from runner.jobs import directory as run_directories
+from runner.jobs.facts import run_facts
 from runner.model.expectation import Compared, Expectation
 from runner.model.job import CommandLine
-from runner.model.output import MadeBundle, VerifiedBundle
+from runner.model.output import Cancellation, MadeBundle, Preparation, RunFacts, VerifiedBundle, shown_plan
+from runner.model.plan import Finding
 from runner.model.report import Report
 from runner.model.request import Wireup
 from runner.model.study import Arm, PlannedStudy, StudyFacts
+from runner.model.verdict import Verdict
 from runner.preparation.options import (
     Options,
     count_of,
@@ -36,6 +44,20 @@ if TYPE_CHECKING:
     from runner.study.directory import StudyDirectory, Subject
     from runner.study.separate import Listener
 
+__all__ = [
+    "CheckRefusedError",
+    "Options",
+    "Run",
+    "Study",
+    "bundle",
+    "compare",
+    "expect",
+    "report",
+    "runs",
+    "scale",
+    "submit",
+    "verify",
+]
 T = TypeVar("T")
 
 
@@ -43,20 +65,98 @@ def _nothing(*_: object) -> None:
     """Nothing is printed."""
 
 
-class Study:
-    """A study: launches of one program at several sizes.
+class CheckRefusedError(RefusedError):
+    """A check refuses the job: nothing was submitted.
 
     Attributes:
-        directory: all that it was asked, given and left.
+        findings: of all checks; each has ``code``, ``what`` and ``fix``.
+    """
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        self.findings = findings
+        first = next(each for each in findings if each.severity == "refuse" and not each.forced)
+        super().__init__(f"{first.what} [{first.code}]", fix=first.fix)
+
+
+class _Directory:
+    """A run or a study.
+
+    Attributes:
+        directory: all that it was given and left. id: by which the command line knows it, too.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
+        self.id = self.directory.name
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.directory == other.directory
+
+    def __hash__(self) -> int:
+        return hash(self.directory)
+
+
+class Run(_Directory):
+    """A run: queued, running or ended."""
 
     @property
-    def id(self) -> str:
-        """Its id, by which the command line knows it, too."""
-        return self.directory.name
+    def verdict(self) -> Verdict | None:
+        """What the run is worth, once ``wait`` or ``status`` has judged it; no scheduler is queried."""
+        return self._files.verdict
+
+    def status(self) -> RunFacts:
+        """All that is known of it now, as ``status --json`` shows it.
+
+        Raises:
+            UnknownStateError: the scheduler does not answer.
+        """
+        from runner.jobs.life import standing
+
+        return run_facts(self._files, standing(self._files))
+
+    def wait(self, timeout: float | None = None) -> Verdict:
+        """Wait until it has ended, and judge it. Ctrl-C ends the waiting, not the job.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Raises:
+            UsageError: the timeout is no number of seconds.
+            UnknownStateError: that time is over, or the scheduler does not answer.
+        """
+        from runner.jobs.life import finish
+
+        _check_timeout(timeout)
+        return finish(self._files, lambda _progress: None, _warn, timeout_s=timeout)
+
+    def cancel(self) -> Cancellation:
+        """Cancel its job; no error if it has already ended.
+
+        Raises:
+            UnknownStateError: the scheduler does not answer.
+        """
+        from runner.jobs.states import cancel_run
+
+        job_id, had_ended = cancel_run(self._files)
+        return Cancellation(self.id, str(self.directory), job_id, had_ended)
+
+    def logs(self, rank: int | None = None) -> dict[str, str]:
+        """Its logs that are not empty: file name -> text. ``rank``: only those of this rank."""
+        pattern = "*" if rank is None else f"rank-{rank}.*"
+        logs = sorted(self._files.logs.glob(pattern))
+        return {path.name: text for path in logs if (text := path.read_text("utf-8", "replace"))}
+
+    @property
+    def _files(self) -> run_directories.Run:
+        return run_directories.Run(self.directory)
+
+    def __repr__(self) -> str:
+        verdict = self.verdict
+        return f"<run {self.id}{f': {verdict.outcome}' if verdict else ''}>"
+
+
+class Study(_Directory):
+    """A study: launches of one program at several sizes."""
 
     def status(self) -> StudyFacts:
         """As it stands, as ``status --json`` shows it: points, efficiencies, losses, and what is not proven."""
@@ -75,8 +175,8 @@ class Study:
         """
         from runner.study.gather import wait
 
-        check_timeout(timeout)
-        return wait(self._files, warn, timeout_s=timeout)
+        _check_timeout(timeout)
+        return wait(self._files, _warn, timeout_s=timeout)
 
     def cancel(self) -> tuple[str, ...]:
         """Cancel its jobs, and let nothing more be started; returns their ids."""
@@ -93,14 +193,72 @@ class Study:
     def __repr__(self) -> str:
         return f"<study {self.id}>"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Study) and self.directory == other.directory
-
-    def __hash__(self) -> int:
-        return hash(self.directory)
-
 
 Named: TypeAlias = Run | Study | str | os.PathLike[str]
+
+
+@overload
+def submit(
+    gpus: int, command: Sequence[str] = (), *, dry_run: Literal[False] = False, **options: Unpack[Options]
+) -> Run: ...
+
+
+@overload
+def submit(
+    gpus: int, command: Sequence[str] = (), *, dry_run: Literal[True], **options: Unpack[Options]
+) -> Preparation: ...
+
+
+@overload
+def submit(
+    gpus: int, command: Sequence[str] = (), *, dry_run: bool, **options: Unpack[Options]
+) -> Run | Preparation: ...
+
+
+def submit(
+    gpus: int, command: Sequence[str] = (), *, dry_run: bool = False, **options: Unpack[Options]
+) -> Run | Preparation:
+    """Submit a job of ``gpus`` ranks, one for each GPU, and return its run without waiting for it.
+
+    Args:
+        command: the program and its arguments, started in the working directory: ``["python", "train.py"]``; with a
+            recipe, arguments of the recipe's program. Without both, the default recipe, a benchmark, is run.
+        dry_run: return the script, the plan and the findings of the checks, and change nothing.
+        options: see ``runner.preparation.options``; None stands for the default. In ``env`` None takes a variable away,
+            and True gives it its value in this process; ``time`` is ``[D-][H:]M:S``, or seconds.
+
+    Raises:
+        UsageError: an option is wrong. CheckRefusedError, RefusedError: the job cannot run so.
+        NotAcceptedError: the scheduler did not take it. UnknownStateError: it is unknown whether it did.
+    """
+    from runner.preparation.job import prepare, start
+    from runner.preparation.request import make_request
+
+    request = make_request({**values_of("submit", options), "gpus": gpus, "arguments": program_of(command)})
+    prepared = prepare(request, keep=not dry_run)
+    if dry_run:
+        return Preparation(
+            prepared.script.text,
+            shown_plan(prepared.plan),
+            prepared.findings,
+            prepared.unconfirmed,
+            prepared.script.files,
+        )
+    if prepared.is_refused:
+        raise CheckRefusedError(prepared.findings)
+    return Run(start(prepared)[0].path)
+
+
+def runs(name: str | None = None) -> list[Run]:
+    """Your runs, the newest first; with ``name`` those whose id or name is this, or begins so. No scheduler is queried.
+
+    Submissions that the scheduler did not take are left out.
+    """
+    from runner.jobs.lookup import was_refused
+
+    head = name or ""
+    meant = (run for run in run_directories.linked() if run.run_id.startswith(head) or run.name.startswith(head))
+    return [Run(run.path) for run in meant if not was_refused(run)]
 
 
 @overload
@@ -181,7 +339,7 @@ class _Quiet:
     def listening(self) -> AbstractContextManager[Listener]:
         from runner.study.separate import Listener
 
-        return nullcontext(Listener(_nothing, _nothing, warn))
+        return nullcontext(Listener(_nothing, _nothing, _warn))
 
 
 def compare(
@@ -233,7 +391,7 @@ def report(*subjects: Named, output: str | os.PathLike[str] | None = None) -> Re
     from runner.study.readers import report_of
 
     place = _optional("output", _place, output)
-    made, _ = report_of(_subjects(subjects), warn)
+    made, _ = report_of(_subjects(subjects), _warn)
     return made if place is None else writing.write(made, place, _nothing)
 
 
@@ -296,13 +454,13 @@ def _counts(values: Sequence[int]) -> tuple[int, ...]:
 
 def _ranges(values: Mapping[str, object]) -> dict[str, tuple[float, float, float]]:
     """Each assumption as (low, value, high)."""
-    found = {}
+    ranges = {}
     for name, value in values.items():
         numbers = tuple(map(number_of, value)) if isinstance(value, list | tuple) else (number_of(value),) * 3
         if len(numbers) != 3:
             raise ValueError("an assumption is VALUE, or (LOW, VALUE, HIGH)")
-        found[name] = (numbers[0], numbers[1], numbers[2])
-    return found
+        ranges[name] = (numbers[0], numbers[1], numbers[2])
+    return ranges
 
 
 def bundle(*subjects: Named, file: str | os.PathLike[str], sign: str | os.PathLike[str] | None = None) -> MadeBundle:
@@ -350,10 +508,12 @@ def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
 
 
 def _side(named: Named | Sequence[Named]) -> Side:
-    from runner.study.readers import side, side_of_each
+    from runner.figures.compare.compare import runs_named, side_of_runs
+    from runner.study.readers import side
 
     if isinstance(named, list | tuple):
-        return side_of_each([taken("a side", _name, each) for each in named])
+        names = [taken("a side", _name, each) for each in named]
+        return side_of_runs(", ".join(names), runs_named(names))
     return side(taken("a side", _name, named))
 
 
@@ -364,3 +524,14 @@ def _check_share(name: str, value: float, most: float) -> None:
 
 def _optional(name: str, read: Callable[[Any], T], value: object) -> T | None:
     return None if value is None else taken(name, read, value)
+
+
+def _check_timeout(timeout: float | None) -> None:
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and timeout >= 0):  # nor NaN
+        fix = "a number of seconds, zero or more; None waits to the end"
+        raise UsageError(f"the timeout is {timeout!r}", where="timeout", fix=fix)
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -1,7 +1,0 @@
-"""Programs as their authors published them."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-UNCHANGED = Path(__file__).parents[1] / "recipes" / "unchanged"
