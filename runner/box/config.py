@@ -40,9 +40,7 @@ class Bind(msgspec.Struct, frozen=True):
         bind = cls(source, target or source)
         if not (PurePosixPath(bind.source).is_absolute() and PurePosixPath(bind.target).is_absolute()):
             raise UsageError(
-                "a bind needs two absolute paths",
-                where=f"--bind {text}",
-                fix="--bind /SRC:/DST, or --bind /DIR",
+                "a bind needs two absolute paths", where=f"--bind {text}", fix="--bind /SRC:/DST, or --bind /DIR"
             )
         if re.search(r"[\t\n\0]", text) or ".." in PurePosixPath(bind.target).parts:
             raise UsageError("a bind may hold no tab, newline or '..'", where=f"--bind {text!r}")
@@ -127,9 +125,7 @@ def check_name(name: str) -> None:
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"not a name for a box: {name!r}",
-            where="--name",
-            fix="up to 32 of a-z, 0-9 and '-', not '-' first",
+            f"not a name for a box: {name!r}", where="--name", fix="up to 32 of a-z, 0-9 and '-', not '-' first"
         )
 
 
@@ -314,11 +310,7 @@ def binds(spec: BoxSpec, top_level: Iterable[str], needed: Iterable[Path], logs:
     """
     data = tuple(f"/{name}" for name in sorted(top_level) if name not in SYSTEM)
     further = dict.fromkeys(str(path) for path in needed if not _below(str(path), data))
-    return (
-        *(Bind(path, path) for path in (*data, *sorted(further))),
-        *spec.binds,
-        Bind(str(logs), "/var/log/slurm"),
-    )
+    return (*(Bind(path, path) for path in (*data, *sorted(further))), *spec.binds, Bind(str(logs), "/var/log/slurm"))
 
 
 def script(name: str) -> str:

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from runner import __version__
-from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UsageError
-from runner.core.hide import hidden
 from runner.core.invocation import PROGRAM
 from runner.core.text import instead, printable
 
@@ -150,7 +148,10 @@ def main(argv: list[str] | None = None) -> None:
         from runner.cli import completion
 
         sys.exit(completion.answer(cli, os.environ[completion.VARIABLE]))
-    files.restrict_umask()  # whatever the caller's umask: no other user can write to what we make
+    if (sys.argv[1:] if argv is None else argv)[:1] not in (["-h"], ["--help"]):  # it makes nothing, and is to be fast
+        from runner.core.files import restrict_umask
+
+        restrict_umask()  # whatever the caller's umask: no other user can write to what we make
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not under nohup
             signal.signal(number, _end)
@@ -204,6 +205,8 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
 
 def _shown(message: str) -> str:
     """A message that quotes what a file or a person wrote: without passwords, and without control characters."""
+    from runner.core.hide import hidden
+
     return printable(hidden(message), keep="\n\t")
 
 

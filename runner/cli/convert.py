@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
+from click.core import ParameterSource
 
-from runner.core.errors import Exit
+from runner.cli import json_output
+from runner.cli.options import ENGINE, JSON, path_option, say
+from runner.cli.progress import display
+from runner.core.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from runner.images.conversion.engine_source import Method
@@ -17,67 +22,38 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("image")
-@click.option(
-    "--store",
-    "store_dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
+@path_option(
+    "--store", metavar="DIR", file_okay=False,
     help="Image store; every node must see it. [default: $RUNNER_STORE, else in the cache directory]",
-)
+)  # fmt: skip
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["sqsh", "sif"]),
-    default="sqsh",
-    show_default=True,
+    "--format", "form", type=click.Choice(["sqsh", "sif"]), default="sqsh", show_default=True,
     help="sif: for Apptainer and Singularity; they build it from an engine's image.",
-)
+)  # fmt: skip
 @click.option(
-    "--zstd-level",
-    type=click.IntRange(1, 22),
-    default=3,
-    show_default=True,
+    "--zstd-level", type=click.IntRange(1, 22), default=3, show_default=True,
     help="A higher level makes a smaller file, more slowly.",
-)
+)  # fmt: skip
 @click.option(
-    "--block-size",
-    type=click.Choice(["128K", "256K", "512K", "1M"]),
-    default="1M",
-    show_default=True,
+    "--block-size", type=click.Choice(["128K", "256K", "512K", "1M"]), default="1M", show_default=True,
     help="Larger blocks make a smaller file, but reading a small file then reads more.",
-)
+)  # fmt: skip
 @click.option("--processors", type=click.IntRange(1), help="Number to use at once. [default: all]")
 @click.option(
-    "--way",
-    type=click.Choice(["auto", "layers", "stream"]),
-    default="auto",
-    show_default=True,
+    "--way", type=click.Choice(["auto", "layers", "stream"]), default="auto", show_default=True,
     help="Read the engine's layers by mounting them (needs root), or its export as a stream; both give the same file.",
-)
+)  # fmt: skip
 @click.option(
-    "--from",
-    "source",
-    type=click.Choice(["auto", "engine", "registry"]),
-    default="auto",
-    show_default=True,
+    "--from", "source", type=click.Choice(["auto", "engine", "registry"]), default="auto", show_default=True,
     help="Source of a plain reference. auto: an engine if one answers, else the registry.",
-)
+)  # fmt: skip
 @click.option("--platform", metavar="OS/ARCH", help="Such as linux/arm64. [default: this machine]")
-@click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@ENGINE
+@JSON
 def command(
-    image: str,
-    store_dir: Path | None,
-    form: str,
-    zstd_level: int,
-    block_size: str,
-    processors: int | None,
-    way: Method,
-    source: SourceKind,
-    platform: str | None,
-    engine: str | None,
-    as_json: bool,
-) -> int:
+    image: str, store: Path | None, form: str, zstd_level: int, block_size: str, processors: int | None, way: Method,
+    source: SourceKind, platform: str | None, engine: str | None, as_json: bool,
+) -> int:  # fmt: skip
     """Convert IMAGE into a squashfs for Enroot, Pyxis and Charliecloud; verify it and store it by its digest.
 
     \b
@@ -87,29 +63,36 @@ def command(
              docker-archive:FILE[:NAME]   a file from docker save
              oci:DIR[:TAG], oci-archive:FILE[:TAG]
     """
-    from runner.cli.progress import display
     from runner.images.conversion import squashfs
     from runner.images.packing.mksquashfs import Packing
 
+    store = store.absolute() if store else None
     if form == "sif":
-        return _sif(image, store_dir, engine, source, as_json=as_json)
-    packing = Packing(level=zstd_level, block=block_size, processors=processors)
-    with display(quiet=as_json) as progress:
-        store = store_dir.absolute() if store_dir else None
-        options = squashfs.Options(source, platform, engine, way, packing, store)
-        done = squashfs.convert(image, options, progress)
-    return _show(done, as_json=as_json)
+        done = _sif(image, store, engine, source, quiet=as_json)
+    else:
+        packing = Packing(level=zstd_level, block=block_size, processors=processors)
+        with display(quiet=as_json) as progress:
+            options = squashfs.Options(source, platform, engine, way, packing, store)
+            done = squashfs.convert(image, options, progress)
+    stored = done.image
+    if as_json:
+        facts = {"made": done.made, "seconds": done.seconds, "moved_from": done.moved_from}
+        return json_output.show(msgspec.to_builtins(stored, enc_hook=str) | facts)
+    click.echo(f"{stored.reference}: {f'converted in {done.seconds:.0f} s' if done.made else 'up to date'}")
+    if done.moved_from:
+        click.echo(f"  the name has moved: it meant {done.moved_from} before")
+    click.echo(f"  {stored.path}")
+    click.echo(f"  {stored.size_bytes / 1e6:.0f} MB, {stored.entries} entries, from {stored.origin or stored.digest}")
+    for name in stored.omitted:
+        say(f"  note: {name} contains a newline, which /etc/environment cannot hold; it is left out")
+    return Exit.GOOD
 
 
 # Without meaning for a SIF: Apptainer packs it from the engine's image.
 _SQUASHFS_ONLY = ("zstd_level", "block_size", "processors", "way", "platform")
 
 
-def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceKind, *, as_json: bool) -> int:
-    from click.core import ParameterSource
-
-    from runner.cli.progress import display
-    from runner.core.errors import UsageError
+def _sif(image: str, store: Path | None, engine: str | None, source: SourceKind, *, quiet: bool) -> Conversion:
     from runner.images.conversion import sif
     from runner.images.conversion.squashfs import parse_name
     from runner.images.engine import connected
@@ -123,29 +106,6 @@ def _sif(image: str, store_dir: Path | None, engine: str | None, source: SourceK
     if name.kind not in ("engine", "any"):
         fix = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
         raise UsageError("a SIF is built from an engine's image", where=image, fix=fix)
-    with display(quiet=as_json) as progress:
+    with display(quiet=quiet) as progress:
         url, client = connected(engine)
-        done = sif.convert(name.text, client, url, progress, store_dir=store_dir.absolute() if store_dir else None)
-    return _show(done, as_json=as_json)
-
-
-def _show(done: Conversion, *, as_json: bool) -> int:
-    """Print what was converted, or is up to date."""
-    if as_json:
-        import msgspec
-
-        from runner.cli import json_output
-
-        facts = msgspec.to_builtins(done.image, enc_hook=str)
-        about = {"made": done.made, "seconds": done.seconds, "moved_from": done.moved_from}
-        return json_output.show({**facts, **about})
-    what = f"converted in {done.seconds:.0f} s" if done.made else "up to date"
-    click.echo(f"{done.image.reference}: {what}")
-    if done.moved_from:
-        click.echo(f"  the name has moved: it meant {done.moved_from} before")
-    click.echo(f"  {done.image.path}")
-    source = done.image.origin or done.image.digest
-    click.echo(f"  {done.image.size_bytes / 1e6:.0f} MB, {done.image.entries} entries, from {source}")
-    for name in done.image.omitted:
-        click.echo(f"  note: {name} contains a newline, which /etc/environment cannot hold; it is left out", err=True)
-    return Exit.GOOD
+        return sif.convert(name.text, client, url, progress, store_dir=store)

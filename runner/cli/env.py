@@ -220,7 +220,7 @@ def _facts(environment: Environment) -> dict[str, Any]:
 
 
 def _describe(environment: Environment, root: Path) -> None:
-    from runner.cli.build import horovod_summary
+    from runner.cli.table import horovod_summary
 
     about, horovod = environment.about, environment.about.horovod
     click.echo(

@@ -1,34 +1,43 @@
-"""``images``: list, show, edit, verify and prune the stored images."""
+"""``images``: list, show, edit, verify, serve and prune the stored images."""
 
 from __future__ import annotations
 
 import json
 import os
 import shlex
+import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import msgspec
 
+from runner.cli import json_output
 from runner.cli.importer import command as importer
-from runner.cli.options import age_s, by_shell, size_bytes
-from runner.core.errors import Exit
+from runner.cli.options import JSON, age_s, by_shell, path_option, say, size_bytes
+from runner.cli.progress import display
+from runner.cli.table import horovod_summary
+from runner.core.errors import Exit, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted
+from runner.images import reference
+from runner.images.store import image_files, integrity, store
+from runner.images.store.stored_image import SUFFIXES, BrokenSidecar, StoredImage, form_of
+from runner.jobs import image_usage
+from runner.model.image import facts_of
+from runner.model.output import Problem
 
-if TYPE_CHECKING:
-    from runner.images.store.stored_image import BrokenSidecar, StoredImage
-    from runner.jobs.image_usage import ListedImage
 
-STORE = click.option(
-    "--store",
-    "store_dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
+def _directory(_context: click.Context, _option: click.Parameter, value: Path | None) -> Path:
+    return value.absolute() if value else store.directory()
+
+
+STORE = path_option(
+    "--store", "target", metavar="DIR", file_okay=False, callback=_directory,
     help="Image store. [default: $RUNNER_STORE, else in the cache directory]",
-)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+)  # fmt: skip
+IMAGE = click.argument("image", shell_complete=by_shell("images"))
 
 
 @click.group()
@@ -36,18 +45,16 @@ def command() -> None:
     """List, show, edit, verify and prune the stored images."""
 
 
+command.add_command(importer, "importer")
+
+
 @command.command("list")
 @STORE
 @JSON
-def list_images(store_dir: Path | None, as_json: bool) -> int:
+def list_images(target: Path, as_json: bool) -> int:
     """List the images of the store, with your runs that used them."""
-    from runner.jobs import image_usage
-
-    target = _directory(store_dir)
     rows = [_row(listed) for listed in image_usage.list_images(target)]
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(rows)
     for row in rows:
         click.echo(_line(row))
@@ -57,29 +64,21 @@ def list_images(store_dir: Path | None, as_json: bool) -> int:
 
 
 @command.command("show")
-@click.argument("image", shell_complete=by_shell("images"))
+@IMAGE
 @STORE
 @JSON
-def show(image: str, store_dir: Path | None, as_json: bool) -> int:
+def show(image: str, target: Path, as_json: bool) -> int:
     """Show all facts about IMAGE (a reference, a digest or a file), and whether it looks intact."""
-    import msgspec
-
-    from runner.cli.build import horovod_summary
-    from runner.images.store import integrity
-    from runner.model.image import facts_of
-
-    found = _stored(image, store_dir)[0]
-    facts: dict[str, Any] = {**msgspec.to_builtins(found, enc_hook=str), "problem": integrity.problem(found)}
+    stored = _stored(image, target)[0]
+    facts: dict[str, Any] = {**msgspec.to_builtins(stored, enc_hook=str), "problem": integrity.problem(stored)}
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(facts)
     for name, value in facts.items():
         if value in ("", (), [], {}, 0):
             continue
         if name == "history":
             click.echo(f"{name}:")
-            for edit in found.history:
+            for edit in stored.history:
                 click.echo(f"  {edit.at[:19]} of {edit.of}, by {edit.tool}: {shlex.join(edit.command)}")
         elif isinstance(value, dict):
             click.echo(f"{name}:")
@@ -87,56 +86,44 @@ def show(image: str, store_dir: Path | None, as_json: bool) -> int:
                 click.echo(f"  {key}: {entry if isinstance(entry, str) else json.dumps(entry)}")
         else:
             click.echo(f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
-    about = facts_of(found.about)
+    about = facts_of(stored.about)
     if about is not None and about.framework:
         click.echo(f"Horovod: {horovod_summary(about.horovod)}")
     return Exit.GOOD
 
 
 @command.command("edit")
-@click.argument("image", shell_complete=by_shell("images"))
+@IMAGE
 @click.argument("words", nargs=-1, metavar="-- COMMAND...")
 @click.option("--shell", is_flag=True, help="Run a shell of the image; its end is the end of the edit.")
 @click.option("--name", metavar="NAME:TAG", help="Name of the result. [default: IMAGE with -edited behind its tag]")
 @click.option(
-    "--with",
-    "tool_name",
-    type=click.Choice(["enroot", "apptainer", "ch-run"]),
+    "--with", "tool_name", type=click.Choice(["enroot", "apptainer", "ch-run"]),
     help="What runs the command. [default: the first of these that is here]",
-)
+)  # fmt: skip
 @STORE
 @JSON
 def edit(
-    image: str,
-    words: tuple[str, ...],
-    shell: bool,
-    name: str | None,
-    tool_name: str | None,
-    store_dir: Path | None,
+    image: str, words: tuple[str, ...], shell: bool, name: str | None, tool_name: str | None, target: Path,
     as_json: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Run COMMAND as root in a writable copy of IMAGE, and store the result as a new image. No engine is needed.
 
     Nothing is stored if COMMAND fails. IMAGE stays as it is, and jobs that use it are not disturbed.
     """
-    import sys
-
-    from runner.cli.progress import display
     from runner.images import editing, writable_root
-    from runner.images.store import store
 
     if shell == bool(words):
         raise click.UsageError("write the command behind --, or --shell")
-    target = _directory(store_dir)
-    found = _stored(image, store_dir)[0]
-    if whose := store.stranger(found):
-        click.echo(f"warning: {whose} put this image into the store, and alone vouches for what it holds", err=True)
+    stored = _stored(image, target)[0]
+    if whose := store.stranger(stored):
+        say(f"warning: {whose} put this image into the store, and alone vouches for what it holds")
     tool = writable_root.find_tool(tool_name)
-    result = editing.new_name(found, name)
-    editing.check(found, tool, target)
+    result = editing.new_name(stored, name)
+    editing.check(stored, tool, target)
     with ExitStack() as stack:
         with display(quiet=as_json) as progress:
-            copy = stack.enter_context(editing.writable_copy(found, progress))
+            copy = stack.enter_context(editing.writable_copy(stored, progress))
         words = (editing.shell(copy.root),) if shell else words
         # A shell ends with the status of its last command, whatever that was.
         status = editing.run(tool, copy, words, to_stderr=as_json)
@@ -145,10 +132,8 @@ def edit(
         if shell and sys.stdin.isatty():
             click.confirm(f"store the result as {result}?", default=True, abort=True, err=True)
         with display(quiet=as_json) as progress:
-            made = editing.stored(found, copy, tool, words, result, target, progress).image
+            made = editing.stored(stored, copy, tool, words, result, target, progress).image
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show({"reference": made.reference, "path": str(made.path), "digest": made.digest})
     click.echo(f"{made.reference}: stored, {made.size_bytes / 1e6:.0f} MB\n  {made.path}\n  {made.digest}")
     return Exit.GOOD
@@ -158,32 +143,26 @@ def edit(
 @click.argument("image", required=False, shell_complete=by_shell("images"))
 @STORE
 @JSON
-def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
+def verify(image: str | None, target: Path, as_json: bool) -> int:
     """Check every byte of IMAGE, or of all images. A broken image is recorded: submit refuses it, convert makes it
     again.
     """
-    from runner.images.store import store
-
-    candidates = _stored(image, store_dir) if image else store.everything(_directory(store_dir))
     rows = []
-    for found in candidates:
-        why, name = _full_check(found)
-        if why and not os.path.lexists(found.path):
+    for stored in _stored(image, target) if image else store.everything(target):
+        why, name = _full_check(stored)
+        if why and not os.path.lexists(stored.path):
             continue  # pruned meanwhile
-        rows.append({"reference": name, "path": str(found.path), "broken": why})
+        rows.append({"reference": name, "path": str(stored.path), "broken": why})
         if not as_json:
-            click.echo(f"BROKEN {found.path}: {why}" if why else f"good   {found.path}")
+            click.echo(f"BROKEN {stored.path}: {why}" if why else f"good   {stored.path}")
     broken = [row for row in rows if row["broken"]]
     code = Exit.INFRASTRUCTURE if broken else Exit.GOOD
     what, fix = f"{len(broken)} of {len(rows)} images are damaged", f"`{PROGRAM} convert IMAGE` rebuilds one"
     if as_json:
-        from runner.cli import json_output
-        from runner.model.output import Problem
-
         error = Problem("image-damaged", what, broken[0]["path"], fix, "user") if broken else None
         return json_output.show(rows, exit_code=code, error=error)
     if broken:
-        click.echo(f"{what}; {fix}", err=True)
+        say(f"{what}; {fix}")
     return code
 
 
@@ -191,41 +170,29 @@ def verify(image: str | None, store_dir: Path | None, as_json: bool) -> int:
 @click.option("--older-than", "older_than_s", callback=age_s, metavar="30d", help="Only images older than this.")
 @click.option("--unused", is_flag=True, help="Only images that none of your runs used.")
 @click.option(
-    "--max-size",
-    "max_bytes",
-    callback=size_bytes,
-    metavar="500G",
+    "--max-size", "max_bytes", callback=size_bytes, metavar="500G",
     help="Remove the longest unused images until the rest is smaller.",
-)
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @STORE
 @JSON
 def prune(
-    older_than_s: int | None, unused: bool, max_bytes: int | None, dry_run: bool, store_dir: Path | None, as_json: bool
+    older_than_s: int | None, unused: bool, max_bytes: int | None, dry_run: bool, target: Path, as_json: bool
 ) -> int:
     """Remove the images that match all options, and what killed conversions left behind.
 
     An image that a queued or running job of yours needs, or may need, is kept. Jobs of other users are unknown: agree
     with them before you prune a shared store.
     """
-    from runner.images.store.store import Limits
-    from runner.jobs.image_usage import prune_images
-
     if older_than_s is None and max_bytes is None and not unused:
         raise click.UsageError("choose images: --older-than AGE, --max-size SIZE or --unused")
-    pruned = prune_images(_directory(store_dir), Limits(older_than_s, unused, max_bytes), dry_run=dry_run)
+    pruned = image_usage.prune_images(target, store.Limits(older_than_s, unused, max_bytes), dry_run=dry_run)
     if as_json:
-        from runner.cli import json_output
-
-        facts = {
-            "removed": [str(candidate.path) for candidate in pruned.removed],
-            "bytes": sum(candidate.size_bytes for candidate in pruned.removed),
-            "needed": [str(path) for path in pruned.needed],
-            "dry_run": dry_run,
-        }
-        return json_output.show(facts)
-    for candidate in pruned.removed:
-        click.echo(f"{'would remove' if dry_run else 'removed'} {candidate.path} ({candidate.size_bytes / 1e6:.0f} MB)")
+        size = sum(each.size_bytes for each in pruned.removed)
+        removed, needed = (list(map(str, paths)) for paths in ((each.path for each in pruned.removed), pruned.needed))
+        return json_output.show({"removed": removed, "bytes": size, "needed": needed, "dry_run": dry_run})
+    for each in pruned.removed:
+        click.echo(f"{'would remove' if dry_run else 'removed'} {each.path} ({each.size_bytes / 1e6:.0f} MB)")
     for path in pruned.needed:
         click.echo(f"kept {path}: a run needs it, or may need it")
     if not pruned.removed:
@@ -233,43 +200,22 @@ def prune(
     return Exit.GOOD
 
 
-command.add_command(importer, "importer")
-
-
-def _directory(store_dir: Path | None) -> Path:
-    from runner.images.store import store
-
-    return store_dir.absolute() if store_dir else store.directory()
-
-
-def _stored(image: str, store_dir: Path | None) -> tuple[StoredImage, ...]:
+def _stored(image: str, target: Path) -> tuple[StoredImage, ...]:
     """The stored forms of an image: a squashfs, a SIF, or both in this order; for a file, that file.
 
     Raises:
         RefusedError: nothing of that name is stored.
     """
-    from runner.core.errors import RefusedError
-    from runner.images import reference
-    from runner.images.store import store
-    from runner.images.store.stored_image import SUFFIXES
-
-    target = _directory(store_dir)
     forms = tuple(SUFFIXES)[: 1 if reference.is_path(image) else None]
-    found = tuple(filter(None, (store.lookup(image, target, form) for form in forms)))
-    if not found:
-        raise RefusedError(
-            f"no image {image} is in the store",
-            where=str(target),
-            fix=f"`{PROGRAM} images list` shows what is there; `{PROGRAM} convert {image}` makes it",
-        )
-    return found
+    stored = tuple(filter(None, (store.lookup(image, target, form) for form in forms)))
+    if not stored:
+        fix = f"`{PROGRAM} images list` shows what is there; `{PROGRAM} convert {image}` makes it"
+        raise RefusedError(f"no image {image} is in the store", where=str(target), fix=fix)
+    return stored
 
 
 def _full_check(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
     """The result of a full check, and the image's name. What cannot be read now is reported, not recorded."""
-    from runner.images.store import integrity
-    from runner.images.store.stored_image import BrokenSidecar
-
     if isinstance(image, BrokenSidecar):
         return image.why, image.path.name
     try:
@@ -278,12 +224,13 @@ def _full_check(image: StoredImage | BrokenSidecar) -> tuple[str, str]:
         return f"it cannot be read: {error.strerror}", image.reference
 
 
-def _row(listed: ListedImage) -> dict[str, Any]:
-    from runner.images.store.stored_image import BrokenSidecar
-
+def _row(listed: image_usage.ListedImage) -> dict[str, Any]:
     image = listed.image
     if isinstance(image, BrokenSidecar):
-        size = _size(image.path)
+        try:
+            size = image.path.stat().st_size
+        except OSError:
+            size = 0
         nothing: dict[str, Any] = {"reference": "", "digest": "", "format": "", "age_s": None, "runs": []}
         return {"path": str(image.path), "problem": image.why, "size_bytes": size} | nothing
     return {
@@ -299,9 +246,6 @@ def _row(listed: ListedImage) -> dict[str, Any]:
 
 
 def _format(path: Path) -> str:
-    from runner.images.store import image_files
-    from runner.images.store.stored_image import form_of
-
     try:
         if form_of(path) == "sif":
             return "SIF" if image_files.sif_root(path) else "no SIF"
@@ -309,13 +253,6 @@ def _format(path: Path) -> str:
     except OSError:
         return "unreadable"
     return f"squashfs {head.compressor}" if head else "no squashfs"
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _line(row: dict[str, Any]) -> str:

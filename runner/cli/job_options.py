@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import by_shell
+from runner.cli.options import JSON, Decorator, by_shell
 from runner.core.errors import UsageError
 from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, default_of, words_of
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from runner.model.request import Request, RequestRecord
     from runner.preparation.job import PreparedJob
 
-F = TypeVar("F", bound=Callable[..., Any])
+_OF_REQUEST = {"gpus", *FIELDS, "arguments"}
 _TYPED = "runner.typed"  # key of what click's contexts share: the arguments as they were typed
 
 
-def job_options(command: F) -> F:
+def job_options(command: Any) -> Any:
     """Decorate a click command with the options of ``runner.preparation.options``; ``given`` has their values."""
     options = (
         click.option("--gpus", type=int, required=True, help=GPUS.help),
@@ -31,7 +31,7 @@ def job_options(command: F) -> F:
         click.option("--nsys", hidden=True, expose_value=False, callback=_nsys),
         click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
         click.option("--full", is_flag=True, help="With --dry-run: print the files, too, that the script reads."),
-        click.option("--json", "as_json", is_flag=True, help="Print facts as JSON."),
+        JSON,
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=by_shell("files")),
     )
     for option in reversed(options):
@@ -45,10 +45,10 @@ def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | Non
         raise UsageError("there is no --nsys: a profiler is a part of the command", where="--nsys", fix=fix)
 
 
-def some_job_options(*names: str) -> Callable[[F], F]:
+def some_job_options(*names: str) -> Decorator:
     """Decorate a click command with some of the options, by their names."""
 
-    def decorated(command: F) -> F:
+    def decorated(command: Any) -> Any:
         for name in reversed(names):
             command = _click_option(OPTIONS[name].field or name, name, OPTIONS[name])(command)
         return command
@@ -56,7 +56,7 @@ def some_job_options(*names: str) -> Callable[[F], F]:
     return decorated
 
 
-def _click_option(field: str, name: str, option: Option) -> Callable[[F], F]:
+def _click_option(field: str, name: str, option: Option) -> Decorator:
     kind = option.kind
     settings: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}
     if kind.is_flag:
@@ -90,17 +90,21 @@ def _reading(kind: Kind) -> Callable[[click.Context, click.Parameter, Any], Any]
 
 
 class JobCommand(click.Command):
-    """A command that runs a job, and knows what was typed."""
+    """A command that runs a job: it knows what was typed, and is called without what ``given`` has."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_TYPED] = tuple(args)
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        assert self.callback is not None
+        return ctx.invoke(self.callback, **{k: value for k, value in ctx.params.items() if k not in _OF_REQUEST})
+
 
 def given(context: click.Context) -> dict[str, Any]:
     """The fields of a request that a command line gives, as ``make_request`` takes them; none that have defaults."""
     typed = click.core.ParameterSource.COMMANDLINE
-    names = (name for name in ("gpus", *FIELDS, "arguments") if name in context.params)
+    names = (name for name in context.params if name in _OF_REQUEST)
     return {name: context.params[name] for name in names if context.get_parameter_source(name) == typed}
 
 
@@ -116,17 +120,13 @@ def request_of_call(*, step: bool = False) -> Request:
 
 
 def command_line(prepared: PreparedJob, first: Run | None = None) -> CommandLine:
-    """The command line that asked for a job, for a reader.
-
-    Args:
-        first: the run that it repeats; None where it repeats none.
-    """
+    """The command line that asked for a job, for a reader; ``first``: the run that it repeats."""
     from runner.model.job import CommandLine
 
-    request, context = prepared.request, click.get_current_context()
-    verb = "run" if request.step else "submit"
-    words = tuple(context.meta[_TYPED]) if first is None else words_of(request)
+    request = prepared.request
+    words = typed() if first is None else words_of(request)
     site = "" if request.site else prepared.site_file
+    verb = "run" if request.step else "submit"
     return CommandLine((verb, *words), request.directory, site, "" if first is None else first.run_id)
 
 
@@ -149,21 +149,16 @@ def recorded(run: Run) -> RequestRecord:
 
 
 def upgraded(line: CommandLine) -> RequestRecord:
-    """The request of a run or a study that has only its command line: it is older than ``request.json``."""
+    """The request of a run or a study that has only its command line (of ``submit``, ``run`` or ``scale``): it is older
+    than ``request.json``.
+    """
+    from runner.cli import cli
     from runner.model.request import RequestRecord
     from runner.preparation.request import make_request
 
-    context = parsed(line)
-    values = {**given(context), "gpus": context.params["gpus"] if line.arguments[0] != "scale" else 1}
-    return RequestRecord(make_request(values, Path(line.directory), step=line.arguments[0] == "run"), line.site)
-
-
-def parsed(line: CommandLine) -> click.Context:
-    """A recorded command line of ``submit``, ``run`` or ``scale``, as click reads it."""
-    from runner.cli import cli
-
-    verb = line.arguments[0]
+    verb, *words = line.arguments
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None
-    with command.make_context(verb, list(line.arguments[1:])) as context:
-        return context
+    with command.make_context(verb, words) as context:
+        values = {**given(context), "gpus": context.params["gpus"] if verb != "scale" else 1}
+    return RequestRecord(make_request(values, Path(line.directory), step=verb == "run"), line.site)

@@ -7,16 +7,28 @@ from contextlib import ExitStack
 
 import click
 
-from runner.cli.options import RUN_OR_STUDY
-from runner.cli.progress import job_display
-from runner.cli.wait import wait_and_judge, warn
+from runner.cli.options import RUN_OR_STUDY, say, warn
+from runner.cli.progress import describe, job_display
+from runner.cli.wait import wait_and_judge
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
 from runner.jobs.directory import Run
-from runner.jobs.logs import LogFile, Selection, follow, host_of
+from runner.jobs.logs import (
+    LogFile,
+    Selection,
+    check_ranks,
+    ends_with_lost_image,
+    first_failed,
+    host_of,
+    left_out,
+    log_files,
+    parse_ranks,
+    read,
+)
+from runner.jobs.logs import follow as follow_logs
 from runner.jobs.states import cancel, scheduler_of
-from runner.jobs.watch import JobProgress
+from runner.jobs.watch import JobProgress, presence
 
 
 @click.command()
@@ -35,8 +47,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
     Ctrl-C leaves the job alone.
     """
-
-    from runner.jobs.logs import Selection, check_ranks, first_failed, log_files, parse_ranks
+    from runner.study.directory import find_subject
 
     if ranks is not None and every:
         raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")
@@ -44,15 +55,17 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         fix = "use wait --json, then logs --json"
         raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
     named = parse_ranks(ranks) if ranks is not None else None
-    directory = _directory(run)
-    tasks = directory.tasks
+    directory = find_subject(run)
+    if not isinstance(directory, Run):
+        from runner.cli.study import telling_run
+
+        directory = telling_run(directory)
     prefixed = every or (named is not None and sum(map(len, named)) > 1)
+    selection, failed = Selection(), None
     if named is not None:
-        check_ranks(named, tasks)
-        selection, failed = Selection(named, script=False), None
-    elif every:
-        selection, failed = Selection(), None
-    else:
+        check_ranks(named, directory.tasks)
+        selection = Selection(named, script=False)
+    elif not every:
         selection, failed = first_failed(directory)
     if follow:
         with_script = selection if named else Selection(selection.ranks)
@@ -60,88 +73,52 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     files = log_files(directory, selection)
     if not files and named is None:
         files = log_files(directory, Selection(()))  # no rank wrote anything: what the batch script did
-    if not files and named is None and _ended_well(directory):
-        click.echo("the job ended well and wrote nothing", err=True)
-        return _show_json(files, lines) if as_json else Exit.GOOD
     if not files:
-        raise UsageError(
-            _why_none(directory) if named is None else f"rank {ranks} wrote nothing",
-            where=str(directory.logs),
-            fix=f"see `{PROGRAM} status {directory.run_id}`",
-        )
+        verdict = directory.verdict
+        if named is not None or verdict is None or verdict.exit_code != Exit.GOOD:
+            what = _why_none(directory) if named is None else f"rank {ranks} wrote nothing"
+            raise UsageError(what, where=str(directory.logs), fix=f"see `{PROGRAM} status {directory.run_id}`")
+        say("the job ended well and wrote nothing")
     if as_json:
         return _show_json(files, lines)
     if failed:
-        click.echo(f"rank {failed} failed first; others: --rank LIST, --all", err=True)
+        say(f"rank {failed} failed first; others: --rank LIST, --all")
     _print(directory, files, lines, prefixed=prefixed)
     return Exit.GOOD
 
 
-def _directory(wanted: str | None) -> Run:
-    from runner.jobs.directory import Run
-    from runner.study.directory import find_subject
-
-    subject = find_subject(wanted)
-    if isinstance(subject, Run):
-        return subject
-    from runner.cli.study import telling_run
-
-    return telling_run(subject)
-
-
-def _show_json(files: tuple[LogFile, ...], lines: int | None) -> int:
-    from runner.cli import json_output
-    from runner.jobs.logs import left_out, read
-    from runner.model.output import LogText
-
-    return json_output.show(
-        [
-            LogText(
-                str(file.path),
-                file.rank,
-                b"".join(read(file, lines)).decode("utf-8", "replace"),
-                left_out(file) if lines is None else None,
-            )
-            for file in files
-        ]
-    )
-
-
 def _print(run: Run, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:
-
-    from runner.jobs.logs import ends_with_lost_image, left_out, read
-
     printer = Printer(run, prefixed=prefixed)
     for file in files:
         if lines is None and (size := left_out(file)):
-            click.echo(
-                f"the first {size / 1e6:.0f} MB of {file.path} are left out (-n N: as much as you name)", err=True
-            )
+            say(f"the first {size / 1e6:.0f} MB of {file.path} are left out (-n N: as much as you name)")
         is_another = len(files) > 1
         for content in read(file, lines):
             printer.show(file, content, is_another)
             is_another = False
         if ends_with_lost_image(run, file):
-            click.echo(f"the end of {file.path.name} follows from the job's end: its image was unmounted", err=True)
+            say(f"the end of {file.path.name} follows from the job's end: its image was unmounted")
 
 
-def _ended_well(run: Run) -> bool:
+def _show_json(files: tuple[LogFile, ...], lines: int | None) -> int:
+    from runner.cli import json_output
+    from runner.model.output import LogText
 
-    verdict = run.verdict
-    return verdict is not None and verdict.exit_code == Exit.GOOD
+    def text(file: LogFile) -> LogText:
+        content = b"".join(read(file, lines)).decode("utf-8", "replace")
+        return LogText(str(file.path), file.rank, content, left_out(file) if lines is None else None)
+
+    return json_output.show([text(file) for file in files])
 
 
 def _why_none(run: Run) -> str:
-    from runner.cli.progress import describe
     from runner.jobs.life import Standing, standing
-    from runner.jobs.watch import presence
 
     now = standing(run)
     if isinstance(now, Standing):
         return f"no log yet: {describe(now.progress, now.tasks)}"
     if now.outcome == "cancelled":
-        began = presence(run).starts
-        return f"no log: cancelled before it {'wrote anything' if began else 'started'}"
+        return f"no log: cancelled before it {'wrote anything' if presence(run).starts else 'started'}"
     return f"no log: {now.reasons[0] if now.reasons else now.outcome}"
 
 
@@ -152,7 +129,7 @@ class Printer:
         """``prefixed``: every line begins with its rank and host; else a header names each log."""
         self._run = run
         self._prefixed = prefixed
-        self._prefixes: dict[int, str] = {}
+        self._hosts: dict[int, str] = {}
 
     def show(self, log: LogFile, content: bytes, is_another: bool) -> None:
         """Print whole lines of a log; ``is_another``: the last ones were another's."""
@@ -162,24 +139,20 @@ class Printer:
         if sys.stdout.isatty():
             lines = [for_terminal(line) for line in lines]
         if self._prefixed:
-            prefix = self._prefix(log)
+            prefix = f"[{self._origin(log)}] ".encode("utf-8", "backslashreplace")
             lines = [prefix + line for line in lines]
         elif is_another:
             lines.insert(0, f"==> {log.path.name}".encode("utf-8", "backslashreplace"))
         sys.stdout.buffer.write(b"\n".join(lines) + b"\n")
         sys.stdout.buffer.flush()
 
-    def _prefix(self, log: LogFile) -> bytes:
-        """``[3 dgx02] ``; of the batch script and of nodes the log's name."""
+    def _origin(self, log: LogFile) -> str:
+        """``3 dgx02``; of the batch script and of nodes the log's name."""
         if log.rank is None:
-            return f"[{log.path.name}] ".encode("utf-8", "backslashreplace")
-        prefix = self._prefixes.get(log.rank, "")
-        if not prefix:
-            host = host_of(self._run, log.rank)
-            prefix = f"[{log.rank} {printable(host)}] " if host else f"[{log.rank}] "
-            if host:
-                self._prefixes[log.rank] = prefix
-        return prefix.encode("utf-8", "backslashreplace")
+            return log.path.name
+        if log.rank not in self._hosts and (host := host_of(self._run, log.rank)):
+            self._hosts[log.rank] = f" {printable(host)}"
+        return f"{log.rank}{self._hosts.get(log.rank, '')}"
 
 
 def for_terminal(line: bytes) -> bytes:
@@ -189,12 +162,7 @@ def for_terminal(line: bytes) -> bytes:
 
 
 def follow_to_verdict(
-    run: Run,
-    selection: Selection,
-    *,
-    prefixed: bool,
-    lines: int | None = None,
-    cancel_on_interrupt: bool = False,
+    run: Run, selection: Selection, *, prefixed: bool, lines: int | None = None, cancel_on_interrupt: bool = False
 ) -> int:
     """Print a run's logs as they grow, then its verdict; returns the verdict's exit code.
 
@@ -202,7 +170,7 @@ def follow_to_verdict(
     leaves the job alone unless ``cancel_on_interrupt``.
 
     Raises:
-        NotAcceptedError, UnknownStateError: as ``follow``.
+        NotAcceptedError, UnknownStateError: as ``runner.jobs.logs.follow``.
     """
     printer = Printer(run, prefixed=prefixed)
     try:
@@ -220,17 +188,14 @@ def follow_to_verdict(
                 if not has_begun:
                     shown(progress)
 
-            follow(run, selection, on_content, on_progress, lines=lines)
+            follow_logs(run, selection, on_content, on_progress, lines=lines)
     except KeyboardInterrupt:
         scheduler, job_id = scheduler_of(run)
         if cancel_on_interrupt:
             cancel(run, scheduler, job_id)
             warn(f"interrupted: job {job_id} is being cancelled")
         else:
-            click.echo(
-                f"Detached; job {job_id} continues. Reattach: `{PROGRAM} logs -f {run.run_id}`; "
-                f"cancel it: `{PROGRAM} cancel {run.run_id}`",
-                err=True,
-            )
+            again, end = f"`{PROGRAM} logs -f {run.run_id}`", f"`{PROGRAM} cancel {run.run_id}`"
+            say(f"Detached; job {job_id} continues. Reattach: {again}; cancel it: {end}")
         return Exit.INTERRUPTED
     return wait_and_judge(run, timeout_s=None, as_json=False, cancel_on_interrupt=cancel_on_interrupt)

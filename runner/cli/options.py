@@ -1,16 +1,19 @@
-"""Values of options that several verbs share, parsed strictly."""
+"""Options that several verbs share, and their values, parsed strictly."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+Decorator = Callable[[Any], Any]
 
 
 def by_shell(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
@@ -24,13 +27,36 @@ def by_shell(kind: str) -> Callable[[click.Context, click.Parameter, str], list[
     return complete
 
 
+def path_option(
+    *names: str, metavar: str | None = "FILE", exists: bool = False, file_okay: bool = True, dir_okay: bool = True,
+    **settings: Any,
+) -> Decorator:  # fmt: skip
+    """An option whose value is a path; a shell completes it."""
+    kind = click.Path(exists=exists, file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+    return click.option(*names, type=kind, metavar=metavar, **settings)
+
+
+def site_option(help: str, default: str | None = None) -> Decorator:
+    """``--site``; ``default`` where RUNNER_SITE names none."""
+    named = lambda: os.environ.get("RUNNER_SITE") or default  # noqa: E731
+    return click.option("--site", shell_complete=by_shell("sites"), default=named, help=help)
+
+
 RUN = click.argument("run", required=False, shell_complete=by_shell("runs"))
 RUN_OR_STUDY = click.argument("run", metavar="[RUN|STUDY]", required=False, shell_complete=by_shell("runs and studies"))
+JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+ENGINE = click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
+SIGN = path_option("--sign", "key", metavar="KEY", help="Sign the bundle with this ssh key of yours.")
 
 
 def say(line: str) -> None:
     """Print a line for people, apart from a command's output."""
     click.echo(line, err=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning."""
+    say(f"warning: {text}")
 
 
 def setting(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -51,27 +77,17 @@ def age_s(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
     """``30d``, ``12h``, ``2w``, ``90m`` into seconds."""
     if value is None:
         return None
-    found = re.fullmatch(r"(\d{1,6})([mhdw])", value, re.ASCII)
-    if not found:
+    match = re.fullmatch(r"(\d{1,6})([mhdw])", value, re.ASCII)
+    if not match:
         raise click.BadParameter(f"{value!r} is not an age such as 30d, 12h or 2w")
-    return int(found[1]) * _AGES_S[found[2]]
+    return int(match[1]) * _AGES_S[match[2]]
 
 
 def size_bytes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
     """``500G``, ``1.5T``, ``800M`` into bytes; powers of 1000."""
     if value is None:
         return None
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)([KMGT]?)B?", value, re.ASCII)
-    if not found:
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)([KMGT]?)B?", value, re.ASCII)
+    if not match:
         raise click.BadParameter(f"{value!r} is not a size such as 500G or 1.5T")
-    return int(float(found[1]) * _SIZES[found[2]])
-
-
-SIGN = click.option(
-    "--sign",
-    "key",
-    type=click.Path(path_type=Path),
-    metavar="KEY",
-    shell_complete=by_shell("files"),
-    help="Sign the bundle with this ssh key of yours.",
-)
+    return int(float(match[1]) * _SIZES[match[2]])

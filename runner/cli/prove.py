@@ -60,8 +60,8 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     Every rung ends within nine minutes, after what the queue takes. Called again, it goes on where it was ended, and
     does nothing twice that has passed with the same inputs. Exits with 6 if a rung fails.
     """
+    from runner.cli.options import warn
     from runner.cli.progress import display
-    from runner.cli.wait import warn
     from runner.jobs.life import WaitInterrupted
     from runner.proving import rungs
     from runner.proving.climb import Listener, choose, climb, exclusive, keep_record, make_environment

@@ -7,32 +7,29 @@ from pathlib import Path
 
 import click
 
-from runner.cli.options import SIGN, by_shell, say
+from runner.cli import json_output
+from runner.cli.options import SIGN, by_shell, path_option, say, warn
 from runner.cli.study import loss_lines, point_lines
 from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
 from runner.core.columns import lines_of
 from runner.core.errors import Exit, UsageError
 from runner.core.text import gpus_text
+from runner.figures.report import writing
 from runner.figures.tables import run_columns, settings_text
 from runner.model.report import Report
+from runner.study.directory import find_subjects
+from runner.study.readers import bundle_of, report_of
+
+_MOST_LINES = 20
 
 
 @click.command()
 @click.argument("subjects", nargs=-1, metavar="[STUDY | RUN...]", shell_complete=by_shell("runs and studies"))
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
+@path_option(
+    "-o", "--output", metavar="DIR",
     help="Directory for the files: a new one, or that of an earlier report. [default: report-ID]",
-)
-@click.option(
-    "--bundle",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    shell_complete=by_shell("files"),
-    help="Write a bundle, too: the runs with all that their figures are made from, for `verify`.",
-)
+)  # fmt: skip
+@path_option("--bundle", help="Write a bundle, too: the runs with all that their figures are made from, for `verify`.")
 @SIGN
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
@@ -43,40 +40,20 @@ def command(
 
     Each is an id, a name, the beginning of one, a run's job id or a directory; by default the newest run.
     """
-    from runner.cli.wait import warn
-    from runner.figures.report import writing
-    from runner.study.directory import find_subjects
-    from runner.study.readers import bundle_of, report_of
-
     if key is not None and bundle is None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
-    found = find_subjects(subjects)
+    named = find_subjects(subjects)
     if bundle is not None:
-        made = bundle_of(found, bundle, key)
+        made = bundle_of(named, bundle, key)
         say(f"bundle {made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}, sha256 {made.sha256}")
-    report, name = report_of(found, warn)
+    report, name = report_of(named, warn)
     directory = output if output is not None else Path(f"report-{name}")
     complete = writing.write(report, directory, say)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(complete)
-
-    show_report(complete, directory)
+    lines = report_lines(complete, width_of_terminal(at_least=NARROWEST))
+    show([*lines, f"files: {directory}/: {', '.join(complete.files)}"])
     return Exit.GOOD
-
-
-_MOST_LINES = 20
-
-
-def show_report(report: Report, directory: Path) -> None:
-    """Print it, as wide as there is room; of any width where it does not go to a terminal."""
-    show(
-        [
-            *report_lines(report, width_of_terminal(at_least=NARROWEST)),
-            f"files: {directory}/: {', '.join(report.files)}",
-        ]
-    )
 
 
 def report_lines(report: Report, width: int | None) -> list[str]:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from runner.cli import json_output
 from runner.cli.job_options import JobCommand, given, job_options, recorded
-from runner.cli.options import by_shell
+from runner.cli.options import JSON, by_shell, say
+from runner.cli.submit import run_step, submit, waiting_options
 from runner.core.errors import Exit, UsageError
-from runner.core.text import instead
+from runner.core.text import instead, printable
+from runner.jobs.comparison import Difference, code_differences, plan_differences, run_differences
+from runner.jobs.lookup import find
+from runner.model.backends import run_runtime
 from runner.preparation.options import FIELDS
 
 if TYPE_CHECKING:
-    from runner.jobs.comparison import Difference
     from runner.jobs.directory import Run
     from runner.model.plan import Plan, PlannedImage
     from runner.preparation.job import PreparedJob
+
+_WIDTH = 80
 
 
 @click.command(cls=JobCommand)
@@ -27,27 +34,14 @@ if TYPE_CHECKING:
 @click.option(
     "--without", multiple=True, metavar="OPTION", help="Leave out an option of the first run: --without stage."
 )
-@click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict.")
-@click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict.")
-@click.option("--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job.")
-def command(
-    run: str,
-    without: tuple[str, ...],
-    dry_run: bool,
-    as_json: bool,
-    wait: bool,
-    follow: bool,
-    cancel_on_interrupt: bool,
-    **_fields: Any,
-) -> int:
+@waiting_options
+def command(run: str, without: tuple[str, ...], **flags: Any) -> int:
     """Submit RUN again with the options that it was submitted with, and those given here: rerun RUN --gpus 8.
 
     Arguments after -- replace the program and its arguments. The image is the one that ran, by its digest; --image NAME
     takes another. The code is your code as it is now; of a run with --snapshot it is the copy that ran, and --snapshot
     copies it as it is now. Relative paths mean the directory where RUN was submitted. What differs from RUN is printed.
     """
-    from runner.cli.submit import run_step, submit
-    from runner.jobs.lookup import find
     from runner.preparation.request import check_directory, image_of, repeated
 
     first = find(run)
@@ -58,19 +52,12 @@ def command(
     if request.snapshot and "snapshot" not in changes:
         request = msgspec.structs.replace(request, copied=str(first.path))
     if not request.step:
-        return submit(
-            request,
-            first,
-            dry_run=dry_run,
-            wait=wait,
-            follow=follow,
-            cancel_on_interrupt=cancel_on_interrupt,
-            as_json=as_json,
-        )
-    waiting = {"wait": wait, "follow": follow, "cancel-on-interrupt": cancel_on_interrupt}
-    for name in (name for name, is_given in waiting.items() if is_given):
-        raise UsageError(f"the first run was a `run`, which has no --{name}", fix="leave it out")
-    return run_step(request, first, dry_run=dry_run, as_json=as_json)
+        return submit(request, first, **flags)
+    for name in ("wait", "follow", "cancel_on_interrupt"):
+        if flags.pop(name):
+            what = f"the first run was a `run`, which has no --{name.replace('_', '-')}"
+            raise UsageError(what, fix="leave it out")
+    return run_step(request, first, **flags)
 
 
 for _option in command.params:
@@ -80,28 +67,21 @@ for _option in command.params:
 
 def show_changes(first: Run, prepared: PreparedJob) -> None:
     """Print what will differ from the first run."""
-
-    from runner.jobs.comparison import code_differences, plan_differences
     from runner.preparation.job import code_of
 
     code, text = code_of(prepared)
     differences = (*plan_differences(first.needed_plan(), prepared.plan), *code_differences(first, code, text))
     if line := image_line(first.needed_plan().image, prepared.plan):
-        click.echo(line, err=True)
+        say(line)
     if prepared.snapshot is not None and prepared.snapshot.first is not None:
-        now = "--snapshot copies it as it is now, --without snapshot runs it where it is"
-        click.echo(f"code: the copy that ran; {now}", err=True)
-    if differences:
-        click.echo(f"differs from {first.run_id} (first -> now):", err=True)
-        show_differences(differences, err=True)
-    else:
-        click.echo(f"the same plan and code as {first.run_id}", err=True)
+        say("code: the copy that ran; --snapshot copies it as it is now, --without snapshot runs it where it is")
+    what = "differs from {} (first -> now):" if differences else "the same plan and code as {}"
+    say(what.format(first.run_id))
+    show_differences(differences, err=True)
 
 
 def image_line(first: PlannedImage, plan: Plan) -> str:
     """Which image will run, compared with the first run's; empty for a job without a container."""
-    from runner.model.backends import run_runtime
-
     image = plan.image
     if not run_runtime(plan.runtime).is_container:
         return ""
@@ -115,36 +95,27 @@ def image_line(first: PlannedImage, plan: Plan) -> str:
 
 def _field(option: str) -> str:
     """The field of a request that an option sets."""
-    fields = {flag: field for field, (name, each) in FIELDS.items() for flag in _flags(name, each.flags)}
+    fields = {
+        flag.lstrip("-"): field for field, (name, each) in FIELDS.items()
+        for flag in (name.replace("_", "-"), *each.flags) if flag == name.replace("_", "-") or flag.startswith("--")
+    }  # fmt: skip
     wanted = option.lstrip("-")
     if wanted not in fields:
         raise UsageError(f"no option {option!r}", where="--without", fix=instead(wanted, fields, "see --help"))
     return fields[wanted]
 
 
-def _flags(name: str, others: tuple[str, ...]) -> tuple[str, ...]:
-    return (name.replace("_", "-"), *(each.lstrip("-") for each in others if each.startswith("--")))
-
-
-_WIDTH = 80
-
-
 @click.command()
 @click.argument("first", shell_complete=by_shell("runs"))
 @click.argument("second", shell_complete=by_shell("runs"))
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def diff(first: str, second: str, as_json: bool) -> int:
     """Show what differs between the runs FIRST and SECOND: request, plan, image, code, script, environment, versions
     and verdict. Each is an id, a name, the beginning of one, a job's id or a directory.
     """
-    from runner.jobs.comparison import run_differences
-    from runner.jobs.lookup import find
-
     one, two = find(first), find(second)
     differences = run_differences(one, two)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show({"first": one.run_id, "second": two.run_id, "differences": differences})
     click.echo(f"A  {one.run_id}\nB  {two.run_id}")
     if not differences:
@@ -155,16 +126,9 @@ def diff(first: str, second: str, as_json: bool) -> int:
 
 def show_differences(differences: Iterable[Difference], *, err: bool = False) -> None:
     """Print differences under their areas: in one line where 80 columns are enough, else in three."""
-    from runner.core.text import printable
-
-    area = ""
-    for difference in differences:
-        if difference.area != area:
-            area = difference.area
-            click.echo(area, err=err)
-        first, second = printable(difference.first), printable(difference.second)
-        line = f"  {difference.key}: {first} -> {second}"
-        if len(line) <= _WIDTH:
-            click.echo(line, err=err)
-        else:
-            click.echo(f"  {difference.key}:\n    A  {first}\n    B  {second}", err=err)
+    for area, entries in groupby(differences, lambda each: each.area):
+        click.echo(area, err=err)
+        for each in entries:
+            first, second = printable(each.first), printable(each.second)
+            line = f"  {each.key}: {first} -> {second}"
+            click.echo(line if len(line) <= _WIDTH else f"  {each.key}:\n    A  {first}\n    B  {second}", err=err)

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from runner.cli import json_output
 from runner.cli.job_options import JobCommand, given, job_options, typed, upgraded
-from runner.cli.options import by_shell, say
+from runner.cli.options import by_shell, say, warn
+from runner.cli.progress import slow
+from runner.cli.table import show, width_of_terminal
 from runner.core.errors import Exit, UsageError
 from runner.core.text import counted
-from runner.model.study import ATTEMPTS, REPEATS
+from runner.model.study import ATTEMPTS, REPEATS, PlannedStudy
 
 if TYPE_CHECKING:
     from runner.jobs.comparison import Difference
@@ -40,46 +43,28 @@ _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_ru
     "--same-nodes", is_flag=True, help="One job of the largest size, and in it all launches, one after another."
 )
 @click.option(
-    "--solo-gpus",
-    type=click.IntRange(1, 1000),
-    metavar="N",
+    "--solo-gpus", type=click.IntRange(1, 1000), metavar="N",
     help="With --same-nodes, GPUs of each node that are alone in one repeat; others in the next. All by default.",
-)
+)  # fmt: skip
 @click.option("--budget", type=click.FloatRange(min=0), metavar="GPU-HOURS", help="Refuse a study that takes more.")
 @click.option(
-    "--attempts",
-    type=click.IntRange(1, 100),
-    default=ATTEMPTS,
-    show_default=True,
+    "--attempts", type=click.IntRange(1, 100), default=ATTEMPTS, show_default=True,
     help="How many runs a launch may have, where those before are not proven.",
-)
+)  # fmt: skip
 @click.option("--resume", shell_complete=by_shell("studies"), metavar="STUDY", help="Run what is missing of a study.")
 @click.option("--yes", is_flag=True, help="Do not ask before jobs are submitted.")
 @click.option("--wait", is_flag=True, help="Wait for all jobs to finish, then print the figures.")
 def command(
-    gpus: str | None,
-    arms: str,
-    repeats: int,
-    strong: bool,
-    same_nodes: bool,
-    solo_gpus: int | None,
-    budget: float | None,
-    attempts: int,
-    resume: str | None,
-    yes: bool,
-    wait: bool,
-    dry_run: bool,
-    as_json: bool,
-    **_fields: Any,
-) -> int:
+    same_nodes: bool, budget: float | None, attempts: int, resume: str | None, yes: bool, wait: bool, dry_run: bool,
+    as_json: bool, **question: Any,
+) -> int:  # fmt: skip
     """Measure how a program scales: scale --gpus 1,2,4,8,16 [--set batch-size=128,256] [--repeats 3].
 
     Each point is a size and a combination of the --set values; the options of submit hold for every launch. What it is
     expected to cost is printed first. An interrupted study goes on with --resume STUDY: nothing is measured twice.
     """
-    from runner.cli.study import interrupted, show_facts
+    from runner.cli.study import detached, show_facts
     from runner.jobs.life import WaitInterrupted
-    from runner.model.study import PlannedStudy
     from runner.study import run as studies
     from runner.study.directory import find
     from runner.study.gather import facts
@@ -88,15 +73,15 @@ def command(
     caller = _Terminal(yes=yes, dry_run=dry_run, as_json=as_json)
     try:
         if resume is None:
-            question = _question(gpus, arms, repeats, strong=strong, solo_gpus=solo_gpus)
-            done = studies.run(question, how, caller, _command_line)
+            del question["full"]  # a study prints no script
+            done = studies.run(_question(**question), how, caller, _command_line)
         else:
             _check_resuming()
             caller.study = find(resume)
             done = studies.resume(caller.study, how, caller, upgraded)
     except WaitInterrupted:
         assert caller.study is not None
-        return interrupted(caller.study, as_json=as_json)
+        return detached(caller.study, as_json=as_json)
     if isinstance(done, PlannedStudy):
         return caller.not_begun(done)
     return show_facts(facts(done), as_json=as_json)
@@ -109,14 +94,15 @@ for _option in command.params:
         _option.help, _option.metavar = "Numbers of GPUs, one rank on each: 1,2,4,8.", "N,..."
 
 
-def _question(gpus: str | None, arms: str, repeats: int, *, strong: bool, solo_gpus: int | None) -> Question:
+def _question(**options: Any) -> Question:
     from runner.preparation.request import make_request
     from runner.study.question import ask
 
-    if gpus is None:
+    context = click.get_current_context()
+    sizes = context.params["gpus"]
+    if sizes is None:
         raise UsageError("no sizes are given", where="--gpus", fix="write numbers of GPUs: --gpus 1,2,4,8")
-    request = make_request({**given(click.get_current_context()), "gpus": 1})
-    return ask(request, gpus, arms=arms, repeats=repeats, strong=strong, solo_gpus=solo_gpus)
+    return ask(make_request({**given(context), "gpus": 1}), sizes, **options)
 
 
 def _check_resuming() -> None:
@@ -144,20 +130,15 @@ class _Terminal:
     def __init__(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
         self._yes, self._dry_run, self._as_json = yes, dry_run, as_json
         self.study: StudyDirectory | None = None
-
-    def say(self, line: str) -> None:
-        """See ``Caller``, as of the others."""
-        say(line)
+        self.say = say
 
     def preparing(self) -> AbstractContextManager[None]:
-        from runner.cli.progress import slow
-
+        """See ``Caller``, as of the others."""
         return slow("preparing the jobs")
 
     def planned(self, planned: PlannedStudy) -> None:
         from runner.cli.study import cost_lines
-        from runner.cli.table import show, width_of_terminal
-        from runner.cli.wait import show_findings
+        from runner.cli.submit import show_findings
 
         chosen = next(each for each in planned.costs if each.way == planned.way)
         width = width_of_terminal(err=self._as_json)
@@ -178,7 +159,6 @@ class _Terminal:
 
     def differs(self, first: Run, differences: Sequence[Difference]) -> None:
         from runner.cli.rerun import show_differences
-        from runner.cli.wait import warn
 
         warn(f"what is launched now differs from {first.run_id} (first -> now); a new study would not mix them:")
         show_differences(differences, err=True)
@@ -190,17 +170,14 @@ class _Terminal:
 
     def not_begun(self, planned: PlannedStudy) -> int:
         """Say why nothing was submitted; returns the exit code."""
-        from runner.cli import json_output
-        from runner.cli.table import show
-
         error = json_output.of_findings(planned.findings)
         if not self._dry_run and error is None:
-            click.echo("nothing was submitted", err=True)
+            say("nothing was submitted")
             return Exit.GOOD
         code = Exit.GOOD if error is None else Exit.REFUSED
         if self._as_json:
             return json_output.show(planned, exit_code=code, error=error)
         if self._dry_run:
             show(each.key for each in planned.launches)
-        click.echo("refused: nothing was submitted" if error else "dry run: nothing was submitted", err=True)
+        say("refused: nothing was submitted" if error else "dry run: nothing was submitted")
         return code

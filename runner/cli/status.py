@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NoReturn, get_args
 
 import click
 
-from runner.cli.options import RUN_OR_STUDY, age_s, by_shell
+from runner.cli.options import JSON, RUN_OR_STUDY, age_s, by_shell, say, warn
+from runner.cli.progress import describe, job_display
+from runner.cli.table import width_of_terminal
 from runner.core.columns import GAP, Column, for_terminal
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
-from runner.core.text import age, gpus_text, plain, rate
+from runner.core.text import age, gpus_text, plain, printable, rate
 from runner.model.figure import in_short
 from runner.model.output import ListedRun, State
 from runner.model.verdict import Outcome
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from runner.jobs.facts import Listing, Selection
     from runner.jobs.life import Standing
     from runner.model.study import ListedStudy
-
 
 _STATES = tuple(dict.fromkeys((*get_args(State), *get_args(Outcome))))
 _LAST, _LAST_STUDIES = 20, 5
@@ -35,29 +37,18 @@ _WATCH_EVERY_S = 5.0  # each look asks the scheduler
 @click.option("--name", default="", help="List: only runs of this name, or of one that begins so.")
 @click.option("--site", default="", shell_complete=by_shell("sites"), help="List: only runs on this site.")
 @click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice(_STATES),
-    metavar="STATE",
+    "--state", "states", multiple=True, type=click.Choice(_STATES), metavar="STATE",
     help=f"List: only these states or verdicts ({', '.join(_STATES)}). Repeatable.",
-)
+)  # fmt: skip
 @click.option("--since", "since_s", callback=age_s, metavar="2d", help="List: only runs submitted since then.")
 @click.option("--last", type=click.IntRange(min=1), help=f"List: at most so many, the newest. [default: {_LAST}]")
 @click.option("--all", "every", is_flag=True, help="List: all that there are.")
 @click.option("--watch", is_flag=True, help="List: look again every 5 s, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def command(
-    run: str | None,
-    name: str,
-    site: str,
-    states: tuple[str, ...],
-    since_s: int | None,
-    last: int | None,
-    every: bool,
-    watch: bool,
-    as_json: bool,
-) -> int:
+    run: str | None, name: str, site: str, states: tuple[str, ...], since_s: int | None, last: int | None, every: bool,
+    watch: bool, as_json: bool,
+) -> int:  # fmt: skip
     """List the runs and studies, or show the state of RUN or STUDY (an id or name, or its beginning; a job id; or a
     directory).
 
@@ -69,66 +60,62 @@ def command(
                 f"options of the list together with RUN; fix: leave one out (`{PROGRAM} wait {run}` watches one run)"
             )
         return _show_run(run, as_json=as_json)
-    from runner.jobs.facts import Selection
+    from runner.jobs.facts import Selection, list_runs
 
     if every and last:
         raise click.UsageError("--all and --last together; fix: leave one out")
     if watch and as_json:
         raise click.UsageError("--watch and --json together; fix: leave one out")
     since = time.time() - since_s if since_s is not None else 0.0
-    selection = Selection(
-        name, site, frozenset(states), since, None if every else last or _LAST, of_studies=bool(every or name)
-    )
-    return _watch(selection) if watch else _show_list(selection, as_json=as_json)
-
-
-def _show_list(selection: Selection, *, as_json: bool) -> int:
-    from runner.jobs.facts import list_runs
-
+    most = None if every else last or _LAST
+    selection = Selection(name, site, frozenset(states), since, most, of_studies=bool(every or name))
+    if watch:
+        try:
+            _watch(selection)
+        except KeyboardInterrupt:
+            return Exit.GOOD
     listing, studies = list_runs(selection), _studies(selection)
     if as_json:
         from runner.cli import json_output
         from runner.model.output import RunList
 
         return json_output.show(RunList(listing.runs, listing.more, listing.refused, studies))
-    from runner.cli.table import width_of_terminal
-
     for line in _lines(listing, studies, selection, width_of_terminal()):
         click.echo(line)
-    _show_notes(listing)
+    for what in dict.fromkeys(error.what for error in listing.errors):
+        warn(f"{what}; the states of its runs are unknown")
+    if listing.more:
+        say(f"older runs: --last N, or --all; one run: {PROGRAM} status RUN")
+    if listing.refused:
+        count = "1 submission was" if listing.refused == 1 else f"{listing.refused} submissions were"
+        say(f"{count} refused, and no run: {PROGRAM} status --state not-submitted")
     return Exit.GOOD
 
 
-def _watch(selection: Selection) -> int:
+def _watch(selection: Selection) -> NoReturn:
     """In a terminal the list is drawn anew, elsewhere it is printed whenever a state or a result has changed."""
-    import sys
-
     from runner.jobs.facts import list_runs
 
-    try:
-        if not sys.stdout.isatty():
-            last: object = None
-            while True:
-                listing, studies = list_runs(selection), _studies(selection)
-                if last != (listing.runs, studies):
-                    click.echo("\n".join(_lines(listing, studies, selection, None)))
-                last = (listing.runs, studies)
-                time.sleep(_WATCH_EVERY_S)
-        from rich.console import Console
-        from rich.live import Live
-        from rich.text import Text
+    last: object = None
+    while not sys.stdout.isatty():
+        listing, studies = list_runs(selection), _studies(selection)
+        if last != (listing.runs, studies):
+            click.echo("\n".join(_lines(listing, studies, selection, None)))
+        last = (listing.runs, studies)
+        time.sleep(_WATCH_EVERY_S)
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
 
-        console = Console()
-        with Live(console=console, auto_refresh=False) as live:
-            while True:
-                listing = list_runs(selection)
-                lines = _lines(listing, _studies(selection), selection, console.width)
-                lines += [f"warning: {error.what}" for error in listing.errors]
-                lines.append(f"{datetime.now():%H:%M:%S}, every {_WATCH_EVERY_S:.0f} s; Ctrl-C ends it")
-                live.update(Text("\n".join(lines)), refresh=True)
-                time.sleep(_WATCH_EVERY_S)
-    except KeyboardInterrupt:
-        return Exit.GOOD
+    console = Console()
+    with Live(console=console, auto_refresh=False) as live:
+        while True:
+            listing = list_runs(selection)
+            lines = _lines(listing, _studies(selection), selection, console.width)
+            lines += [f"warning: {error.what}" for error in listing.errors]
+            lines.append(f"{datetime.now():%H:%M:%S}, every {_WATCH_EVERY_S:.0f} s; Ctrl-C ends it")
+            live.update(Text("\n".join(lines)), refresh=True)
+            time.sleep(_WATCH_EVERY_S)
 
 
 def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
@@ -144,7 +131,6 @@ def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
 
 
 def _lines(listing: Listing, studies: Sequence[ListedStudy], selection: Selection, width: int | None) -> list[str]:
-
     now = datetime.now(timezone.utc)
     lines = run_lines(listing.runs, now, width) if listing.runs else []
     if studies:
@@ -158,22 +144,8 @@ def _lines(listing: Listing, studies: Sequence[ListedStudy], selection: Selectio
     return [f"no run is of that selection; all: {PROGRAM} status"]
 
 
-def _show_notes(listing: Listing) -> None:
-    """What the list leaves out, for people: on standard error."""
-    from runner.cli.wait import warn
-
-    for what in dict.fromkeys(error.what for error in listing.errors):
-        warn(f"{what}; the states of its runs are unknown")
-    if listing.more:
-        click.echo(f"older runs: --last N, or --all; one run: {PROGRAM} status RUN", err=True)
-    if listing.refused:
-        count = "1 submission was" if listing.refused == 1 else f"{listing.refused} submissions were"
-        click.echo(f"{count} refused, and no run: {PROGRAM} status --state not-submitted", err=True)
-
-
 def _show_run(wanted: str, *, as_json: bool) -> int:
-    from runner.cli.progress import job_display
-    from runner.cli.wait import show_verdict, warn
+    from runner.cli.wait import show_verdict
     from runner.jobs.directory import Run
     from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
@@ -196,8 +168,6 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     if isinstance(now, Standing):
         _show_standing(run, now)
     else:
-        from runner.core.text import printable
-
         click.echo(f"run {printable(run.run_id)}")
         show_verdict(run, now)
     return Exit.GOOD
@@ -205,8 +175,6 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
 def _show_standing(run: Run, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
-    from runner.cli.progress import describe
-    from runner.core.text import age, printable
     from runner.jobs.logs import last_output
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
@@ -226,28 +194,22 @@ _REASON = 32  # characters of why a job waits
 
 def run_lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> list[str]:
     """The table, no line wider than ``width`` as far as ids allow; None for any width."""
+
+    def old(each: ListedRun) -> str:
+        return _age(each, now)
+
     run = Column[ListedRun]("run", values="run")
     gpus = Column[ListedRun]("GPUs", lambda each: str(each.gpus) if each.gpus else "", right=True)
     # What a narrow table leaves out: the id of a run contains its name, a result says that it has ended, and the id
     # finds all the rest.
     whole: tuple[Column[ListedRun], ...] = (
-        run,
-        Column("name", values="name", leave=1),
-        Column("job", _job),
-        Column("state", values="state"),
-        gpus,
-        Column("site", values="site"),
-        Column("age", lambda each: _age(each, now), right=True),
-        Column("result", _result),
-    )
+        run, Column("name", values="name", leave=1), Column("job", _job), Column("state", values="state"), gpus,
+        Column("site", values="site"), Column("age", old, right=True), Column("result", _result),
+    )  # fmt: skip
     fewer: tuple[Column[ListedRun], ...] = (
-        run,
-        Column("job", _job, leave=3),
-        gpus,
-        Column("site", values="site", leave=2),
-        Column("age", lambda each: _age(each, now), right=True, leave=1),
-        Column("result", _state_or_result),
-    )
+        run, Column("job", _job, leave=3), gpus, Column("site", values="site", leave=2),
+        Column("age", old, right=True, leave=1), Column("result", _state_or_result),
+    )  # fmt: skip
     table = for_terminal(whole, runs, width, whole=True) or for_terminal(fewer, runs, width, whole=True)
     return table or [line for each in runs for line in _two_lines(each, now, width or 0)]
 
@@ -279,9 +241,8 @@ def _state_or_result(run: ListedRun) -> str:
 
 def _two_lines(run: ListedRun, now: datetime, width: int) -> list[str]:
     """The id, and below it what else fits, the most telling first."""
-    facts = [gpus_text(run.gpus or 0), _age(run, now) or "-", run.site, f"job {_job(run) or '-'}"]
     line = plain(f"{GAP}{_state_or_result(run)}")
-    for fact in map(plain, facts):
-        if len(line) + len(GAP) + len(fact) <= width:
-            line += f"{GAP}{fact}"
+    for fact in (gpus_text(run.gpus or 0), _age(run, now) or "-", run.site, f"job {_job(run) or '-'}"):
+        if len(line) + len(GAP) + len(plain(fact)) <= width:
+            line += f"{GAP}{plain(fact)}"
     return [plain(run.run), line]

@@ -11,34 +11,36 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.options import say
-from runner.cli.progress import LiveLine, describe
-from runner.cli.table import wrapped_all
-from runner.cli.wait import warn
+from runner.cli import json_output
+from runner.cli.options import say, warn
+from runner.cli.progress import LiveLine, describe, slow
+from runner.cli.table import show, width_of_terminal, wrapped_all
+from runner.cli.wait import interrupted
 from runner.core.columns import GAP, Column, lines_of
-from runner.core.errors import Exit, RunnerError, UsageError
+from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import age, counted, first_of, gpus_text, percent
 from runner.figures.tables import loss_columns, losses_of, point_columns
+from runner.jobs.directory import Run
 from runner.model.figure import OWN_OF_A_POINT, shared_doubts
+from runner.model.output import Problem
 from runner.model.study import (
-    LaunchFacts,
     ListedStudy,
     Loss,
     PointFacts,
     SingleGpus,
+    StudyCancellation,
     StudyFacts,
     WayCost,
 )
 from runner.statistics.launches import CHANGES, MOST_LAUNCHES
 
 if TYPE_CHECKING:
-    from runner.jobs.directory import Run
     from runner.jobs.watch import JobProgress
-    from runner.model.output import Problem
-    from runner.model.study import StudyFacts
     from runner.study.directory import StudyDirectory
     from runner.study.separate import Listener
+
+_MOST_REASONS = 8
 
 
 @contextmanager
@@ -78,20 +80,13 @@ def show_facts(facts: StudyFacts, *, as_json: bool, reading: bool = False) -> in
     error = None if reading else problem(facts)
     code = Exit.GOOD if error is None else Exit.NOT_PROVEN
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(facts, exit_code=code, error=error)
-
-    from runner.cli.table import show, width_of_terminal
-
     show(facts_lines(facts, width_of_terminal()))
     return code
 
 
 def problem(facts: StudyFacts) -> Problem | None:
     """Why a study is not good; None where all is proven, or still under way."""
-    from runner.model.output import Problem
-
     if facts.state != "incomplete":
         return None
     missing = [each for each in facts.launches if each.state != "proven"]
@@ -101,23 +96,17 @@ def problem(facts: StudyFacts) -> Problem | None:
     return Problem("not-proven", what, first.directory, f"{PROGRAM} scale --resume {facts.study}")
 
 
-def interrupted(study: StudyDirectory, *, as_json: bool) -> int:
+def detached(study: StudyDirectory, *, as_json: bool) -> int:
     """Say what goes on after Ctrl-C; returns the exit code."""
     name = study.path.name
     what = "Detached; jobs that were submitted continue."
     fix = f"Go on: `{PROGRAM} scale --resume {name} --wait`; cancel them: `{PROGRAM} cancel {name}`"
-    click.echo(f"{what} {fix}", err=True)
-    if as_json:
-        from runner.cli import json_output
-
-        error = json_output.of_error(RunnerError(what, fix=fix, code=Exit.INTERRUPTED))
-        json_output.show(None, exit_code=Exit.INTERRUPTED, error=error)
-    return Exit.INTERRUPTED
+    say(f"{what} {fix}")
+    return interrupted(what, fix, as_json=as_json)
 
 
 def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
     """Wait until the study's jobs are over, and print it; returns the exit code."""
-    from runner.cli.progress import slow
     from runner.study.gather import wait
 
     try:
@@ -126,7 +115,7 @@ def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, c
     except KeyboardInterrupt:
         if cancel_on_interrupt:
             cancel(study, as_json=False)
-        return interrupted(study, as_json=as_json)
+        return detached(study, as_json=as_json)
     return show_facts(facts, as_json=as_json)
 
 
@@ -134,16 +123,10 @@ def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     """Cancel all jobs of the study, and let nothing more be started; returns the exit code."""
     from runner.study import run
 
-    jobs = run.cancel(study)
-    name = study.path.name
+    jobs, name = run.cancel(study), study.path.name
     if as_json:
-        from runner.cli import json_output
-        from runner.model.study import StudyCancellation
-
         return json_output.show(StudyCancellation(name, str(study.path), jobs))
-    count = (
-        "no job of it is left" if not jobs else f"{len(jobs)} job{'s are' if len(jobs) > 1 else ' is'} being cancelled"
-    )
+    count = f"{len(jobs)} job{'s are' if len(jobs) > 1 else ' is'} being cancelled" if jobs else "no job of it is left"
     click.echo(f"study {name}: {count}; `{PROGRAM} scale --resume {name}` goes on with it")
     return Exit.GOOD
 
@@ -154,24 +137,16 @@ def telling_run(study: StudyDirectory) -> Run:
     Raises:
         UsageError: no launch has a run.
     """
-    from runner.jobs.directory import Run
     from runner.study.gather import facts
 
     begun = [each for each in facts(study).launches if each.run]
     if not begun:
-        raise UsageError(
-            "no launch of this study has begun",
-            where=str(study.path),
-            fix=f"`{PROGRAM} scale --resume {study.path.name}` starts them",
-        )
-    behind = [each for each in begun if each.state == "not-proven"]
-    running = [each for each in begun if each.state == "running"]
+        fix = f"`{PROGRAM} scale --resume {study.path.name}` starts them"
+        raise UsageError("no launch of this study has begun", where=str(study.path), fix=fix)
+    behind, running = ([each for each in begun if each.state == state] for state in ("not-proven", "running"))
     shown = (behind or running or begun)[-1]
     say(f"launch {shown.launch.key}, run {shown.run}; others: {PROGRAM} logs RUN")
     return Run(Path(shown.directory))
-
-
-_MOST_REASONS = 8
 
 
 def cost_lines(costs: Sequence[WayCost], chosen: WayCost, launches: int, wide: int | None) -> list[str]:
@@ -229,72 +204,59 @@ def loss_lines(losses: Sequence[Loss], wide: int | None) -> list[str]:
     return ["", "where the loss goes", *lines_of(loss_columns(), losses_of(known), wide)] if known else []
 
 
-def _notes(facts: StudyFacts) -> list[str]:
-    notes = []
-    behind = [each for each in facts.launches if each.state != "proven"]
+def _notes(facts: StudyFacts) -> Iterator[str]:
+    points, behind = facts.points, [each for each in facts.launches if each.state != "proven"]
     for each in [each for each in behind if each.state == "not-proven" or each.why][:_MOST_REASONS]:
-        notes.append(f"{each.launch.key}: {_state(each)}")
+        attempts = f" after {each.attempts} attempts" if each.attempts > 1 else ""
+        why, run = f": {each.why}" if each.why else "", f" ({each.run})" if each.run else ""
+        yield f"{each.launch.key}: {each.state.replace('-', ' ')}{attempts}{why}{run}"
     if len(behind) > _MOST_REASONS:
-        notes.append(f"{counted(len(behind), 'launch')} are not proven; all of them: --json")
-    notes += [_alone(each, is_claim=not facts.demonstration) for each in facts.single_gpus]
-    if any(each.images_per_s is not None and each.images_per_s.low is None for each in facts.points):
-        notes.append("one launch makes no claim: it has no interval")
+        yield f"{counted(len(behind), 'launch')} are not proven; all of them: --json"
+    yield from (_alone(each, is_claim=not facts.demonstration) for each in facts.single_gpus)
+    if any(each.images_per_s is not None and each.images_per_s.low is None for each in points):
+        yield "one launch makes no claim: it has no interval"
     doubts = shared_doubts((each.figure for each in facts.launches), without=OWN_OF_A_POINT)
-    notes += [f"doubt: {each.words}" for each in doubts if each.code != "demonstration"]
-    spreads = [each for each in facts.points if each.spread]
-    if spreads:
-        worst = max(spreads, key=lambda each: each.spread or 0.0)
-        counts = ", ".join(
-            f"{percent(change, 0)}: {worst.launches_needed.get(f'{change:g}', f'over {MOST_LAUNCHES}')}"
-            for change in CHANGES
-        )
-        notes.append(
+    yield from (f"doubt: {each.words}" for each in doubts if each.code != "demonstration")
+    if worst := max((each for each in points if each.spread), key=lambda each: each.spread or 0.0, default=None):
+        needed = worst.launches_needed
+        counts = (f"{percent(change, 0)}: {needed.get(f'{change:g}', f'over {MOST_LAUNCHES}')}" for change in CHANGES)
+        yield (
             f"standard deviation between launches: up to {percent(worst.spread or 0.0)}; "
-            f"launches that a claim needs, each side: {counts}"
+            f"launches that a claim needs, each side: {', '.join(counts)}"
         )
     has_each = any(each.arm == "solo" and each.gpus for each in facts.single_gpus)
-    if facts.way == "one-allocation" and not has_each and any(each.efficiency_of_one for each in facts.points):
-        notes.append("one GPU alone is GPU 0 of node 0, and others may be faster or slower: --arms solo runs each")
-    is_without_base = not any(each.gpus == 1 and each.images_per_s for each in facts.points)
-    if is_without_base and any(each.gpus > 1 for each in facts.points):
-        if any(each.gpus == 1 for each in facts.points):
-            notes.append("no efficiency: no launch of one GPU is proven")
-        else:
-            notes.append("no efficiency: one GPU alone is not measured (--gpus 1,... or --arms solo)")
-    notes += [f"{gpus_text(each.gpus)}: no attribution of the loss: {each.why}" for each in facts.losses if each.why]
-    notes += [f"not comparable: {each}" for each in facts.differences]
-    notes += [f"gap: {each}; figures without it may be chosen ones" for each in facts.gaps]
+    if facts.way == "one-allocation" and not has_each and any(each.efficiency_of_one for each in points):
+        yield "one GPU alone is GPU 0 of node 0, and others may be faster or slower: --arms solo runs each"
+    single = [each for each in points if each.gpus == 1]
+    if len(single) < len(points) and not any(each.images_per_s for each in single):
+        missing = (
+            "no launch of one GPU is proven"
+            if single
+            else "one GPU alone is not measured (--gpus 1,... or --arms solo)"
+        )
+        yield f"no efficiency: {missing}"
+    yield from (f"{gpus_text(each.gpus)}: no attribution of the loss: {each.why}" for each in facts.losses if each.why)
+    yield from (f"not comparable: {each}" for each in facts.differences)
+    yield from (f"gap: {each}; figures without it may be chosen ones" for each in facts.gaps)
     if facts.way == "separate":
-        notes.append(
+        yield (
             "separate jobs: no attribution of the loss, and no A/B verdict but on launches that ran in turns on the "
             "same nodes and GPUs"
         )
-    name = facts.study
-    if facts.state == "running":
-        notes.append(f"next: {PROGRAM} wait {name}")
-    elif facts.state == "incomplete":
-        notes.append(f"next: {PROGRAM} scale --resume {name}")
-    return notes
+    then = {"running": "wait", "incomplete": "scale --resume"}.get(facts.state)
+    yield from (f"next: {PROGRAM} {then} {facts.study}",) if then else ()
 
 
-def _alone(found: SingleGpus, *, is_claim: bool) -> str:
+def _alone(gpus: SingleGpus, *, is_claim: bool) -> str:
     """Of a demonstration none is named as slow."""
-    setting = "".join(f", {name}={value}" for name, value in found.settings)
-    spread = "" if found.spread is None else f", standard deviation between them {percent(found.spread)}"
-    slowest = f", slowest {found.slowest}: {percent(found.slowest_by or 0.0)} below the mean"
-    lacks = f"; not proven: {first_of(found.missing, _MOST_REASONS)}" if found.missing else ""
-    head = f"{found.arm}{setting}: {found.gpus} of {found.wanted} GPUs, each alone"
-    if not (found.slowest and is_claim):
-        slowest = ""
-    elif found.launches < 2:
-        slowest = "; one launch of each names none as slow"
-    return f"{head}{spread}{slowest}{lacks}"
-
-
-def _state(launch: LaunchFacts) -> str:
-    why = f": {launch.why}" if launch.why else ""
-    attempts = f" after {launch.attempts} attempts" if launch.attempts > 1 else ""
-    return f"{launch.state.replace('-', ' ')}{attempts}{why}{f' ({launch.run})' if launch.run else ''}"
+    setting = "".join(f", {name}={value}" for name, value in gpus.settings)
+    spread = "" if gpus.spread is None else f", standard deviation between them {percent(gpus.spread)}"
+    slowest = ""
+    if gpus.slowest and is_claim:
+        slowest = f", slowest {gpus.slowest}: {percent(gpus.slowest_by or 0.0)} below the mean"
+        slowest = slowest if gpus.launches >= 2 else "; one launch of each names none as slow"
+    lacks = f"; not proven: {first_of(gpus.missing, _MOST_REASONS)}" if gpus.missing else ""
+    return f"{gpus.arm}{setting}: {gpus.gpus} of {gpus.wanted} GPUs, each alone{spread}{slowest}{lacks}"
 
 
 def _figure(value: float) -> str:

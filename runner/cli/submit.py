@@ -3,112 +3,96 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from datetime import datetime, timezone
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
-from runner.cli.options import say
+from runner.cli.options import path_option, say
+from runner.cli.progress import slow
 from runner.core.errors import Exit, UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted, printable
+from runner.model.backends import SCHEDULERS, run_runtime
+from runner.model.step import LIBRARY
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
     from runner.jobs.logs import LogFile
+    from runner.model.plan import Finding, Plan
     from runner.model.request import Request
     from runner.preparation.job import PreparedJob
 
 
+def waiting_options(command: Any) -> Any:
+    """Decorate a click command with the options to go on with the job after its submission."""
+    for option in (
+        click.option(
+            "--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job."
+        ),
+        click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict."),
+        click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command(cls=JobCommand)
 @job_options
-@click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict.")
-@click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict.")
-@click.option("--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job.")
-@click.option(
-    "--write",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Submit nothing: make DIR, in which the job's script can be submitted by hand.",
+@waiting_options
+@path_option(
+    "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
 )
-def command(
-    dry_run: bool,
-    full: bool,
-    wait: bool,
-    follow: bool,
-    cancel_on_interrupt: bool,
-    write: Path | None,
-    as_json: bool,
-    **_fields: Any,
-) -> int:
+def command(**flags: Any) -> int:
     """Submit a job of GPUS ranks, one for each GPU.
 
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
     the first of them is an option, they are passed to the recipe's program.
     """
-    return submit(
-        request_of_call(),
-        dry_run=dry_run,
-        full=full,
-        write=write,
-        wait=wait,
-        follow=follow,
-        cancel_on_interrupt=cancel_on_interrupt,
-        as_json=as_json,
-    )
+    return submit(request_of_call(), **flags)
 
 
 def submit(
-    request: Request,
-    first: Run | None = None,
-    *,
-    dry_run: bool,
-    wait: bool,
-    follow: bool,
-    cancel_on_interrupt: bool,
-    as_json: bool,
-    full: bool = False,
-    write: Path | None = None,
-) -> int:
+    request: Request, first: Run | None = None, *, dry_run: bool, wait: bool, follow: bool, cancel_on_interrupt: bool,
+    as_json: bool, full: bool = False, write: Path | None = None,
+) -> int:  # fmt: skip
     """Submit what is asked for, and show it; returns the exit code.
 
     Args:
         first: the run that it repeats; None where it repeats none.
     """
-    from runner.cli.progress import slow
-    from runner.cli.wait import show_start, wait_and_judge
-    from runner.preparation.job import start
+    from runner.preparation.job import start, write_directory
 
     if write is not None and (wait or follow or dry_run):
-        raise UsageError(
+        what, fix = (
             "--write submits nothing, and there is nothing to wait for or to print",
-            where="--write",
-            fix="leave --wait, --follow and --dry-run out",
+            "leave --wait, --follow and --dry-run out",
         )
+        raise UsageError(what, where="--write", fix=fix)
     if full and not dry_run:
         raise UsageError("--full prints what a dry run prints, and more", where="--full", fix="add --dry-run")
     if follow and as_json:
-        raise UsageError(
-            "--follow prints logs, and --json facts", where="--json", fix="use --wait --json, or logs -f RUN"
-        )
-    prepared, code = prepare_job(request, first, dry_run=dry_run, full=full, as_json=as_json)
+        fix = "use --wait --json, or logs -f RUN"
+        raise UsageError("--follow prints logs, and --json facts", where="--json", fix=fix)
+    prepared, code = _prepare(request, first, dry_run=dry_run, full=full, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     if write is not None:
-        from runner.cli.wait import show_written
-        from runner.preparation.job import write_directory
-
         run = write_directory(prepared, write, command=command_line(prepared, first))
-        show_written(run, prepared, as_json=as_json)
-        return Exit.GOOD
+        return _show_written(run, prepared, as_json=as_json)
     with slow("submitting the job"):
         run, job_id = start(prepared, command=command_line(prepared, first))
     if not as_json:
-        show_start(run, prepared.plan, job_id)
+        _show_start(run, prepared.plan, job_id)
     elif not wait:
         from runner.cli import json_output
         from runner.jobs.facts import run_facts
 
-        json_output.show(run_facts(run, None))
+        return json_output.show(run_facts(run, None))
     if follow:
         from runner.cli.logs import follow_to_verdict
         from runner.jobs.logs import one_rank
@@ -117,57 +101,37 @@ def submit(
         return follow_to_verdict(run, logs, prefixed=False, cancel_on_interrupt=cancel_on_interrupt)
     if not wait:
         return Exit.GOOD
+    from runner.cli.wait import wait_and_judge
+
     return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
-
-
-def prepare_job(
-    request: Request, first: Run | None, *, dry_run: bool, as_json: bool, full: bool = False
-) -> tuple[PreparedJob, int]:
-    """The job, shown as far as it is not submitted, and the exit code: that of a refusal, or GOOD."""
-    from runner.cli.progress import slow
-    from runner.cli.wait import show_prepared
-    from runner.preparation.job import prepare
-
-    with slow("preparing the job"):
-        prepared = prepare(request, say=say, keep=not dry_run)
-    if first is not None:
-        from runner.cli.rerun import show_changes
-
-        show_changes(first, prepared)
-    return prepared, show_prepared(prepared, with_script=dry_run, full=full, as_json=as_json)
 
 
 @click.command(cls=JobCommand)
 @job_options
-def run(dry_run: bool, full: bool, as_json: bool, **_fields: Any) -> int:
+def run(**flags: Any) -> int:
     """Run GPUS ranks as a step in this shell's allocation (salloc); print the output of rank 0 and the verdict.
 
     Steps of any shape that fits can run one after another. Options and arguments are those of submit. Ctrl-C ends the
     step and keeps the allocation.
     """
-    return run_step(request_of_call(step=True), dry_run=dry_run, full=full, as_json=as_json)
+    return run_step(request_of_call(step=True), **flags)
 
 
 def run_step(request: Request, first: Run | None = None, *, dry_run: bool, as_json: bool, full: bool = False) -> int:
-    """Run the step that is asked for, and show it; returns the exit code.
-
-    Args:
-        first: the run that it repeats; None where it repeats none.
-    """
-    from runner.cli.progress import slow
-    from runner.cli.wait import show_start, wait_and_judge
+    """Run the step that is asked for, and show it; returns the exit code. ``first``: as in ``submit``."""
+    from runner.cli.wait import wait_and_judge
     from runner.jobs.life import follow_step
     from runner.preparation.job import start
 
-    prepared, code = prepare_job(request, first, dry_run=dry_run, full=full, as_json=as_json)
+    prepared, code = _prepare(request, first, dry_run=dry_run, full=full, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     with slow("submitting the job"):
         run, job_id = start(prepared, command=command_line(prepared, first))
     interrupted = False
     if not as_json:
-        show_start(run, prepared.plan, job_id)
-        interrupted = follow_step(run, _print, lambda text: click.echo(text, err=True))
+        _show_start(run, prepared.plan, job_id)
+        interrupted = follow_step(run, _print, say)
     verdict = wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=True)
     return Exit.INTERRUPTED if interrupted else verdict
 
@@ -180,3 +144,103 @@ def _print(log: LogFile, content: bytes, _changed: bool) -> None:
         content = b"\n".join(map(for_terminal, content.split(b"\n")))
     stream.buffer.write(content)
     stream.buffer.flush()
+
+
+def _prepare(
+    request: Request, first: Run | None, *, dry_run: bool, full: bool, as_json: bool
+) -> tuple[PreparedJob, Exit]:
+    """The job, shown as far as it is not submitted, and the exit code: that of a refusal, or GOOD.
+
+    Shown are its findings, the unconfirmed facts that it uses, and for a dry run its script, with ``full`` the files
+    that it reads, too. As JSON, all of it is one document, which a job that is to be submitted has not yet.
+    """
+    from runner.preparation.job import prepare
+
+    with slow("preparing the job"):
+        prepared = prepare(request, say=say, keep=not dry_run)
+    if first is not None:
+        from runner.cli.rerun import show_changes
+
+        show_changes(first, prepared)
+    code = Exit.REFUSED if prepared.is_refused else Exit.GOOD
+    show_findings(prepared.findings)
+    if prepared.unconfirmed:
+        say(f"UNCONFIRMED facts of {prepared.plan.site} that this job uses: {', '.join(prepared.unconfirmed)}")
+    script = prepared.script
+    if as_json and (dry_run or prepared.is_refused):
+        from runner.cli import json_output
+        from runner.model.output import Preparation, shown_plan
+
+        text, plan, files = (script.text, shown_plan(prepared.plan), script.files) if dry_run else (None, None, {})
+        facts = Preparation(text, plan, prepared.findings, prepared.unconfirmed, files if full else {})
+        json_output.show(facts, exit_code=code, error=json_output.of_findings(prepared.findings))
+    elif dry_run:
+        sys.stdout.buffer.write(script.text.encode("utf-8", "surrogateescape"))
+        for name, text in script.files.items() if full else ():
+            sys.stdout.buffer.write(f"\n# {'=' * 20} {LIBRARY}/{name}\n{text}".encode())
+        sys.stdout.buffer.flush()
+        recipe = "" if prepared.recipe_directory is None else ", recipe/"
+        say(
+            "dry run: nothing was submitted. Alone, this script does not run: it starts in a run directory that has "
+            f"lib/ (the launcher, and what the script reads: --full prints that, too){recipe}, logs/, ranks/ and nccl/"
+            "; submit makes one, and submit --write DIR one to submit by hand"
+        )
+    if prepared.is_refused and not dry_run:
+        say("refused: nothing was submitted")
+    return prepared, code
+
+
+def show_findings(findings: Iterable[Finding]) -> None:
+    """Print what the checks have to say."""
+    for finding in findings:
+        label = "forced" if finding.forced else "refused" if finding.severity == "refuse" else "warning"
+        what, fix = printable(finding.what), printable(finding.fix)  # they quote what an image says of itself
+        say(f"{label} [{finding.code}]: {what}\n  fix ({finding.who}): {fix}")
+        if label == "refused":
+            say(f"  override: --force {finding.code}")
+
+
+def _show_written(run: Run, prepared: PreparedJob, *, as_json: bool) -> int:
+    """Print where a job was written, and how it is submitted by hand."""
+    from runner.cli import json_output
+    from runner.jobs.directory import SCRIPT
+    from runner.preparation.job import scheduler_for
+
+    program, clients = SCHEDULERS[prepared.plan.started_by].submit, scheduler_for(prepared).clients
+    line = f"cd {quote(str(run.path))} && {quote(str(clients / program) if clients else program)} {SCRIPT}"
+    if as_json:
+        return json_output.show({"directory": str(run.path), "command": line})
+    click.echo(f"nothing was submitted; to submit it: {line}")
+    click.echo(f"and then: {PROGRAM} wait {quote(str(run.path))}")
+    return Exit.GOOD
+
+
+def _show_start(run: Run, plan: Plan, job_id: str) -> None:
+    """Print a started run: its job, its image or environment, its directory."""
+    job = f"job {job_id}"
+    if plan.existing_allocation is not None:  # its own id is that of a process of this machine
+        job = f"a step of job {plan.existing_allocation.job_id}"
+    click.echo(f"{job}: {counted(plan.tasks, 'rank')} on {counted(plan.nodes, 'node')} ({plan.site}, {plan.runtime})")
+    if not run_runtime(plan.runtime).is_container:
+        click.echo(f"environment: {_environment(plan)}")
+    else:
+        from runner.images.store import store
+        from runner.images.store.stored_image import form_of
+
+        # By now its name may mean another.
+        at = store.confirmed_at(plan.image.reference, form=form_of(Path(plan.image.path)))
+        confirmed = "" if at is None else f" (as of {datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M} UTC)"
+        click.echo(f"image {plan.image.pinned}{confirmed}")
+    click.echo(f"run {run.run_id}: {run.path}")
+
+
+def _environment(plan: Plan) -> str:
+    if plan.python is not None:
+        return f"{plan.python.prefix} (Python {plan.python.version}; compared on every node)"
+    if plan.image.pinned:
+        return plan.image.pinned
+    if plan.load:
+        return "the one that the site's setup loads"
+    if SCHEDULERS[plan.scheduler].nodes != "allocated":
+        return "this shell's"
+    return "each node's own python3; this shell has no environment that is used (--env-name DIR names one)"

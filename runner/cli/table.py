@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 
 from runner.core.columns import GAP
-from runner.core.text import plain
+from runner.core.text import plain, printable
+
+if TYPE_CHECKING:
+    from runner.model.image import Horovod
 
 NARROWEST = 40  # columns of a terminal that facts are printed for
 _LEAST = 20
@@ -60,3 +64,14 @@ def show_fields(fields: Iterable[tuple[str, str]]) -> None:
         if value:
             start = f"{name:<{_NAME_WIDTH}} "
             show(wrapped(plain(value), width, first=start, then=" " * len(start)))
+
+
+def horovod_summary(horovod: Horovod) -> str:
+    """``0.28.1; operations: NCCL 2.25.1, MPI, Gloo; kernels: sm_80, sm_90, compute_90``."""
+    from runner.checks.image_fit import horovod_architectures
+
+    named = [f"NCCL {horovod.nccl}".strip() if each == "NCCL" else each for each in horovod.operations]
+    parts = [horovod.version or "of unknown version", f"operations: {', '.join(named) or 'unknown'}"]
+    if horovod.has_nccl:
+        parts.append(f"kernels: {', '.join(horovod_architectures(horovod)) or 'unknown'}")
+    return printable("; ".join(parts))

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-_HERE = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def missing_module(module: str, checkout: Path = _HERE) -> str:
+def missing_module(module: str, checkout: Path | None = None) -> str:
     """What is missing, and the command that brings it.
 
     Args:
         module: the one that was not found. checkout: where this package lies, or the site-packages that it is in.
     """
+    from pathlib import Path  # no time of help's
+
+    checkout = checkout or Path(__file__).resolve().parents[2]
     what = f"error: {sys.executable} has no module {module}, which gpu-runner needs"
     if not (checkout / "Makefile").is_file():
         return f"{what}\n  fix:   install gpu-runner's release file again with pip, which brings what it needs"
@@ -32,7 +35,13 @@ _MODULE = "runner"
 _FALLBACK = f"python -m {_MODULE}"  # inside another program: a test, a notebook
 
 
-def called(words: Sequence[str], find: Callable[[str], str | None] = shutil.which) -> str:
+def _in_path(program: str) -> str | None:
+    """As ``shutil.which``, whose import takes longer than this."""
+    files = (f"{directory}/{program}" for directory in os.get_exec_path())
+    return next((file for file in files if os.access(file, os.X_OK)), None)
+
+
+def called(words: Sequence[str], find: Callable[[str], str | None] = _in_path) -> str:
     """The words before the first argument: ``gpu-runner``, or ``python3 -m runner`` with the Python of the call.
 
     Args:
