@@ -139,11 +139,8 @@ def _existing_allocation(site: Site) -> Allocation | None:
     """
     facts = SCHEDULERS[site.scheduler]
     if not facts.steps:
-        raise RefusedError(
-            f"no job of {facts.title} can be a step of an existing allocation, as jobs of Slurm can",
-            where=f"site {site.name}",
-            fix="use `submit`",
-        )
+        what = f"no job of {facts.title} can be a step of an existing allocation, as jobs of Slurm can"
+        raise RefusedError(what, where=f"site {site.name}", fix="use `submit`")
     return scheduler_module(site.scheduler).allocation(clients(site))
 
 

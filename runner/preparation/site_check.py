@@ -48,12 +48,8 @@ def _queues(site: Site, found: Detected) -> Iterator[Finding]:
     live = _live_queues(site, found)
     for name in dict.fromkeys((*((site.queue,) if site.queue else ()), *site.queues)) if live else ():
         if name not in live:
-            yield Finding(
-                "queue-gone",
-                "refuse",
-                f"there is no queue {name!r} (any more)",
-                instead(name, live, f"queues: {', '.join(live)}"),
-            )
+            what = f"there is no queue {name!r} (any more)"
+            yield Finding("queue-gone", "refuse", what, instead(name, live, f"queues: {', '.join(live)}"))
             continue
         if name in site.queues:
             yield from _limits(name, site.queues[name], live[name])
@@ -81,12 +77,9 @@ def _node(site: Site, found: Detected) -> Iterator[Finding]:
         yield _no_gpus(site)
         return
     if node.gpu_type and node.gpu_type not in there.kinds:
-        yield Finding(
-            "gpu-type-differs",
-            "refuse",
-            f"the nodes have GPUs of type {', '.join(there.kinds) or 'none'}, the file says {node.gpu_type!r}",
-            instead(node.gpu_type, there.kinds, "correct node.gpu_type; empty where GPUs have no type"),
-        )
+        what = f"the nodes have GPUs of type {', '.join(there.kinds) or 'none'}, the file says {node.gpu_type!r}"
+        fix = instead(node.gpu_type, there.kinds, "correct node.gpu_type; empty where GPUs have no type")
+        yield Finding("gpu-type-differs", "refuse", what, fix)
     yield from _sizes(site, there.kinds.get(node.gpu_type) or there.gpus, there.cpus, there.memory_mb)
     if there.up == 0:
         yield Finding("nodes-down", "warn", f"none of the {there.count} GPU nodes is up", "wait", who="administrator")
