@@ -16,21 +16,11 @@ from collections import defaultdict
 from pathlib import Path
 
 # Beginning of a library's name -> beginning of its functions' names.
-FAMILIES = {
-    "libcublas": "cublas",
-    "libcublasLt": "cublasLt",
-    "libcudnn": "cudnn",
-    "libcufft": "cufft",
-    "libcufile": "cuFile",
-    "libcupti": "cupti",
-    "libcurand": "curand",
-    "libcusolver": "cusolver",
-    "libcusparse": "cusparse",
-    "libcusparseLt": "cusparseLt",
-    "libnvJitLink": "nvJitLink",
-    "libnvrtc": "nvrtc",
-    "libnvshmem": "nvshmem",
-}
+_NAMES = (
+    "cublas", "cublasLt", "cudnn", "cufft", "cupti", "curand", "cusolver", "cusparse", "cusparseLt", "nvJitLink",
+    "nvrtc", "nvshmem",
+)  # fmt: skip
+FAMILIES = {"libcufile": "cuFile", **{f"lib{name}": name for name in _NAMES}}
 
 
 def longest(text: str, beginnings: list[str]) -> str:
