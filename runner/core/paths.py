@@ -25,10 +25,8 @@ def cache_dir() -> Path:
 
 
 def expanded(text: str) -> Path:
-    """The absolute path for what a user wrote, with ``~`` and ``~NAME`` replaced.
-
-    Raises:
-        UsageError: there is no user of that name here.
+    """The absolute path for what a user wrote, with ``~`` and ``~NAME`` replaced. Raises UsageError: there is no user
+    of that name here.
     """
     try:
         return Path(text).expanduser().absolute()

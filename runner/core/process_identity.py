@@ -61,10 +61,8 @@ def session(leader: int) -> Iterator[Entry]:
 
 
 def send(process: Entry, number: int) -> None:
-    """Send a signal to this very process; nothing happens where it has ended, and its number may be another's.
-
-    Raises:
-        PermissionError: it is another user's.
+    """Send a signal to this very process; nothing happens where it has ended, and its number may be another's. Raises
+    PermissionError: it is another user's.
     """
     handle: int | None = None
     with suppress(OSError):  # Linux before 5.3 has none, and a container may forbid them
