@@ -228,32 +228,32 @@ class Gpu(NamedTuple):
         return {**chosen, "nvcc": self.toolkit.version, "nccl": self.nccl_version}
 
 
-def gpu_of(framework: Framework, found: dict[str, Any], variant: Variant, archs: str) -> Gpu | None:
+def gpu_of(framework: Framework, answer: dict[str, Any], variant: Variant, archs: str) -> Gpu | None:
     """What to compile the GPU code with; None where there will be none.
 
     Without NCCL, torch's kind of Horovod has GPU code all the same wherever torch finds an nvcc: it must fit, too.
 
     Args:
-        found: what ask_framework answered. archs: ``auto``, or as the user gave them.
+        answer: what ask_framework answered. archs: ``auto``, or as the user gave them.
 
     Raises:
         SystemExit: NCCL or the toolkit is not there, is of another CUDA, or lacks a part.
     """
-    version = str(found["cuda"] or "")
+    version = str(answer["cuda"] or "")
     bare = variant.nccl == "none"
     if not version or (bare and (framework.name != "pytorch" or not any(cuda.compilers(os.environ)))):
         return None
-    own = str(found.get("nccl_file") or "")
+    own = str(answer.get("nccl_file") or "")
     problem = nccl_problem(variant.nccl, own)
     if problem:
         major = version.partition(".")[0]
         raise SystemExit(
-            f"{framework.name} {found['version']} is of CUDA {version}, and there is no whole NCCL for Horovod: "
+            f"{framework.name} {answer['version']} is of CUDA {version}, and there is no whole NCCL for Horovod: "
             f"{problem}; fix: load NCCL's module, install nvidia-nccl-cu{major} with pip (in an image libnccl-dev), or "
             "name its directory with --nccl; --nccl none builds for CPUs alone"
         )
     toolkit = cuda.toolkit(version, variant.place, os.environ)
-    chosen = cuda.architectures(archs, found["archs"], toolkit.architectures, toolkit.version)
+    chosen = cuda.architectures(archs, answer["archs"], toolkit.architectures, toolkit.version)
     header = nccl_header(variant.nccl, own)
     text = header.read_text(errors="replace") if header else ""
     home = nccl_home(variant.nccl, own)
@@ -370,10 +370,10 @@ def main() -> None:
             return
     framework = FRAMEWORKS[asked.framework]
     variant = variant_of(asked)
-    found = ask_framework(framework)
-    facts = base_facts(framework, found, variant)
+    answer = ask_framework(framework)
+    facts = base_facts(framework, answer, variant)
     why = why_not_shipped(framework, variant) if asked.horovod == "auto" else "a build was asked for"
-    gpu = gpu_of(framework, found, variant, asked.cuda_archs) if why else None
+    gpu = gpu_of(framework, answer, variant, asked.cuda_archs) if why else None
     nccl = "" if gpu is None else NCCL_OF_PIP if gpu.beside else gpu.nccl
     chosen = switches(framework, facts, asked.cxx_standard, gpu.architectures if gpu else [], nccl)
     key = wheel_key(facts, chosen, gpu.toolkit.version if gpu else "") if why else SHIPPED
@@ -386,7 +386,7 @@ def main() -> None:
         return
     print(f"horovod: {why}", flush=True)
     wheel = (facts, chosen, key, asked.out)
-    build_wheel(framework, found["include"], *wheel, gpu=gpu, shelf=asked.shelf, place=variant.place)
+    build_wheel(framework, answer["include"], *wheel, gpu=gpu, shelf=asked.shelf, place=variant.place)
 
 
 if __name__ == "__main__":

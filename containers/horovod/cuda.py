@@ -87,7 +87,7 @@ def lacks(root: str) -> list[str]:
     return [
         part
         for part, places in parts.items()
-        if not any(found.exists() for place in places for found in below.glob(f"{place}/{Path(part).name}"))
+        if not any(path.exists() for place in places for path in below.glob(f"{place}/{Path(part).name}"))
     ]
 
 

@@ -189,10 +189,10 @@ def chosen_mpi(asked: str) -> dict[str, str]:
     """
     if asked == "none":
         return {"flavour": "", "version": ""}
-    found = mpi_flavour()
-    if asked not in ("auto", found["flavour"]):
-        raise SystemExit(f"{asked} was asked for, and the mpicxx of PATH is of: {found['flavour'] or 'there is none'}")
-    return found
+    mpi = mpi_flavour()
+    if asked not in ("auto", mpi["flavour"]):
+        raise SystemExit(f"{asked} was asked for, and the mpicxx of PATH is of: {mpi['flavour'] or 'there is none'}")
+    return mpi
 
 
 def nccl_home(asked: str, own: str = "") -> str:
@@ -222,8 +222,8 @@ def nccl_home(asked: str, own: str = "") -> str:
 
 def packaged_nccl() -> list[str]:
     """Directories of NCCL out of pip's packages (``nvidia-nccl-cu13``), which hold header and libnccl.so.2."""
-    found = importlib.util.find_spec("nvidia")
-    return [str(Path(each) / "nccl") for each in (found.submodule_search_locations or () if found else ())]
+    spec = importlib.util.find_spec("nvidia")
+    return [str(Path(each) / "nccl") for each in (spec.submodule_search_locations or () if spec else ())]
 
 
 def nccl_header(asked: str, own: str = "") -> Path | None:
@@ -275,24 +275,24 @@ def _names_gpu_stream_value(library: Path) -> bool:
         return content.find(b"\0_ZN15stream_executor3gpu16AsGpuStreamValueEPNS_6StreamE\0") >= 0
 
 
-def base_facts(framework: Framework, found: dict[str, Any], variant: Variant = AS_FOUND) -> dict[str, Any]:
+def base_facts(framework: Framework, answer: dict[str, Any], variant: Variant = AS_FOUND) -> dict[str, Any]:
     """What decides how Horovod is built in this base, and whether a wheel built elsewhere fits it.
 
     Args:
-        found: what ask_framework answered.
+        answer: what ask_framework answered.
     """
-    include = [str(each) for each in found["include"]]
-    header = nccl_header(variant.nccl, str(found.get("nccl_file") or ""))
-    told = nccl_version(header.read_text(errors="replace")) if header and found["cuda"] else None
+    include = [str(each) for each in answer["include"]]
+    header = nccl_header(variant.nccl, str(answer.get("nccl_file") or ""))
+    told = nccl_version(header.read_text(errors="replace")) if header and answer["cuda"] else None
     more: dict[str, Any] = {}
-    if framework.name == "tensorflow" and found["cuda"]:
+    if framework.name == "tensorflow" and answer["cuda"]:
         more["gpu_stream_value"] = has_gpu_stream_value(include)
     return {
         **more,
         "framework": framework.name,
-        "framework_version": found["version"],
-        "cuda": found["cuda"],
-        "nccl": found["nccl"] or told,
+        "framework_version": answer["version"],
+        "cuda": answer["cuda"],
+        "nccl": answer["nccl"] or told,
         "nccl_headers": header is not None,
         "xla_headers": any((Path(each) / _XLA_HEADER).exists() for each in include),
         "python": platform.python_version(),

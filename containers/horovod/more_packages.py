@@ -92,9 +92,9 @@ def ensure_imports(names: Iterable[str]) -> None:
         SystemExit: one cannot be imported; its output stands before.
     """
     for name in names:
-        found = metadata.distribution(name)
-        files = [str(path) for path in found.files or ()]
-        for module in modules(files, found.read_text("top_level.txt") or ""):
+        distribution = metadata.distribution(name)
+        files = [str(path) for path in distribution.files or ()]
+        for module in modules(files, distribution.read_text("top_level.txt") or ""):
             print(f"+ import {module}", flush=True)
             if subprocess.call([sys.executable, "-c", f"import {module}"], cwd="/") != 0:
                 raise SystemExit(f"{name} was installed, and its module {module} cannot be imported")

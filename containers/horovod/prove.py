@@ -43,31 +43,31 @@ def check_build(framework: Framework) -> dict[str, list[str]]:
     done = captured(["horovodrun", "--check-build"], timeout=LIMIT_S)
     if done.returncode != 0:
         fail(f"horovodrun --check-build exited {done.returncode}:\n{done.stdout}")
-    found = parse_check_build(done.stdout)
     print(done.stdout, flush=True)
-    if framework.name not in [name.lower() for name in found.get("frameworks", [])]:
+    abilities = parse_check_build(done.stdout)
+    if framework.name not in [name.lower() for name in abilities["frameworks"]]:
         fail(f"horovodrun --check-build does not list {framework.name}")
-    return found
+    return abilities
 
 
 def parse_check_build(text: str) -> dict[str, list[str]]:
     """Parse the report; sections are ``frameworks``, ``controllers`` and ``operations``."""
     section = ""
-    found = {"frameworks": [], "controllers": [], "operations": []}
+    marks = {"frameworks": [], "controllers": [], "operations": []}
     for line in text.splitlines():
         heading = re.match(r"Available (?:Tensor )?(\w+):", line)
         if heading:
             section = heading.group(1).lower()
         marked = re.match(r"\s+\[X\] (.+)", line)
-        if marked and section in found:
-            found[section].append(marked.group(1).strip())
-    return found
+        if marked and section in marks:
+            marks[section].append(marked.group(1).strip())
+    return marks
 
 
-def expect(what: str, wanted: Sequence[str], found: Sequence[str]) -> None:
+def expect(what: str, wanted: Sequence[str], listed: Sequence[str]) -> None:
     for name in wanted:
-        if name not in found:
-            fail(f"{what} of Horovod lack {name}: found {', '.join(found) or 'none'}")
+        if name not in listed:
+            fail(f"{what} of Horovod lack {name}: found {', '.join(listed) or 'none'}")
 
 
 def report(output: str) -> dict[str, Any] | None:
@@ -195,15 +195,15 @@ def nccl_version(code: int) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def wants_nccl(found: dict[str, Any], variant: Variant) -> bool:
+def wants_nccl(answer: dict[str, Any], variant: Variant) -> bool:
     """Whether Horovod must have NCCL: wherever the framework has CUDA, unless none was asked for.
 
     What the build has found of NCCL decides nothing here: the proof would miss what the build has missed.
 
     Args:
-        found: what ask_framework answered.
+        answer: what ask_framework answered.
     """
-    return bool(found["cuda"]) and variant.nccl != "none"
+    return bool(answer["cuda"]) and variant.nccl != "none"
 
 
 def prove_nccl(framework: Framework, cuda: str, built: dict[str, int], asked: str) -> None:
@@ -247,14 +247,14 @@ def main() -> None:
     resolve_own_name(variant.place)
     with ThreadPoolExecutor(max_workers=1) as pool:
         checked = pool.submit(check_build, framework)  # half of the time: it imports the framework again and again
-        found = ask_framework(framework)
-        facts = base_facts(framework, found, variant)
+        answer = ask_framework(framework)
+        facts = base_facts(framework, answer, variant)
         mpi = facts["mpi"]
-        with_nccl = wants_nccl(found, variant)
+        with_nccl = wants_nccl(answer, variant)
         said = prove_gloo(framework)
         built = said["built"]
         if with_nccl:
-            prove_nccl(framework, str(found["cuda"]), built, variant.nccl)
+            prove_nccl(framework, str(answer["cuda"]), built, variant.nccl)
         proven = ["gloo"]
         if mpi["flavour"]:
             prove_mpi(framework, mpi["flavour"])
@@ -268,7 +268,7 @@ def main() -> None:
     nccl = nccl_version(built.get("NCCL", 0))
     print("OPERATIONS: " + ", ".join(operations_of(built)).replace("NCCL", f"NCCL {nccl}".strip()), flush=True)
     if asked.write:
-        more = {"facts": facts, "archs": found["archs"], "keras": said["keras"], "nccl": nccl}
+        more = {"facts": facts, "archs": answer["archs"], "keras": said["keras"], "nccl": nccl}
         proof = {"abilities": abilities, "proven": proven, **more}
         asked.write.write_text(json.dumps(proof) + "\n")
     print(f"PROVEN in {time.monotonic() - started:.0f} s", flush=True)

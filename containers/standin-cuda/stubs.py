@@ -36,13 +36,13 @@ def stubbed(dynamic: str) -> list[str]:
 
 def owners(versions: str) -> dict[str, str]:
     """Version of symbols -> the library that has it, out of ``readelf --version-info``."""
-    found, library = {}, ""
+    libraries, library = {}, ""
     for line in versions.splitlines():
         if (named := re.search(r"File: (\S+)", line)) is not None:
             library = named[1]
         elif library and (version := re.search(r"Name: (\S+)\s+Flags", line)) is not None:
-            found[version[1]] = library
-    return found
+            libraries[version[1]] = library
+    return libraries
 
 
 def undefined(symbols: str) -> list[tuple[str, str]]:

@@ -48,8 +48,7 @@ def entry(pid: int) -> Entry | None:
 
 def is_running(pid: int, start: int) -> bool:
     """Whether the process with that number and start time still runs."""
-    process = entry(pid)
-    return process is not None and process.running and process.start == start
+    return _start(pid) == start
 
 
 def session(leader: int) -> Iterator[Entry]:
