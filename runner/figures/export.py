@@ -146,8 +146,4 @@ def _doubts(run: ExportedRun) -> tuple[Doubt, ...]:
     return run.figure.doubts if run.figure else ()
 
 
-WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {
-    "csv": csv_of,
-    "json": as_json,
-    "reframe": as_reframe,
-}
+WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {"csv": csv_of, "json": as_json, "reframe": as_reframe}
