@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from runner.backends.runtimes.common import mount_problem
 from runner.checks.image_fit import missing_packages
-from runner.checks.registry import Observed, Seen, Workspace
+from runner.checks.registry import Observed, Workspace
 from runner.core import process
 from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
@@ -69,14 +69,10 @@ def observe(
         site_file=user_site.file,
         left_open=tuple(unknown.key for unknown in user_site.unknowns if unknown.needed),
         defaulted=tuple(unknown.key for unknown in user_site.unknowns if not unknown.needed),
-        storage=Seen(
-            home=tuple(dict.fromkeys((own_home, os.path.realpath(own_home)))),
-            runs=runs,
-            scratch=user_site.personal.scratch,
-            image_idle_s=_idle_s(image),
-            workspaces=workspaces() if site.scratch.workspaces else (),
-        ),
-        home=str(home()),
+        home=tuple(dict.fromkeys((own_home, os.path.realpath(own_home)))),
+        scratch=user_site.personal.scratch,
+        image_idle_s=_idle_s(image),
+        workspaces=workspaces() if site.scratch.workspaces else (),
         image_owner=image.owner,
         caches=_caches(request),
         horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
