@@ -36,14 +36,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "job-exit-code": ("9",),
     "disk-full": ("full",),
     "python-not-found": ("program-not-found", "python: No such file or directory"),
-    "script-with-crlf": (
-        "program-not-found",
-        "./a: No such file or directory: it has Windows line ends (CRLF): its first",
-    ),
-    "interpreter-not-found": (
-        "program-not-found",
-        "./a: No such file: its interpreter is not there: its first",
-    ),
+    "script-with-crlf": ("program-not-found",
+        "./a: No such file or directory: it has Windows line ends (CRLF): its first"),
+    "interpreter-not-found": ("program-not-found", "./a: No such file: its interpreter is not there: its first"),
     "launcher-error": ("of-a-later-launcher",),
     "token-of-another-job": ("differ",),
     "program-out-of-memory": ("SIGKILL", "slurmstepd: error: Detected 1 oom_kill event"),
@@ -59,10 +54,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "rank-killed": ("Killed",),
     "rank-stopped": ("Terminated",),
     "rank-bus-error": ("Bus error",),
-    "rank-lost-its-image": (
-        "Exited with exit code 127",
-        "/bin/bash: error while loading shared libraries: libtinfo.so.6: cannot open it: Error 107",
-    ),
+    "rank-lost-its-image": ("Exited with exit code 127",
+        "/bin/bash: error while loading shared libraries: libtinfo.so.6: cannot open it: Error 107"),
     "rank-left-no-record": ("Exited with exit code 3",),
     "plugin-not-loaded": ("launch failed: Plugin initialization failed",),
     "program-read-error": ("1", "OSError: [Errno 5] Input/output error: '/opt/lib.so'"),
@@ -99,7 +92,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "container-not-started": ("FATAL: container creation failed: no such device",),
     "nccl-on-sockets": ("Socket",),
     "libfabric-on-sockets": ("libfabric tcp;ofi_rxm",),
-}
+}  # fmt: skip
 
 
 def test_every_row_has_a_code_of_its_own() -> None:

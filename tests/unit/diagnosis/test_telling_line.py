@@ -22,14 +22,10 @@ LOST = (
         ((FAILED, "srun: Terminating StepId=5.0", CANCELLED, "srun: error: dgx01: task 0: Bus error"), FAILED),
         ((CANCELLED, "srun: forcing job termination", "srun: error: dgx01: tasks 0-7: Bus error"), CANCELLED),
         ((CANCELLED, "srun: error: dgx01: task 0: Exited with exit code 1"), CANCELLED),
-        (
-            ("srun: error: dgx01: task 0: Bus error", "srun: Terminating StepId=5.0"),
-            "srun: error: dgx01: task 0: Bus error",
-        ),
-        (
-            (CANCELLED, "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0"),
-            "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0",
-        ),
+        (("srun: error: dgx01: task 0: Bus error", "srun: Terminating StepId=5.0"),
+            "srun: error: dgx01: task 0: Bus error"),
+        ((CANCELLED, "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0"),
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0"),
         (("job.sh: line 107: 30422 Bus error   ( exec ch-run )", "fatal: planted"), "fatal: planted"),
         (("fatal: planted", "job.sh: line 107: 30422 Bus error   ( exec ch-run )"), "fatal: planted"),
         ((CANCELLED, "srun: error: dgx01: task 3: Aborted", "srun: error: dgx02: tasks 6-7: Bus error"), CANCELLED),
@@ -37,7 +33,7 @@ LOST = (
         (("hello",), ""),
         ((), ""),
     ],
-)
+)  # fmt: skip
 def test_of_the_scripts_log_what_came_before_the_end_counts(lines: tuple[str, ...], quoted: str) -> None:
     assert of_script(lines) == quoted
 

@@ -52,23 +52,17 @@ def test_a_healthy_gpu_under_load_is_no_remark() -> None:
 @pytest.mark.parametrize(
     ("end", "summary", "remark"),
     [
-        (
-            {},
-            {"throttled": {"software thermal slowdown": 2, "power cap": 3}},
-            "GPU 1 of n1: throttled: software thermal slowdown in 2 of 3 seconds (SM clock 1305 to 1410 MHz)",
-        ),
+        ({}, {"throttled": {"software thermal slowdown": 2, "power cap": 3}},
+            "GPU 1 of n1: throttled: software thermal slowdown in 2 of 3 seconds (SM clock 1305 to 1410 MHz)"),
         ({"power_limit_w": 300.0}, {}, "GPU 1 of n1: its power limit is lowered to 300 of 400 W"),
         ({"processes_foreign": 2}, {}, "GPU 1 of n1: 2 processes of others compute there"),
         ({"ecc_uncorrected": 1}, {}, "GPU 1 of n1: 1 uncorrected memory errors in the window"),
         ({"pcie_width": 8}, {}, "GPU 1 of n1: its PCIe link has 8 of 16 lanes"),
         ({"nvlinks": (True,) * 11 + (False,)}, {}, "GPU 1 of n1: 1 of its 12 NVLinks are down"),
-        (
-            {"remapped_rows_pending": True},
-            {},
-            "GPU 1 of n1: rows of its memory wait to be remapped; fix: the administrator resets it",
-        ),
+        ({"remapped_rows_pending": True}, {},
+            "GPU 1 of n1: rows of its memory wait to be remapped; fix: the administrator resets it"),
     ],
-)
+)  # fmt: skip
 def test_what_slows_a_gpu_down_labels_the_figure(end: dict[str, Any], summary: dict[str, Any], remark: str) -> None:
     verdict = judged(end, summary)
     assert (verdict.outcome, verdict.remarks) == ("measured", (remark,))

@@ -76,29 +76,17 @@ LATE: dict[str, tuple[Evidence, str, str]] = {
     "good, an exit record": (changed(marker=marked(0)), "ranks/3.exit.json", ""),
     "good, a start record": (changed(marker=marked(0)), "ranks/0.start.json", ""),
     "good, the marker": (changed(marker=marked(0)), "exit.json", ""),
-    "failed, the record of the cause": (
-        changed(
-            marker=marked(7), exits={rank: ended(rank, **STOPPED) for rank in (0, 1, 2)} | {3: ended(3, **FAILURE)}
-        ),
-        "ranks/3.exit.json",
-        "rank 3 on n1 exited with code 7",
-    ),
-    "failed, the marker": (
-        changed(marker=marked(7), exits=GOOD.exits | {3: ended(3, **FAILURE)}),
-        "exit.json",
-        "rank 3 on n1 exited with code 7",
-    ),
-    "time limit, a start record": (
-        changed(marker=marked(1, "TIMEOUT"), exits={}, reports={}, result=None),
-        "ranks/2.start.json",
-        "ranks 0, 1, 2, 3 did not finish the program",
-    ),
-    "cancelled, an exit record": (
-        changed(marker=marked(1, "CANCELLED"), exits={rank: ended(rank, **STOPPED) for rank in range(4)}),
-        "ranks/1.exit.json",
-        "ranks 0, 1, 2, 3 left a report, but did not finish the program",
-    ),
-}
+    "failed, the record of the cause": (changed(marker=marked(7),
+        exits={rank: ended(rank, **STOPPED) for rank in (0, 1, 2)} | {3: ended(3, **FAILURE)}), "ranks/3.exit.json",
+        "rank 3 on n1 exited with code 7"),
+    "failed, the marker": (changed(marker=marked(7), exits=GOOD.exits | {3: ended(3, **FAILURE)}), "exit.json",
+        "rank 3 on n1 exited with code 7"),
+    "time limit, a start record": (changed(marker=marked(1, "TIMEOUT"), exits={}, reports={}, result=None),
+        "ranks/2.start.json", "ranks 0, 1, 2, 3 did not finish the program"),
+    "cancelled, an exit record": (changed(marker=marked(1, "CANCELLED"),
+        exits={rank: ended(rank, **STOPPED) for rank in range(4)}), "ranks/1.exit.json",
+        "ranks 0, 1, 2, 3 left a report, but did not finish the program"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", LATE)

@@ -85,13 +85,11 @@ def test_smaller_batches_count_as_they_are() -> None:
         ({"waiting_s": (0.5,)}, "waited longer than its groups took"),
         ({"forwards_seen": 3}, "counted 6 steps, and 3 of them had a forward pass"),
         ({"meter": lambda rank: "script" if rank else None, "loss_finite": True}, "only some of the ranks' reports"),
-        (
-            {"synchronisation": lambda rank: "parameters" if rank else "not-examined"},
-            "do not agree on how their parameters are synchronised",
-        ),
+        ({"synchronisation": lambda rank: "parameters" if rank else "not-examined"},
+            "do not agree on how their parameters are synchronised"),
         ({"world_size": 1}, "saw a world of size 1, planned 4"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_hold_is_not_proven(changes: dict[str, Any], says: str) -> None:
     made = verdict(**changes)
     assert made.outcome == "not-proven"

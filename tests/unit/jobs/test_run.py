@@ -90,11 +90,9 @@ def test_a_launch_of_a_study_belongs_to_it(tmp_path: Path) -> None:
     [
         ((), ()),
         # As the scheduler named them, the most exact first; else those that the ranks took.
-        (
-            [(rank, node, {"SLURM_STEP_GPUS": gpus, "SLURM_JOB_GPUS": "7"}, 0)
-             for rank, node, gpus in ((0, "n1", "2,3"), (1, "n1", "2,3"), (2, "n2", "0,1"))],
-            (NodeShare("n1", (0, 1), (2, 3)), NodeShare("n2", (2,), (0, 1))),
-        ),
+        ([(rank, node, {"SLURM_STEP_GPUS": gpus, "SLURM_JOB_GPUS": "7"}, 0) for rank, node,
+            gpus in ((0, "n1", "2,3"), (1, "n1", "2,3"), (2, "n2", "0,1"))],
+            (NodeShare("n1", (0, 1), (2, 3)), NodeShare("n2", (2,), (0, 1)))),
         ([(0, "n1", {}, 1), (1, "n1", {"SLURM_STEP_GPUS": "odd"}, 0)], (NodeShare("n1", (0, 1), (0, 1)),)),
     ],
 )  # fmt: skip

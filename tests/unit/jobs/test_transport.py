@@ -184,34 +184,21 @@ CANNOT_TELL: dict[str, tuple[Evidence, str]] = {
     "no record": (counted(1.5), "node 1 left no counters of the window"),
     "no window": (counted(watched=without(1, window_end=None)), "node 1 left no counters of the window"),
     "another step's record": (counted(watched=without(1, token="u")), "counters of node n1 are of no rank of this run"),
-    "marks after the begin": (
-        counted(watched=without(0, window_begin=WindowEnd(1006.0, (port(),)))),
-        "were not read at the ends of the window",
-    ),
-    "marks far before the begin": (
-        counted(watched=without(0, window_begin=WindowEnd(990.0, (port(),)))),
-        "were not read at the ends of the window",
-    ),
+    "marks after the begin": (counted(watched=without(0, window_begin=WindowEnd(1006.0, (port(),)))),
+        "were not read at the ends of the window"),
+    "marks far before the begin": (counted(watched=without(0, window_begin=WindowEnd(990.0, (port(),)))),
+        "were not read at the ends of the window"),
     "unreadable": (counted(watched=silent(1, sent_bytes=None)), "counters of mlx5_0:1 cannot be read"),
     "virtual functions": (counted(watched=silent(1, virtual=True)), "mlx5_0:1 of node n1 are virtual functions"),
-    "other ports than planned": (
-        counted(watched=silent(1, kind="cxi") | {0: carrying(0, 2.0)}),
-        "0.9 S would prove it",
-    ),
-    "shared nodes": (
-        counted(1.5, 1.5, plan=msgspec.structs.replace(PLAN, whole_nodes=False)),
-        "the nodes are shared with other jobs",
-    ),
-    "other collectives": (
-        counted(1.5, 1.5, reports=GOOD.reports),
-        "the program does not say what it gives to allreduces",
-    ),
+    "other ports than planned": (counted(watched=silent(1, kind="cxi") | {0: carrying(0, 2.0)}),
+        "0.9 S would prove it"),
+    "shared nodes": (counted(1.5, 1.5, plan=msgspec.structs.replace(PLAN, whole_nodes=False)),
+        "the nodes are shared with other jobs"),
+    "other collectives": (counted(1.5, 1.5, reports=GOOD.reports),
+        "the program does not say what it gives to allreduces"),
     "NVLink between nodes": (counted(0.0, 0.0, nccl=NcclLog(mnnvl=True)), "NVLink connects the nodes"),
-    "no plan": (
-        counted(1.5, 1.5, plan=msgspec.structs.replace(PLAN, transport=None)),
-        "the site plans no transport",
-    ),
-}
+    "no plan": (counted(1.5, 1.5, plan=msgspec.structs.replace(PLAN, transport=None)), "the site plans no transport"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CANNOT_TELL)

@@ -84,19 +84,13 @@ def test_what_was_cut_is_reported_with_the_figure_of_the_whole_window() -> None:
     [
         ({"deviation": 0.002, "step": 0.05}, False, r"after \d+ groups the steps were 4\.9 % slower \(99 %: 4\..*"),
         ({"deviation": 0.002, "step": -0.05}, False, r"after \d+ groups the steps were 5\.. % faster \(99 %: 5\..*"),
-        (
-            {"deviation": 0.002, "step": 0.05, "step_at": 0.2}, False,
-            "the first 40 groups were 4.7 % faster: a change of level and no warm-up, so nothing was left out",
-        ),
-        (
-            {"groups": 60, "deviation": 0.01}, None,
+        ({"deviation": 0.002, "step": 0.05, "step_at": 0.2}, False,
+            "the first 40 groups were 4.7 % faster: a change of level and no warm-up, so nothing was left out"),
+        ({"groups": 60, "deviation": 0.01}, None,
             r"a change of up to [1-9][0-9.]+ % can hide in this window, and 1\.0 % is the limit; "
-            r"a window of about ([12]\d\d) s may tell: --set window-seconds=\1",
-        ),
-        (
-            {"groups": 600, "deviation": 0.002, "trend": 0.0055}, None,
-            r".* % can hide in this window, and 1\.0 % is the limit: a longer one may not tell either",
-        ),
+            r"a window of about ([12]\d\d) s may tell: --set window-seconds=\1"),
+        ({"groups": 600, "deviation": 0.002, "trend": 0.0055}, None,
+            r".* % can hide in this window, and 1\.0 % is the limit: a longer one may not tell either"),
     ],
 )  # fmt: skip
 def test_a_run_that_is_not_steady_or_may_not_be_says_what_is_known(
@@ -119,12 +113,10 @@ def test_a_slow_rank_is_reported_with_its_cost() -> None:
     [
         (long_run([1.0] * 60, warmup_s=12.0), "short warm-up (50 steps, 12 s; 50 and 30 s are needed)"),
         (long_run([0.1] * 60), "short window (600 steps, 6 s; 200 and 30 s are needed)"),
-        (
-            replace(long_run([1.0] * 60), starts=on_all(start, environment={"HOROVOD_AUTOTUNE": "1"})),
-            "HOROVOD_AUTOTUNE changed the run while it was timed",
-        ),
+        (replace(long_run([1.0] * 60), starts=on_all(start, environment={"HOROVOD_AUTOTUNE": "1"})),
+            "HOROVOD_AUTOTUNE changed the run while it was timed"),
     ],
-)
+)  # fmt: skip
 def test_a_figure_that_makes_no_claim_is_labelled(evidence: Evidence, label: str) -> None:
     verdict = judge(evidence)
     assert (verdict.outcome, verdict.demonstration) == ("measured", f"demonstration, no performance claim: {label}")
@@ -149,26 +141,16 @@ def reduced(*errors: float | None) -> Evidence:
 
 TWO_GUESSES = {rank: start(rank, device_uuid=f"GPU-{rank // 2 * 2}") for rank in range(4)}
 PROVEN: dict[str, tuple[Evidence, str]] = {
-    "the framework's device before the launcher's guess": (
-        changed(
-            starts=TWO_GUESSES,
-            reports={rank: report(rank, device_uuid=f"GPU-{rank}" if rank != 3 else None) for rank in range(4)},
-        ),
-        "it is assumed that each rank used its own",
-    ),
-    "each rank sees its own GPU only": (
-        changed(reports=on_all(report, device_uuid="index-0")), "it is assumed that each rank used its own",
-    ),
-    "parts of one GPU": (
-        changed(
-            starts=on_all(start, device_kind="cpu", device_uuid=None),
-            reports={rank: report(rank, device_uuid=f"MIG-{rank}") for rank in range(4)},
-        ),
-        "4 distinct devices, by the UUIDs",
-    ),
-    "divided parameters whose reduced gradients are the mean": (
-        reduced(0.0, 1e-6, 0.01, 0.0), "what they reduced was their mean in the first step",
-    ),
+    "the framework's device before the launcher's guess": (changed(starts=TWO_GUESSES,
+        reports={rank: report(rank, device_uuid=f"GPU-{rank}" if rank != 3 else None) for rank in range(4)}),
+        "it is assumed that each rank used its own"),
+    "each rank sees its own GPU only": (changed(reports=on_all(report, device_uuid="index-0")),
+        "it is assumed that each rank used its own"),
+    "parts of one GPU": (changed(starts=on_all(start, device_kind="cpu", device_uuid=None),
+        reports={rank: report(rank, device_uuid=f"MIG-{rank}") for rank in range(4)}),
+        "4 distinct devices, by the UUIDs"),
+    "divided parameters whose reduced gradients are the mean": (reduced(0.0, 1e-6, 0.01, 0.0),
+        "what they reduced was their mean in the first step"),
 }  # fmt: skip
 
 
@@ -192,20 +174,14 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "never met": (changed(starts=GOOD.starts | {1: start(1, met=False)}), "never met"),
     "wrong placement": (changed(starts=GOOD.starts | {2: start(2, host="n0", device_uuid="x")}), "n0: 3, n1: 1"),
     "wrong device": (with_report(1, device_kind="cpu"), "did not compute on cuda"),
-    "no GPU seen": (
-        replace(with_report(1, device_uuid=None), starts=GOOD.starts | {1: start(1, device_kind="cpu")}),
-        "rank 1 saw no GPU",
-    ),
+    "no GPU seen": (replace(with_report(1, device_uuid=None), starts=GOOD.starts | {1: start(1, device_kind="cpu")}),
+        "rank 1 saw no GPU"),
     "sockets": (changed(nccl=NcclLog(networks=frozenset({"Socket"}))), "NCCL used sockets"),
     "shared device": (with_report(1, device_uuid="GPU-0"), "ranks 0, 1 shared one device"),
-    "shared device, and a rank that reports none": (
-        changed(reports=with_report(1, device_uuid="GPU-0").reports | {3: report(3, device_uuid=None)}),
-        "ranks 0, 1 shared one device (GPU-0)",
-    ),
-    "shared device by the launchers' guess": (
-        changed(starts=TWO_GUESSES, reports=on_all(report, device_uuid=None)),
-        "ranks 2, 3 shared one device (GPU-2 on n1)",
-    ),
+    "shared device, and a rank that reports none": (changed(reports=with_report(1,
+        device_uuid="GPU-0").reports | {3: report(3, device_uuid=None)}), "ranks 0, 1 shared one device (GPU-0)"),
+    "shared device by the launchers' guess": (changed(starts=TWO_GUESSES, reports=on_all(report, device_uuid=None)),
+        "ranks 2, 3 shared one device (GPU-2 on n1)"),
     "same gradients": (with_report(1, gradient_checksum="g0"), "trained on the same data"),
     "other parameters": (with_report(1, parameter_checksum="q"), "not synchronised"),
     "one-hot": (with_report(1, onehot_ok=False), "one-hot"),
@@ -216,10 +192,8 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "not the mean": (reduced(*[0.06] * 4), "they are not the mean of the ranks' own (relative difference 0.06)"),
     "not compared": (reduced(0.0, 0.0, None, 0.0), "not every rank compared the reduced gradients"),
     # Without a comparison on any rank, equal gathered parameters are all that there is.
-    "divided and not compared": (
-        changed(reports=on_all(report, sharded="FSDP2")),
-        "not every rank compared the reduced gradients with the ranks' own",
-    ),
+    "divided and not compared": (changed(reports=on_all(report, sharded="FSDP2")),
+        "not every rank compared the reduced gradients with the ranks' own"),
     "no result": (changed(result=None), "left no result"),
     "another figure": (with_result(preliminary_images_per_s=99.0), "records give 72.727"),
     "no figure": (with_result(preliminary_images_per_s=None), "gives no figure"),
@@ -239,9 +213,8 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "window before the program": (with_report(2, window_began_monotonic_s=990.0), "outside its program's life of 10.0"),
     "window after the program": (with_report(2, window_began_monotonic_s=1008.0), "outside its program's life of 10.0"),
     "no clock of the window": (with_report(2, window_began_monotonic_s=None), "does not say when its window began"),
-    "no clock of the launcher": (
-        changed(exits=GOOD.exits | {2: ended(2, ended_monotonic_s=None)}), "launcher of rank 2 does not say when",
-    ),
+    "no clock of the launcher": (changed(exits=GOOD.exits | {2: ended(2, ended_monotonic_s=None)}),
+        "launcher of rank 2 does not say when"),
     "another batch than planned": (with_plan(samples_per_step=256), "took batches of 10, planned 256"),
     "two job steps": (changed(starts={r: start(r, token="ab"[r // 2]) for r in range(4)}), "2 different tokens of job"),
     "two jobs": (changed(starts={r: start(r, job_id=f"4{r // 2}") for r in range(4)}), "2 different job ids"),
@@ -249,18 +222,13 @@ UNPROVEN: dict[str, tuple[Evidence, str]] = {
     "records of the first version": (changed(reports=on_all(report, schema="1")), "older version (1)"),
     "no NCCL": (with_report(1, nccl_built=False), "rank 1 ran a Horovod without NCCL"),
     "gradients on the host": (with_report(1, gradients_device="cpu"), "gradients of rank 1 were not on the GPU"),
-    "gradients elsewhere": (
-        with_report(1, gradients_device="xla"), "the gradients of rank 1 were not on the GPU when they were reduced",
-    ),
+    "gradients elsewhere": (with_report(1, gradients_device="xla"),
+        "the gradients of rank 1 were not on the GPU when they were reduced"),
     "torn record": (changed(damaged=("2.exit.json: bad",)), "a record cannot be read: 2.exit.json: bad"),
     "too many ranks": (changed(starts=GOOD.starts | {4: start(4)}), "beyond the plan: rank 4"),
     "too many reports": (changed(reports=GOOD.reports | {4: report(4, ends_s=())}), "beyond the plan: rank 4"),
-    "no start record where compute times were recorded": (
-        changed(
-            starts={r: start(r) for r in (0, 1, 3)}, reports=on_all(report, compute_quarters_p50_s=(0.1,) * 4)
-        ),
-        "no start record of rank 2",
-    ),
+    "no start record where compute times were recorded": (changed(starts={r: start(r) for r in (0, 1, 3)},
+        reports=on_all(report, compute_quarters_p50_s=(0.1,) * 4)), "no start record of rank 2"),
 }  # fmt: skip
 
 
@@ -301,151 +269,72 @@ STARTED_ALONE = {rank: start(rank, met=False) for rank in (0, 2)}
 OUT_OF_MEMORY = "it ran out of memory: the kernel ended it at 183 MiB; the job has 200 MiB on each node"
 # The evidence, the outcome, and the first sentences of its verdict.
 ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
-    "the first rank that failed by itself": (
-        failed(
-            exits={
-                0: killed(15, ended_s=10.0), 1: {"status": 7, "exit_code": 7, "ended_s": 11.0},
-                2: killed(15, ended_s=12.0, signals_forwarded=(15,)), 3: {"status": 1, "exit_code": 1, "ended_s": 13.0},
-            },
-        ),
-        "failed",
-        ("rank 1 on n0 exited with code 7", "ranks 0, 2 were then stopped too", "rank 3 failed too"),
-    ),
+    "the first rank that failed by itself": (failed(exits={0: killed(15, ended_s=10.0),
+        1: {"status": 7, "exit_code": 7, "ended_s": 11.0}, 2: killed(15, ended_s=12.0, signals_forwarded=(15,)),
+        3: {"status": 1, "exit_code": 1, "ended_s": 13.0}}), "failed",
+        ("rank 1 on n0 exited with code 7", "ranks 0, 2 were then stopped too", "rank 3 failed too")),
     # srun's own SIGKILL takes the launcher, too: a record of a killed program tells of the kernel's.
-    "a program that was killed by itself": (
-        failed(exits={0: {"status": 1, "exit_code": 1, "ended_s": 10.2}, 3: killed(9, ended_s=10.0)}),
-        "failed",
-        (
-            "rank 3 on n1 was ended by signal 9 (SIGKILL)",
-            "often out of memory: it had used 0 MiB; the job has all memory of its nodes",
-            "rank 0 failed too",
-        ),
-    ),
-    "a rank that was killed with its launcher": (
-        with_plan(
-            directives=(("mem", "250G"),),
-            of=changed(state=FAILED, exits={r: ended(r, **STOPPED) for r in (0, 1, 3)}, task_ends={2: "Killed"}),
-        ),
-        "failed",
-        (
-            "rank 2 on n1 left no exit record; srun reports: Killed",
-            "often out of memory; the job asked for mem=250G",
-        ),
-    ),
-    "python, where only python3 is": (
-        failed(state=COMPLETED, exits={0: refused("program-not-found", 127, "python: No such file or directory")}),
-        "failed",
-        (
-            "rank 0 on n0 did not start its program: program-not-found: python: No such file or directory",
-            "the image has python3, not python",
-        ),
-    ),
-    "a container that never started": (
-        without_container("pyxis: couldn't start container"), "infrastructure", ("the container did not start",),
-    ),
+    "a program that was killed by itself": (failed(exits={0: {"status": 1, "exit_code": 1, "ended_s": 10.2},
+        3: killed(9, ended_s=10.0)}), "failed",
+        ("rank 3 on n1 was ended by signal 9 (SIGKILL)",
+        "often out of memory: it had used 0 MiB; the job has all memory of its nodes", "rank 0 failed too")),
+    "a rank that was killed with its launcher": (with_plan(directives=(("mem", "250G"),),
+        of=changed(state=FAILED, exits={r: ended(r, **STOPPED) for r in (0, 1, 3)}, task_ends={2: "Killed"})), "failed",
+        ("rank 2 on n1 left no exit record; srun reports: Killed", "often out of memory; the job asked for mem=250G")),
+    "python, where only python3 is": (failed(state=COMPLETED,
+        exits={0: refused("program-not-found", 127, "python: No such file or directory")}), "failed",
+        ("rank 0 on n0 did not start its program: program-not-found: python: No such file or directory",
+        "the image has python3, not python")),
+    "a container that never started": (without_container("pyxis: couldn't start container"), "infrastructure",
+        ("the container did not start",)),
     # It died before its launcher began, and the others were stopped: they are not the cause.
-    "a rank without a record": (
-        changed(
-            state=FAILED, exits={rank: ended(rank, **STOPPED) for rank in (0, 2)}, starts=STARTED_ALONE, reports={},
-            task_ends={3: "Terminated", 0: "Bus error", 1: "Exited with exit code 3"},
-        ),
+    "a rank without a record": (changed(state=FAILED, exits={rank: ended(rank, **STOPPED) for rank in (0, 2)},
+        starts=STARTED_ALONE, reports={}, task_ends={3: "Terminated", 0: "Bus error", 1: "Exited with exit code 3"}),
+        "failed", ("rank 1 left no exit record; srun reports: Exited with exit code 3",)),
+    "a rank that lost its image with another rank": (changed(state=FAILED, marker=ExitMarker("1", 127, 0.0), exits={},
+        starts={}, reports={}, task_ends={0: "Exited with exit code 127", 1: "Exited with exit code 3"},
+        rank_lines={0: "/bin/bash: error while loading shared libraries: libtinfo.so.6: cannot open: Error 107"}),
         "failed",
-        ("rank 1 left no exit record; srun reports: Exited with exit code 3",),
-    ),
-    "a rank that lost its image with another rank": (
-        changed(
-            state=FAILED, marker=ExitMarker("1", 127, 0.0), exits={}, starts={}, reports={},
-            task_ends={0: "Exited with exit code 127", 1: "Exited with exit code 3"},
-            rank_lines={0: "/bin/bash: error while loading shared libraries: libtinfo.so.6: cannot open: Error 107"},
-        ),
-        "failed",
-        (
-            "rank 1 left no exit record; srun reports: Exited with exit code 3",
-            "rank 0 left no exit record; srun reports: Exited with exit code 127 (its image went away)",
-        ),
-    ),
-    "a rank that hangs while the others end": (
-        changed(
-            state=FAILED, marker=None, exits={rank: ended(rank) for rank in (0, 1, 3)},
-            reports={rank: report(rank) for rank in (0, 1, 3)}, task_ends={2: "Killed"},
-        ),
-        "failed",
-        ("rank 2 on n1 did not finish the program", "3 of 4 ranks ended with status 0"),
-    ),
-    "a time limit that one rank was waited for": (
-        changed(
-            state=JobState("ended", "TIMEOUT"), exits={rank: ended(rank, **STOPPED) for rank in range(3)},
-            starts={rank: start(rank, met=False) for rank in range(3)}, reports={},
-        ),
-        "failed",
-        ("the job ran into its time limit", "rank 3 never started", "ranks 0, 1, 2 waited for the others to start"),
-    ),
-    "a time limit before any rank": (
-        changed(state=JobState("ended", "TIMEOUT"), exits={}, starts={}, reports={}),
-        "failed",
-        ("the job ran into its time limit", "ranks 0, 1, 2, 3 never started"),
-    ),
-    "a program out of memory": (
-        with_plan(
-            memory_mb=200,
-            of=failed(exits={2: killed(9, max_rss_bytes=183 << 20)}, task_ends={2: "Out Of Memory"}),
-        ),
-        "failed",
-        ("rank 2 on n1 was ended by signal 9 (SIGKILL)", OUT_OF_MEMORY),
-    ),
+        ("rank 1 left no exit record; srun reports: Exited with exit code 3",
+        "rank 0 left no exit record; srun reports: Exited with exit code 127 (its image went away)")),
+    "a rank that hangs while the others end": (changed(state=FAILED, marker=None,
+        exits={rank: ended(rank) for rank in (0, 1, 3)}, reports={rank: report(rank) for rank in (0, 1, 3)},
+        task_ends={2: "Killed"}), "failed",
+        ("rank 2 on n1 did not finish the program", "3 of 4 ranks ended with status 0")),
+    "a time limit that one rank was waited for": (changed(state=JobState("ended", "TIMEOUT"),
+        exits={rank: ended(rank, **STOPPED) for rank in range(3)},
+        starts={rank: start(rank, met=False) for rank in range(3)}, reports={}), "failed",
+        ("the job ran into its time limit", "rank 3 never started", "ranks 0, 1, 2 waited for the others to start")),
+    "a time limit before any rank": (changed(state=JobState("ended", "TIMEOUT"), exits={}, starts={}, reports={}),
+        "failed", ("the job ran into its time limit", "ranks 0, 1, 2, 3 never started")),
+    "a program out of memory": (with_plan(memory_mb=200,
+        of=failed(exits={2: killed(9, max_rss_bytes=183 << 20)}, task_ends={2: "Out Of Memory"})), "failed",
+        ("rank 2 on n1 was ended by signal 9 (SIGKILL)", OUT_OF_MEMORY)),
     # That rank may have served the image to all of its node.
-    "a bus error beside a dead rank of the node": (
-        changed(
-            state=FAILED, exits={0: ended(0), 1: ended(1), 3: ended(3, **killed(7))}, task_ends={2: "Killed"},
-        ),
-        "failed",
-        ("rank 2 on n1 left no exit record; srun reports: Killed",),
-    ),
+    "a bus error beside a dead rank of the node": (changed(state=FAILED,
+        exits={0: ended(0), 1: ended(1), 3: ended(3, **killed(7))}, task_ends={2: "Killed"}), "failed",
+        ("rank 2 on n1 left no exit record; srun reports: Killed",)),
     "a bus error alone": (failed(exits={3: killed(7)}), "failed", ("rank 3 on n1 was ended by signal 7 (SIGBUS)",)),
     "a signal": (failed(exits={2: killed(11)}), "failed", ("rank 2 on n1 was ended by signal 11 (SIGSEGV)",)),
-    **{
-        error: (
-            failed(exits={2: refused(error, 114, "why")}), "infrastructure",
-            (f"rank 2 on n1 did not start its program: {error}: why",),
-        )
-        for error in ("rendezvous-port-taken", "rendezvous-timeout", "record-not-written")
-    },
-    "a world that is not the planned one": (
-        failed(exits={2: refused("world-mismatch", 111, "1, planned 4")}), "not-proven", (),
-    ),
-    "no rank could write anything down": (
-        changed(
-            state=JobState("ended", "FAILED", exit_code=116), marker=None, exits={}, starts={}, reports={}, result=None,
-        ),
-        "infrastructure",
-        ("the job could not write to its run directory (exit code 116)",),
-    ),
-    "nor was there room": (
-        changed(
-            state=JobState("ended", "FAILED", exit_code=116), marker=None, exits={}, starts={}, reports={}, result=None,
-            disk_full=True,
-        ),
-        "infrastructure",
-        (
-            "the job could not write to its run directory (exit code 116)",
-            "the disk of the run directory is full",
-        ),
-    ),
-    "cancelled by nobody that is known": (
-        changed(state=CANCELLED), "cancelled", ("the job was cancelled; the scheduler does not say by whom",),
-    ),
-    "cancelled by root": (
-        changed(state=msgspec.structs.replace(CANCELLED, reason="by uid 0")), "cancelled",
-        ("the job was cancelled by uid 0",),
-    ),
-    "cancelled by `cancel`": (
-        changed(state=CANCELLED, cancelled=Cancelled("ann", "login1", 0.0)), "cancelled",
-        ("the job was cancelled by ann on login1, through `cancel` or Ctrl-C",),
-    ),
-    "a node that failed": (
-        changed(state=JobState("ended", "NODE_FAIL", "NodeDown", "n[0-1]"), failed_nodes=("n1",)), "infrastructure",
-        ("the scheduler reports NODE_FAIL: n1 failed (NodeDown)",),
-    ),
+    **{error: (failed(exits={2: refused(error, 114, "why")}), "infrastructure",
+        (f"rank 2 on n1 did not start its program: {error}: why",)) for error in ("rendezvous-port-taken",
+        "rendezvous-timeout", "record-not-written")},
+    "a world that is not the planned one": (failed(exits={2: refused("world-mismatch", 111, "1, planned 4")}),
+        "not-proven", ()),
+    "no rank could write anything down": (changed(state=JobState("ended", "FAILED", exit_code=116), marker=None,
+        exits={}, starts={}, reports={}, result=None), "infrastructure",
+        ("the job could not write to its run directory (exit code 116)",)),
+    "nor was there room": (changed(state=JobState("ended", "FAILED", exit_code=116), marker=None, exits={}, starts={},
+        reports={}, result=None, disk_full=True), "infrastructure",
+        ("the job could not write to its run directory (exit code 116)", "the disk of the run directory is full")),
+    "cancelled by nobody that is known": (changed(state=CANCELLED), "cancelled",
+        ("the job was cancelled; the scheduler does not say by whom",)),
+    "cancelled by root": (changed(state=msgspec.structs.replace(CANCELLED, reason="by uid 0")), "cancelled",
+        ("the job was cancelled by uid 0",)),
+    "cancelled by `cancel`": (changed(state=CANCELLED, cancelled=Cancelled("ann", "login1", 0.0)), "cancelled",
+        ("the job was cancelled by ann on login1, through `cancel` or Ctrl-C",)),
+    "a node that failed": (changed(state=JobState("ended", "NODE_FAIL", "NodeDown", "n[0-1]"), failed_nodes=("n1",)),
+        "infrastructure", ("the scheduler reports NODE_FAIL: n1 failed (NodeDown)",)),
     # Whatever its ranks left.
     "a job that was killed outright": (changed(state=JobState("ended", "KILLED"), marker=None), "failed", ()),
 }  # fmt: skip
