@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from runner.diagnosis import logs
 from runner.diagnosis.logs import NcclLog
-from runner.jobs.collect import Evidence
+from runner.jobs.collect import Evidence, nodes_of
 from runner.jobs.verdict import judge
 from runner.model.job import Cancelled, ExitMarker, JobState
+from runner.model.records import Result
 from runner.model.verdict import Verdict
 from tests.support.evidence import (
     COMPLETED,
@@ -29,7 +31,14 @@ from tests.support.evidence import (
     with_plan,
     with_report,
 )  # fmt: skip
+from tests.support.plans import PLAN
 from tests.support.series import group_times
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from _typeshed import TraceFunction
+
 
 STOPPED = {"status": 143, "exit_code": None, "error": "stopped-before-start", "message": "stopped by SIGTERM"}
 FAILED = JobState("ended", "FAILED", exit_code=143)
@@ -447,3 +456,143 @@ def test_a_check_that_was_overridden_is_shown_with_the_verdict() -> None:
     for evidence in (GOOD, changed(state=JobState("ended", "TIMEOUT"))):
         assert judge(evidence).forced == ()
         assert judge(replace(evidence, forced=("submit-directory",))).forced == ("submit-directory",)
+
+
+def starts(**by_rank: Any) -> dict[int, Any]:
+    """Start records of four ranks; each argument is called with the rank."""
+    return {rank: start(rank, **{name: value(rank) for name, value in by_rank.items()}) for rank in range(4)}
+
+
+@pytest.mark.parametrize(
+    "of_rank",
+    [
+        {"host": lambda rank: "localhost", "boot_id": lambda rank: f"boot-{rank // 2}"},
+        {"host": lambda rank: f"container{rank}", "boot_id": lambda rank: f"boot-{rank // 2}"},
+        {"host": lambda rank: f"container{rank}", "node_name": lambda rank: f"n{rank // 2}"},
+        {"host": lambda rank: f"n{rank // 2}", "boot_id": lambda rank: "one kernel"},
+        {"node_name": lambda rank: f"n{rank // 2}", "boot_id": lambda rank: "one kernel"},
+    ],
+    ids=["one host name", "a host name each", "a host name each, named", "nodes of one kernel", "the same, named"],
+)
+def test_a_good_run_is_measured_whatever_its_hosts_are_called(of_rank: dict[str, Any]) -> None:
+    exits = {rank: ended(rank, host="localhost") for rank in range(4)}
+    verdict = judge(changed(starts=starts(**of_rank), exits=exits))
+    assert (verdict.outcome, verdict.reasons) == ("measured", ())
+
+
+def test_the_same_device_index_on_nodes_of_one_name_is_no_shared_device() -> None:
+    plan = msgspec.structs.replace(PLAN, result="none")
+    seen = starts(host=lambda rank: "localhost", boot_id=lambda rank: f"b{rank // 2}", device_uuid=lambda rank: None)
+    assert judge(changed(plan=plan, starts=seen, reports={}, result=None)).outcome == "ran"
+
+
+def test_ranks_on_another_node_than_planned_are_reported_by_its_name() -> None:
+    placed = starts(host=lambda rank: "localhost", boot_id=lambda rank: "aaaaaaaa1" if rank < 3 else "bbbbbbbb2")
+    reasons = judge(changed(starts=placed)).reasons
+    assert "the ranks were placed as localhost (aaaaaaaa): 3, localhost (bbbbbbbb): 1, planned 2,2" in reasons
+
+
+def test_thousands_of_nodes_are_one_short_sentence() -> None:
+    plan = msgspec.structs.replace(PLAN, tasks_per_node=(4,) * 1000)
+    places = {rank: f"n{rank // 4:04d}" for rank in range(4000)} | {3999: "n0500"}
+    placed = {rank: start(rank, size=4000, host=host, node_name=host) for rank, host in places.items()}
+    (sentence,) = [each for each in judge(changed(plan=plan, starts=placed)).reasons if "placed" in each]
+    assert sentence.startswith("the ranks were placed as n0500: 5, n0999: 3, n0000: 4, ")
+    assert sentence.endswith(" and 992 nodes more, planned 4 on each of 1000 nodes")
+
+
+def test_ranks_are_named_with_the_nodes_of_their_own_names() -> None:
+    assert nodes_of(GOOD.starts, (2, 2)) == {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
+    shared = starts(host=lambda rank: "localhost", node_name=lambda rank: f"gpu{rank // 2}")
+    assert set(nodes_of(shared, (2, 2)).values()) == {"localhost (gpu0)", "localhost (gpu1)"}
+    assert nodes_of({}, (2, 2)) == {}
+
+
+def test_an_identity_that_not_every_rank_has_does_not_count() -> None:
+    some = starts(boot_id=lambda rank: "b" if rank else None)
+    assert nodes_of(some, (2, 2)) == {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
+
+
+OWN = msgspec.structs.replace(PLAN, result="if-left", framework="none")
+
+
+def remarks(of_rank_0: dict[str, Any], *used: bool | None) -> tuple[str, ...]:
+    """The notes on a run whose rank 0 recorded that, and whose ranks saw MASTER_PORT ``used``."""
+    exits = {
+        rank: ended(rank, master_port_used=seen, **(of_rank_0 if rank == 0 else {})) for rank, seen in enumerate(used)
+    }
+    verdict = judge(changed(plan=OWN, exits=exits, reports={}, result=None))
+    assert (verdict.outcome, verdict.exit_code) == ("ran", 0)
+    return verdict.remarks
+
+
+NONE = {"rendezvous_values": 0, "rendezvous_ranks": 0}
+
+
+def test_programs_that_never_met_are_noted() -> None:
+    (note,) = remarks(NONE, False, False, False, False)
+    assert note.startswith("nothing shows that the ranks' programs met")
+    assert "fix: " in note
+
+
+def test_ranks_that_horovod_left_out_are_noted() -> None:
+    (note,) = remarks({"rendezvous_values": 9, "rendezvous_ranks": 3}, False, False, False, False)
+    assert note.startswith("the programs of only 3 of 4 ranks came to Horovod's rendezvous")
+
+
+@pytest.mark.parametrize(
+    ("of_rank_0", "used"),
+    [
+        (NONE, (False, False, True, False)),
+        ({"rendezvous_values": 40, "rendezvous_ranks": 4}, (False,) * 4),
+        ({"rendezvous_values": 1, "rendezvous_ranks": 0}, (False,) * 4),
+        (NONE, (None,) * 4),
+        (NONE, (False, None, False, False)),
+        ({}, (False,) * 4),
+    ],
+    ids=["torch", "Horovod", "the launcher's store", "not visible", "not visible on one", "no rendezvous"],
+)
+def test_programs_that_met_or_cannot_be_seen_are_not(of_rank_0: dict[str, Any], used: tuple[bool | None, ...]) -> None:
+    assert remarks(of_rank_0, *used) == ()
+
+
+ENDS_S = tuple(float(group) for group in range(1, 31))
+
+
+def many(ranks: int) -> Evidence:
+    """A good run of one rank on each node."""
+    return changed(
+        plan=msgspec.structs.replace(PLAN, tasks_per_node=(1,) * ranks),
+        starts={rank: start(rank, size=ranks, host=f"n{rank}") for rank in range(ranks)},
+        exits={rank: ended(rank, ended_monotonic_s=1100.0) for rank in range(ranks)},
+        reports={
+            rank: report(rank, world_size=ranks, ends_s=ENDS_S, group_steps=1, steps=30, elapsed_s=30.0)
+            for rank in range(ranks)
+        },
+        result=Result("2", size=ranks, window_s=30.0, preliminary_images_per_s=10.0 * ranks),
+        nccl=GOOD.nccl,
+    )
+
+
+def operations(evidence: Evidence) -> int:
+    """Operations of Python's interpreter during a judgement: a measure of its work that no other load changes."""
+    counted = 0
+
+    def count(frame: FrameType, event: str, _argument: Any) -> TraceFunction:
+        nonlocal counted
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        counted += event == "opcode"
+        return count
+
+    sys.settrace(count)
+    try:
+        verdict = judge(evidence)
+    finally:
+        sys.settrace(None)
+    assert verdict.outcome == "measured"
+    return counted
+
+
+def test_eight_times_the_ranks_cost_no_more_than_ten_times_the_operations() -> None:
+    operations(many(2))  # what the first judgement of a process prepares is not counted
+    assert operations(many(1024)) < 10 * operations(many(128))
