@@ -25,11 +25,7 @@ from runner.core.progress import Progress
 from runner.images import reference
 from runner.images.building import engine_build, standin, wheels
 from runner.images.building.buildlog import LAST_LINES
-from runner.images.building.engine_build import (
-    EngineBase,
-    container_of,
-    tar_of,
-)
+from runner.images.building.engine_build import EngineBase, container_of, tar_of
 from runner.images.building.wheels import SHIPPED
 
 if TYPE_CHECKING:
@@ -37,10 +33,7 @@ if TYPE_CHECKING:
     from docker.models.images import Image
 
 
-DEFAULT_BASES = {
-    "pytorch": "nvcr.io/nvidia/pytorch:25.02-py3",
-    "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3",
-}
+DEFAULT_BASES = {"pytorch": "nvcr.io/nvidia/pytorch:25.02-py3", "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"}
 INPUTS_LABEL = "gpu-runner.inputs"
 _REVISION, _BASE_DIGEST = "org.opencontainers.image.revision", "org.opencontainers.image.base.digest"
 _TAG_LIMIT = 128  # characters that a tag may have

@@ -197,23 +197,14 @@ def run(
 
 
 def _follow(chunks: Iterator[Mapping[str, Any]], containers: _StepContainers, progress: Progress) -> None:
-    log = buildlog.BuildLog()
-    step = buildlog.Step(0, 0, "the beginning")
-    last: list[str] = []
+    log, report = buildlog.BuildLog(), buildlog.Report(progress)
     for event in chain(chain.from_iterable(map(log.feed, chunks)), log.end()):
-        match event:
-            case buildlog.Step():
-                step = event
-                last.clear()
-                progress.step(event.text, event.number, event.total)
-            case buildlog.Line(text):
-                last.append(text)
-                del last[: -buildlog.LAST_LINES]
-                progress.line(text)
-            case buildlog.Started(container):
-                containers.add(container)
-            case buildlog.Failed():
-                raise _failure(event, step, last)
+        if isinstance(event, buildlog.Started):
+            containers.add(event.container)
+        elif isinstance(event, buildlog.Failed):
+            raise _failure(event, report.step, report.last)
+        else:
+            report.take(event)
 
 
 def no_emulation(message: str, where: str) -> RefusedError | None:
@@ -231,16 +222,16 @@ def no_emulation(message: str, where: str) -> RefusedError | None:
 def _failure(
     event: buildlog.Failed, step: buildlog.Step, last: Sequence[str]
 ) -> ProgramFailedError | InfrastructureError | RefusedError:
-    output = "\n".join([*last, event.message])
+    output, where = "\n".join([*last, event.message]), step.text or "the beginning"
     if "no space left" in output.lower():
-        return InfrastructureError("the engine's disk is full", where=step.text, fix=_FULL_FIX)
-    if (refused := no_emulation(output, step.text)) is not None:
+        return InfrastructureError("the engine's disk is full", where=where, fix=_FULL_FIX)
+    if (refused := no_emulation(output, where)) is not None:
         return refused
     return ProgramFailedError(
         f"build step {step.number}/{step.total} failed"
         + (f" with exit code {event.code}" if event.code else "")
         + f":\n{output}",
-        where=step.text,
+        where=where,
         fix="the lines above are the step's last ones; fix what they name and build again",
     )
 
@@ -325,10 +316,8 @@ _NO_PLATFORM = ("no matching manifest", "no image found in image index", "no ima
 
 
 def base_image(client: docker.DockerClient, name: str, platform: str | None, progress: Progress) -> Image:
-    """The base in the engine, pulled where it is absent, or there for another platform only.
-
-    Raises:
-        RefusedError: the registry has no such image, or denies access. InfrastructureError: the pull failed.
+    """The base in the engine, pulled where it is absent, or there for another platform only. RefusedError: the registry
+    has no such image, or denies access. InfrastructureError: the pull failed.
     """
     import docker
 

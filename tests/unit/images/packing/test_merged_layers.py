@@ -6,7 +6,6 @@ import gzip
 import io
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
@@ -166,22 +165,6 @@ def test_what_tar_cannot_say_in_its_first_block_survives_a_new_name() -> None:
         assert (found.mode, found.uid, found.size) == (0o4711, 3_000_000, 3)
         extended = {key: value for key, value in found.pax_headers.items() if key not in ("path", "uid")}
         assert extended == {**kept, "comment": "it stays"}
-
-
-def test_old_sparse_files_keep_their_maps(tmp_path: Path) -> None:
-    """GNU tar's own format for files with many holes: the map does not fit into the header."""
-    with (tmp_path / "holes").open("wb") as holes:
-        for number in range(12):
-            holes.seek(number * 100_000)
-            holes.write(b"x")
-        holes.truncate(2_000_000)
-    made = subprocess.run(
-        ["tar", "-C", tmp_path, "--format=gnu", "--sparse", "-cf", "-", "holes"], stdout=subprocess.PIPE, check=True
-    ).stdout
-    assert len(made) < 100_000
-    (tmp_path / "out").mkdir()
-    subprocess.run(["tar", "-C", tmp_path / "out", "-xf", "-"], input=merge([made]), check=True)
-    assert (tmp_path / "out/holes").read_bytes() == (tmp_path / "holes").read_bytes()
 
 
 NAMES = st.sampled_from(["a", "b", "c", "long" * 40])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import RefusedError
-from runner.images.sources.archives import Archive
+from runner.images.sources.archives import in_archive
 
 
 @pytest.mark.parametrize("size", [-512, -1024, -1])
@@ -21,7 +21,7 @@ def test_a_negative_size_is_refused_and_not_followed_back_for_ever(tmp_path: Pat
     # Newer releases of tarfile refuse the header themselves, and end there in silence.
     told = rf"no plain tar archive: (layer.tar has a size of {size} bytes|the header at byte 512 is damaged)"
     with pytest.raises(RefusedError, match=told):
-        Archive(place)
+        in_archive(place)
 
 
 def test_an_archive_that_goes_on_behind_a_damaged_header_is_refused(tmp_path: Path) -> None:
@@ -29,11 +29,11 @@ def test_an_archive_that_goes_on_behind_a_damaged_header_is_refused(tmp_path: Pa
     header = tarfile.TarInfo("first").tobuf(tarfile.GNU_FORMAT)
     place.write_bytes(header + b"\x01" * 512 + header + bytes(1024))
     with pytest.raises(RefusedError, match="the header at byte 512 is damaged"):
-        Archive(place)
+        in_archive(place)
 
 
 @pytest.mark.parametrize("end", [b"", bytes(512), bytes(10240)])
 def test_an_archive_may_end_without_its_two_empty_blocks(tmp_path: Path, end: bytes) -> None:
     place = tmp_path / "saved.tar"
     place.write_bytes(tarfile.TarInfo("first").tobuf(tarfile.GNU_FORMAT) + end)
-    Archive(place).opened("first")
+    in_archive(place)("first")

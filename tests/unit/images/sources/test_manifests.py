@@ -90,6 +90,12 @@ def described(digest: str, text: str, **more: object) -> dict[str, object]:
     return {"digest": digest, "size": 1, **({"platform": names} if text else {}), **more}
 
 
+def index(*entries: dict[str, object]) -> Index:
+    parsed = manifests.parse(encoded(manifests=entries), "x")
+    assert isinstance(parsed, Index)
+    return parsed
+
+
 @pytest.mark.parametrize(
     ("there", "wanted", "chosen"),
     [
@@ -104,25 +110,20 @@ def described(digest: str, text: str, **more: object) -> dict[str, object]:
 def test_the_best_variant_is_taken_wherever_it_stands(there: list[str], wanted: str, chosen: str) -> None:
     for order in (there, there[::-1]):
         digests = {text: f"sha256:{number:064x}" for number, text in enumerate(there)}
-        raw = encoded(manifests=[described(digests[text], text) for text in order])
-        index = manifests.parse(raw, "x")
-        assert isinstance(index, Index)
-        assert manifests.choose(index, manifests.platform(wanted), "x").digest == digests[chosen]
+        made = index(*(described(digests[text], text) for text in order))
+        assert manifests.choose(made, manifests.platform(wanted), "x").digest == digests[chosen]
 
 
 def test_an_image_of_a_later_variant_is_refused_with_the_option() -> None:
-    index = manifests.parse(encoded(manifests=[described(A, "linux/amd64/v3")]), "x")
-    assert isinstance(index, Index)
     with pytest.raises(RefusedError, match="not made for linux/amd64, only for linux/amd64/v3") as caught:
-        manifests.choose(index, manifests.platform("linux/amd64"), "x")
+        manifests.choose(index(described(A, "linux/amd64/v3")), manifests.platform("linux/amd64"), "x")
     assert "--platform linux/amd64/v3" in caught.value.fix
 
 
 def test_images_for_windows_are_refused_as_such() -> None:
-    index = manifests.parse(encoded(manifests=[described(A, "windows/amd64"), described(B, "unknown/unknown")]), "x")
-    assert isinstance(index, Index)
+    windows = index(described(A, "windows/amd64"), described(B, "unknown/unknown"))
     with pytest.raises(RefusedError, match="an image for Windows"):
-        manifests.choose(index, manifests.platform("linux/amd64"), "x")
+        manifests.choose(windows, manifests.platform("linux/amd64"), "x")
     with pytest.raises(UsageError, match="images for windows cannot be converted") as caught:
         manifests.platform("windows/amd64")
     assert caught.value.fix == "--platform linux/amd64"
@@ -133,21 +134,16 @@ def test_attestations_are_no_images_whatever_their_platform() -> None:
     note = {"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": B}
     for platform in ("", "unknown/unknown", "linux/amd64"):
         entries = [described(A, platform, annotations=note), described(B, "linux/amd64")]
-        assert manifests.parse(encoded(manifests=entries), "x") == Index(
-            (Descriptor(B, 1, Platform("linux", "amd64")),)
-        )
+        assert index(*entries) == Index((Descriptor(B, 1, Platform("linux", "amd64")),))
 
 
 def test_sha512_beside_sha256_is_passed_over_and_otherwise_refused() -> None:
     foreign = "sha512:" + "c" * 128
-    both = manifests.parse(encoded(manifests=[described(foreign, "linux/amd64"), described(B, "linux/amd64")]), "x")
-    assert isinstance(both, Index)
+    both = index(described(foreign, "linux/amd64"), described(B, "linux/amd64"))
     assert manifests.choose(both, Platform("linux", "amd64"), "x").digest == B
     for entry in (described(foreign, "linux/amd64"), described(foreign, "")):
-        alone = manifests.parse(encoded(manifests=[entry]), "x")
-        assert isinstance(alone, Index)
         with pytest.raises(RefusedError, match="only sha256 can be checked"):
-            manifests.choose(alone, Platform("linux", "amd64"), "x")
+            manifests.choose(index(entry), Platform("linux", "amd64"), "x")
     with pytest.raises(RefusedError, match="digests are of sha512; only sha256 can be checked"):
         manifests.parse(encoded(config={"digest": A}, layers=[{"digest": foreign, "size": 3}]), "x")
 

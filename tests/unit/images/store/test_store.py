@@ -76,12 +76,7 @@ def test_the_newest_conversion_of_a_name_is_meant(tmp_path: Path) -> None:
     new = put(tmp_path, digest="sha256:" + "f" * 64, key="k2")
     assert store.lookup("gpu-runner/x:standin", tmp_path) == new
     assert store.lookup(DIGEST, tmp_path) == old
-
-
-def test_a_name_that_moves_back_means_the_first_again(tmp_path: Path) -> None:
-    old = put(tmp_path)
-    put(tmp_path, digest="sha256:" + "f" * 64, key="k2")
-    store.refer("gpu-runner/x:standin", old)
+    store.refer("gpu-runner/x:standin", old)  # the name moves back
     assert store.lookup("gpu-runner/x:standin", tmp_path) == old
 
 
@@ -192,7 +187,7 @@ def test_holes_of_terabytes_in_place_of_small_files_fill_no_memory(tmp_path: Pat
 
 def test_looking_up_imports_no_engine_client() -> None:
     heavy = "('docker', 'requests', 'rich', 'yaml')"
-    program = f"import sys, runner.images.store; print([name for name in {heavy} if name in sys.modules])"
+    program = f"import sys, runner.images.store.store; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
