@@ -161,7 +161,7 @@ def test_every_code_stands_on_the_pages() -> None:
 
 
 def test_what_cannot_be_compared_is_refused_with_its_code(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
-    """What each code stands for: tests/unit/jobs/test_sameness.py."""
+    """What each code stands for: tests/unit/jobs/test_comparison.py."""
     first, second = sides("ABBABA", 1.1, b={"program": (*PROGRAM[:3], "vgg16", *PROGRAM[4:])})
     assert runner(["compare", first, second, "--json"]) == Exit.REFUSED
     printed = document(capsys.readouterr().out)
