@@ -7,10 +7,10 @@ with: those are what ``--force`` takes. Nothing else lists checks or their codes
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import msgspec
 
@@ -111,8 +111,7 @@ def rule(*refuses: str) -> Callable[[Rule], Rule]:
 @cache
 def rules() -> list[tuple[Rule, frozenset[str]]]:
     """Every check, with the codes that it can refuse with; the general ones first."""
-    package = importlib.import_module(__package__)
-    names = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    names = {path.stem for path in Path(__file__).parent.glob("[a-z]*.py")}
     for name in ("rules", *sorted(names - {"rules"})):
         importlib.import_module(f"{__package__}.{name}")
     return _RULES

@@ -18,10 +18,9 @@ from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
-from runner.model.request import Recipe, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Site
 from runner.preparation.choices import Choices, JobImage
-from runner.preparation.horovod_use import horovod_use
 from runner.preparation.site import UserSite
 from runner.recipes.loader import LoadedRecipe
 
@@ -194,6 +193,21 @@ def _idle_s(image: JobImage) -> float | None:
             status = Path(image.planned.path).stat()
             return time.time() - max(status.st_atime, status.st_mtime)
     return None
+
+
+def horovod_use(recipe: Recipe, directory: Path | None, program: tuple[str, ...], mounts: tuple[Mount, ...]) -> str:
+    """Where the program is seen to use Horovod: ``train.py, line 3,``; empty where it is not.
+
+    Args:
+        directory: where the program starts: of the user's program, or of the recipe; None where there is none.
+    """
+    if recipe.framework == "horovod" or "horovod" in recipe.needs:
+        return f"the recipe {recipe.name}"
+    if directory is None:
+        return ""
+    from runner.preparation.program_source import sources
+
+    return next((f"{file.name}, line {line}," for file, line in sources(program, directory, mounts) if line), "")
 
 
 def _exists(path: str) -> bool:
