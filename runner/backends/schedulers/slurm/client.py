@@ -238,14 +238,14 @@ def allocation(clients: Path | None) -> Allocation | None:
     if not job_id.isdigit():
         return None
 
-    def shown(*words: str) -> process.Completed:
+    def scontrol(*words: str) -> process.Completed:
         try:
             return schedulers.call_client("Slurm", clients, "scontrol", *words)
         except NotAcceptedError as error:
             what = "SLURM_JOB_ID is set, but scontrol was not found"
             raise RefusedError(what, where="PATH", fix="run this on a Slurm host") from error
 
-    job = shown("--details", "show", "job", job_id)
+    job = scontrol("--details", "show", "job", job_id)
     state = re.search(r"^ +JobState=(\S+)", job.out, re.MULTILINE)
     if job.code != 0 and "Invalid job id" not in job.err:
         raise UnknownStateError(f"Slurm does not answer: {job.last_lines(2)}", where=f"scontrol show job {job_id}")
@@ -258,7 +258,7 @@ def allocation(clients: Path | None) -> Allocation | None:
     nodes = [
         AllocatedNode(name, cpus=_count(cpu_ids), gpus=_gpu_count(gres))
         for names, cpu_ids, gres in _ALLOCATED.findall(job.out)
-        for name in shown("show", "hostnames", names).out.split()
+        for name in scontrol("show", "hostnames", names).out.split()
     ]
     in_step = os.environ.get("SLURM_STEP_ID", "").isdigit()
     return Allocation(job_id, tuple(sorted(nodes, key=lambda node: node.name)), in_step)
