@@ -4,8 +4,6 @@ A table in Markdown, as docs/start-up.md shows it: medians of the ratios of runs
 and goes meets both. Bytecode is written first, as an installation does. Half a minute on one core.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -8,8 +8,6 @@ verification, checksum, fsync and publication; Enroot's has none of the last fou
 second try, is noted and not counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import math

@@ -5,8 +5,6 @@ are made by tests/long/benchmarks/test_recipes.py. A launch counts as one rate: 
 on rank 0, as the program itself reports both. Launches are compared as ``runner compare`` does it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

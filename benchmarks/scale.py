@@ -5,8 +5,6 @@ The growth is the exponent of a power of the size, from one row to the next: 1 i
 about 1 GB below the directory for temporary files.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

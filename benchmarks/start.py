@@ -6,8 +6,6 @@ The box's nodes share two things that real nodes have each for themselves: proce
 nodes x CPU seconds, and the page cache, so bytes are counted where they are asked for and not at a disk.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 Tables in Markdown, as docs/measurement.md shows them. About two minutes on one core.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

@@ -1,7 +1,5 @@
 """What people's jobs fail of, by public threads, and no script of ours has: docs/failures.md names the rows."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

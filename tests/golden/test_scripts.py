@@ -3,8 +3,6 @@
 After a deliberate change: ``pytest tests/golden --update-goldens``, and read the diff as you would a job's script.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The box, for real: two nodes that behave like two machines, and clients that behave like clients."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

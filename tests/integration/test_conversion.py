@@ -3,8 +3,6 @@
 The differences are the rows of docs/conversion.md: a test a row.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """NVIDIA's driver at the start of a job: the real launcher opens a stand-in for the driver's library; a GPU's UUID."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

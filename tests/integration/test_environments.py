@@ -1,7 +1,5 @@
 """Making an environment for jobs without a container, where it goes wrong; tests/long/sites has the whole of it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -3,8 +3,6 @@
 The slow ones, time limits for one, are in tests/long/faults.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

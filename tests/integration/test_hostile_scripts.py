@@ -3,8 +3,6 @@
 What a runtime cannot express is refused with the option and the text named; all else arrives byte for byte.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 

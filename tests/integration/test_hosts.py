@@ -1,7 +1,5 @@
 """Jobs on a list of hosts by the user's own ssh: real sshds of two nodes, no scheduler, no change of this machine."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

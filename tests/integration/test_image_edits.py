@@ -1,7 +1,5 @@
 """``images edit`` by an ordinary user with Charliecloud's real ch-run, and what may go wrong."""
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """Images on a real engine: a private one, bases, a build that fails, a build that is interrupted, conversions."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -3,8 +3,6 @@
 Everything but the torch job and Horovod's clients runs the standard-library probe.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """The launcher for real: several of them on this machine, with the variables that srun would set."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A user who is not root runs jobs on a cluster whose daemons are root's."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """What is released is what the checkout is: built, installed in an empty environment, and run from ``/``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

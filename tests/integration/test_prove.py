@@ -1,7 +1,5 @@
 """A ladder climbed with real jobs of this machine: kept, gone on with after a kill, and one climb at a time."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """A base that the engine does not get: what a real registry answered, and what to do about it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -1,7 +1,5 @@
 """Images from a real registry, with no engine: the same root as the engine's, whatever the registry does."""
 
-from __future__ import annotations
-
 import base64
 import bz2
 import gzip

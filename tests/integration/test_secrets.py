@@ -1,7 +1,5 @@
 """Secrets of a submitter stay where they are; what must carry one is its owner's alone; umask 000 opens nothing."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

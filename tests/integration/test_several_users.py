@@ -1,7 +1,5 @@
 """Three users, by their real rights, and one image store: the second is served, and no one can speak for another."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

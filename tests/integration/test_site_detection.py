@@ -1,7 +1,5 @@
 """A site file out of a real Slurm: detected, refused until filled, checked against the cluster, and a job run by it."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

@@ -1,7 +1,5 @@
 """``--stage``: the ranks start from a checked copy on their node's own disk, and nothing of it is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A store that cannot be broken: the small form. The long one is tests/long/faults/test_store.py."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

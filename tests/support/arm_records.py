@@ -1,7 +1,5 @@
 """The evidence of a good run whose arms took turns, and variants of it."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An engine to build on, and what a build leaves on it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

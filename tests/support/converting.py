@@ -1,7 +1,5 @@
 """Conversions in processes of their own that can be killed, and what must hold of a store whatever happened to them."""
 
-from __future__ import annotations
-
 import io
 import os
 import random

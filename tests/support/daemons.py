@@ -1,7 +1,5 @@
 """Slurm's daemons in a box of the tests, ended and started by their process ids inside it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """``images edit`` on a login node without an engine, by any of the programs that it knows: what must hold for each."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The frameworks, versions and MPIs that an image is built and tried with."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

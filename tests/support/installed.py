@@ -1,7 +1,5 @@
 """The distributions, built as for a release, and the command line installed from them in an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

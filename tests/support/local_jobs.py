@@ -1,7 +1,5 @@
 """Jobs of this machine and their processes."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

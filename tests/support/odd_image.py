@@ -1,7 +1,5 @@
 """An image of two layers that holds whatever a root file system may hold, and what an engine shows when it runs it."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Faults as a table: what is planted, and what must be reported of it. Submitting processes that are killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

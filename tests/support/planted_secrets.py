@@ -1,7 +1,5 @@
 """Secrets planted where people have them, a watch on all command lines of the machine, and a search of what is left."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

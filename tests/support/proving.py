@@ -1,7 +1,5 @@
 """What jobs of a ladder leave, and the rungs before them, for tests of judgements."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runner.model.records import ProvingRecord

@@ -1,7 +1,5 @@
 """The records and verdicts that runs leave: reading them, and waiting for them."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

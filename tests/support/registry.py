@@ -1,7 +1,5 @@
 """A real registry on this machine's loopback (Debian's docker-registry), and an unkind proxy to put before it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Git repositories of a test's own, made with the real git."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A study on disk whose runs have ended, are under way or were cut off, without any job; and the stand-in's options."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A process of each namespace keeps it alive; nothing of this machine's own network is touched, and all goes with them.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What `make test` runs one after the other ends with one account, and fails where any of it has failed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 They belong in docs/recipes/speed.md. Two ranks with one thread each, in containers on this machine: ratios only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Each in a real job, with the verdict, the telling sentence and the exit code tha
 tests/integration/test_faults.py.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

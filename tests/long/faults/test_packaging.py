@@ -1,7 +1,5 @@
 """An image that is really built, every step of it run, by a user whose environment and engine login hold secrets."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 ``make test-gpu-image`` prints the table; it belongs in docs/proofs.md. No kernel and no call of NCCL runs here.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

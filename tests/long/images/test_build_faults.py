@@ -4,8 +4,6 @@ All containers, images and files are counted before and after; the table is in d
 as root and rootless, by its Docker API: an image built, converted, its faults reported.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Apptainer's real builder on our definition file, by an ordinary user (``--fakeroot``), with no engine answering."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

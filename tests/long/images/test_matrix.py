@@ -3,8 +3,6 @@
 ``make test-images`` prints the table; it belongs in docs/proofs.md.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The image built with no container engine, by an ordinary user: in a writable root, by the real ch-run."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

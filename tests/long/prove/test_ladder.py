@@ -2,8 +2,6 @@
 of no weight for what is UNPROVEN.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The meter on a training script with peculiarities, in containers: each has an outcome, and a sentence."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every recipe with two ranks or more in containers on this machine, and what it says of a wrong world."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

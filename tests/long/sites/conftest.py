@@ -1,7 +1,5 @@
 """The sites' clusters, each brought up when it is first asked for and taken down at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

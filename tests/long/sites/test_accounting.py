@@ -1,7 +1,5 @@
 """Accounts, QOS and limits that a real Slurm enforces: what it refuses, what waits, and who cancelled a job."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

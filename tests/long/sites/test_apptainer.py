@@ -1,7 +1,5 @@
 """The main job from a SIF file, under the real Apptainer on a real Slurm 26.05: both of Debian unstable."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 Only where a prefix on this machine holds both (``tests/support/sites/enroot_prefix.py``).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -4,8 +4,6 @@ As ``make install`` of each leaves them, with Enroot's data in the home that the
 Pyxis, whose containers have one name on all nodes, and once more for bare Enroot, they are on each node's own disk.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

@@ -2,8 +2,6 @@
 nodes of a real Slurm, without a container.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 What the tests of 22.05 in tests/integration and tests/long/faults see at length, in short.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 a node that fails, a time limit, a controller that is away.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`scale` is killed outright at 30 seeded moments and gone on with: nothing is lost, nothing is measured twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Scripts for this machine, run by a real bash with recorders in the place of the container and of the launcher."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 the place of the container and of the launcher.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
