@@ -44,7 +44,6 @@ class Start:
 
 
 def main() -> None:
-    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--image", default="gpu-runner/horovod-pytorch:standin", help="reference or file")
     parser.add_argument("--nodes", default="2,8,16", help="numbers of nodes, with commas")

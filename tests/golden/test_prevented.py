@@ -14,7 +14,6 @@ SLURM = [name for name in SCRIPTS if read_site(CASES[name][0]).scheduler == "slu
 
 
 def commands(name: str) -> list[str]:
-    """The script's commands, each on one line."""
     return script_of(name).text.replace("\\\n", " ").splitlines()
 
 

@@ -56,7 +56,6 @@ def test_each_file_is_named_with_its_checksum(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run directory for each script."""
     root = tmp_path_factory.mktemp("runs")
     for name in MAKERS:
         (root / name).mkdir()

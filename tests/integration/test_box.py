@@ -240,7 +240,6 @@ def _left_of(name: str) -> list[Path]:
 
 
 def _processes_of(first: int) -> list[str]:
-    """Command lines of the processes in the box's process namespace."""
     space = Path(f"/proc/{first}/ns/pid").readlink()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):

@@ -43,8 +43,6 @@ WAYS: tuple[Method, ...] = ("layers", "stream")
 
 
 class Heard(Silent):
-    """Keeps every message."""
-
     def __init__(self) -> None:
         self.said: list[str] = []
         self.amounts: list[tuple[int, int | None]] = []
@@ -333,7 +331,6 @@ except KeyboardInterrupt:
 
 
 def squashers(store: Path) -> list[int]:
-    """Process ids of what packs into this store."""
     found = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # one that has just ended

@@ -35,7 +35,6 @@ def left(root: Path) -> list[str]:
 
 
 def begun(root: Path) -> None:
-    """Wait until the environment is being made."""
     until(lambda: list(root.glob("virtualenv-*/pyvenv.cfg")), "pyvenv.cfg", every_s=0.02)
 
 

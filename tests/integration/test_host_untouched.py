@@ -94,7 +94,6 @@ class HostState:
 
 
 def observe() -> HostState:
-    """The host as it is now."""
     return HostState(
         mounts=frozenset(line.split(" - ")[0].split()[4] for line in _lines("/proc/self/mountinfo")),
         links=frozenset(path.name for path in Path("/sys/class/net").iterdir()),

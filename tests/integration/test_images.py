@@ -34,7 +34,6 @@ SMALL = "gpu-runner/test-small:1"
 
 
 def left_over(client: docker.DockerClient) -> tuple[set[str], set[str]]:
-    """Ids of our containers, and of untagged images of ours."""
     label: dict[str, str | list[str] | bool] = {"label": PART_LABEL}
     images = client.images.list(filters={**label, "dangling": True})
     return {str(one.id) for one in client.containers.list(all=True, filters=label)}, {str(one.id) for one in images}

@@ -42,7 +42,6 @@ class Task:
         return self.process.returncode, err
 
     def line(self) -> str:
-        """The next line that its program prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 

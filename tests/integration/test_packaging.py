@@ -24,7 +24,6 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """Of this checkout."""
     return build(tmp_path_factory.mktemp("distributions"))
 
 

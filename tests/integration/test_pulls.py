@@ -29,7 +29,6 @@ HTPASSWD = f"{USER}:$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A registry that wants a password of everybody."""
     directory = tmp_path_factory.mktemp("locked")
     (directory / "htpasswd").write_text(HTPASSWD)
     with registries.running(directory, htpasswd=directory / "htpasswd") as host:
@@ -62,7 +61,6 @@ def log_in(host: str, place: Path, password: str = PASSWORD) -> None:
 
 
 def everything(client: docker.DockerClient) -> tuple[set[str], set[str]]:
-    """Ids of all containers and images that the engine has."""
     containers = {str(one.id) for one in client.containers.list(all=True)}
     return containers, {str(one.id) for one in client.images.list(all=True)}
 

@@ -40,7 +40,6 @@ SECRET = "not-to-be" + "-seen"
 
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """``127.0.0.1:PORT`` of a registry of this test run's own."""
     with registries.running(tmp_path_factory.mktemp("registry")) as host:
         yield host
 
@@ -58,7 +57,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def repository(registry: str, request: pytest.FixtureRequest) -> Repository:
-    """A repository of this test's own."""
     return Repository(registry, f"tests/{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}")
 
 

@@ -32,7 +32,6 @@ def test_the_watch_sees_a_secret_on_a_command_line() -> None:
 
 @pytest.fixture
 def small(engine_client: docker.DockerClient) -> Iterator[str]:
-    """A tiny image."""
     name = f"gpu-runner/test-planted:{os.getpid()}"
     repository, tag = name.split(":")
     engine_client.api.import_image_from_data(small_root(), repository=repository, tag=tag, changes=["CMD true"])

@@ -23,7 +23,6 @@ WHERE = "/var/tmp"  # the box's own local_scratch
 
 
 def on_nodes(runner: Runner, *words: str) -> str:
-    """What a command says on both nodes of the box."""
     command = [str(runner.clients / "srun"), "--overlap", "--nodes=2", "--ntasks-per-node=1", *words]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
 

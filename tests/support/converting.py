@@ -70,7 +70,6 @@ def small_image(client: docker.DockerClient, name: str, *, files: int, seed: int
 
 
 def user_namespace() -> tuple[str, ...]:
-    """What makes an ordinary user able to mount: nothing for root."""
     return () if os.geteuid() == 0 else ("--user", "--map-root-user")
 
 

@@ -56,7 +56,6 @@ class Editor:
         return done
 
     def edit(self, *words: str, code: int = 0, name: str = "my/edited:1") -> subprocess.CompletedProcess[str]:
-        """``images edit`` with the command ``words``."""
         return self("images", "edit", IMAGE, "--with", self.tool, "--name", name, "--", *words, code=code)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
@@ -76,7 +75,6 @@ class Editor:
         return found
 
     def files(self) -> list[str]:
-        """What the store holds under final names."""
         return sorted(path.name for path in self.store.iterdir() if path.suffix == ".sqsh")
 
     def left(self) -> list[str]:
@@ -97,7 +95,6 @@ class Editor:
 
 
 def prepared(place: Path, tool: str, variables: Mapping[str, str], become: tuple[str, ...] = ()) -> Editor:
-    """An editor with one image in its store."""
     editor = Editor(place, tool, variables, become)
     start = {"Env": [f"{name}={value}" for name, value in ENVIRONMENT.items()], "WorkingDir": "/work space"}
     archive = odd_image.archive(IMAGE, [light_base.archive()], {**start, "Cmd": ["/bin/bash"], "Labels": {"a": "b"}})

@@ -30,7 +30,6 @@ _COMMENT = re.compile(r"^ *#(?!SBATCH|PBS|!).*\n|   # .*$", re.MULTILINE)
 
 @cache
 def script_of(name: str) -> JobScript:
-    """The script of a case."""
     return MAKERS[name]()
 
 

@@ -60,7 +60,6 @@ def submitted(runner: Runner, planted: Mapping[str, Planted]) -> dict[str, Path]
 
 
 def under_way(ranks: int) -> Callable[[Path], bool]:
-    """Holds of a run of which so many ranks are in their program."""
     return lambda run: len(list((run / "ranks").glob("*.report.json"))) == ranks
 
 

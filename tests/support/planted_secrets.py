@@ -66,7 +66,6 @@ def watched_command_lines() -> Iterator[set[bytes]]:
 
 
 def holders(*roots: Path) -> set[Path]:
-    """The files below these directories that hold a planted secret, in their content or their name."""
     return {path for path in files(*roots) if _holds(path)}
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 
 def has_started(ranks: int) -> Callable[[Path], bool]:
-    """Holds of a run of which so many ranks have started."""
     return lambda run: len(records(run, "start")) == ranks
 
 

@@ -8,7 +8,6 @@ _WHO = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "protocol.f
 
 
 def git(directory: Path, *words: str) -> str:
-    """Run git there, without the configuration of this machine."""
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
         "GIT_CONFIG_NOSYSTEM": "1",

@@ -38,7 +38,6 @@ def study(gpus: Sequence[int] = (1, 2), repeats: int = 2, **changes: Any) -> Stu
 
 
 def on_disk(root: Path, asked: Study, name: str = "train") -> StudyDirectory:
-    """The study's directory; RUNNER_STATE must be a test's own."""
     return create(root, name, asked, time.time())
 
 
@@ -61,7 +60,6 @@ def measured(rate: float, **changes: Any) -> Verdict:
 
 
 def runs_with(path: Path, record: str) -> dict[str, int]:
-    """How many runs of each launch of a study have left a file."""
     return {launch.name: len(list(launch.glob(f"*/{record}"))) for launch in sorted((path / "launches").iterdir())}
 
 

@@ -74,7 +74,6 @@ def two_networks() -> Iterator[TwoNetworks]:
 
 
 def _until_alone(pid: int) -> None:
-    """Until the process is in a network namespace other than ours."""
     for _ in range(200):
         if Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
             return

@@ -62,7 +62,6 @@ def test_a_built_image_carries_nothing_of_its_builders_secrets(
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """Of this checkout."""
     return build(tmp_path_factory.mktemp("distributions"))
 
 

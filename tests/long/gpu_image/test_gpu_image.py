@@ -95,7 +95,6 @@ def built(engine_client: docker.DockerClient, base: str) -> Iterator[Built]:
 
 @pytest.fixture(scope="module")
 def library(engine_client: docker.DockerClient, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Horovod's own library, out of the image."""
     inner = answer(engine_client, built, LIBRARY)
     container = engine_client.containers.create(built.plain.reference, ["true"], network_mode="none")
     try:
@@ -135,7 +134,6 @@ def removed(client: docker.DockerClient, name: str) -> None:
 
 
 def answer(client: docker.DockerClient, built: Built, program: str) -> str:
-    """The last line that a program of Python prints in the image."""
     return inside(client, built.plain.reference, "python3", "-c", program).strip().splitlines()[-1]
 
 
@@ -319,7 +317,6 @@ class GpuCode:
 
 
 def gpu_code(library: Path) -> GpuCode:
-    """What cuobjdump lists of a library."""
     return GpuCode(_architectures(library, "--list-elf"), _architectures(library, "--list-ptx"))
 
 
@@ -329,7 +326,6 @@ def _architectures(library: Path, option: str) -> tuple[int, ...]:
 
 
 def _cuobjdump() -> Path:
-    """The program, unpacked into the cache."""
     tools = paths.ensure_directory(paths.cache("test-tools"))
     place = tools / "cuobjdump-13.2.86"
     program = place / "nvidia/cu13/bin/cuobjdump"

@@ -60,7 +60,6 @@ def test_ctrl_c_while_the_base_is_inspected(bench: Bench) -> None:
 
 
 def running(bench: Bench) -> None:
-    """Wait until the engine runs a container."""
     until(bench.client.containers.list, "a container", every_s=0.05)
 
 
@@ -123,7 +122,6 @@ def podman_bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 @contextmanager
 def podman(*, rootless: bool) -> Iterator[str]:
-    """The URL of a Podman of this test's own."""
     root = unpacked("podman", *_OTHERS)
     with tempfile.TemporaryDirectory(prefix="podman-", ignore_cleanup_errors=True) as place:
         state = Path(place)

@@ -49,8 +49,6 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups \\
 
 @dataclass(frozen=True)
 class Login:
-    """A login node with Apptainer."""
-
     place: Path
 
     def runner(self, *words: str) -> str:
@@ -64,7 +62,6 @@ class Login:
         return done.stdout
 
     def inside(self, image: str, *words: str) -> str:
-        """What a command in the SIF prints."""
         command = [str(self.place / "bin/apptainer"), "exec", image, *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

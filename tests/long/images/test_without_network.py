@@ -23,8 +23,6 @@ BASE = "offline-base:1"
 
 
 class Recording(Silent):
-    """Keeps the lines of a build."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -18,7 +18,6 @@ BOTH = pytest.mark.parametrize("source", ["script", "hook"])
 
 @pytest.fixture
 def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
-    """The command line with this machine as its site, and the image in the store."""
     assert squashfs.path.is_file()
     path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
     return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)

@@ -27,7 +27,6 @@ ALTERED = Path(__file__).parents[2] / "recipes" / "unsynchronised"
 
 @pytest.fixture
 def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
-    """The command line with this machine as its site, and the image in the store."""
     assert squashfs.path.is_file()
     path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
     return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
@@ -52,7 +51,6 @@ def altered(local: Runner, recipe: str, fault: str, *arguments: str) -> str:
 
 
 def trained(local: Runner, recipe: str, gpus: int, **options: object) -> tuple[Path, list[dict[str, float]]]:
-    """The directory of a training's run, and its history."""
     settings = [word for key, value in options.items() for word in ("--set", f"{key.replace('_', '-')}={value}")]
     local("submit", "--recipe", recipe, "--gpus", str(gpus), "--wait", *settings, code=0)
     run = local.newest()
@@ -68,7 +66,6 @@ def history_of(run: Path) -> list[dict[str, float]]:
 
 
 def end_of(run: Path) -> str:
-    """The checksum of the parameters that a training ended with."""
     return printed(run).rpartition("\nparameters ")[2].split(",")[0]
 
 

@@ -10,7 +10,6 @@ from tests.support.sites.clusters import Cluster, cluster
 
 @pytest.fixture(scope="session")
 def at_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Cluster]]:
-    """Site -> a box in its shape."""
     up: dict[str, Cluster] = {}
     with ExitStack() as all_of_them:
 

@@ -172,7 +172,6 @@ _SETTINGS = {
 
 
 def begin(daemons: Daemons) -> None:
-    """Start the database and its daemon, and have the cluster account to it."""
     daemons.inside("sh", "-c", _DATABASE)
     daemons.inside("sh", "-c", 'umask 077; printf %s "$1" >/etc/slurm/slurmdbd.conf; slurmdbd', "sh", _CONF)
     # sacctmgr needs slurm.conf to name the daemon, slurmctld needs the cluster to be known: the file comes first.
@@ -193,7 +192,6 @@ def begin(daemons: Daemons) -> None:
 
 
 def manage(daemons: Daemons, *words: str) -> None:
-    """``sacctmgr``, without its question."""
     daemons.inside("sacctmgr", "--immediate", *words)
 
 

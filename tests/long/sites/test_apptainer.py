@@ -22,7 +22,6 @@ from tests.support.rank_records import records
 
 @pytest.fixture(scope="module")
 def unstable() -> Iterator[box.Box]:
-    """A box whose root has Apptainer."""
     try:
         yield box.up(box.BoxSpec(name="test-apptainer", slurm="26.05"))
     finally:

@@ -48,7 +48,6 @@ FAULTS = {
 
 @pytest.fixture(scope="module", params=list(box.SUITES))
 def daemons(request: pytest.FixtureRequest) -> Iterator[Daemons]:
-    """A box of that version."""
     name = f"versions-{str(request.param).replace('.', '-')}-{os.getpid()}"
     try:
         yield Daemons(box.up(box.BoxSpec(name=name, slurm=request.param)))
