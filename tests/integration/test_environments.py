@@ -20,11 +20,6 @@ pytestmark = pytest.mark.integration
 NO_SUCH = ("--requirement", "torch==0.0.404")  # pip knows at once that there is none
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Runner:
-    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path)
-
-
 def state(runner: Runner, at: Path) -> list[dict[str, object]]:
     found: list[dict[str, object]] = result(runner("env", "list", "--at", str(at), "--json", code=0).out)
     return found

@@ -33,8 +33,7 @@ def test_the_watch_sees_a_secret_on_a_command_line() -> None:
 @pytest.fixture
 def small(engine_client: docker.DockerClient) -> Iterator[str]:
     name = f"gpu-runner/test-planted:{os.getpid()}"
-    repository, tag = name.split(":")
-    engine_client.api.import_image_from_data(small_root(), repository=repository, tag=tag, changes=["CMD true"])
+    engine_client.api.import_image_from_data(small_root(), repository=name, changes=["CMD true"])
     yield name
     engine_client.images.remove(name, force=True)
 
