@@ -7,7 +7,7 @@ import pytest
 from runner.core.errors import UsageError
 from runner.model.request import Mount, Request
 from tests.support.hostile import HARD
-from tests.support.recording.local import arrives_or_is_refused, executed, script
+from tests.support.recording.direct import arrives_or_is_refused, executed, script
 
 
 @pytest.mark.parametrize("via", ["native", "charliecloud"])
@@ -29,12 +29,12 @@ def test_a_container_sees_nothing_of_a_dirty_shell_and_a_native_program_all_but_
     }
     place = {"SLURM_PROCID": "3", "PMIX_RANK": "3", "OMPI_COMM_WORLD_RANK": "3", "RUNNER_RDV_HOST": "x"}
     clean = {
-        via: {name for name in executed(script(Request(gpus=2), via))[1] if name != b"_"}
+        via: {name for name in executed(script(Request(gpus=2), via)).environment[1] if name != b"_"}
         for via in ("native", "charliecloud")
     }
-    contained = executed(script(Request(gpus=2), "charliecloud"), **dirty, **place)[1]
+    contained = executed(script(Request(gpus=2), "charliecloud"), **dirty, **place).environment[1]
     assert set(contained) - {b"_"} == clean["charliecloud"]
-    native = executed(script(Request(gpus=2)), **dirty, **place)[1]
+    native = executed(script(Request(gpus=2)), **dirty, **place).environment[1]
     assert set(native) - {b"_"} == clean["native"] | {name.encode() for name in dirty}
     assert native[b"RUNNER_RDV_HOST"] == b"127.0.0.1"
 
@@ -55,14 +55,14 @@ def test_what_this_machine_cannot_do_is_refused(request_: Request, says: str) ->
 
 def test_the_users_program_starts_in_its_directory() -> None:
     here = Request(gpus=2, directory="/tmp", program=("true",))
-    assert executed(script(here))[1][b"PWD"] == b"/tmp"
-    contained = executed(script(here, "charliecloud"))[0]
+    assert executed(script(here)).environment[1][b"PWD"] == b"/tmp"
+    contained = executed(script(here, "charliecloud")).words[1]
     assert b"/tmp:/workspace" in contained
     assert contained[contained.index(b"--cd") + 1] == b"/workspace"
 
 
 def test_another_directory_may_be_mounted_in_its_place() -> None:
     request = Request(gpus=2, directory="/tmp", program=("true",), mounts=(Mount("/var", "/workspace"),))
-    contained = executed(script(request, "charliecloud"))[0]
+    contained = executed(script(request, "charliecloud")).words[1]
     assert b"/var:/workspace" in contained
     assert b"/tmp:/workspace" not in contained
