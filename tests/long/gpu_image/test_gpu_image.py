@@ -153,15 +153,10 @@ def test_it_is_built_with_nccl_and_says_so(engine_client: docker.DockerClient, b
     added = built.plain.size_bytes - size
     assert added < 60_000_000
     TABLE.append(("base; Horovod adds", f"{size / 1e9:.2f} GB; {added / 1e6:.0f} MB"))
-    TABLE.append(
-        (
-            "built in, wheel compiled where none is kept; again with the kept one",
-            f"{built.hard.seconds:.0f} s; {built.plain.seconds:.0f} s",
-        )
-    )
-    TABLE.append(
-        ("operations; controllers run", f"{', '.join(facts['horovod']['operations'])}; {', '.join(ROW.proven)}")
-    )
+    seconds = f"{built.hard.seconds:.0f} s; {built.plain.seconds:.0f} s"
+    TABLE.append(("built in, wheel compiled where none is kept; again with the kept one", seconds))
+    operations = ", ".join(facts["horovod"]["operations"])
+    TABLE.append(("operations; controllers run", f"{operations}; {', '.join(ROW.proven)}"))
 
 
 def test_a_pinned_horovod_and_an_nccl_without_its_link_do_not_matter(
@@ -230,11 +225,7 @@ def test_nothing_is_left_behind(engine_client: docker.DockerClient, built: Built
 
 @dataclass(frozen=True)
 class Fault:
-    """A wrong setup.
-
-    Attributes:
-        name: of it. command: what is done to the base. says: what the refusal must say. architectures: as asked for.
-    """
+    """A wrong setup: what is done to the base, what the refusal must say, and the architectures that are asked for."""
 
     name: str
     command: str
@@ -305,12 +296,7 @@ _PACKAGE = (
 
 @dataclass(frozen=True)
 class GpuCode:
-    """What a library holds for GPUs.
-
-    Attributes:
-        compiled: architectures that it has machine code for, 80 for sm_80; sorted.
-        ptx: architectures of its intermediate code, which a newer GPU's driver compiles; sorted.
-    """
+    """Architectures that a library has machine code for, 80 for sm_80, and PTX, which a newer GPU's driver compiles."""
 
     compiled: tuple[int, ...]
     ptx: tuple[int, ...]
