@@ -9,6 +9,9 @@ if sys.version_info < (3, 10):  # noqa: UP036  # whatever the package's metadata
     )  # fmt: skip
     sys.exit(2)
 
+if not getattr(sys.flags, "safe_path", False) and len(sys.path) > 1:
+    sys.path.append(sys.path.pop(0))  # the working directory, which -m puts first: what a user has there is no module
+
 try:
     from runner.cli import main
 except ModuleNotFoundError as error:  # novm: not reached by an old one

@@ -37,7 +37,7 @@ def framework_architectures(facts: ImageFacts) -> tuple[str, ...]:
 
 
 def horovod_architectures(horovod: Horovod) -> tuple[str, ...]:
-    """Architectures of Horovod's own kernels, as ``of_framework``."""
+    """Architectures of Horovod's own kernels, as ``framework_architectures``."""
     names = [f"sm_{arch}" for arch in horovod.cuda_architectures]
     return tuple([*names, f"compute_{horovod.ptx}"] if horovod.ptx else names)
 
@@ -49,14 +49,11 @@ def coverage(archs: Iterable[str], capability: str) -> Coverage:
     8.0 on. ``sm_90a`` runs on 9.0 alone, ``sm_100f`` on its line (CUDA C++ programming guide, binary and PTX
     compatibility, family-specific and architecture-specific features).
     """
-    found: Coverage = "unknown"
-    of_gpu = re.fullmatch(r"(\d+)\.(\d)", capability)
-    if of_gpu is None:
-        return found
-    gpu = (int(of_gpu[1]), int(of_gpu[2]))
-    for arch in archs:
-        match = _NAME.fullmatch(arch)
-        if match is None:
+    known: Coverage = "unknown"
+    numbers = re.fullmatch(r"(\d+)\.(\d)", capability)
+    gpu = (int(numbers[1]), int(numbers[2])) if numbers else None
+    for match in map(_NAME.fullmatch, archs):
+        if match is None or gpu is None:
             continue
         own = (int(match[2]), int(match[3]))
         fits = own == gpu if match[4] == "a" else own <= gpu
@@ -64,8 +61,8 @@ def coverage(archs: Iterable[str], capability: str) -> Coverage:
             fits = fits and own[0] == gpu[0]
         if fits and match[1] == "sm":
             return "kernels"
-        found = "ptx" if fits or found == "ptx" else "none"
-    return found
+        known = "ptx" if fits or known == "ptx" else "none"
+    return known
 
 
 # GRES type as sites name it -> compute capability (NVIDIA's table of CUDA GPUs).
@@ -93,7 +90,12 @@ def job_hardware(plan: Plan, site: Site) -> Hardware:
 
 @rule("horovod-without-nccl", "horovod-without-kernels")
 def check_horovod(case: Case) -> Iterator[Finding]:
-    """See ``findings``."""
+    """Does Horovod reduce on the site's GPUs? By NCCL, and with kernels for them.
+
+    What does not fit is refused where the job uses Horovod, and is a warning where it is not known to: DDP needs
+    neither. Horovod checks no launch of its kernels, so that a missing one leaves gradients unreduced, and nothing says
+    so.
+    """
     yield from horovod_findings(case.plan, job_hardware(case.plan, case.site), case.observed.horovod_use)
 
 
@@ -106,71 +108,48 @@ def horovod_findings(plan: Plan, hardware: Hardware, use: str) -> Iterator[Findi
     if plan.device != "cuda":
         return
     used = f"the recipe {plan.recipe} uses it" if plan.framework == "horovod" else f"{use} uses it" if use else ""
-    yield from _nccl(plan, used)
-    yield from _horovod_kernels(plan, hardware, used)
-    if used:
-        yield from _unknown(plan, hardware)
-
-
-def _nccl(plan: Plan, used: str) -> Iterator[Finding]:
-    about = plan.image.about
-    # A framework without CUDA is a finding of its own.
-    if about is None or not about.cuda or not about.horovod.operations or about.horovod.has_nccl:
-        return
-    fix = f"make it anew with NCCL: {_again(plan)}, with --nccl DIR or a module of NCCL"
-    if place(plan) == "image":
-        fix = f"build it on a base with NCCL: {_again(plan, base='IMAGE')}"
-    yield Finding(
-        "horovod-without-nccl",
-        "refuse" if used else "warn",
-        f"Horovod in the {place(plan)} {plan.image.reference} has no NCCL (operations: "
-        f"{', '.join(about.horovod.operations)}): gradients on GPUs would go through the host"
-        + (f"; {used}" if used else "; a program that does not use Horovod needs none"),
-        f"{fix}; or, where you want it so, --force horovod-without-nccl" if used else fix,
-    )
-
-
-def _horovod_kernels(plan: Plan, hardware: Hardware, used: str) -> Iterator[Finding]:
-    about = plan.image.about
+    about, capability = plan.image.about, hardware.compute_capability
     if about is None:
+        yield from _unknown(plan, capability) if used else ()
         return
-    archs, capability = horovod_architectures(about.horovod), hardware.compute_capability
+    subject = f"Horovod in the {place(plan)} {plan.image.reference}"
+    operations = ", ".join(about.horovod.operations)
+    if about.cuda and operations and not about.horovod.has_nccl:  # a framework without CUDA is a finding of its own
+        what = f"{subject} has no NCCL (operations: {operations}): gradients on GPUs would go through the host"
+        what += f"; {used}" if used else "; a program that does not use Horovod needs none"
+        fix = f"make it anew with NCCL: {_again(plan)}, with --nccl DIR or a module of NCCL"
+        if place(plan) == "image":
+            fix = f"build it on a base with NCCL: {_again(plan, base='IMAGE')}"
+        fix += "; or, where you want it so, --force horovod-without-nccl" if used else ""
+        yield Finding("horovod-without-nccl", "refuse" if used else "warn", what, fix)
+    archs = horovod_architectures(about.horovod)
     covered = coverage(archs, capability)
-    what = f"Horovod in the {place(plan)} {plan.image.reference} has kernels for {', '.join(archs)}, and the GPUs of "
-    what += f"{plan.site} have compute capability {capability}"
+    what = f"{subject} has kernels for {', '.join(archs)}, and the GPUs of {plan.site} have compute capability "
+    what += capability
     fix = f"make it anew with kernels for them: {_again(plan, archs=capability)}"
     if covered == "none":
         why = f": gradients may stay unreduced, and nothing says so; {used}" if used else ""
         yield Finding("horovod-without-kernels", "refuse" if used else "warn", what + why, fix)
     elif covered == "ptx" and used:
-        yield Finding(
-            "horovod-kernels-only-as-ptx",
-            "warn",
-            f"{what}: the driver translates them from PTX at the first start, and must be as new as CUDA {about.cuda}",
-            fix,
-        )
+        yield Finding("horovod-kernels-only-as-ptx", "warn", what + _from_ptx(about), fix)
+    if used:
+        yield from _unknown(plan, capability)
 
 
-def _unknown(plan: Plan, hardware: Hardware) -> Iterator[Finding]:
+def _unknown(plan: Plan, capability: str) -> Iterator[Finding]:
     about = plan.image.about
     if about is not None and not about.cuda:
         return
-    unknown = []
-    if about is None or not about.horovod.operations:
-        unknown.append("its operations")
+    unknown = ["its operations"] if about is None or not about.horovod.operations else []
     if about is None or (about.horovod.has_nccl and not horovod_architectures(about.horovod)):
         unknown.append("the architectures of its kernels")
     fixes = [f"make it anew, which records them: {_again(plan)}"] if unknown else []
-    if not hardware.compute_capability:
+    if not capability:
         unknown.append("the compute capability of these GPUs")
         fixes.append("`hardware.compute_capability` in a site file (nvidia-smi --query-gpu=compute_cap --format=csv)")
     if unknown:
-        yield Finding(
-            "horovod-fit-unknown",
-            "warn",
-            f"Horovod in the {place(plan)} may not fit the GPUs of {plan.site}; unknown: {', '.join(unknown)}",
-            "; ".join(fixes),
-        )
+        where = f"Horovod in the {place(plan)} may not fit the GPUs of {plan.site}"
+        yield Finding("horovod-fit-unknown", "warn", f"{where}; unknown: {', '.join(unknown)}", "; ".join(fixes))
 
 
 def _again(plan: Plan, *, archs: str = "", base: str = "") -> str:
@@ -188,11 +167,12 @@ def _again(plan: Plan, *, archs: str = "", base: str = "") -> str:
     return f"{PROGRAM} env create {plan.image.reference or 'NAME'} --site {plan.site}{kernels}"
 
 
-_FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow"}
+def _from_ptx(facts: ImageFacts) -> str:
+    return f": the driver translates them from PTX at the first start, and must be as new as CUDA {facts.cuda}"
 
 
 def missing_packages(recipe: Recipe, environment: Environment) -> tuple[str, str]:
-    """What it lacks, and what to do; empty if nothing is known to be lacking."""
+    """What an environment lacks that a recipe imports, and what to do; empty if nothing is known to be lacking."""
     for need in recipe.needs:
         wanted = _FRAMEWORKS.get(need, environment.framework)
         if wanted != environment.framework:
@@ -203,8 +183,8 @@ def missing_packages(recipe: Recipe, environment: Environment) -> tuple[str, str
     return "", ""
 
 
+_FRAMEWORKS = {"torch": "pytorch", "tensorflow": "tensorflow"}
 _BF16_FROM = (8, 0)  # Ampere (CUDA C++ programming guide, compute capabilities)
-_PRECISION = "--precision"
 
 
 @rule(
@@ -212,18 +192,18 @@ _PRECISION = "--precision"
     *("pmi-not-in-image", "image-without-mpi", "mpi-abi-mismatch"),
 )
 def check_image(case: Case) -> Iterator[Finding]:
-    """See ``findings``."""
+    """See ``image_findings``."""
     yield from image_findings(case.plan, job_hardware(case.plan, case.site))
 
 
 def image_findings(plan: Plan, hardware: Hardware) -> tuple[Finding, ...]:
     """What does not fit, refusals first."""
     facts = plan.image.about
-    found = [*_mpi(plan)] if facts is None else [*_processor(facts, hardware), *_driver(facts, hardware), *_mpi(plan)]
+    findings = [*(() if facts is None else _hardware(facts, hardware)), *_mpi(plan)]
     if plan.device == "cuda":
-        found += [] if facts is None else [*_cuda(plan, facts), *_kernels(plan, facts, hardware)]
-        found += _precision(plan, hardware)
-    return tuple(sorted(found, key=lambda finding: finding.severity != "refuse"))
+        findings += () if facts is None else _kernels(plan, facts, hardware.compute_capability)
+        findings += _precision(plan, hardware.compute_capability)
+    return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
 
 
 def version(text: str) -> tuple[int, ...]:
@@ -236,45 +216,28 @@ def place(plan: Plan) -> str:
     return "image" if RUNTIMES[plan.runtime].is_container else "environment"
 
 
-def _processor(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
+def _hardware(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
     if facts.arch and hardware.cpu and facts.arch != hardware.cpu:
-        yield Finding(
-            "image-other-processor",
-            "refuse",
-            f"the image is for {facts.arch}, the site's nodes are {hardware.cpu}",
-            f"build it for them: {PROGRAM} build --platform linux/"
-            + {"x86_64": "amd64", "aarch64": "arm64"}.get(hardware.cpu, hardware.cpu),
-        )
+        what = f"the image is for {facts.arch}, the site's nodes are {hardware.cpu}"
+        platform = {"x86_64": "amd64", "aarch64": "arm64"}.get(hardware.cpu, hardware.cpu)
+        fix = f"build it for them: {PROGRAM} build --platform linux/{platform}"
+        yield Finding("image-other-processor", "refuse", what, fix)
+    if facts.driver_min and hardware.driver and version(hardware.driver) < version(facts.driver_min):
+        what = f"CUDA {facts.cuda} wants driver {facts.driver_min} or later, the site has {hardware.driver}"
+        fix = f"choose an older base: {PROGRAM} build ... --base auto --site SITE"
+        if facts.driver_compat:
+            what += f"; the image carries {facts.driver_compat} for older hosts, which works on data-center GPUs only"
+            yield Finding("driver-by-compat-package", "warn", what, fix)
+        else:
+            yield Finding("driver-too-old", "refuse", what, fix)
 
 
-def _driver(facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
-    if not (facts.driver_min and hardware.driver) or version(hardware.driver) >= version(facts.driver_min):
-        return
-    what = f"CUDA {facts.cuda} wants driver {facts.driver_min} or later, the site has {hardware.driver}"
-    fix = f"choose an older base: {PROGRAM} build ... --base auto --site SITE"
-    if facts.driver_compat:
-        yield Finding(
-            "driver-by-compat-package",
-            "warn",
-            f"{what}; the image carries {facts.driver_compat} for older hosts, which works on data-center GPUs only",
-            fix,
-        )
-    else:
-        yield Finding("driver-too-old", "refuse", what, fix)
-
-
-def _cuda(plan: Plan, facts: ImageFacts) -> Iterator[Finding]:
+def _kernels(plan: Plan, facts: ImageFacts, capability: str) -> Iterator[Finding]:
     if not facts.cuda and facts.framework:
-        yield Finding(
-            "image-without-cuda",
-            "refuse",
-            f'this image has CPU-only {facts.framework} {facts.framework_version}, but site "{plan.site}" has GPUs',
-            f"build on a base with CUDA: {PROGRAM} build {facts.framework}",
-        )
-
-
-def _kernels(plan: Plan, facts: ImageFacts, hardware: Hardware) -> Iterator[Finding]:
-    archs, capability = framework_architectures(facts), hardware.compute_capability
+        what = f'this image has CPU-only {facts.framework} {facts.framework_version}, but site "{plan.site}" has GPUs'
+        fix = f"build on a base with CUDA: {PROGRAM} build {facts.framework}"
+        yield Finding("image-without-cuda", "refuse", what, fix)
+    archs = framework_architectures(facts)
     covered = coverage(archs, capability)
     where = place(plan)
     what = f"{facts.framework} in the {where} has kernels for {', '.join(archs)}, and the GPUs of {plan.site} have "
@@ -285,25 +248,15 @@ def _kernels(plan: Plan, facts: ImageFacts, hardware: Hardware) -> Iterator[Find
     if covered == "none":
         yield Finding("no-kernels-for-gpu", "refuse", what, fix)
     elif covered == "ptx":
-        yield Finding(
-            "kernels-only-as-ptx",
-            "warn",
-            f"{what}: the driver translates them from PTX at the first start, and must be as new as CUDA {facts.cuda}",
-            fix,
-        )
+        yield Finding("kernels-only-as-ptx", "warn", what + _from_ptx(facts), fix)
 
 
-def _precision(plan: Plan, hardware: Hardware) -> Iterator[Finding]:
-    capability = version(hardware.compute_capability)
+def _precision(plan: Plan, capability: str) -> Iterator[Finding]:
     words = plan.program
-    asked = {words[place + 1] for place, word in enumerate(words[:-1]) if word == _PRECISION}
-    if capability and capability < _BF16_FROM and asked & {"amp-bf16", "tf32"}:
-        yield Finding(
-            "no-bf16-on-gpu",
-            "refuse",
-            f"GPUs of compute capability {hardware.compute_capability} have neither bf16 nor TF32",
-            "--set precision=amp-fp16",
-        )
+    requested = {words[place + 1] for place, word in enumerate(words[:-1]) if word == "--precision"}
+    if capability and version(capability) < _BF16_FROM and requested & {"amp-bf16", "tf32"}:
+        what = f"GPUs of compute capability {capability} have neither bf16 nor TF32"
+        yield Finding("no-bf16-on-gpu", "refuse", what, "--set precision=amp-fp16")
 
 
 def _mpi(plan: Plan) -> Iterator[Finding]:
@@ -311,20 +264,13 @@ def _mpi(plan: Plan) -> Iterator[Finding]:
     if plan.wireup in wireup.BY_MPI:
         misfit = wireup.misfit(plan.image, plan.wireup)
         if misfit is not None:
-            yield Finding(
-                misfit.code,
-                "refuse",
-                f"{misfit.what}: each rank would form a world of one",
-                "--wireup rendezvous, which needs no MPI, or build on a base whose MPI fits",
-            )
+            fix = "--wireup rendezvous, which needs no MPI, or build on a base whose MPI fits"
+            yield Finding(misfit.code, "refuse", f"{misfit.what}: each rank would form a world of one", fix)
         return
     facts = plan.image.about
     kind = next((name for name in ("pmix", "pmi2") if (plan.mpi or "").startswith(name)), "")
     if facts is not None and kind and facts.mpi.flavour and kind not in facts.mpi.pmi:
-        yield Finding(
-            "pmi-not-in-image",
-            "warn",
-            f"srun starts with --mpi={plan.mpi}, the image's {facts.mpi.flavour} {facts.mpi.version} takes "
-            + wireup.pmi_of(facts.mpi),
-            "ranks meet by the launcher's rendezvous and need none; a program that calls MPI itself would be alone",
-        )
+        what = f"srun starts with --mpi={plan.mpi}, the image's {facts.mpi.flavour} {facts.mpi.version} takes "
+        what += wireup.pmi_of(facts.mpi)
+        fix = "ranks meet by the launcher's rendezvous and need none; a program that calls MPI itself would be alone"
+        yield Finding("pmi-not-in-image", "warn", what, fix)

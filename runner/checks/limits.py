@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
-from runner.checks.registry import Case, Seen, Workspace, rule
+from runner.checks.registry import Case, Observed, rule
 from runner.core.text import counted, gpus_text, instead
 from runner.model.backends import SCHEDULERS
 from runner.model.plan import Finding, Plan
@@ -32,58 +30,48 @@ def _queue(case: Case) -> Iterator[Finding]:
 
 @rule("walltime-too-long")
 def _walltime(case: Case) -> Iterator[Finding]:
-    plan, site = case.plan, case.site
-    if site.max_walltime_s is not None and plan.walltime_s > site.max_walltime_s:
-        yield Finding(
-            "walltime-too-long",
-            "refuse",
-            f"{plan.walltime_s} s is longer than {plan.site} allows ({site.max_walltime_s} s)",
-            "ask for less with --time",
-        )
+    plan, most_s = case.plan, case.site.max_walltime_s
+    if most_s is not None and plan.walltime_s > most_s:
+        what = f"{plan.walltime_s} s is longer than {plan.site} allows ({most_s} s)"
+        yield Finding("walltime-too-long", "refuse", what, "ask for less with --time")
 
 
 @rule("too-many-cpus")
 def _cpus(case: Case) -> Iterator[Finding]:
-    plan, site = case.plan, case.site
-    asked, gpus, node = plan.cpus_per_task // plan.gpus_per_task, plan.gpus_per_node, site.node
-    if node.cpus_per_gpu is not None and asked > node.cpus_per_gpu:
-        what = f"{plan.site} gives at most {counted(node.cpus_per_gpu, 'CPU')} for each GPU, not {asked}"
+    plan, node = case.plan, case.site.node
+    cpus, gpus = plan.cpus_per_task // plan.gpus_per_task, plan.gpus_per_node
+    if node.cpus_per_gpu is not None and cpus > node.cpus_per_gpu:
+        what = f"{plan.site} gives at most {counted(node.cpus_per_gpu, 'CPU')} for each GPU, not {cpus}"
         yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
-    elif asked * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
-        what = (
-            f"{gpus_text(gpus)} with {counted(asked, 'CPU')} each do not fit on a node of {counted(node.cpus, 'CPU')}"
+    elif cpus * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
+        fit = f"do not fit on a node of {counted(node.cpus, 'CPU')}"
+        unsure = case.site.settings.divides_cpus({})  # the node may have hardware threads
+        yield Finding(
+            "too-many-cpus",
+            "warn" if unsure else "refuse",
+            f"{gpus_text(gpus)} with {counted(cpus, 'CPU')} each {fit}",
+            f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node",
         )
-        found = Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node")
-        unsure = site.settings.divides_cpus({})  # the node may have hardware threads
-        yield msgspec.structs.replace(found, severity="warn") if unsure else found
 
 
 @rule()
 def _beyond(case: Case) -> Iterator[Finding]:
     """GPUs that the job gets, and may be charged for, though no rank uses them."""
     plan, site = case.plan, case.site
-    used, allocated = plan.gpus, _allocated_gpus(plan, site)
-    if allocated <= used:
-        return
-    nodes = counted(plan.nodes, "node")
-    yield Finding(
-        "gpus-left-over",
-        "warn",
-        f"{gpus_text(allocated)} are allocated on {nodes}, and {used} are used: {plan.site} gives every node "
-        f"{allocated // plan.nodes}",
-        f"--gpus {allocated} uses them all",
-    )
-
-
-def _allocated_gpus(plan: Plan, site: Site) -> int:
-    """GPUs of the whole allocation; 0 where the nodes are not allocated for this job."""
     scheduler = SCHEDULERS[plan.scheduler]
     if scheduler.nodes != "allocated" or plan.existing_allocation:
-        return 0
+        return
     queue = site.queues.get(plan.queue or "", Queue())
+    allocated = plan.gpus if scheduler.nodes_differ else plan.nodes * plan.gpus_per_node
     if queue.whole_nodes or plan.settings.takes_whole_nodes(dict(plan.directives)):
-        return plan.nodes * site.node.gpus
-    return plan.gpus if scheduler.nodes_differ else plan.nodes * plan.gpus_per_node
+        allocated = plan.nodes * site.node.gpus
+    if allocated > plan.gpus:
+        nodes = counted(plan.nodes, "node")
+        what = (
+            f"{gpus_text(allocated)} are allocated on {nodes}, and {plan.gpus} are used: {plan.site} gives every node "
+        )
+        what += f"{allocated // plan.nodes}"
+        yield Finding("gpus-left-over", "warn", what, f"--gpus {allocated} uses them all")
 
 
 _DAY_S = 86400
@@ -93,65 +81,41 @@ _QUEUED_S = 2 * _DAY_S  # a workspace that outlives the job by less may end whil
 @rule("run-directory-in-home", "workspace-expires")
 def check_storage(case: Case) -> Iterator[Finding]:
     """What the site's rules have against the places of this job's files."""
-    yield from storage_findings(case.plan, case.site, case.observed.storage)
+    yield from storage_findings(case.plan, case.site, case.observed)
 
 
-def storage_findings(plan: Plan, site: Site, seen: Seen) -> Iterator[Finding]:
-    """What the site's rules have against the places of this job's files."""
-    yield from _home(plan, site, seen)
-    yield from _purge(plan, site, seen)
-    for workspace in seen.workspaces:
-        yield from _workspace(plan, seen, workspace)
-
-
-def _home(plan: Plan, site: Site, seen: Seen) -> Iterator[Finding]:
-    quota = site.home.quota_gb
-    if site.home.for_jobs and quota is None:
-        return
-    why = f"holds {quota} GB" if site.home.for_jobs else "is not for jobs to write to"
-    if _lies_below(seen.runs, seen.home):
-        where = seen.scratch or "SCRATCH"
-        yield Finding(
-            "run-directory-in-home",
-            "warn" if site.home.for_jobs else "refuse",
-            f"the run directory lies in the home directory, which at {plan.site} {why}",
-            f"--runs {where.rstrip('/')}/runs",
-        )
-    if plan.image.path and _lies_below((plan.image.path,), seen.home):
-        size = f" ({plan.image.size_bytes / 1e9:.1f} GB)" if plan.image.size_bytes else ""
-        yield Finding(
-            "image-in-home",
-            "warn",
-            f"the image{size} lies in the home directory, which at {plan.site} {why}",
-            f"RUNNER_STORE={(seen.scratch or 'SCRATCH').rstrip('/')}/images, and convert it again",
-        )
-
-
-def _purge(plan: Plan, site: Site, seen: Seen) -> Iterator[Finding]:
-    days, idle_s = site.scratch.purge_days, seen.image_idle_s
-    if days is None or idle_s is None or not seen.scratch or not _lies_below((plan.image.path,), (seen.scratch,)):
-        return
-    if idle_s + plan.walltime_s + _QUEUED_S > days * _DAY_S:
-        yield Finding(
-            "image-may-be-purged",
-            "warn",
-            f"the image was last used {idle_s / _DAY_S:.0f} days ago; {plan.site} removes what is {days} days unused",
-            f"read it once: cat {plan.image.path} >/dev/null",
-        )
-
-
-def _workspace(plan: Plan, seen: Seen, workspace: Workspace) -> Iterator[Finding]:
-    used = (*seen.runs, plan.image.path, *(mount.source for mount in plan.mounts))
-    if workspace.left_s > plan.walltime_s + _QUEUED_S or not _lies_below(used, (workspace.path,)):
-        return
-    before_the_end = workspace.left_s <= plan.walltime_s
-    yield Finding(
-        "workspace-expires",
-        "refuse" if before_the_end else "warn",
-        f"the workspace {workspace.name} ({workspace.path}) expires in {workspace.left_s / 3600:.0f} hours, "
-        + ("before such a job could end" if before_the_end else "and the job may have to wait"),
-        f"ws_extend {workspace.name} DAYS",
-    )
+def storage_findings(plan: Plan, site: Site, observed: Observed) -> Iterator[Finding]:
+    """What the site's rules for homes, purged scratch and expiring workspaces have against a job's files."""
+    image, scratch = (plan.image.path,), (observed.scratch or "SCRATCH").rstrip("/")
+    quota, for_jobs = site.home.quota_gb, site.home.for_jobs
+    if not for_jobs or quota is not None:
+        where = f"lies in the home directory, which at {plan.site} "
+        where += f"holds {quota} GB" if for_jobs else "is not for jobs to write to"
+        if _lies_below(observed.run_directory, observed.home):
+            yield Finding(
+                "run-directory-in-home",
+                "warn" if for_jobs else "refuse",
+                f"the run directory {where}",
+                f"--runs {scratch}/runs",
+            )
+        if _lies_below(image, observed.home):
+            size = f" ({plan.image.size_bytes / 1e9:.1f} GB)" if plan.image.size_bytes else ""
+            fix = f"RUNNER_STORE={scratch}/images, and convert it again"
+            yield Finding("image-in-home", "warn", f"the image{size} {where}", fix)
+    days, idle_s = site.scratch.purge_days, observed.image_idle_s
+    purged_s = float("inf") if days is None or idle_s is None else days * _DAY_S - idle_s  # from now on
+    if idle_s is not None and purged_s < plan.walltime_s + _QUEUED_S and _lies_below(image, (observed.scratch,)):
+        what = f"the image was last used {idle_s / _DAY_S:.0f} days ago; "
+        what += f"{plan.site} removes what is {days} days unused"
+        yield Finding("image-may-be-purged", "warn", what, f"read it once: cat {plan.image.path} >/dev/null")
+    used = (*observed.run_directory, *image, *(mount.source for mount in plan.mounts))
+    for workspace in observed.workspaces:
+        if workspace.left_s <= plan.walltime_s + _QUEUED_S and _lies_below(used, (workspace.path,)):
+            before_the_end = workspace.left_s <= plan.walltime_s
+            what = f"the workspace {workspace.name} ({workspace.path}) expires in {workspace.left_s / 3600:.0f} hours, "
+            what += "before such a job could end" if before_the_end else "and the job may have to wait"
+            fix = f"ws_extend {workspace.name} DAYS"
+            yield Finding("workspace-expires", "refuse" if before_the_end else "warn", what, fix)
 
 
 def _lies_below(paths: Iterable[str], tops: Iterable[str]) -> bool:

@@ -7,10 +7,10 @@ with: those are what ``--force`` takes. Nothing else lists checks or their codes
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import msgspec
 
@@ -18,7 +18,7 @@ from runner.core.errors import UsageError
 from runner.core.text import instead
 from runner.model.backends import SCHEDULERS
 from runner.model.plan import Finding, Plan
-from runner.model.site import Owned, Site
+from runner.model.site import Owned, RuntimeAtSite, Site
 from runner.planning.wireup import BY_MPI
 
 
@@ -32,67 +32,50 @@ class Workspace:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Where a job's files lie; each path as given and with its links resolved.
-
-    Attributes:
-        runs: where run directories are made.
-        scratch: the user's directory on the site's scratch file system.
-        image_idle_s: seconds since the image's file was last read or written; None where there is none.
-    """
-
-    home: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-    scratch: str = ""
-    image_idle_s: float | None = None
-    workspaces: tuple[Workspace, ...] = ()
-
-
-NOTHING_SEEN = Seen()
-
-
-@dataclass(frozen=True)
 class Observed:
-    """What was looked at on this machine; checks themselves look at nothing.
+    """What was looked at on this machine; checks themselves look at nothing. Empty: nothing is wrong, or known.
 
     Attributes:
-        image_fix: what makes the image usable; empty if it is.
-        image_problem: why the image cannot be used; empty if it can.
+        image_problem, image_fix: why the image cannot be used.
+        image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
+        image_idle_s: seconds since the image's file was last read or written; None where there is none.
         missing_sources: mount sources that do not exist here.
         run_directory: where run directories are made: the path as given, and with its links resolved.
-        run_directory_problem: why the runtime cannot mount the run directory; None if it can.
-        login_node: why this machine, which would run the job, looks like a cluster's login node; empty if it does not.
-        environment_problem, environment_fix: what a program without a container lacks here; empty if nothing.
+        run_directory_problem: why the runtime cannot mount it.
+        home: the user's home directory, as given, and with its links resolved.
+        scratch: the user's directory on the site's scratch file system.
+        login_node: why this machine, which would run the job, looks like a cluster's login node.
+        environment_problem, environment_fix: what a program without a container lacks here.
+        plugin_problem, plugin_fix: why srun could not start the runtime here.
         absent: names of the user's values that the site needs and that are not set (``account``).
-        plugin_problem, plugin_fix: why srun could not start the runtime here; empty if it can.
-        left_open: keys that jobs need and the site's file leaves open (``# UNKNOWN key``).
         site_file: the site's file, or its name where it is a shipped one; as a command takes it.
+        left_open: keys that jobs need and the site's file leaves open (``# UNKNOWN key``).
         defaulted: keys that the site's file leaves open and to their defaults (``# DEFAULT key``).
-        storage: where the job's files lie.
-        home: the user's home directory, as given.
-        horovod_use: where the user's program, or the recipe's, is known to use Horovod; empty where it is not.
+        workspaces: of the user.
+        horovod_use: where the user's program, or the recipe's, is known to use Horovod.
         caches: directories with the user's caches that exist.
         links_left_out: tracked links that a copy of the user's files will not have.
-        image_owner: whose the image's file is, where it is another user's than the store's, root's or this one's.
     """
 
     image_problem: str = ""
     image_fix: str = ""
+    image_owner: str = ""
+    image_idle_s: float | None = None
     missing_sources: tuple[str, ...] = ()
     run_directory: tuple[str, ...] = ()
     run_directory_problem: str | None = None
-    absent: tuple[Owned, ...] = ()
+    home: tuple[str, ...] = ()
+    scratch: str = ""
     login_node: str = ""
     environment_problem: str = ""
     environment_fix: str = ""
     plugin_problem: str = ""
     plugin_fix: str = ""
-    left_open: tuple[str, ...] = ()
+    absent: tuple[Owned, ...] = ()
     site_file: str = ""
+    left_open: tuple[str, ...] = ()
     defaulted: tuple[str, ...] = ()
-    storage: Seen = NOTHING_SEEN
-    home: str = ""
-    image_owner: str = ""
+    workspaces: tuple[Workspace, ...] = ()
     horovod_use: str = ""
     caches: tuple[str, ...] = ()
     links_left_out: tuple[str, ...] = ()
@@ -128,8 +111,7 @@ def rule(*refuses: str) -> Callable[[Rule], Rule]:
 @cache
 def rules() -> list[tuple[Rule, frozenset[str]]]:
     """Every check, with the codes that it can refuse with; the general ones first."""
-    package = importlib.import_module(__package__)
-    names = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    names = {path.stem for path in Path(__file__).parent.glob("[a-z]*.py")}
     for name in ("rules", *sorted(names - {"rules"})):
         importlib.import_module(f"{__package__}.{name}")
     return _RULES
@@ -148,30 +130,22 @@ def check(plan: Plan, site: Site, observed: Observed, force: Iterable[str] = ())
     """
     forced, known = frozenset(force), codes()
     for code in sorted(forced - known):
-        raise UsageError(
-            f"no check has the code {code!r}",
-            where="--force",
-            fix=instead(code, known, f"codes: {', '.join(sorted(known))}"),
-        )
+        fix = instead(code, known, f"codes: {', '.join(sorted(known))}")
+        raise UsageError(f"no check has the code {code!r}", where="--force", fix=fix)
     case = Case(plan, site, observed)
     findings = []
     for function, refuses in rules():
         for finding in function(case):
             declared = finding.severity != "refuse" or finding.code in refuses
             assert declared, f"{function.__name__} refuses with {finding.code!r}, which its @rule does not name"
-            findings.append(_forced(finding, forced))
+            is_forced = finding.severity == "refuse" and finding.code in forced
+            findings.append(msgspec.structs.replace(finding, severity="warn", forced=True) if is_forced else finding)
     return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
 
 
 def refuses(findings: tuple[Finding, ...]) -> bool:
     """Whether a submission must not go out."""
     return any(finding.severity == "refuse" for finding in findings)
-
-
-def _forced(finding: Finding, codes: frozenset[str]) -> Finding:
-    if finding.severity == "refuse" and finding.code in codes:
-        return msgspec.structs.replace(finding, severity="warn", forced=True)
-    return finding
 
 
 UNCONFIRMED = "unconfirmed"  # in the source of a fact
@@ -185,42 +159,35 @@ _OF_NO_JOB = (
 
 def unconfirmed(plan: Plan, site: Site) -> tuple[str, ...]:
     """Keys of the site's facts without a confirmed source that shape this job, sorted."""
-    return tuple(
-        sorted(key for key, source in site.sources.items() if UNCONFIRMED in source and _shapes(key, plan, site))
-    )
+    marked = (key for key, source in site.sources.items() if UNCONFIRMED in source)
+    return tuple(sorted(key for key in marked if _shapes(key, plan, site)))
 
 
 def _shapes(key: str, plan: Plan, site: Site) -> bool:
+    """Whether the site's value is the one that the job has, and it makes a difference."""
     section, _, name = key.partition(".")
+    scheduler, given = SCHEDULERS[plan.scheduler], dict(plan.directives)
     if key in _OF_NO_JOB or section in _OF_NO_JOB:
         return False
     if section == "ways":
-        runtime, _, what = name.partition(".")
-        return runtime == plan.runtime and not what.startswith(("kind", "framework")) and _in_env(what, plan, site)
+        runtime, _, fact = name.partition(".")
+        return runtime == plan.runtime and not fact.startswith(("kind", "framework")) and _in_env(fact, plan, site)
     if section == "env":
         return _in_env(key, plan, site)
-    if section == "mpi":
-        return plan.wireup in BY_MPI
     if section == "queues":
         return plan.queue in site.queues and name in ("", plan.queue)
-    return _decided(key, plan, site)
-
-
-def _decided(key: str, plan: Plan, site: Site) -> bool:
-    """Whether the site's value is the one that the job has, and it makes a difference."""
-    scheduler, given = SCHEDULERS[plan.scheduler], dict(plan.directives)
-    section, _, setting = key.partition(".")
     if section == scheduler.section:
-        return plan.settings.shapes(setting, given, whole_nodes=plan.whole_nodes, mpi=plan.mpi)
-    of_memory = not any(option in given for option in scheduler.memory_options)
+        return plan.settings.shapes(name, given, whole_nodes=plan.whole_nodes, mpi=plan.mpi)
+    sized = any(option in given for option in scheduler.memory_options)
     return {
+        "mpi": plan.wireup in BY_MPI,
         "transport": plan.nodes > 1,
         "local_scratch": bool(plan.stage),
         "account_suffix": plan.account is not None,
         "needs": plan.account is not None,
         "queue": plan.queue == site.queue,
-        "node.memory_mb": of_memory and plan.memory_mb > 0 and plan.settings.asks_memory,
-    }.get(key, True)
+        "node.memory_mb": not sized and plan.memory_mb > 0 and plan.settings.asks_memory,
+    }.get("mpi" if section == "mpi" else key, True)
 
 
 def _in_env(key: str, plan: Plan, site: Site) -> bool:
@@ -228,6 +195,6 @@ def _in_env(key: str, plan: Plan, site: Site) -> bool:
     section, _, name = key.partition(".")
     if section != "env" or not name:
         return True
-    way = site.ways.get(plan.runtime)
-    value = (way.env if way is not None else {}).get(name, site.env.get(name))
+    way = site.ways.get(plan.runtime, RuntimeAtSite())
+    value = way.env.get(name, site.env.get(name))
     return value is not None and dict(plan.env).get(name) == value

@@ -65,7 +65,6 @@ def submit(
     Args:
         first: the run that it repeats; None where it repeats none.
     """
-    from runner.cli import json_output
     from runner.preparation.job import start, write_directory
 
     if write is not None and (wait or follow or dry_run):
@@ -90,6 +89,7 @@ def submit(
     if not as_json:
         _show_start(run, prepared.plan, job_id)
     elif not wait:
+        from runner.cli import json_output
         from runner.jobs.facts import run_facts
 
         return json_output.show(run_facts(run, None))

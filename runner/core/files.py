@@ -17,24 +17,11 @@ T = TypeVar("T")
 
 # f_type of statfs(2), from linux/magic.h and, where they are not in the kernel, the projects' own sources. All others
 # count as network file systems: NFS, Lustre, GPFS, BeeGFS, CIFS, Ceph, FUSE, and what is yet to come.
-_LOCAL = frozenset(
-    {
-        0xEF53,  # ext2, ext3, ext4
-        0x58465342,  # xfs
-        0x9123683E,  # btrfs
-        0x2FC12FC1,  # zfs
-        0xF2F52010,  # f2fs
-        0x01021994,  # tmpfs
-        0x858458F6,  # ramfs
-        0x794C7630,  # overlayfs
-        0x4D44,  # vfat
-        0x5346544E,  # ntfs
-        0x3153464A,  # jfs
-        0x52654973,  # reiserfs
-        0xCA451A4E,  # bcachefs
-        0xF15F,  # ecryptfs
-    }
-)
+_LOCAL = frozenset((
+    0xEF53, 0x58465342, 0x9123683E, 0x2FC12FC1, 0xF2F52010,  # ext2 to ext4, xfs, btrfs, zfs, f2fs
+    0x01021994, 0x858458F6, 0x794C7630, 0x4D44, 0x5346544E,  # tmpfs, ramfs, overlayfs, vfat, ntfs
+    0x3153464A, 0x52654973, 0xCA451A4E, 0xF15F,  # jfs, reiserfs, bcachefs, ecryptfs
+))  # fmt: skip
 _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first, a long
 _ATTEMPTS = 5
 
@@ -43,22 +30,21 @@ def is_closed_to_others(path: Path) -> bool:
     """Whether no other user but root can change what is in the directory ``path``, or put another one in its place."""
     try:
         real = path.resolve(strict=True)
-        above = all(_is_closed(each.stat(), sticky=True) for each in real.parents)
-        return path.is_absolute() and above and _is_closed(real.stat(), sticky=False)
+        for directory in (real, *real.parents):
+            status = directory.stat()
+            # Above it others may write where they cannot rename or remove what is not theirs (sticky).
+            sticky = directory != real and status.st_mode & stat.S_ISVTX
+            is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
+            if is_open or status.st_uid not in (0, os.geteuid()):
+                return False
     except (OSError, RuntimeError, ValueError):
         return False
-
-
-def _is_closed(status: os.stat_result, *, sticky: bool) -> bool:
-    """``sticky``: others may write where they cannot rename or remove what is not theirs."""
-    is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (sticky and status.st_mode & stat.S_ISVTX)
-    return status.st_uid in (0, os.geteuid()) and not is_open
+    return path.is_absolute()
 
 
 def is_local(path: Path) -> bool:
     """Whether other machines cannot change what is there; False where that is unknown."""
-    kind = magic(path)
-    return kind is not None and kind in _LOCAL
+    return magic(path) in _LOCAL
 
 
 def magic(path: Path) -> int | None:
@@ -74,10 +60,8 @@ def magic(path: Path) -> int | None:
 
 
 def again_if_stale(read: Callable[[], T]) -> T:
-    """What ``read`` returns; where a file was replaced under it (ESTALE, on NFS), what it returns when called again.
-
-    Raises:
-        OSError: any other error, or ESTALE for the fifth time.
+    """What ``read`` returns; where a file was replaced under it (ESTALE, on NFS), what it returns when called again, up
+    to five times. Raises OSError.
     """
     for _ in range(_ATTEMPTS - 1):
         try:
@@ -112,12 +96,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
-    """The file's content.
-
-    Raises:
-        UnusableFileError: it is no regular file, or longer than ``most`` bytes.
-        OSError: it cannot be read.
-    """
+    """The file's content. Raises OSError; UnusableFileError: it is no regular file, or longer than ``most`` bytes."""
 
     def read() -> bytes:
         with open_regular(path) as file:
@@ -129,10 +108,8 @@ def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
 
 
 def touch_directory(directory: Path) -> bool:
-    """Make a file there and remove it, so that this machine's next listing is not one that it has kept from before.
-
-    Returns:
-        Whether it could.
+    """Make a file there and remove it, so that this machine's next listing is not one that it has kept from before;
+    whether it could.
     """
     path = directory / f".listed~{process_identity.unique()}"
     try:
@@ -146,14 +123,9 @@ def touch_directory(directory: Path) -> bool:
 def names_in(directory: Path) -> frozenset[str]:
     """The names in a directory, by one listing; none where it is not there."""
     try:
-        return again_if_stale(lambda: _names(directory))
+        return again_if_stale(lambda: frozenset(path.name for path in directory.iterdir()))
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
-
-
-def _names(directory: Path) -> frozenset[str]:
-    with os.scandir(directory) as entries:
-        return frozenset(entry.name for entry in entries)
 
 
 KEY_DIGITS = 24

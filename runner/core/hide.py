@@ -5,73 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+REDACTED = "***"
+# Patterns are compiled where they are used: every call of this program comes here, and few have something to hide.
+# Each has a group ``name``, which stays.
 # What identifies a secret by its own form: GitHub, GitLab, Hugging Face, NVIDIA, AWS, Google, Slack and its
 # webhooks, npm, PyPI, OpenAI and Anthropic (sk-), JSON web tokens.
-TOKEN = re.compile(
-    r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
+_TOKEN = (
+    r"(?P<name>)(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}"
     r"|nvapi-[\w-]{20,}|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}|AIza[\w-]{30,}|xox[abeoprs]-[\w-]{10,}|npm_[A-Za-z0-9]{30,}"
     r"|hooks\.slack\.com/services/[\w/]{20,}|pypi-[\w-]{30,}|sk-[\w-]{20,}|(?<!-)eyJ[\w-]{8,400}\.eyJ[\w-]{8,4000}\.[\w-]+)"
 )
-# A private key: its whole block; where a diff shows a part of one, up to the next hunk. Lines of base64 alone, 60 to 76
-# characters of all three kinds, are the inside of one (or a certificate, or an embedded picture).
-_KEY_BLOCK = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:(?!\n(?:@@ |diff --git )).)*?"
-    r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?=\n@@ |\ndiff --git )|\Z)",
-    re.DOTALL,
-)
-_KEY_LINE = re.compile(
-    r"^(?P<sign>[+\- ]?[ \t]*)(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[A-Za-z0-9+/]{60,76}={0,2}[ \t\r]*$", re.MULTILINE
-)
 # From the telling part of a name on. All repetitions are bounded: a hostile text must not take quadratic time.
 _STRONG_NAME = r"(?:passw|passphrase|secret|credential|(?:api|access|private|auth|account)[-_]?key)[\w-]{0,60}"
-_TOKEN_NAME = r"token(?!iz)[\w-]{0,60}"
+_GETS = r"['\"]?\]?[ \t]*(?::[ \t]*\w+[ \t]*=|:=|=>|[=:])[ \t]*"
 # Of source code: a value that is looked up or computed is no secret itself.
 _CODE = (
     r"(?:None|True|False|null|nil|str|bytes)\b|(?:os|self|cls|args|config|cfg|settings|getpass|opts)[.(\[]|getenv|\$"
 )
 _LITERAL = r"(?:[bru]?'[^'\n]*'|[bru]?\"[^\"\n]*\"|[^\s'\"]*[^\s'\",;)}\]])"
-_ASSIGNED = re.compile(
-    rf"(?P<name>{_STRONG_NAME}['\"]?\]?[ \t]*(?::[ \t]*\w+[ \t]*=|:=|=>|[=:])[ \t]*)(?!{_CODE}|[=(\[{{]|\s|\*\*\*)"
-    rf"{_LITERAL}",
-    re.IGNORECASE,
+_OF_CODE = (
+    # A private key: its whole block; where a diff shows a part of one, up to the next hunk. Lines of base64 alone, 60
+    # to 76 characters of all three kinds, are the inside of one (or a certificate, or an embedded picture).
+    r"(?s)(?P<name>)-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:(?!\n(?:@@ |diff --git )).)*?"
+    r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?=\n@@ |\ndiff --git )|\Z)",
+    r"(?m)^(?P<name>[+\- ]?[ \t]*)(?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)[A-Za-z0-9+/]{60,76}={0,2}[ \t\r]*$",
+    _TOKEN,
+    r"(?P<name>\w://)[^/\s'\"]{0,999}(?=@(?!sha256:))",
+    r"(?i)(?P<name>\bauthorization['\"]?\s*:\s*['\"]?\w+ +|\bbearer +)[\w.+/=~-]{8,}",
+    rf"(?i)(?P<name>{_STRONG_NAME}{_GETS})(?!{_CODE}|[=(\[{{]|\s|\*\*\*){_LITERAL}",
+    rf"(?i)(?P<name>(?<![\w-])--?[\w-]{{0,40}}{_STRONG_NAME}[ \t]+)(?![-$]){_LITERAL}",
+    # "token" is an everyday word of language models (max_tokens=128): its value must look like a key, too.
+    rf"(?i)(?P<name>token(?!iz)[\w-]{{0,60}}{_GETS}['\"]?)"
+    r"(?=[\w.+/=-]{0,60}\d)(?=[\w.+/=-]{0,60}[A-Za-z])[\w.+/=-]{16,}",
+    # W&B's keys have 40 hexadecimal digits, as Git's hashes have: one is a key where something called key gets it.
+    r"(?i)(?P<name>key['\"]?\]?[ \t]*[=:][ \t]*['\"]?|\bwandb login (?:--relogin )?['\"]?)[0-9a-f]{40}(?![0-9a-f])",
 )
-_OPTION = re.compile(rf"(?P<name>(?<![\w-])--?[\w-]{{0,40}}{_STRONG_NAME}[ \t]+)(?![-$]){_LITERAL}", re.IGNORECASE)
-# "token" is an everyday word of language models (max_tokens=128): its value must look like a key, too.
-_TOKEN_ASSIGNED = re.compile(
-    rf"(?P<name>{_TOKEN_NAME}['\"]?\]?[ \t]*(?::[ \t]*\w+[ \t]*=|:=|=>|[=:])[ \t]*['\"]?)"
-    rf"(?=[\w.+/=-]{{0,60}}\d)(?=[\w.+/=-]{{0,60}}[A-Za-z])[\w.+/=-]{{16,}}",
-    re.IGNORECASE,
-)
-# W&B's keys have 40 hexadecimal digits, as Git's hashes have: one is a key where something called key gets it.
-_HEX_KEY = re.compile(
-    r"(?P<name>key['\"]?\]?[ \t]*[=:][ \t]*['\"]?|\bwandb login (?:--relogin )?['\"]?)[0-9a-f]{40}(?![0-9a-f])",
-    re.IGNORECASE,
-)
-_HEADER = re.compile(r"(?P<name>\bauthorization['\"]?\s*:\s*['\"]?\w+ +|\bbearer +)[\w.+/=~-]{8,}", re.IGNORECASE)
-_URL_USER = re.compile(r"(?P<name>\w://)[^/\s'\"]{0,999}@(?!sha256:)")
-REDACTED = "***"
-
-
-def redacted(text: str) -> tuple[str, int]:
-    """Source code or a diff with ``***`` for what looks like a secret, and the number of such places.
-
-    Recognised are tokens and keys of a known form, private key blocks, users in URLs, and literal values assigned to
-    names that say that they are secret. What only its meaning makes secret is not recognised.
-    """
-    count = 0
-    for pattern in (_KEY_BLOCK, _KEY_LINE, TOKEN, _URL_USER, _HEADER, _ASSIGNED, _OPTION, _TOKEN_ASSIGNED, _HEX_KEY):
-        text, found = pattern.subn(_redacted_match, text)
-        count += found
-    return text, count
-
-
-def _redacted_match(found: re.Match[str]) -> str:
-    named = found.groupdict()
-    return f"{named.get('name') or named.get('sign') or ''}{REDACTED}{'@' if found.re is _URL_USER else ''}"
-
-
-# Compiled where they are used: every call of this program comes here, and few have something to hide.
 # NAME:PASSWORD@ anywhere, NAME@ behind a scheme (of which a path keeps one slash); not the "@" of a digest
 # (pytorch:25.02-py3@sha256:...).
 # A password may hold a raw "@": all up to the last one before the path is hidden.
@@ -86,6 +54,19 @@ _WHOLE = rf"(?is:(?P<name>(?:--?[\w-]+=)?{_SECRET_NAME}=).+)"
 _SCRIPT_OPTION = r"-\w*c|--(?:command|wrap|eval)"
 
 
+def redacted(text: str) -> tuple[str, int]:
+    """Source code or a diff with ``***`` for what looks like a secret, and the number of such places.
+
+    Recognised are tokens and keys of a known form, private key blocks, users in URLs, and literal values assigned to
+    names that say that they are secret. What only its meaning makes secret is not recognised.
+    """
+    count = 0
+    for pattern in _OF_CODE:
+        text, places = re.subn(pattern, rf"\g<name>{REDACTED}", text)
+        count += places
+    return text, count
+
+
 def names_user(text: str) -> bool:
     """Whether a URL in it names a user, with a password or not."""
     return re.search(r"://[^/\s\"]*@", text) is not None
@@ -93,7 +74,7 @@ def names_user(text: str) -> bool:
 
 def hidden(text: str) -> str:
     """``text`` with ``***@`` for every user name and password."""
-    return re.sub(_USER_INFO, lambda found: f"{found['scheme'] or ''}***@", text)
+    return re.sub(_USER_INFO, r"\g<scheme>***@", text)
 
 
 def is_secret_name(name: str) -> bool:
@@ -112,13 +93,11 @@ def hidden_command(words: Sequence[str]) -> tuple[str, ...]:
 def _hidden_word(before: str, word: str) -> str:
     if re.fullmatch(_SECRET_OPTION, before):
         return "***"
-    is_script = re.fullmatch(_SCRIPT_OPTION, before) is not None
-    if not is_script and (whole := re.fullmatch(_WHOLE, word)):
+    if not re.fullmatch(_SCRIPT_OPTION, before) and (whole := re.fullmatch(_WHOLE, word)):
         return f"{whole['name']}***"
-    return re.sub(_SECRET, lambda found: f"{found['name']}***", hidden_value(word))
+    return re.sub(_SECRET, r"\g<name>***", hidden_value(word))
 
 
 def hidden_value(text: str) -> str:
     """``hidden``, and with ``***`` for tokens and keys of a known form."""
-
-    return TOKEN.sub("***", hidden(text))
+    return re.sub(_TOKEN, "***", hidden(text))

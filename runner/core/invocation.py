@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -36,7 +35,13 @@ _MODULE = "runner"
 _FALLBACK = f"python -m {_MODULE}"  # inside another program: a test, a notebook
 
 
-def called(words: Sequence[str], find: Callable[[str], str | None] = shutil.which) -> str:
+def _in_path(program: str) -> str | None:
+    """As ``shutil.which``, whose import takes longer than this."""
+    files = (f"{directory}/{program}" for directory in os.get_exec_path())
+    return next((file for file in files if os.access(file, os.X_OK)), None)
+
+
+def called(words: Sequence[str], find: Callable[[str], str | None] = _in_path) -> str:
     """The words before the first argument: ``gpu-runner``, or ``python3 -m runner`` with the Python of the call.
 
     Args:

@@ -126,26 +126,21 @@ def read(directory: Path) -> Manifest:
             where=f"--wheels {directory}",
             fix=f"make it where there is a network: {collect_command(directory)}; then copy all of it",
         )
+    problem = ""
     try:
         manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
-    except FileNotFoundError as error:
-        raise RefusedError(
-            "the collection of these packages is not finished: there is no manifest",
-            where=str(directory / MANIFEST),
-            fix=collect_fix(directory),
-        ) from error
+    except FileNotFoundError:
+        problem = "the collection of these packages is not finished: there is no manifest"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(
-            f"the manifest of these packages is damaged: {error}",
-            where=str(directory / MANIFEST),
-            fix=collect_fix(directory),
-        ) from error
-    unsafe = [file.name for file in manifest.files if not _is_plain(file.name)]
-    if manifest.format != _FORMAT or unsafe:
-        what = f"names {unsafe[0]!r}" if unsafe else f"has format {manifest.format}, and this program reads {_FORMAT}"
-        raise RefusedError(
-            f"the manifest of these packages {what}", where=str(directory / MANIFEST), fix=collect_fix(directory)
-        )
+        problem = f"the manifest of these packages is damaged: {error}"
+    else:
+        unsafe = [file.name for file in manifest.files if not _is_plain(file.name)]
+        if unsafe:
+            problem = f"the manifest of these packages names {unsafe[0]!r}"
+        elif manifest.format != _FORMAT:
+            problem = f"the manifest of these packages has format {manifest.format}, and this program reads {_FORMAT}"
+    if problem:
+        raise RefusedError(problem, where=str(directory / MANIFEST), fix=collect_fix(directory))
     return manifest
 
 
@@ -171,11 +166,11 @@ def check(directory: Path, manifest: Manifest, progress: Progress, *, parts: Seq
         progress.moved(done, total)
     missing, foreign = sorted(set(expected) - present), sorted(present - set(expected))
     problems = (("damaged", damaged), ("missing", missing), ("not of the collection", foreign))
-    if damaged or missing or foreign:
+    listed = "; ".join(f"{what}: {shortened(names)}" for what, names in problems if names)
+    if listed:
         again = collect_fix(directory)
         raise RefusedError(
-            "these are not the packages that were collected: "
-            + "; ".join(f"{what}: {shortened(names)}" for what, names in problems if names),
+            f"these are not the packages that were collected: {listed}",
             where=str(directory),
             fix=again if damaged or missing else f"remove what is not of the collection, or {again}",
         )
@@ -204,7 +199,7 @@ def glibc_of(names: Sequence[str]) -> str:
     needs = [(2, 5)]
     for name in names:
         platform = name.removesuffix(".whl").rpartition("-")[2]
-        tags = [(int(found[1]), int(found[2])) for found in _GLIBC.finditer(platform + "_")]
+        tags = [(int(match[1]), int(match[2])) for match in _GLIBC.finditer(platform + "_")]
         tags += [version for old, version in _OLDER.items() if re.search(rf"(^|\.){old}_", platform)]
         if tags:
             needs.append(min(tags))

@@ -7,7 +7,6 @@ process group. Output is decoded as UTF-8 with undecodable bytes replaced.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,6 +71,8 @@ class CommandTimeoutError(UnknownStateError):
 
 def find(program: str, path: str | None = None) -> Path | None:
     """The program's path, or None where PATH (or ``path``) does not hold it."""
+    import shutil  # with all kinds of compression, which no start needs
+
     file = shutil.which(program, path=path)
     return Path(file) if file else None
 

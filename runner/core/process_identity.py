@@ -106,8 +106,12 @@ def state(marked: str) -> State:
         return "elsewhere"
     pid = int(match["pid"])
     start = _start(pid)
-    if start is None and _hidden(pid):
-        return "elsewhere"
+    if start is None:
+        with suppress(ProcessLookupError, OverflowError):
+            try:
+                os.kill(pid, 0)
+            except PermissionError:  # it runs and is not shown to us: /proc is mounted with hidepid (proc(5))
+                return "elsewhere"
     return "alive" if start == int(match["start"]) else "dead"
 
 
@@ -127,17 +131,6 @@ def _table() -> str:
     with suppress(OSError):
         namespace = re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
     return f"{host}.{boot}.{namespace}"
-
-
-def _hidden(pid: int) -> bool:
-    """Whether it runs and is not shown to us: other users' where /proc is mounted with hidepid (proc(5))."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (ProcessLookupError, OverflowError):
-        pass
-    return False
 
 
 def _start(pid: int) -> int | None:

@@ -67,7 +67,8 @@ class Registry(Mapping[str, T], Generic[T]):
             UnknownNameError: there is none; names the nearest. UsageError: another distribution's cannot be used.
         """
         if name not in self._modules:
-            self._modules[name] = self._found(name)
+            built_in = self._built_in_module(name) if _NAME.match(name) else None
+            self._modules[name] = built_in or self._offered_module(name)
         return self._modules[name]
 
     def __getitem__(self, name: str) -> T:
@@ -76,7 +77,11 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         """The built-in ones, and those of other distributions that were looked up, the preferred ones first."""
-        names = dict.fromkeys((*self._all_built_in(), *self._modules))
+        if not self._built_in:
+            package = importlib.import_module(self._package)
+            modules = (module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__))
+            self._built_in = tuple(name for name in modules if self._built_in_module(name) is not None)
+        names = {*self._built_in, *self._modules}
         return iter(sorted(names, key=lambda name: (getattr(self[name], "preference", 0), name)))
 
     def __len__(self) -> int:
@@ -89,14 +94,7 @@ class Registry(Mapping[str, T], Generic[T]):
                 self.module(entry.name)
         return tuple(self)
 
-    def _all_built_in(self) -> tuple[str, ...]:
-        if not self._built_in:
-            package = importlib.import_module(self._package)
-            names = (module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__))
-            self._built_in = tuple(name for name in names if self._of_package(name) is not None)
-        return self._built_in
-
-    def _of_package(self, name: str) -> ModuleType | None:
+    def _built_in_module(self, name: str) -> ModuleType | None:
         """The built-in backend of that name; None where no module has it, or one that is no backend."""
         full = f"{self._package}.{name.replace('-', '_')}"
         try:
@@ -107,11 +105,9 @@ class Registry(Mapping[str, T], Generic[T]):
             raise
         return module if hasattr(module, ATTRIBUTE) else None
 
-    def _found(self, name: str) -> ModuleType:
-        module = self._of_package(name) if _NAME.match(name) else None
-        if module is not None:
-            return module
-        offered = [each for each in self._entry_points() if each.name == name]
+    def _offered_module(self, name: str) -> ModuleType:
+        """The backend of that name of another distribution."""
+        offered = [entry for entry in self._entry_points() if entry.name == name]
         if len(offered) == 1:
             return self._loaded(offered[0])
         if offered:
@@ -135,14 +131,12 @@ class Registry(Mapping[str, T], Generic[T]):
     def _loaded(self, entry: EntryPoint) -> ModuleType:
         try:
             module: Any = entry.load()
+            why = f"{entry.value} is no module with {ATTRIBUTE}, a {self._facts.__name__}"
         except Exception as error:  # another's code: whatever it raises, this program goes on to say so
-            raise self._unusable(entry, f"{type(error).__name__}: {error}") from error
-        if not isinstance(module, ModuleType) or not isinstance(getattr(module, ATTRIBUTE, None), self._facts):
-            raise self._unusable(entry, f"{entry.value} is no module with {ATTRIBUTE}, a {self._facts.__name__}")
-        return module
-
-    def _unusable(self, entry: EntryPoint, why: str) -> UsageError:
-        return UsageError(
+            module, why = None, f"{type(error).__name__}: {error}"
+        if isinstance(module, ModuleType) and isinstance(getattr(module, ATTRIBUTE, None), self._facts):
+            return module
+        raise UsageError(
             f"the {self._kind} {entry.name!r} of the package {_distribution(entry)} cannot be used: {why}",
             where=self._where,
             fix="install a version of that package that fits, or uninstall it",

@@ -32,8 +32,7 @@ MAX_DEPTH = 20
 _Loader: type[yaml.SafeLoader | yaml.CSafeLoader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 _INT = re.compile(r"[-+]?[0-9]+\Z")
-_HEX = re.compile(r"0x[0-9a-fA-F]+\Z")
-_OCT = re.compile(r"0o[0-7]+\Z")
+_HEX_OR_OCT = re.compile(r"0x[0-9a-fA-F]+\Z|0o[0-7]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -62,11 +61,7 @@ class Document:
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """Read one YAML document from ``path`` into the struct ``kind``.
-
-    Raises:
-        UsageError: the file is missing, unreadable, no YAML, or does not fit ``kind``; says file:line and key.
-    """
+    """Read one YAML document from ``path`` into the struct ``kind``. Raises UsageError: file:line, key."""
     return typed(read(path), kind)
 
 
@@ -76,11 +71,7 @@ def parse(raw: bytes, kind: type[T], name: str) -> T:
 
 
 def read(path: Path) -> Document:
-    """Read one YAML document from ``path``.
-
-    Raises:
-        UsageError: the file is missing, unreadable or no YAML; says file:line.
-    """
+    """Read one YAML document from ``path``. Raises UsageError: the file is missing, unreadable or no YAML."""
     try:
         # At once, also of a pipe without a writer, which open(2) would wait for.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -127,10 +118,8 @@ def _merged(base: Any, over: Any, path: tuple[str | int, ...], marks: Marks, ove
 
 
 def document_of(raw: bytes, name: str) -> Document:
-    """One YAML document from bytes; ``name`` stands for the file in errors.
-
-    Raises:
-        UsageError: it is no YAML, or holds what has no place in such a file; says file:line.
+    """One YAML document from bytes; ``name`` stands for the file in errors. Raises UsageError: it is no YAML, or holds
+    what has no place in such a file.
     """
     if len(raw) > MAX_BYTES:
         raise UsageError(f"larger than {MAX_BYTES} bytes", where=name)
@@ -205,68 +194,47 @@ def _scalar(node: yaml.ScalarNode, where: str) -> Any:
         return text
     if text in _CONSTANTS:
         return _CONSTANTS[text]
-    if len(text) <= 40:
-        for pattern, base in ((_INT, 10), (_HEX, 16), (_OCT, 8)):
-            if pattern.match(text):
-                return int(text, base) if base == 10 else int(text[2:], base)
-        if _FLOAT.match(text):
-            return float(text)
-    elif _INT.match(text):
-        raise UsageError("a number of more than 40 digits", where=where)
-    return text
+    if len(text) > 40:
+        if _INT.match(text):
+            raise UsageError("a number of more than 40 digits", where=where)
+        return text
+    if _INT.match(text):
+        return int(text)
+    if _HEX_OR_OCT.match(text):
+        return int(text, 0)
+    return float(text) if _FLOAT.match(text) else text
 
 
 # Of msgspec's messages; compiled where there is one.
 _UNKNOWN = r"Object contains unknown field `(?P<field>[^`]*)`"
-_NO_CHOICE = "Invalid enum value "
 _PATH = r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z"
 _STEP = r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]"
 
 
 def _explain(message: str, kind: Any, document: Document, below: tuple[str, ...], apart: Collection[str]) -> UsageError:
     """Turn msgspec's message into what, file:line, key, and the most similar valid name."""
-    found = re.search(_PATH, message)
-    path = (*below, *_resolve(found["path"] if found else ""))
-    what = message[: found.start()] if found else message
-    fix = ""
+    match = re.search(_PATH, message)
+    what, fix = message[: match.start()] if match else message, ""
+    steps = re.findall(_STEP, match["path"]) if match else []
+    path: tuple[str | int, ...] = below
+    for key, index in steps:
+        if index == "...":  # some value of a mapping: msgspec does not say which
+            break
+        path = (*path, key or int(index))
+    node = _type_at(kind, [key or index for key, index in steps])
     unknown = re.match(_UNKNOWN, message)
     if unknown:
-        names = _field_names(kind, [key or index for key, index in re.findall(_STEP, found["path"] if found else "")])
-        names = sorted((*names, *(() if path else apart)))
+        fields = node.fields if isinstance(node, msgspec.inspect.StructType) else ()
+        names = sorted((*(field.encode_name for field in fields), *(() if path else apart)))
         path = (*path, unknown["field"])
         what = f"unknown key {unknown['field']!r}"
         fix = instead(unknown["field"], names, f"known keys: {', '.join(names)}")
-    elif what.startswith(_NO_CHOICE):
-        steps = [key or index for key, index in re.findall(_STEP, found["path"] if found else "")]
-        fix = f"one of {', '.join(map(str, _choices(kind, steps)))}"
+    elif what.startswith("Invalid enum value "):
+        fix = f"one of {', '.join(map(str, node.values if isinstance(node, msgspec.inspect.LiteralType) else ()))}"
     marks = document.marks
     where = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), f"{document.name}:1")
-    dotted = ".".join(str(step) for step in path)
+    dotted = ".".join(map(str, path))
     return UsageError(what, where=where + (f": {dotted}" if dotted else ""), fix=fix)
-
-
-def _resolve(text: str) -> tuple[str | int, ...]:
-    steps: list[str | int] = []
-    for key, index in re.findall(_STEP, text):
-        if key:
-            steps.append(key)
-        elif index == "...":  # some value of a mapping: msgspec does not say which
-            break
-        else:
-            steps.append(int(index))
-    return tuple(steps)
-
-
-def _field_names(kind: Any, path: list[str]) -> list[str]:
-    """The keys that may stand where msgspec's path leads."""
-    node = _type_at(kind, path)
-    return [field.encode_name for field in node.fields] if isinstance(node, msgspec.inspect.StructType) else []
-
-
-def _choices(kind: Any, path: list[str]) -> tuple[Any, ...]:
-    """The values that may stand where msgspec's path leads."""
-    node = _type_at(kind, path)
-    return node.values if isinstance(node, msgspec.inspect.LiteralType) else ()
 
 
 def _type_at(kind: Any, path: list[str]) -> Any:
@@ -275,12 +243,10 @@ def _type_at(kind: Any, path: list[str]) -> Any:
     for step in (*path, None):
         if isinstance(node, msgspec.inspect.UnionType):
             node = next((t for t in node.types if not isinstance(t, msgspec.inspect.NoneType)), node)
-        if step is None:
-            break
-        if isinstance(node, msgspec.inspect.StructType):
+        if step is not None and isinstance(node, msgspec.inspect.StructType):
             node = next((field.type for field in node.fields if field.encode_name == step), None)
-        elif isinstance(node, msgspec.inspect.DictType):
+        elif step is not None and isinstance(node, msgspec.inspect.DictType):
             node = node.value_type
-        elif isinstance(node, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
+        elif step is not None and isinstance(node, msgspec.inspect.ListType | msgspec.inspect.VarTupleType):
             node = node.item_type
     return node

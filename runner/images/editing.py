@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -32,23 +32,12 @@ from runner.images.packing import rootfs
 from runner.images.packing.mksquashfs import PackJob
 from runner.images.store import integrity
 from runner.images.store.stored_image import Edit, StoredImage, form_of
-from runner.images.writable_root import Copy, Tool, TreeImage, work_directory
+from runner.images.writable_root import Copy, Tool, tree_image, work_directory
 
 _SUFFIX = "-edited"
 # What the conversion has put in and a command may have changed since: kept as it was left.
 _KEPT = frozenset(("etc/rc", "etc/rc.local", "etc/environment", "etc/fstab"))
 _VARIABLE = re.compile(r"([A-Za-z_]\w*)=(.*)")
-
-
-@dataclass(frozen=True)
-class EditedTree(TreeImage):
-    """The changed root as a source; start-up files that are in it stay."""
-
-    def packed(self, job: PackJob) -> rootfs.Passed:
-        """As ``TreeImage.packed``."""
-        there = {name for name in _KEPT if writable_root.own_file(self.root, name) is not None}
-        own = tuple(file for file in job.added.files if file.name not in there)
-        return super().packed(replace(job, added=replace(job.added, files=own)))
 
 
 def new_name(image: StoredImage, wanted: str | None) -> str:
@@ -125,9 +114,15 @@ def stored(
     )
     # The mark: two edits at once are two images, whatever they did.
     digest = f"sha256:{sha256(msgspec.json.encode([parent, history, process_identity.unique()]))}"
-    source = EditedTree(copy.root, name, digest, now, config, writable_root.LEFT_OUT)
-    if image.architecture:
-        source = replace(source, architecture=image.architecture)
+    tree = tree_image(copy.root, name, digest, now, config, writable_root.LEFT_OUT, image.architecture)
+
+    def packed(job: PackJob) -> rootfs.Passed:
+        """Start-up files that are in the tree stay."""
+        there = {name for name in _KEPT if writable_root.own_file(copy.root, name) is not None}
+        files = tuple(file for file in job.added.files if file.name not in there)
+        return tree.packed(replace(job, added=replace(job.added, files=files)))
+
+    source = replace(tree, packed=packed)
     writable_root.make_readable(copy.root)
     if form == "sif":
         where = f"edit of {image.reference}"

@@ -12,13 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.core import paths, process
+from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.core.files import sha256
 
 if TYPE_CHECKING:
     import docker
 
+OWNER_LABEL = "gpu-runner.owner"  # of a container that a process of ours made: its mark
 _NO_ENGINE_FIX = (
     "start Docker or Podman, or name one with --engine URL or DOCKER_HOST; `make quickstart` starts a private one"
 )
@@ -93,6 +94,16 @@ def needs_host_network(client: docker.DockerClient) -> bool:
     components = client.version().get("Components") or []
     is_podman = any("podman" in str(part.get("Name", "")).lower() for part in components)
     return is_podman or not client.networks.list(filters={"driver": "bridge"})
+
+
+def remove_orphans(client: docker.DockerClient) -> None:
+    """Remove containers that processes of ours made, where this machine can tell that those were killed."""
+    import docker
+
+    for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
+        if process_identity.state(container.labels.get(OWNER_LABEL, "")) == "dead":
+            with suppress(docker.errors.APIError):
+                container.remove(force=True, v=True)
 
 
 def default_urls(state: Path) -> Iterator[str]:

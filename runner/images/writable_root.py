@@ -18,7 +18,7 @@ from runner.core import paths, process, process_identity
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.images.conversion import sif
 from runner.images.packing import mksquashfs, rootfs
-from runner.images.packing.mksquashfs import PackJob
+from runner.images.packing.mksquashfs import PackJob, Source
 from runner.images.packing.tarstream import BLOCK, END, entry
 from runner.images.store import image_files
 from runner.images.store.stored_image import form_of
@@ -62,34 +62,25 @@ def _own(root: Path, name: str, is_kind: Callable[[int], bool]) -> Path | None:
     return None
 
 
-@dataclass(frozen=True)
-class TreeImage:
-    """A source whose files are below ``root`` and belong to this user; in the store they are root's.
-
-    Attributes:
-        name: its reference. digest: its id. created: ISO 8601, UTC. config: how a container of it starts.
-        left_out: relative paths that are the builder's own, with all below them.
+def tree_image(
+    root: Path,
+    name: str,
+    digest: str,
+    created: str,
+    config: rootfs.Config,
+    left_out: frozenset[str] = frozenset(),
+    architecture: str = "",
+) -> Source:
+    """A source whose files are below ``root`` and belong to this user; in the store they are root's. left_out: relative
+    paths that are the builder's own, with all below them. architecture: empty: this machine's.
     """
 
-    root: Path
-    name: str
-    digest: str
-    created: str
-    config: rootfs.Config
-    left_out: frozenset[str] = frozenset()
-    origin: str = ""
-    names: tuple[str, ...] = ()
-    data_order: str = "walk"
-    architecture: str = field(default_factory=lambda: _MACHINES.get(platform.machine(), platform.machine()))
+    def packed(job: PackJob) -> rootfs.Passed:
+        job.progress.step(f"squashing {name}: its tree, as a stream")
+        return mksquashfs.packed_stream(archived(root, left_out), job)
 
-    def another_way(self) -> TreeImage:
-        """There is none."""
-        return self
-
-    def packed(self, job: PackJob) -> rootfs.Passed:
-        """Pack the tree; InfrastructureError: a file cannot be read, or mksquashfs failed."""
-        job.progress.step(f"squashing {self.name}: its tree, as a stream")
-        return mksquashfs.packed_stream(archived(self.root, self.left_out), job)
+    machine = platform.machine()
+    return Source(name, digest, created, architecture or _MACHINES.get(machine, machine), config, packed)
 
 
 def archived(root: Path, left_out: frozenset[str] = frozenset()) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""The user's git repository, read without running anything of it.
+"""The user's git repository, read without running anything of it, and the record of the code that a job runs.
 
 A repository's own configuration can name programs that git would run: a file system monitor, filters, drivers for
 diffs, hooks, a helper that fetches. So git is never given that configuration: it runs with a directory of its own, and
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -74,12 +74,17 @@ def repository_of(place: Path) -> Repository | None:
     """
     real = place.resolve()
     for top in (real, *real.parents):
-        found = top / ".git"
-        if os.path.lexists(found):
-            directory = _git_directory(found)
-            common = directory / _line(directory / "commondir") if (directory / "commondir").is_file() else directory
-            commit, branch = _head(directory, common)
-            return Repository(top, directory, common, commit, branch)
+        git = top / ".git"
+        if not os.path.lexists(git):
+            continue
+        directory = git.resolve()
+        if not git.is_dir():  # a file that says where (submodules, further work trees)
+            text = _line(git)
+            if not text.startswith("gitdir: "):
+                raise GitError(f"{git} is neither a directory nor a link to one")
+            directory = (git.parent / text.removeprefix("gitdir: ")).resolve()
+        common = directory / _line(directory / "commondir") if (directory / "commondir").is_file() else directory
+        return Repository(top, directory, common, *_head(directory, common))
     return None
 
 
@@ -105,13 +110,8 @@ class GitReader:
         return self._run("diff", *options, *submodules, "--src-prefix=a/", "--dst-prefix=b/", base, "--")
 
     def tracked(self, below: Path | None = None) -> tuple[str, ...]:
-        """Names of the tracked files, as the index has them, relative to the top; a submodule is one name.
-
-        Args:
-            below: only those at or below this path.
-
-        Raises:
-            GitError: also where the list is longer than MOST_ANSWER_BYTES.
+        """Names of the tracked files (at or below a path), as the index has them, relative to the top; a submodule is
+        one name. Raises GitError, also where the list is longer than MOST_ANSWER_BYTES.
         """
         paths = () if below is None else (f":(literal,top){below.relative_to(self.repository.top)}",)
         answer = self._run("ls-files", "-z", "--", *paths)
@@ -149,27 +149,21 @@ def git_reader(repository: Repository) -> Iterator[GitReader]:
             "XDG_CONFIG_HOME": name,
             "LC_ALL": "C",
         }
-        settings = _run(
-            own, env, "config", "--no-includes", "--file", str(repository.common / "config"), "-z", "--list"
-        )
-        (own / "config").write_text(_harmless(settings))
+        config = str(repository.common / "config")
+        settings = _run(own, env, "config", "--no-includes", "--file", config, "-z", "--list")
+        lines = [_OWN_CONFIGURATION]
+        for entry in settings.split(b"\0"):
+            key, _, value = entry.decode("utf-8", "replace").partition("\n")
+            if _HARMLESS.fullmatch(key) and re.fullmatch(r"\w*", value, re.ASCII):
+                section, _, setting = key.partition(".")
+                lines.append(f"[{section}]\n\t{setting} = {value}\n")
+        (own / "config").write_text("".join(lines))
         env |= {
             "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
             "GIT_INDEX_FILE": str(repository.directory / "index"),
             "GIT_WORK_TREE": str(repository.top),
         }
         yield GitReader(repository, env)
-
-
-def _harmless(settings: bytes) -> str:
-    """A configuration with the harmless ones of another one's settings (``git config -z --list``)."""
-    lines = [_OWN_CONFIGURATION]
-    for entry in settings.split(b"\0"):
-        key, _, value = entry.decode("utf-8", "replace").partition("\n")
-        if _HARMLESS.fullmatch(key) and re.fullmatch(r"\w*", value, re.ASCII):
-            section, _, name = key.partition(".")
-            lines.append(f"[{section}]\n\t{name} = {value}\n")
-    return "".join(lines)
 
 
 def _run(top: Path, env: dict[str, str], *arguments: str) -> bytes:
@@ -185,16 +179,6 @@ def _run(top: Path, env: dict[str, str], *arguments: str) -> bytes:
     if done.code != 0 and not done.is_cut:
         raise GitError(f"git cannot read the repository: {done.err.strip()[-300:]}")
     return done.out
-
-
-def _git_directory(found: Path) -> Path:
-    """What a work tree's ``.git`` stands for: itself, or where the file says (submodules, further work trees)."""
-    if found.is_dir():
-        return found.resolve()
-    text = _line(found)
-    if not text.startswith("gitdir: "):
-        raise GitError(f"{found} is neither a directory nor a link to one")
-    return (found.parent / text.removeprefix("gitdir: ")).resolve()
 
 
 def _head(directory: Path, common: Path) -> tuple[str, str]:
@@ -261,16 +245,6 @@ class Change:
         return b"\nBinary files " in self.text
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What is kept of a difference; ``text`` is without secrets."""
-
-    text: str
-    binary: tuple[str, ...]
-    too_long: tuple[str, ...]
-    redacted: int
-
-
 def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> tuple[CodeRecord, str]:
     """The record of the code that a job runs, and the difference to keep. Never fails: what is unknown is said.
 
@@ -295,18 +269,30 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     changes = tuple(changes_of(answer))
     if len(answer) >= MOST_ANSWER_BYTES:
         return replace(base, dirty=True, problem="what differs from the commit is too much to be read"), ""
-    kept = keep(changes, MOST_BYTES)
+    # Those of text that fit, without secrets; a long one does not crowd out the others.
+    texts: list[bytes] = []
+    binary, too_long = [], []
+    left = MOST_BYTES
+    for change in changes:
+        if change.is_binary:
+            binary.append(change.name)
+        elif len(change.text) > left:
+            too_long.append(change.name)
+        else:
+            texts.append(change.text)
+            left -= len(change.text)
+    text, count = redacted(b"".join(texts).decode("utf-8", "surrogateescape"))
     record = replace(
         base,
         dirty=bool(changes),
         changed=tuple(change.name for change in changes)[:_MOST_NAMES],
-        binary=kept.binary[:_MOST_NAMES],
-        too_long=kept.too_long[:_MOST_NAMES],
+        binary=tuple(binary[:_MOST_NAMES]),
+        too_long=tuple(too_long[:_MOST_NAMES]),
         untracked=untracked,
     )
-    if not with_diff or not kept.text:
+    if not with_diff or not text:
         return record, ""
-    return replace(record, redacted=kept.redacted, diff_kept=True), kept.text
+    return replace(record, redacted=count, diff_kept=True), text
 
 
 def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:
@@ -330,34 +316,15 @@ def changes_of(answer: bytes) -> Iterator[Change]:
             yield Change(_name(head.removeprefix(b"diff --git ")), answer[start:end])
 
 
-def keep(changes: Iterable[Change], most: int) -> Kept:
-    """The changes of text that fit into ``most`` bytes, without secrets; a long one does not crowd out the others."""
-    texts: list[bytes] = []
-    binary, too_long = [], []
-    left = most
-    for change in changes:
-        if change.is_binary:
-            binary.append(change.name)
-        elif len(change.text) > left:
-            too_long.append(change.name)
-        else:
-            texts.append(change.text)
-            left -= len(change.text)
-    text, count = redacted(b"".join(texts).decode("utf-8", "surrogateescape"))
-    return Kept(text, tuple(binary), tuple(too_long), count)
-
-
 def _name(head: bytes) -> str:
     """Of ``a/NAME b/NAME``, both in quotes if one is: without renames, the two are alike."""
     second = head[len(head) // 2 + 1 :]
     if second.startswith(b'"'):
-        second = _ESCAPE.sub(_character, second[1:-1])
+        second = _ESCAPE.sub(
+            lambda escape: bytes([int(escape[1], 8)]) if escape[1].isdigit() else _LETTERS.get(escape[1], escape[1]),
+            second[1:-1],
+        )
     return os.fsdecode(second.removeprefix(b"b/"))
-
-
-def _character(escape: re.Match[bytes]) -> bytes:
-    code = escape[1]
-    return bytes([int(code, 8)]) if code.isdigit() else _LETTERS.get(code, code)
 
 
 def _code_of(program: Sequence[str], directory: Path) -> tuple[Repository | None, Path | None]:
@@ -367,20 +334,13 @@ def _code_of(program: Sequence[str], directory: Path) -> tuple[Repository | None
     """
     for word in program[:_MOST_WORDS]:
         file = directory / word
-        if is_source(word) and _is_file(file):
-            repository = repository_of(file.parent)
-            if repository is not None:
-                return repository, file.parent.resolve() / file.name
+        if not is_source(word) or not os.path.isfile(file):  # noqa: PTH113 (False for a name that is too long)
+            continue
+        if (repository := repository_of(file.parent)) is not None:
+            return repository, file.parent.resolve() / file.name
     return repository_of(directory), None
 
 
 def is_source(word: str) -> bool:
     """Whether an argument looks like a file of the program's source."""
     return _SOURCE.search(word) is not None and "\0" not in word and not word.startswith("-")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False

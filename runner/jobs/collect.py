@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -26,54 +26,43 @@ from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.plan import Plan
 from runner.model.records import ExitRecord, MeterRecord, NodeRecord, Report, Result, StartRecord
 
-_IDENTITIES: tuple[Callable[[StartRecord], str | None], ...] = (
-    lambda start: start.node_name,
-    lambda start: start.boot_id,
-    lambda start: start.host,
-)
-
 
 def nodes_of(starts: Mapping[int, StartRecord], tasks_per_node: tuple[int, ...]) -> dict[int, str]:
     """The node of each rank that has started, by a name that is its own.
 
-    What is an identity of nodes is taken only where every rank has it, and first what fits the planned
-    ``tasks_per_node``: one kernel may carry several nodes (containers that are handed out as nodes), or each rank have
-    a host name of its own. The name is the host's, where that tells the nodes apart.
+    Host names don't tell: nodes may share one, and a container may give each rank a name of its own. So the scheduler's
+    name of the node counts, then the kernel's boot id, then the host name; what is an identity of nodes only where
+    every rank has it, and first what fits the planned ``tasks_per_node``: one kernel may carry several nodes
+    (containers that are handed out as nodes). The name is the host's, where that tells the nodes apart.
     """
-    identities = [by_rank for identity in _IDENTITIES if (by_rank := _by(identity, starts)) is not None]
-    fitting = (by_rank for by_rank in identities if _fits(by_rank, tasks_per_node))
-    chosen = next(fitting, identities[0] if identities else {rank: start.host for rank, start in starts.items()})
-    hosts: dict[str, set[str]] = {}
-    identities_of_host: dict[str, set[str]] = {}
+
+    def has_no_more_than_planned(nodes: Mapping[int, str]) -> bool:
+        counts = sorted(Counter(nodes.values()).values(), reverse=True)
+        return all(n <= room for n, room in zip_longest(counts, sorted(tasks_per_node, reverse=True), fillvalue=0))
+
+    hosts = {rank: start.host for rank, start in starts.items()}
+    each_by = [
+        {rank: start.node_name for rank, start in starts.items() if start.node_name},
+        {rank: start.boot_id for rank, start in starts.items() if start.boot_id},
+        {rank: host for rank, host in hosts.items() if host},
+    ]
+    complete = [nodes for nodes in each_by if len(nodes) == len(starts)]
+    chosen = next(filter(has_no_more_than_planned, complete), next(iter(complete), hosts))
+    hosts_of: dict[str, set[str]] = {}
+    identities_of: dict[str, set[str]] = {}
     for rank, identity in chosen.items():
-        hosts.setdefault(identity, set()).add(starts[rank].host)
-        identities_of_host.setdefault(starts[rank].host, set()).add(identity)
-    names = {
-        identity: _name(identity, named, alone=all(len(identities_of_host[host]) == 1 for host in named))
-        for identity, named in hosts.items()
-    }
+        hosts_of.setdefault(identity, set()).add(hosts[rank])
+        identities_of.setdefault(hosts[rank], set()).add(identity)
+    names = {}
+    for identity, named in hosts_of.items():
+        (host, *others) = sorted(named)
+        if identity in named:
+            names[identity] = identity
+        elif others:
+            names[identity] = identity[:8]
+        else:
+            names[identity] = host if len(identities_of[host]) == 1 else f"{host} ({identity[:8]})"
     return {rank: names[identity] for rank, identity in chosen.items()}
-
-
-def _by(identity: Callable[[StartRecord], str | None], starts: Mapping[int, StartRecord]) -> dict[int, str] | None:
-    """Rank -> identity of its node; None where a rank has none."""
-    values = {rank: identity(start) for rank, start in starts.items()}
-    known = {rank: value for rank, value in values.items() if value}
-    return known if len(known) == len(values) else None
-
-
-def _fits(by_rank: Mapping[int, str], tasks_per_node: tuple[int, ...]) -> bool:
-    """Whether no node has more ranks than planned."""
-    counts = sorted(Counter(by_rank.values()).values(), reverse=True)
-    planned = sorted(tasks_per_node, reverse=True)
-    return all(count <= room for count, room in zip_longest(counts, planned, fillvalue=0))
-
-
-def _name(identity: str, hosts: set[str], *, alone: bool) -> str:
-    first = min(hosts)
-    if identity in hosts or (alone and len(hosts) == 1):
-        return identity if identity in hosts else first
-    return f"{first} ({identity[:8]})" if len(hosts) == 1 else identity[:8]
 
 
 _LOG_BYTES = 50_000  # of the end of a log
@@ -170,10 +159,11 @@ def collect(run: Run, state: JobState) -> Evidence:
     meters = records.records("meter", MeterRecord, there.get("meter", ()))
     ends = _task_ends(run)
     rank_lines = {
-        rank: words
+        rank: line
         for rank in range(plan.tasks)
-        if (rank not in exits or exits[rank].status != 0) and (words := _last_line(run.logs / f"rank-{rank}.err"))
+        if (rank not in exits or exits[rank].status != 0) and (line := _last_line(run.logs / f"rank-{rank}.err"))
     }
+    batch, disk = _lines(run.logs / "batch.err"), os.statvfs(run.path)
     return Evidence(
         plan=plan,
         forced=plan.forced,
@@ -184,8 +174,8 @@ def collect(run: Run, state: JobState) -> Evidence:
         reports=reports,
         result=_result(run, plan, damaged),
         damaged=tuple(damaged),
-        batch_line=logs.of_script(_lines(run.logs / "batch.err")),
-        node_lines=_node_lines(run),
+        batch_line=logs.of_script(batch),
+        node_lines={_node_of(log): line for log in run.logs.glob("node-*.log") if (line := _last_line(log))},
         rank_lines=rank_lines,
         rank_quotes={
             rank: quote
@@ -193,32 +183,29 @@ def collect(run: Run, state: JobState) -> Evidence:
             if (logs.IMAGE_LOST.search(line) or logs.END.search(line))
             and (quote := logs.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
-        watched=_by_node(watched.values(), starts),
+        # Of those only whose launcher says itself that it ran there.
+        watched={
+            record.node_rank: record
+            for record in watched.values()
+            if (start := starts.get(record.rank)) is not None
+            and (start.node_rank, start.local_rank, start.host, start.token)
+            == (record.node_rank, 0, record.host, record.token)
+        },
         meters=meters,
-        nccl=_nccl(run),
+        # Connections stand at their start.
+        nccl=logs.together(
+            logs.parse("\n".join(_lines(path, from_start=_NCCL_BYTES))) for path in run.path.glob("nccl/*.log")
+        ),
         container_faults=tuple(container_faults(run, plan, {rank for ranks in there.values() for rank in ranks})),
         task_ends={rank: end for rank, (end, _node) in ends.items()},
         task_nodes={rank: node for rank, (_end, node) in ends.items() if node},
         versions=_versions(run, plan, starts),
         hosts=tuple(line.strip() for line in _lines(run.path / NODES, from_start=_NODES_BYTES) if line.strip()),
-        failed_nodes=tuple(
-            match[1] for line in _lines(run.logs / "batch.err") if (match := logs.FAILED_NODE.match(line.strip()))
-        ),
+        failed_nodes=tuple(match[1] for line in batch if (match := logs.FAILED_NODE.match(line.strip()))),
         cancelled=run.cancelled,
         plan_sha256=files.sha256(files.read_bytes(run.path / PLAN)),
-        disk_full=_disk_full(run),
+        disk_full=disk.f_bavail * disk.f_frsize < _FULL_BYTES or (disk.f_files > 0 and disk.f_favail == 0),
     )
-
-
-def _by_node(records: Iterable[NodeRecord], starts: dict[int, StartRecord]) -> dict[int, NodeRecord]:
-    """The watchers' records by node, of those only whose launcher says itself that it ran there."""
-    return {
-        record.node_rank: record
-        for record in records
-        if (start := starts.get(record.rank)) is not None
-        and (start.node_rank, start.local_rank, start.host, start.token)
-        == (record.node_rank, 0, record.host, record.token)
-    }
 
 
 def _result(run: Run, plan: Plan, damaged: list[str]) -> Result | None:
@@ -238,13 +225,6 @@ def _result(run: Run, plan: Plan, damaged: list[str]) -> Result | None:
     return None
 
 
-def _nccl(run: Run) -> NcclLog:
-    """What NCCL's logs say, where NCCL_DEBUG and NCCL_DEBUG_FILE were as planned. Connections stand at their start."""
-    return logs.together(
-        logs.parse("\n".join(_lines(path, from_start=_NCCL_BYTES))) for path in run.path.glob("nccl/*.log")
-    )
-
-
 def _task_ends(run: Run) -> dict[int, tuple[str, str]]:
     """What srun reports of each task that failed, and its node (empty for none), in srun's order; its first report of a
     task counts.
@@ -258,11 +238,6 @@ def _task_ends(run: Run) -> dict[int, tuple[str, str]]:
                 for rank in range(int(ranks[1]), int(ranks[2] or ranks[1]) + 1):
                     ends.setdefault(rank, (match[3].strip(), match[1] or ""))
     return ends
-
-
-def _disk_full(run: Run) -> bool:
-    about = os.statvfs(run.path)
-    return about.f_bavail * about.f_frsize < _FULL_BYTES or (about.f_files > 0 and about.f_favail == 0)
 
 
 def container_faults(run: Run, plan: Plan, starts: Container[int]) -> Iterator[ContainerFault]:
@@ -304,18 +279,12 @@ def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[s
     recorded = dict(line.split("\t", 1) for line in _lines(run.path / VERSIONS) if "\t" in line)
     by_ranks = next((start.environment.get(runtime.version_variable) for start in starts.values()), None)
     recorded |= {plan.runtime: by_ranks} if by_ranks else {}
-    return {name: _version(recorded.get(name, "")) for name in names}
-
-
-def _version(line: str) -> str:
-    """The number in what a program says of itself: ``22.05.8`` of ``slurm 22.05.8``; else the line."""
-    number = _VERSION.search(line)
-    return number[0] if number else line.strip()[:100] or "unknown"
-
-
-def _node_lines(run: Run) -> dict[str, str]:
-    logs = {path: _last_line(path) for path in run.logs.glob("node-*.log")}
-    return {_node_of(path): line for path, line in logs.items() if line}
+    versions = {}
+    for name in names:  # the number in what a program says of itself: 22.05.8 of "slurm 22.05.8"; else the line
+        line = recorded.get(name, "")
+        number = _VERSION.search(line)
+        versions[name] = number[0] if number else line.strip()[:100] or "unknown"
+    return versions
 
 
 def _node_of(log: Path) -> str:

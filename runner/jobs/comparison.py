@@ -1,4 +1,4 @@
-"""Whether runs are the same: copies of one launch, one kind of run, one program.
+"""What differs between runs, and whether they are the same: copies of one launch, one kind of run, one program.
 
 ``FACTS`` is the one table of what runs are alike in. Each question asks for its rows: may two sides be compared, may
 runs be points of one curve, are launches repeats of one job, is a study's figure made of one program?
@@ -30,7 +30,11 @@ from runner.planning.options import options_of
 
 Question = Literal["compare", "curve", "repeats", "study", "point"]
 Identity = tuple[str | None, str | None, float]
+Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 FIX = "leave out the copy: a launch counts once"
+NONE = "none"
+_NOT_RECORDED = "not recorded"
+_SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,34 +88,12 @@ def _option(name: str) -> Callable[[Ran], str]:
     return lambda ran: ran.options.get(name, NONE)
 
 
-def _code(name: str) -> Callable[[Ran], str]:
-    return lambda ran: ran.code.get(name, "")
-
-
 def _program(ran: Ran) -> str:
     """What a command without a recipe runs: the module behind ``-m``, the first file of source, or its first word."""
-    program = ran.plan.program
-    words = [*program, ""]
+    words = [*ran.plan.program, ""]
     if ran.plan.recipe:
         return NONE
-    return words[words.index("-m") + 1] if "-m" in program else next(filter(is_source, program), words[0])
-
-
-def _image(ran: Ran) -> str:
-    image = ran.plan.image
-    return image.digest or image.sha256 or image.path
-
-
-def _unit(ran: Ran) -> str:
-    return ran.figure.unit if ran.figure else "images"
-
-
-def _proof(ran: Ran) -> str:
-    return "not-examined" if ran.figure and ran.figure.has("not-examined") else "proven"
-
-
-def _claim(ran: Ran) -> str:
-    return "demonstration" if ran.figure and ran.figure.demonstration else "performance"
+    return words[words.index("-m") + 1] if "-m" in words else next(filter(is_source, words), words[0])
 
 
 FACTS = (
@@ -126,16 +108,31 @@ FACTS = (
     Fact("device", "device", lambda ran: f"{ran.plan.device} {ran.plan.gpu_type}".strip(), "compare curve"),
     Fact("site", "site", lambda ran: ran.plan.site, "compare curve repeats"),
     Fact("arm", "arm of the figure", lambda ran: ran.plan.arms[-1], "compare"),  # a report has a curve for each
-    Fact("unit", "unit of the figure", _unit, "compare study"),
-    Fact("proof", "synchronisation", _proof, "compare curve"),
-    Fact("claim", "claim", _claim, "compare curve"),
+    Fact("unit", "unit of the figure", lambda ran: ran.figure.unit if ran.figure else "images", "compare study"),
+    Fact(
+        "proof",
+        "synchronisation",
+        lambda ran: "not-examined" if ran.figure and ran.figure.has("not-examined") else "proven",
+        "compare curve",
+    ),
+    Fact(
+        "claim",
+        "claim",
+        lambda ran: "demonstration" if ran.figure and ran.figure.demonstration else "performance",
+        "compare curve",
+    ),
     Fact("command", "command line", lambda ran: "\0".join(hidden_command(ran.plan.program)), "repeats point"),
-    Fact("image", "image", _image, "repeats study"),
+    Fact(
+        "image",
+        "image",
+        lambda ran: ran.plan.image.digest or ran.plan.image.sha256 or ran.plan.image.path,
+        "repeats study",
+    ),
     Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats"),
     Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats"),
-    Fact("copy", "program", _code("program"), "repeats study"),
-    Fact("commit", "commit", _code("commit"), "repeats study"),
-    Fact("changes", "changes since the commit", _code("changes"), "repeats study"),
+    Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
+    Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
+    Fact("changes", "changes since the commit", lambda ran: ran.code.get("changes", ""), "repeats study"),
 )
 
 
@@ -211,13 +208,6 @@ def copy_among(runs: Iterable[tuple[str, Identity | None]]) -> tuple[str, str] |
     return None
 
 
-Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
-NONE = "none"
-_NOT_RECORDED = "not recorded"
-_SOURCES = (".py", ".sh")
-_SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
-
-
 class Difference(msgspec.Struct, frozen=True):
     """One thing in which two runs differ.
 
@@ -237,22 +227,28 @@ def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
     Raises:
         UsageError: a plan cannot be read.
     """
-    plans = first.needed_plan(), second.needed_plan()
+    runs, plans = (first, second), (first.needed_plan(), second.needed_plan())
+    commands = [run.command for run in runs]
+    scripts = [run.content(SCRIPT) for run in runs]
+    verdicts = [run.verdict for run in runs]
     return (
-        *_request(first, second),
+        *_value(
+            "request", "command", *(shlex.join(hidden_command(each.arguments)) or _NOT_RECORDED for each in commands)
+        ),
+        *_value("request", "directory", *(each.directory or _NOT_RECORDED for each in commands)),
         *plan_differences(*plans),
-        *_value("plan", "forced", ", ".join(plans[0].forced), ", ".join(plans[1].forced)),
-        *_code_differences(
-            (first.code, second.code),
-            (first.content(CODE_DIFF), second.content(CODE_DIFF)),
+        *_value("plan", "forced", *(", ".join(plan.forced) for plan in plans)),
+        *_code_differences((first.code, second.code), (first.content(CODE_DIFF), second.content(CODE_DIFF))),
+        *_value("code", "program", *map(copied_code, runs)),
+        *(
+            [Difference("script", SCRIPT, *(str(run.path / SCRIPT) for run in runs))]
+            if scripts[0] != scripts[1]
+            else []
         ),
-        *_mapping(
-            "code",
-            *({"program": copied} if (copied := copied_code_differences(run)) else {} for run in (first, second)),
-        ),
-        *_script(first, second),
         *_mapping("versions", _versions(first), _versions(second)),
-        *_verdict(first, second),
+        *_value("verdict", "outcome", *(each.outcome if each else "none yet" for each in verdicts)),
+        *_value("verdict", "reason", *(next(iter(each.reasons), "") if each else "" for each in verdicts)),
+        *_value("verdict", "throughput", *map(_figure_text, runs)),
     )
 
 
@@ -265,36 +261,25 @@ def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:
     )
 
 
-def _request(first: Run, second: Run) -> Iterator[Difference]:
-    commands = [run.command for run in (first, second)]
-    texts = [shlex.join(hidden_command(command.arguments)) or _NOT_RECORDED for command in commands]
-    yield from _value("request", "command", *texts)
-    yield from _value("request", "directory", *(command.directory or _NOT_RECORDED for command in commands))
-
-
 def _decisions(plan: Plan) -> dict[str, str]:
     """A plan's decisions by their names, those of a scheduler one by one."""
-    found: dict[str, str] = {}
+    decisions: dict[str, str] = {}
     for name in Plan.__struct_fields__:
-        if name in _SEPARATE:
-            continue
         own = name == "scheduler_settings"
         value = plan.settings if own else getattr(plan, name)
+        if name in _SEPARATE:
+            continue
         if isinstance(value, msgspec.Struct):
             section = SCHEDULERS[plan.scheduler].section if own else name
-            found |= {f"{section}.{key}": _text(each) for key, each in msgspec.structs.asdict(value).items()}
+            decisions |= {f"{section}.{key}": _text(each) for key, each in msgspec.structs.asdict(value).items()}
         else:
-            found[name] = shlex.join(hidden_command(value)) if name == "program" else _text(value)
-    return found
+            decisions[name] = shlex.join(hidden_command(value)) if name == "program" else _text(value)
+    return decisions
 
 
 def _image_values(image: PlannedImage) -> dict[str, str]:
-    values = {
-        "name": image.reference.partition("@")[0],
-        "digest": image.digest,
-        "file": image.path,
-        "sha256": image.sha256,
-    }
+    name = image.reference.partition("@")[0]
+    values = {"name": name, "digest": image.digest, "file": image.path, "sha256": image.sha256}
     return {key: value for key, value in values.items() if value}
 
 
@@ -322,14 +307,17 @@ def _code_differences(
     records: tuple[CodeRecord | None, CodeRecord | None], kept: tuple[bytes, bytes]
 ) -> Iterator[Difference]:
     for key in ("repository", "commit", "branch"):
-        yield from _value("code", key, *(_of(record, key) for record in records))
+        yield from _value(
+            "code", key, *(_NOT_RECORDED if each is None else str(getattr(each, key)) for each in records)
+        )
     states = [_state(record) for record in records]
     yield from _value("code", "uncommitted changes", *states)
     if states[0] == states[1] and kept[0] != kept[1]:
-        yield Difference("code", "content of the changes", *(_measure(each) for each in kept))
+        measures = (f"{each.count(10)} lines, sha256 {sha256(each)[:12]}" if each else "not kept" for each in kept)
+        yield Difference("code", "content of the changes", *measures)
 
 
-def copied_code_differences(run: Run) -> str:
+def copied_code(run: Run) -> str:
     """Hash of the code that was copied for a run: its snapshot, else the programs of its recipe; empty for neither.
 
     A program may leave files of its own beside it, so of a recipe only sources count.
@@ -343,7 +331,7 @@ def copied_code_differences(run: Run) -> str:
 def recipe_difference(run: Run, recipe: Path | None) -> tuple[Difference, ...]:
     """Whether the programs of a recipe are still those that a run had; nothing where either had none."""
     now = _programs(recipe) if recipe is not None else ""
-    then = "" if run.content(CODE_FILES) else copied_code_differences(run)
+    then = "" if run.content(CODE_FILES) else copied_code(run)
     return tuple(_value("code", "program", then, now)) if then and now else ()
 
 
@@ -351,33 +339,20 @@ def _programs(recipe: Path) -> str:
     sources = [
         (name, path)
         for name, path in (files_below(recipe) if recipe.is_dir() else ())
-        if path.suffix in _SOURCES or name == "recipe.yaml"
+        if path.suffix in (".py", ".sh") or name == "recipe.yaml"
     ]
     return f"sha256 {tree_hash(sources)[:12]}" if sources else ""
 
 
 def code_facts(run: Run) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
-    copied = copied_code_differences(run)
-    facts = {"program": copied} if copied else commit_facts(run)
-    return facts | {"gpu-runner": _versions(run)["gpu-runner"]}
-
-
-def commit_facts(run: Run) -> dict[str, str]:
-    """The commit of the user's code and a hash of what differed from it; empty where there is no commit."""
+    copied = copied_code(run)
+    facts = {"program": copied} if copied else {}
     record = run.code
-    if record is None or not record.commit:
-        return {}
-    changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + run.content(CODE_DIFF)
-    return {"commit": record.commit, "changes": sha256(changes)}
-
-
-def _measure(kept: bytes) -> str:
-    return f"{kept.count(10)} lines, sha256 {sha256(kept)[:12]}" if kept else "not kept"
-
-
-def _of(record: CodeRecord | None, key: str) -> str:
-    return _NOT_RECORDED if record is None else str(getattr(record, key)) or NONE
+    if not copied and record is not None and record.commit:
+        changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + run.content(CODE_DIFF)
+        facts = {"commit": record.commit, "changes": sha256(changes)}
+    return facts | {"gpu-runner": run.provenance.gpu_runner}
 
 
 def _state(record: CodeRecord | None) -> str:
@@ -388,31 +363,15 @@ def _state(record: CodeRecord | None) -> str:
     return ", ".join(record.changed) or NONE
 
 
-def _script(first: Run, second: Run) -> Iterator[Difference]:
-    if first.content(SCRIPT) != second.content(SCRIPT):
-        yield Difference("script", SCRIPT, *(str(run.path / SCRIPT) for run in (first, second)))
-
-
 def _versions(run: Run) -> dict[str, str]:
     """Of gpu-runner and its Python; of the runtime and the scheduler once the run was judged."""
     verdict, made = run.verdict, run.provenance
     return {"gpu-runner": made.gpu_runner, "python": made.python, **(verdict.versions if verdict else {})}
 
 
-def _verdict(first: Run, second: Run) -> Iterator[Difference]:
-    verdicts = [run.verdict for run in (first, second)]
-    yield from _value("verdict", "outcome", *(verdict.outcome if verdict else "none yet" for verdict in verdicts))
-    yield from _value(
-        "verdict", "reason", *(verdict.reasons[0] if verdict and verdict.reasons else NONE for verdict in verdicts)
-    )
-    yield from _value("verdict", "throughput", *(_figure(run) for run in (first, second)))
-
-
-def _figure(run: Run) -> str:
+def _figure_text(run: Run) -> str:
     figure = run.figure
-    if figure is None:
-        return NONE
-    return "; ".join(filter(None, (f"{figure.value:.1f} {figure.unit}/s", in_words(figure.doubts))))
+    return "; ".join(filter(None, (f"{figure.value:.1f} {figure.unit}/s", in_words(figure.doubts)))) if figure else ""
 
 
 def _mapping(area: Area, first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[Difference]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -41,7 +41,6 @@ _MOST = 1e12
 _MOST_BYTES = 1 << 24  # of a file of nccl-tests
 _LEAST_RATE = 1e-6
 _DECIDE = ("model", "batch-size", "image-size", "precision", "channels-last", "compile", "mode")
-_BYTES_PER_PARAMETER = 4  # gradients have the type of the parameters, also under autocast
 _GIVEN = "given"
 
 
@@ -80,32 +79,34 @@ def expect(
         UsageError: an option, a number or a name is not valid.
         RefusedError: nothing can be expected: no GPUs, a fact is missing, or a recipe that the model does not cover.
     """
-    found = recipe if isinstance(recipe, Recipe) else read_recipe(recipe).recipe
+    recipe = recipe if isinstance(recipe, Recipe) else read_recipe(recipe).recipe
     given = dict(assumed or {})
     check_assumptions(given)
-    _check_site(site)
-    chosen = values(found, site.options.get(found.name, {}), settings)
-    known = load()
-    work, shown = _workload(found, chosen, known, by_mpi=by_mpi)
-    curve = _placed(curve, site)
-    placements = []
-    for count in dict.fromkeys(gpus):
-        ranks = place(count, nodes, site.node)
-        placements.append(Placement(count, len(ranks), max(ranks)))
+    if site.device == "cpu" or site.demonstration:  # ranks that share processors tell nothing of other machines
+        why = site.demonstration or "its ranks compute on processors"
+        raise RefusedError(
+            f"nothing is expected of the site {site.name}: {why}", where="--site", fix="name a site with GPUs"
+        )
+    chosen = values(recipe, site.options.get(recipe.name, {}), settings)
+    known = _Known(site=site, chosen=chosen, parameters=load(), one_gpu=one_gpu, given=given, by_mpi=by_mpi)
+    work, shown = _workload(recipe, known)
+    if curve is not None and curve.nodes is None:  # the fewest
+        curve = replace(curve, nodes=-(-curve.ranks // max(1, site.node.gpus)))
     inputs: dict[str, Input] = {}
     points: list[ExpectedPoint] = []
     machine = Machine(site.node.gpus, site.fabric.adapters if site.fabric else None)
-    for placement in placements:
-        wanted = names(placement, work, curve, {**dict.fromkeys(given, 0.0)})
+    for count in dict.fromkeys(gpus):
+        ranks = place(count, nodes, site.node)
+        placement = Placement(count, len(ranks), max(ranks))
+        wanted = names(placement, work, curve, dict.fromkeys(given, 0.0))
         for name in wanted:
             if name not in inputs:
-                inputs[name] = _input(name, site, chosen, known, work, one_gpu, given, placement)
+                inputs[name] = known.input(name, placement.nodes)
         points.append(point(placement, machine, work, [inputs[name] for name in wanted], curve))
-    unused = [name for name in given if name not in inputs]
-    notes = [f"{name} is given, and no point needs it" for name in unused]
+    notes = [f"{name} is given, and no point needs it" for name in given if name not in inputs]
     return Expectation(
         site.name,
-        found.name,
+        recipe.name,
         shown,
         tuple(points),
         tuple(inputs.values()),
@@ -191,12 +192,11 @@ def given_rate(
     Raises:
         UsageError: it is no such number, or an option of the recipe is not valid.
     """
-    found = read_recipe(recipe).recipe
+    read = read_recipe(recipe).recipe
     if images_per_s is not None:
         rate, where = images_per_s, "--images-per-s"
     else:
-        chosen = values(found, site.options.get(found.name, {}), settings)
-        batch = _batch(found, chosen)
+        batch = _batch(read, values(read, site.options.get(read.name, {}), settings))
         rate, where = (batch / step_ms * 1e3 if step_ms and step_ms > 0 else 0.0), "--step-ms"
     if not (math.isfinite(rate) and _LEAST_RATE <= rate <= _MOST):
         raise UsageError("that is no rate of one GPU", where=where, fix="give a number above 0")
@@ -261,7 +261,8 @@ def signs_of(evidence: Evidence, site: Site | None = None) -> Signs:
     """What a run left that can explain a low figure."""
     log, plan = evidence.nccl, evidence.plan
     kinds = [kind for name in sorted(log.networks) if (kind := transport_of(name))]
-    slow = figure.figure(evidence).stragglers if _has_figure(evidence) else None
+    is_whole = evidence.result is not None and len(evidence.reports) == plan.tasks
+    slow = figure.figure(evidence).stragglers if is_whole and not any(figure.faults(evidence)) else None
     return Signs(
         nodes=plan.nodes,
         planned=plan.transport,
@@ -279,23 +280,6 @@ def signs_of(evidence: Evidence, site: Site | None = None) -> Signs:
         judged_ranks=slow is not None,
         real_data=False if plan.recipe in (*MODELLED, *_SHARDED) else None,
     )
-
-
-def _has_figure(evidence: Evidence) -> bool:
-    return (
-        evidence.result is not None
-        and len(evidence.reports) == evidence.plan.tasks
-        and not any(figure.faults(evidence))
-    )
-
-
-def _check_site(site: Site) -> None:
-    """Refuse a site without GPUs: ranks that share processors tell nothing of a machine where they do not."""
-    if site.device == "cpu" or site.demonstration:
-        why = site.demonstration or "its ranks compute on processors"
-        raise RefusedError(
-            f"nothing is expected of the site {site.name}: {why}", where="--site", fix="name a site with GPUs"
-        )
 
 
 def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
@@ -318,125 +302,109 @@ def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
     return int(text)
 
 
-def _workload(
-    recipe: Recipe, chosen: Mapping[str, Option], known: Parameters, *, by_mpi: bool
-) -> tuple[Workload, tuple[tuple[str, str], ...]]:
+def _workload(recipe: Recipe, known: _Known) -> tuple[Workload, tuple[tuple[str, str], ...]]:
     """What the recipe trains, and its settings as a reader should see them."""
+    chosen, models = known.chosen, known.parameters.models
     size = _batch(recipe, chosen)
-    model = str(chosen.get("model", ""))
-    ready = known.models[model].ready if model in known.models else ((1.0, 1.0),)
+    ready = models[known.model].ready if known.model in models else ((1.0, 1.0),)
     way: Literal["horovod", "ddp"] = "horovod" if recipe.framework == "horovod" else "ddp"
     shown = [(recipe.samples_option, str(size))]
     shown += [(key, str(chosen[key])) for key in ("model", "precision") if chosen.get(key) is not None]
     if chosen.get("fp16-allreduce"):
         shown.append(("fp16-allreduce", "true"))
-    return Workload(size, ready, way, by_mpi), (*sorted(shown), ("gradients reduced by", way))
+    return Workload(size, ready, way, known.by_mpi), (*sorted(shown), ("gradients reduced by", way))
 
 
-def _placed(curve: Curve | None, site: Site) -> Curve | None:
-    """The curve with its number of nodes: the fewest, where it does not say."""
-    if curve is None or curve.nodes is not None:
-        return curve
-    return replace(curve, nodes=-(-curve.ranks // max(1, site.node.gpus)))
+_UNITS = {"gb-s": "GB/s", "us": "us", "ms": "ms", "mb": "MB", "images-per-s": "1/s"}
 
 
-def _input(
-    name: str,
-    site: Site,
-    chosen: Mapping[str, Option],
-    known: Parameters,
-    work: Workload,
-    one_gpu: OneGpu | None,
-    given: Mapping[str, tuple[float, float, float]],
-    placement: Placement,
-) -> Input:
-    """One input: as given, else from the site, the recipe or the parameters.
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    """What is known of the inputs: as given, else from the site, the recipe's options or the parameters."""
 
-    Raises:
-        RefusedError: it is not known; says how to give it.
-    """
-    if name in given:
-        low, value, high = given[name]
-        return Input(name, low, value, high, _unit(name), _GIVEN)
-    known_by: dict[str, Callable[[], Input]] = {
-        "one-gpu-images-per-s": lambda: _rate(site, chosen, known, one_gpu),
-        "gradient-mb": lambda: _gradients(chosen, known),
-        "inside-gb-s": lambda: _inside(name, site, known),
-        "hop-inside-us": lambda: _inside(name, site, known),
-        "between-gb-s": lambda: _between(name, site, known, placement),
-        "hop-between-us": lambda: _between(name, site, known, placement),
-        "coordination-us": lambda: _parameter(
-            name, known.parameters["coordination-mpi-us" if work.by_mpi else "coordination-gloo-us"]
-        ),
-    }
-    return known_by.get(name, lambda: _parameter(name, known.parameters[name]))()
+    site: Site
+    chosen: Mapping[str, Option]
+    parameters: Parameters
+    one_gpu: OneGpu | None
+    given: Mapping[str, tuple[float, float, float]]
+    by_mpi: bool
 
+    @property
+    def model(self) -> str:
+        return str(self.chosen.get("model", ""))
 
-def _inside(name: str, site: Site, known: Parameters) -> Input:
-    gpu = known.gpu(site.node.gpu_model)
-    if gpu is None:
-        model = site.node.gpu_model or "of unknown model"
-        raise _missing(name, f"how fast the GPUs of a node ({model}) reach each other")
-    if name == "hop-inside-us":
-        return _parameter(name, known.parameters[f"hop-{gpu.link}-us"])
-    return Input(name, gpu.bus_gb_s.low, gpu.bus_gb_s.value, gpu.bus_gb_s.high, "GB/s", gpu.source)
+    def input(self, name: str, nodes: int) -> Input:
+        """One input, of a point on so many nodes.
 
+        Raises:
+            RefusedError: it is not known; says how to give it.
+        """
+        if name in self.given:
+            unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
+            return Input(name, *self.given[name], unit, _GIVEN)
+        if name == "one-gpu-images-per-s":
+            return self._rate(name)
+        if name == "gradient-mb":
+            return self._gradients(name)
+        key = name
+        if name in ("inside-gb-s", "hop-inside-us"):
+            gpu = self.parameters.gpu(self.site.node.gpu_model)
+            if gpu is None:
+                model = self.site.node.gpu_model or "of unknown model"
+                raise _missing(name, f"how fast the GPUs of a node ({model}) reach each other")
+            if name == "inside-gb-s":
+                return Input(name, gpu.bus_gb_s.low, gpu.bus_gb_s.value, gpu.bus_gb_s.high, "GB/s", gpu.source)
+            key = f"hop-{gpu.link}-us"
+        elif name in ("between-gb-s", "hop-between-us"):
+            if self.site.transport is None:
+                raise _missing(name, f"what carries data between the {nodes} nodes (`transport` in the site's file)")
+            if name == "between-gb-s":
+                return self._between(name, self.parameters.parameters[f"reached-{self.site.transport}"])
+            key = f"hop-{self.site.transport}-us"
+        elif name == "coordination-us":
+            key = "coordination-mpi-us" if self.by_mpi else "coordination-gloo-us"
+        parameter = self.parameters.parameters[key]
+        return Input(name, parameter.low, parameter.value, parameter.high, parameter.unit, parameter.source)
 
-def _between(name: str, site: Site, known: Parameters, placement: Placement) -> Input:
-    if site.transport is None:
-        raise _missing(name, f"what carries data between the {placement.nodes} nodes (`transport` in the site's file)")
-    if name == "hop-between-us":
-        return _parameter(name, known.parameters[f"hop-{site.transport}-us"])
-    if site.fabric is None:
-        raise _missing(name, "which adapters connect the nodes (`fabric` in the site's file)")
-    reached = known.parameters[f"reached-{site.transport}"]
-    line = site.fabric.adapters * site.fabric.gbit_s / 8
-    of_site = site.sources.get("fabric", "the site's file")
-    source = f"{site.fabric.adapters} x {site.fabric.gbit_s:g} Gbit/s = {line:g} GB/s ({of_site}), of which reached: "
-    return Input(name, line * reached.low, line * reached.value, line * reached.high, "GB/s", source + reached.source)
+    def _between(self, name: str, reached: Parameter) -> Input:
+        fabric = self.site.fabric
+        if fabric is None:
+            raise _missing(name, "which adapters connect the nodes (`fabric` in the site's file)")
+        line = fabric.adapters * fabric.gbit_s / 8
+        of_site = self.site.sources.get("fabric", "the site's file")
+        source = f"{fabric.adapters} x {fabric.gbit_s:g} Gbit/s = {line:g} GB/s ({of_site}), of which reached: "
+        low, value, high = (line * share for share in (reached.low, reached.value, reached.high))
+        return Input(name, low, value, high, "GB/s", source + reached.source)
 
+    def _rate(self, name: str) -> Input:
+        one_gpu, site = self.one_gpu, self.site
+        if one_gpu is not None:
+            return Input(name, one_gpu.low, one_gpu.images_per_s, one_gpu.high, "1/s", one_gpu.source)
+        precision = str(self.chosen.get("precision", ""))
+        rate = self.parameters.rate(site.node.gpu_model, self.model, precision)
+        if rate is None:
+            raise RefusedError(
+                f"no rate of {self.model or 'this program'} in {precision or 'its precision'} on one GPU "
+                f"({site.node.gpu_model or 'of unknown model'}) is published here",
+                where=f"site {site.name}",
+                fix="measure it (submit --gpus 1) and give the run: --one-gpu RUN; or --images-per-s, or --step-ms",
+            )
+        return Input(name, rate.low, rate.value, rate.high, "1/s", rate.source)
 
-def _rate(site: Site, chosen: Mapping[str, Option], known: Parameters, one_gpu: OneGpu | None) -> Input:
-    name = "one-gpu-images-per-s"
-    if one_gpu is not None:
-        return Input(name, one_gpu.low, one_gpu.images_per_s, one_gpu.high, "1/s", one_gpu.source)
-    model, precision = str(chosen.get("model", "")), str(chosen.get("precision", ""))
-    rate = known.rate(site.node.gpu_model, model, precision)
-    if rate is None:
-        raise RefusedError(
-            f"no rate of {model or 'this program'} in {precision or 'its precision'} on one GPU "
-            f"({site.node.gpu_model or 'of unknown model'}) is published here",
-            where=f"site {site.name}",
-            fix="measure it (submit --gpus 1) and give the run: --one-gpu RUN; or --images-per-s, or --step-ms",
-        )
-    return Input(name, rate.low, rate.value, rate.high, "1/s", rate.source)
-
-
-def _gradients(chosen: Mapping[str, Option], known: Parameters) -> Input:
-    model = str(chosen.get("model", ""))
-    if model not in known.models:
-        raise _missing("gradient-mb", f"how many bytes of gradients the model {model or 'of this program'} has")
-    halved = bool(chosen.get("fp16-allreduce"))
-    size = known.models[model].parameters * (_BYTES_PER_PARAMETER // 2 if halved else _BYTES_PER_PARAMETER) / 1e6
-    what = f"{known.models[model].parameters} parameters of {model}, {2 if halved else 4} bytes each"
-    return Input("gradient-mb", size, size, size, "MB", f"{what}, counted in the recipe's models.py")
-
-
-def _parameter(name: str, found: Parameter) -> Input:
-    return Input(name, found.low, found.value, found.high, found.unit, found.source)
-
-
-def _unit(name: str) -> str:
-    units = {"gb-s": "GB/s", "us": "us", "ms": "ms", "mb": "MB", "images-per-s": "1/s"}
-    return next((unit for end, unit in units.items() if name.endswith(end)), "")
+    def _gradients(self, name: str) -> Input:
+        model = self.parameters.models.get(self.model)
+        if model is None:
+            raise _missing(name, f"how many bytes of gradients the model {self.model or 'of this program'} has")
+        # Gradients have the type of the parameters, also under autocast.
+        each = 2 if self.chosen.get("fp16-allreduce") else 4
+        size = model.parameters * each / 1e6
+        source = f"{model.parameters} parameters of {self.model}, {each} bytes each, counted in the recipe's models.py"
+        return Input(name, size, size, size, "MB", source)
 
 
 def _missing(name: str, what: str) -> RefusedError:
-    return RefusedError(
-        f"it is not known {what}",
-        where=name,
-        fix=f"give it: --assume {name}=NUMBER; or measure it: --nccl-tests FILE",
-    )
+    fix = f"give it: --assume {name}=NUMBER; or measure it: --nccl-tests FILE"
+    return RefusedError(f"it is not known {what}", where=name, fix=fix)
 
 
 def _notes(

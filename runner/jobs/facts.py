@@ -6,7 +6,7 @@ Runs are read from the newest on, no more of them than are shown, unless only th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -90,9 +90,14 @@ def list_runs(selection: Selection) -> Listing:
     states, errors = query((each.run, each.record) for each in chosen if not (each.record.refused or each.ended))
     until = time.monotonic() + _JUDGING_S
     rows = []
-    for known in chosen:
+    for each in chosen:
+        known = each
         state = states.get(known.run.path)
-        row = _row(_judged(known, state, until), state)
+        is_over = known.ended or (state is not None and known.run.is_over(state))
+        if known.verdict is None and is_over and time.monotonic() <= until:
+            verdict = judge_at_once(known.run)
+            known = known if verdict is None else replace(known, verdict=verdict, ended=True)
+        row = _row(known, state)
         if not selection.states or selection.states & {row.state, row.outcome}:
             rows.append(row)
     if selection.last is not None and len(rows) > selection.last:
@@ -123,15 +128,6 @@ def _known(run: Run) -> _Known | None:
         return None
     verdict = None if verdict is None or verdict.outcome == "unknown" else verdict
     return _Known(run, record, run.plan, verdict, verdict is not None or run.ended is not None)
-
-
-def _judged(known: _Known, state: JobState | None, until: float) -> _Known:
-    """With its verdict, if its job is over and there is time to judge it."""
-    is_over = known.ended or (state is not None and known.run.is_over(state))
-    if known.verdict is not None or not is_over or time.monotonic() > until:
-        return known
-    verdict = judge_at_once(known.run)
-    return known if verdict is None else replace(known, verdict=verdict, ended=True)
 
 
 def _row(known: _Known, state: JobState | None) -> ListedRun:
@@ -198,7 +194,13 @@ def shown_run(run: Run, now: Now) -> ShownRun:
 
 def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
     submitted, provenance, start, marker = run.submitted, run.provenance, run.records.start(0), run.marker
-    started, ended = _counts(run, now)
+    started = ended = 0
+    if isinstance(now, Standing):
+        started, ended = now.progress.started, now.progress.ended
+    elif now is not None:
+        with suppress(OSError):
+            there = presence(run)
+            started, ended = len(there.starts), len(there.exits)
     verdict = now if isinstance(now, Verdict) else None
     return {
         "run": run.run_id,
@@ -228,24 +230,11 @@ def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
 
 
 def _state(now: Now) -> Phase:
-    if now is None:
-        return "pending"
     if isinstance(now, Verdict):
         return "unknown" if now.outcome == "unknown" else "ended"
-    return now.progress.state.phase if now.progress.state else "unknown"
-
-
-def _counts(run: Run, now: Now) -> tuple[int, int]:
-    """How many ranks have recorded their start, and their end."""
     if now is None:
-        return 0, 0
-    if isinstance(now, Standing):
-        return now.progress.started, now.progress.ended
-    try:
-        there = presence(run)
-    except OSError:
-        return 0, 0
-    return len(there.starts), len(there.exits)
+        return "pending"
+    return now.progress.state.phase if now.progress.state else "unknown"
 
 
 def _shares(starts: Mapping[int, StartRecord], plan: PlanRecord) -> tuple[NodeShare, ...]:
@@ -256,18 +245,12 @@ def _shares(starts: Mapping[int, StartRecord], plan: PlanRecord) -> tuple[NodeSh
     of_nodes: dict[str, list[StartRecord]] = {}
     for rank, start in starts.items():
         of_nodes.setdefault(places[rank], []).append(start)
-    return tuple(
-        NodeShare(own[0].node_name or own[0].host, tuple(start.rank for start in own), _numbers(own) or _taken(own))
-        for own in of_nodes.values()
-    )
-
-
-def _numbers(starts: list[StartRecord]) -> tuple[int, ...]:
-    """The job's GPUs on a node, as the scheduler reported them to its tasks."""
-    environment = starts[0].environment
-    parts = next((environment[name] for name in _GPUS if environment.get(name)), "").split(",")
-    return tuple(sorted(int(part) for part in parts)) if all(part.isdecimal() for part in parts) else ()
-
-
-def _taken(starts: Iterable[StartRecord]) -> tuple[int, ...]:
-    return tuple(sorted({start.device_index for start in starts if start.device_index is not None}))
+    shares = []
+    for own in of_nodes.values():
+        # As the scheduler reported them to its tasks; else those that the ranks took.
+        listed = next((own[0].environment[name] for name in _GPUS if own[0].environment.get(name)), "").split(",")
+        gpus = {int(part) for part in listed} if all(part.isdecimal() for part in listed) else set()
+        gpus = gpus or {start.device_index for start in own if start.device_index is not None}
+        ranks = tuple(start.rank for start in own)
+        shares.append(NodeShare(own[0].node_name or own[0].host, ranks, tuple(sorted(gpus))))
+    return tuple(shares)

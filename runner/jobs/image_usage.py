@@ -14,8 +14,7 @@ from runner.images.store.stored_image import BrokenSidecar, StoredImage, age_s
 from runner.jobs import directory
 from runner.jobs.directory import Run
 from runner.jobs.states import query
-from runner.model.job import ExitMarker, JobState, Submitted
-from runner.model.plan import Plan
+from runner.model.job import Submitted
 
 
 class ImageUse(msgspec.Struct, frozen=True):
@@ -70,17 +69,14 @@ def image_uses() -> tuple[ImageUse, ...]:
     """Every known run of this user, the newest first. Each scheduler is queried once, for all runs of it without a
     record of their end.
     """
-    runs: list[tuple[Run, Plan, Submitted | None]] = []
+    runs = [(run, plan, run.submitted) for run in directory.linked() if (plan := run.plan) is not None]
     states: dict[Path, str] = {}
     not_ended: list[tuple[Run, Submitted]] = []
-    for run in directory.linked():
-        plan, record = run.plan, run.submitted
-        if plan is None:
-            continue  # its submission was cut off before the scheduler was called
-        runs.append((run, plan, record))
+    for run, _plan, record in runs:
+        verdict = run.verdict
         if record is not None and record.refused:
             states[run.path] = "refused"
-        elif _has_ended(run):
+        elif run.ended or run.marker or (verdict is not None and verdict.outcome != "unknown"):
             states[run.path] = "ended"
         elif record is not None:
             not_ended.append((run, record))
@@ -119,31 +115,15 @@ def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
         for image in store.everything(store_dir)
         if isinstance(image, StoredImage) and owners.may_remove(image.path)
     ]
-    candidates = [_candidate(image, uses) for image in images]
+    candidates = []
+    for image in images:
+        own, age = [use for use in uses if use.of(image.path)], age_s(image)
+        idle_s = min([age, *(time.time() - use.began_s for use in own)])
+        needed = any(use.needed for use in own)
+        candidates.append(Candidate(image.path, image.size_bytes, age, idle_s=idle_s, used=bool(own), needed=needed))
     removed = to_remove(candidates, limits)
     if not dry_run:
         for candidate in removed:
             store.remove(candidate.path)
         store.sweep(None, store_dir)
     return Pruned(removed, tuple(candidate.path for candidate in candidates if candidate.needed))
-
-
-def _candidate(image: StoredImage, uses: tuple[ImageUse, ...]) -> Candidate:
-    own = [use for use in uses if use.of(image.path)]
-    age = age_s(image)
-    return Candidate(
-        image.path,
-        image.size_bytes,
-        age,
-        idle_s=min([age, *(time.time() - use.began_s for use in own)]),
-        used=bool(own),
-        needed=any(use.needed for use in own),
-    )
-
-
-def _has_ended(run: Run) -> bool:
-    ends = (("ended.json", JobState), ("exit.json", ExitMarker))
-    verdict = run.verdict
-    return any(run.read(name, kind) is not None for name, kind in ends) or (
-        verdict is not None and verdict.outcome != "unknown"
-    )

@@ -8,12 +8,12 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from runner.core.errors import RunnerError
-from runner.jobs.directory import PROVENANCE, Run
+from runner.jobs.directory import ENDED, PROVENANCE, VERDICT, Run
 from runner.jobs.logs import LogFile, follow, one_rank
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, patience, presence, progress, wait
@@ -100,9 +100,7 @@ def judge_at_once(run: Run, warn: Warn = lambda _text: None) -> Verdict | None:
         return None
     if evidence.damaged and not is_settled:
         return None
-    verdict = _verdict(run, evidence)
-    _keep_all(run, state, verdict, warn)
-    return verdict
+    return _judged_and_kept(run, evidence, warn)
 
 
 def finish(
@@ -130,11 +128,10 @@ def finish(
     """
     from runner.jobs.collect import collect  # judging takes what `status` has no use for, and no time to import
 
-    state = known = run.ended
-    verdict = None if state is None else _verdict(run, collect(run, state))
-    if state is None or verdict is None or verdict.outcome == "unknown":
+    known = run.ended
+    evidence = None if known is None else collect(run, known)
+    if evidence is None or _verdict(run, evidence).outcome == "unknown":
         scheduler, job_id = scheduler_of(run)
-        evidence: Evidence | None = None
 
         def is_whole(state: JobState) -> bool:
             nonlocal evidence
@@ -150,25 +147,28 @@ def finish(
         if state.phase == "unknown" and known is not None:
             state = known  # what the scheduler has said counts, though it has forgotten the job
         assert evidence is not None, "it is collected before the waiting ends"
-        verdict = _verdict(run, dataclasses.replace(evidence, state=state))
-    _keep_all(run, state, verdict, warn)
-    return verdict
+        evidence = dataclasses.replace(evidence, state=state)
+    return _judged_and_kept(run, evidence, warn)
 
 
-def _keep_all(run: Run, state: JobState, verdict: Verdict, warn: Warn) -> None:
-    """Keep what the scheduler said of the job's end, and the verdict, if they are known."""
+def _judged_and_kept(run: Run, evidence: Evidence, warn: Warn) -> Verdict:
+    """The verdict; it, what the scheduler said of the job's end, and which versions ran are kept if they are known. A
+    failure to write there must not hide what was learned.
+    """
+    verdict, state, provenance = _verdict(run, evidence), evidence.state, run.provenance
+    known: dict[str, msgspec.Struct] = {}
     if state.phase == "ended" and state != run.ended:
-        _keep(run, "ended.json", state, warn)
+        known[ENDED] = state
     if verdict.outcome != "unknown":
-        _keep(run, "verdict.json", verdict, warn)
-        _keep_versions(run, verdict, warn)
-
-
-def _keep_versions(run: Run, verdict: Verdict, warn: Warn) -> None:
-    """Add to the run's provenance which versions ran."""
-    provenance = run.provenance
-    if provenance.runner and verdict.versions and provenance.versions != verdict.versions:
-        _keep(run, PROVENANCE, msgspec.structs.replace(provenance, versions=verdict.versions), warn)
+        known[VERDICT] = verdict
+        if provenance.runner and verdict.versions and provenance.versions != verdict.versions:
+            known[PROVENANCE] = msgspec.structs.replace(provenance, versions=verdict.versions)
+    for name, value in known.items():
+        try:
+            run.write(name, value)
+        except OSError as error:
+            warn(f"{name} cannot be kept in {run.path}: {error.strerror}")
+    return verdict
 
 
 def _verdict(run: Run, evidence: Evidence) -> Verdict:
@@ -193,11 +193,3 @@ def follow_step(run: Run, on_content: Callable[[LogFile, bytes, bool], None], on
         scheduler.cancel(job_id)
         return True
     return False
-
-
-def _keep(run: Run, name: str, value: msgspec.Struct | dict[str, Any], warn: Warn) -> None:
-    """Write into the run directory; a failure there must not hide what was learned."""
-    try:
-        run.write(name, value)
-    except OSError as error:
-        warn(f"{name} cannot be kept in {run.path}: {error.strerror}")

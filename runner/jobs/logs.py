@@ -1,4 +1,4 @@
-"""The last thing that a run has written: whether it still moves."""
+"""The logs of a run: its last output, those of the rank that failed first, and what comes into them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from runner.core.errors import RunnerError, UnknownStateError, UsageError
 from runner.jobs.directory import Run
 from runner.jobs.states import scheduler_of
 from runner.jobs.watch import SILENCE_S, JobProgress, progress
-from runner.model.verdict import Verdict
 
 _TAIL_BYTES = 4096
 _LONGEST_LINE = 200
@@ -49,22 +48,16 @@ def last_output(run: Run) -> LastOutput | None:
     if newest is None:
         return None
     written_s, entry = newest
-    return LastOutput(f"logs/{entry.name}", _last_line(entry.path), max(0.0, time.time() - written_s))
-
-
-def _last_line(path: str) -> str:
-    """A bar that a program draws anew after a carriage return counts as a line."""
-    try:
-        with Path(path).open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip()[:_LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
+    lines: list[str] = []
+    with suppress(OSError), Path(entry.path).open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        lines = file.read().decode("utf-8", "replace").splitlines()  # a bar that is drawn anew counts as a line
+    last = next((line.strip()[:_LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
+    return LastOutput(f"logs/{entry.name}", last, max(0.0, time.time() - written_s))
 
 
 _QUOTED = re.compile(r"logs/([^/:]+):")
-_OF_RANK = re.compile(r"rank-(\d+)\.")
+_RANK = re.compile(r"rank-(\d+)\.(out|err)\Z")
 
 
 def first_failed(run: Run) -> tuple[Selection, int | None]:
@@ -72,14 +65,19 @@ def first_failed(run: Run) -> tuple[Selection, int | None]:
 
     With them the log of the batch script or of a node that the verdict quotes.
     """
-    verdict = run.verdict or _judged_so_far(run)
+    verdict = run.verdict
+    if verdict is None and any(name.endswith(".exit.json") for name in files.names_in(run.ranks)):
+        from runner.jobs.verdict import judge
+
+        with suppress(RunnerError, OSError):  # by what is there now
+            verdict = judge(run.evidence)
     quoted = _QUOTED.match(verdict.log) if verdict is not None else None
     name = quoted[1] if quoted else ""
+    of_rank = _RANK.match(name)
     rank = verdict.rank if verdict is not None else None
-    if rank is None and (of_rank := _OF_RANK.match(name)):
+    if rank is None and of_rank:
         rank = int(of_rank[1])
-    script = frozenset({name} if name and not _OF_RANK.match(name) else ())
-    return one_rank(rank or 0, script=script), rank
+    return one_rank(rank or 0, script=frozenset({name} if name and not of_rank else ())), rank
 
 
 def host_of(run: Run, rank: int) -> str:
@@ -101,22 +99,9 @@ def ends_with_lost_image(run: Run, log: LogFile) -> bool:
     return IMAGE_LOST.search(last) is not None and last not in verdict.log
 
 
-def _judged_so_far(run: Run) -> Verdict | None:
-    """The verdict by what is there now; None where no rank has ended yet, or where it cannot be judged."""
-    if not any(name.endswith(".exit.json") for name in files.names_in(run.ranks)):
-        return None
-    from runner.jobs.verdict import judge
-
-    try:
-        return judge(run.evidence)
-    except (RunnerError, OSError):
-        return None
-
-
 WHOLE_BYTES = 10_000_000  # of a log without a number of lines: what is longer is shown from here before its end
 _LINES_BYTES = 1 << 28  # of a log with one: lines without end must not fill the memory
 _CHUNK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 16
-_RANK = re.compile(r"rank-(\d+)\.(out|err)\Z")
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 _POLL_S = 0.5  # files
 _QUERY_S, _LONGEST_QUERY_S = 2.0, 10.0  # the scheduler
@@ -271,10 +256,15 @@ class _Reader:
         """``lines``: to begin at so many of its last lines; None: WHOLE_BYTES before its end; -1: at its start."""
         self._path = path
         self.at = self.size = 0
-        if lines != -1:
-            with files.open_regular(path) as file:
-                self.size = os.fstat(file.fileno()).st_size
-                self.at = _whole_start(file, self.size) if lines is None else _tail_start(file, self.size, lines)
+        if lines == -1:
+            return
+        with files.open_regular(path) as file:
+            self.size = os.fstat(file.fileno()).st_size
+            if lines is not None:
+                self.at = _tail_start(file, self.size, lines)
+            elif self.size > WHOLE_BYTES:  # the first line within them
+                self.at = file.seek(self.size - WHOLE_BYTES)
+                self.at += file.read(_BLOCK_BYTES).find(b"\n") + 1
 
     def read(self, *, rest: bool) -> bytes:
         """Whole lines that are new, and with ``rest`` also a last one without its end; empty where there is nothing."""
@@ -289,14 +279,6 @@ class _Reader:
             content = content[: whole or (len(content) if len(content) == _CHUNK_BYTES else 0)]
         self.at += len(content)
         return content
-
-
-def _whole_start(file: BinaryIO, size: int) -> int:
-    """The start; of a long log that of the first line within WHOLE_BYTES of its end."""
-    if size <= WHOLE_BYTES:
-        return 0
-    file.seek(size - WHOLE_BYTES)
-    return size - WHOLE_BYTES + file.read(_BLOCK_BYTES).find(b"\n") + 1
 
 
 def _tail_start(file: BinaryIO, size: int, lines: int) -> int:

@@ -31,7 +31,11 @@ def find(run: str | None) -> Run:
         UsageError: there is no such run, or there are several; names those that may be meant.
     """
     if run is None:
-        return _newest()
+        if newest := next(filter(_is_run, linked()), None):
+            return newest
+        refused = next(linked(), None)
+        also = "" if refused is None else f"; {refused.run_id} was never submitted"
+        raise UsageError(f"there are no runs yet{also}", fix=f"start one with `{PROGRAM} submit`")
     for candidate in (Path(run), index() / run):
         if _is_run_directory(candidate):
             return Run(candidate.resolve())
@@ -39,14 +43,13 @@ def find(run: str | None) -> Run:
         raise _no_match(run)
     runs = tuple(linked())
     # The whole id of a run that is gone begins that of another one (-1 and -1.2), which is not meant.
-    ways = (_is_whole,) if is_whole_id(run) else (_is_whole, _is_beginning)
-    for matches in ways:
+    for matches in (_is_whole,) if is_whole_id(run) else (_is_whole, _is_beginning):
         matching = [each for each in runs if matches(each, run) and _is_run(each)]
         if len(matching) == 1:
             return matching[0]
         if matching:
             raise UsageError(
-                f"{_quoted(run)} matches {len(matching)} runs: {_listed(matching, _MOST_CANDIDATES)}",
+                f'"{printable(run)}" matches {len(matching)} runs: {_listed(matching, _MOST_CANDIDATES)}',
                 fix="give the id of one of them, or as much of it as no other has",
             )
     raise _no_match(run)
@@ -68,15 +71,6 @@ def kept_outcome(run: Run) -> str:
     if was_refused(run):
         return "not submitted"
     return "ended" if run.ended is not None else ""
-
-
-def _newest() -> Run:
-    for run in linked():
-        if _is_run(run):
-            return run
-    refused = next(linked(), None)
-    also = "" if refused is None else f"; {refused.run_id} was never submitted"
-    raise UsageError(f"there are no runs yet{also}", fix=f"start one with `{PROGRAM} submit`")
 
 
 def _is_run_directory(path: Path) -> bool:
@@ -119,11 +113,7 @@ def _is_beginning(run: Run, wanted: str) -> bool:
 def _no_match(wanted: str) -> UsageError:
     recent = list(islice(filter(_is_run, linked()), _MOST_RECENT))
     shown = f" Recent: {_listed(recent, _MOST_RECENT)}." if recent else ""
-    return UsageError(f"no run matches {_quoted(wanted)}.{shown} All: {PROGRAM} status")
-
-
-def _quoted(wanted: str) -> str:
-    return f'"{printable(wanted)}"'
+    return UsageError(f'no run matches "{printable(wanted)}".{shown} All: {PROGRAM} status')
 
 
 def _listed(runs: Sequence[Run], most: int) -> str:

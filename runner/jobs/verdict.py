@@ -9,7 +9,7 @@ the figure is the one that the ranks' own records give.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -26,7 +26,7 @@ from runner.jobs.failure_causes import (
     format_ranks,
     missing_records,
 )
-from runner.model.records import DEVICE_UUIDS, Report, StartRecord
+from runner.model.records import DEVICE_UUIDS, Report
 from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
 
@@ -64,10 +64,8 @@ def _incomplete(evidence: Evidence) -> Iterable[str]:
     for sentence in evidence.damaged:
         yield f"a record cannot be read: {sentence}"
     yield from missing_records(evidence)
-    tasks = evidence.plan.tasks
     for kind, records in (("start", evidence.starts), ("exit", evidence.exits), ("report", evidence.reports)):
-        beyond = [rank for rank in records if rank >= tasks]
-        if beyond:
+        if beyond := [rank for rank in records if rank >= evidence.plan.tasks]:
             yield f"{kind} records beyond the plan: {format_ranks(beyond)}"
 
 
@@ -98,22 +96,18 @@ def _world(evidence: Evidence) -> Iterable[str]:
 
 def _placed(per_node: Counter[str]) -> str:
     """``n0: 3, n1: 1``; of many nodes those with the rarest numbers of ranks."""
-    how_many = Counter(per_node.values())
-    ordered = sorted(per_node.items(), key=lambda item: (how_many[item[1]], item[0]) if _is_long(per_node) else item)
-    more = f" and {len(ordered) - _MOST_NODES} nodes more" if _is_long(per_node) else ""
+    counts, is_long = Counter(per_node.values()), len(per_node) > _MOST_NODES
+    ordered = sorted(per_node.items(), key=lambda item: (counts[item[1]], item[0]) if is_long else item)
+    more = f" and {len(ordered) - _MOST_NODES} nodes more" if is_long else ""
     return ", ".join(f"{node}: {count}" for node, count in ordered[:_MOST_NODES]) + more
 
 
 def _planned(tasks_per_node: tuple[int, ...]) -> str:
     """``4,4,2``; of many nodes ``4 on each of 300 nodes, 2 on each of 1``."""
-    if not _is_long(tasks_per_node):
+    if len(tasks_per_node) <= _MOST_NODES:
         return ",".join(map(str, tasks_per_node))
     counts = sorted(Counter(tasks_per_node).items(), reverse=True)
     return ", ".join(f"{tasks} on each of {counted(nodes, 'node')}" for tasks, nodes in counts)
-
-
-def _is_long(nodes: Sized) -> bool:
-    return len(nodes) > _MOST_NODES
 
 
 def _devices(evidence: Evidence) -> Iterable[str]:
@@ -131,14 +125,11 @@ def _devices(evidence: Evidence) -> Iterable[str]:
     # Of the others only the launcher's view is known: what their framework calls a device may be the same name on every
     # rank that sees only its own.
     yield from _shared(
-        (f"{start.device_uuid or f'index {_index(start)}'} on {evidence.nodes[rank]}", rank)
+        (f"{start.device_uuid or f'index {index}'} on {evidence.nodes[rank]}", rank)
         for rank, start in evidence.starts.items()
+        for index in [start.local_rank if start.device_index is None else start.device_index]
         if rank not in uuids
     )
-
-
-def _index(start: StartRecord) -> int:
-    return start.local_rank if start.device_index is None else start.device_index
 
 
 def _shared(devices: Iterable[tuple[str, int]]) -> Iterable[str]:
@@ -152,12 +143,11 @@ def _shared(devices: Iterable[tuple[str, int]]) -> Iterable[str]:
 
 def _synchronised(evidence: Evidence) -> Iterable[str]:
     """Equal weights prove nothing if every rank trained on the same data: gradients must have differed before."""
-    planned = range(evidence.plan.tasks)
-    reports = [evidence.reports[rank] for rank in planned if rank in evidence.reports]
-    absent = [rank for rank in planned if rank not in evidence.reports]
+    absent = [rank for rank in range(evidence.plan.tasks) if rank not in evidence.reports]
     if absent:
         yield f"{format_ranks(absent)} left no report of the training"
         return
+    reports = [evidence.reports[rank] for rank in range(evidence.plan.tasks)]
     if not metering.is_divided(evidence):
         yield from _equal_parameters(reports, coupled=evidence.plan.arms[-1] == "full")
     yield from _reduced(reports)
@@ -232,17 +222,6 @@ def _collectives(evidence: Evidence) -> Iterable[str]:
         yield f"the gradients of {format_ranks(elsewhere)} were not on the GPU when they were reduced"
 
 
-def _devices_proven(evidence: Evidence) -> str:
-    """What is known of the ranks' GPUs, and what is assumed."""
-    tasks = evidence.plan.tasks
-    if len(_reported_uuids(evidence)) == tasks:
-        return f"{tasks} distinct devices, by the UUIDs that the framework reported"
-    return (
-        f"{tasks} distinct devices as the launcher gave them to the ranks; the framework reported no UUIDs, so it is "
-        "assumed that each rank used its own"
-    )
-
-
 def _reported_uuids(evidence: Evidence) -> dict[int, str]:
     """The device UUIDs of the framework, by rank, where it reported one."""
     return {
@@ -259,8 +238,7 @@ def _alone(evidence: Evidence) -> Iterable[str]:
     """
     tasks, exits = evidence.plan.tasks, evidence.exits
     values, ranks = exits[0].rendezvous_values, exits[0].rendezvous_ranks
-    connected = {record.master_port_used for record in exits.values()}
-    if tasks == 1 or values is None or connected != {False}:
+    if tasks == 1 or values is None or any(record.master_port_used is not False for record in exits.values()):
         return
     advice = "fix: see that it initialises Horovod or torch.distributed; nothing is wrong where ranks work on their own"
     if values == 0:
@@ -275,15 +253,6 @@ def _alone(evidence: Evidence) -> Iterable[str]:
         )
 
 
-def _how_synchronised(evidence: Evidence) -> str:
-    if evidence.reports[0].reduced_gradients_error is None:
-        return "synchronised: gradients differed before the first allreduce, parameters are equal after the last step"
-    return (
-        "synchronised: the ranks' own gradients differed, what they reduced was their mean in the first step, and the "
-        "gathered parameters are equal after the last step"
-    )
-
-
 def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
     # With MPI the programs meet by themselves: only their framework's report shows that they did.
@@ -291,7 +260,12 @@ def _good(evidence: Evidence) -> Verdict:
     hosts = counted(plan.nodes, "host")
     proven = [f"{plan.tasks} of {counted(plan.tasks, 'rank')} began, {met}and ended with status 0, on {hosts}"]
     if plan.device == "cuda":
-        proven.append(_devices_proven(evidence))
+        proven.append(
+            f"{plan.tasks} distinct devices, by the UUIDs that the framework reported"
+            if len(_reported_uuids(evidence)) == plan.tasks
+            else f"{plan.tasks} distinct devices as the launcher gave them to the ranks; the framework reported no "
+            "UUIDs, so it is assumed that each rank used its own"
+        )
         proven += device_state.unseen(evidence) if _claims_a_figure(evidence) else ()
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
@@ -301,7 +275,12 @@ def _good(evidence: Evidence) -> Verdict:
     proven.append(f"every rank saw a world of {plan.tasks} and computed on {plan.device}")
     divided, arm = metering.is_divided(evidence), plan.arms[-1]
     if plan.tasks > 1 and not divided and arm == "full":
-        proven.append(_how_synchronised(evidence))
+        proven.append(
+            "synchronised: gradients differed before the first allreduce, parameters are equal after the last step"
+            if evidence.reports[0].reduced_gradients_error is None
+            else "synchronised: the ranks' own gradients differed, what they reduced was their mean in the first step, "
+            "and the gathered parameters are equal after the last step"
+        )
     ways = transport.proof(evidence)
     proven += ways.proven
     made = figures.figure(evidence)

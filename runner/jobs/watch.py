@@ -111,8 +111,7 @@ def _lacks_nccl_logs(run: Run, there: Presence, plan: Plan) -> bool:
 
 # How long a record may become visible after its job's end: NFS shows a new file after up to 60 s (acdirmax).
 _NETWORK_S, _LOCAL_S = 75.0, 2.0
-# How long a scheduler may fail to answer before waiting ends.
-SILENCE_S = 600.0
+SILENCE_S = 600.0  # how long a scheduler may fail to answer before waiting ends
 _SHORTEST_S, _LONGEST_S = 0.3, 5.0
 
 

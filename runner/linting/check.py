@@ -57,7 +57,6 @@ def check(path: Path) -> Report:
         resolver = Resolver(Folder(path.absolute().parent))
         resolver.load(read_script(path))
         script = Script(resolver)
-        script.read()
         reason = script.not_judged()
         rows = tuple(
             Row(step, name, Finding("cannot tell", reason) if reason else next(judge(script)))

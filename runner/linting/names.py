@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 RANK, LOCAL_RANK, SIZE, LOCAL_SIZE = "rank", "local_rank", "size", "local_size"
@@ -46,8 +46,8 @@ _OPTIMIZER = re.compile(
     r"(SGD|N?Adam\w*|RAdam|Nadam|Fused(Adam|SGD|LAMB)|RMSprop|Ada(grad|delta|factor)|LAMB|Lamb|LARS|Lars|Lion|Ftrl"
     r"|\w*Optimizer)\Z"
 )
-_HOROVOD = re.compile(r"horovod\.(torch|tensorflow\.keras|tensorflow|keras|mxnet)\.(?=.)")
-_KERAS = re.compile(r"(tensorflow\.(compat\.v[12]\.)?(python\.)?keras|tf_keras|keras\.api|keras)\.(?=.)")
+_HOROVOD = re.compile(r"\Ahorovod\.(torch|tensorflow\.keras|tensorflow|keras|mxnet)\.(?=.)")
+_KERAS = re.compile(r"\A(tensorflow\.(compat\.v[12]\.)?(python\.)?keras|tf_keras|keras\.api|keras)\.(?=.)")
 
 
 def names_in(text: str, head: str = "") -> frozenset[str]:
@@ -57,13 +57,9 @@ def names_in(text: str, head: str = "") -> frozenset[str]:
 
 def canonical(path: str) -> str:
     """One spelling for the names of Horovod, torch.distributed and Keras."""
-    found = _HOROVOD.match(path)
-    if found:
-        return f"hvd.{path[found.end() :]}"
     if path.startswith("torch.distributed.") and path.count(".") == 2:
         return f"dist.{path.rpartition('.')[2]}"
-    found = _KERAS.match(path)
-    return f"keras.{path[found.end() :]}" if found else path
+    return _KERAS.sub("keras.", _HOROVOD.sub("hvd.", path))
 
 
 def meaning(name: str) -> frozenset[str]:
@@ -112,27 +108,16 @@ class Value:
         """The things of these kinds (of all, where none is given) that it is, or was made from."""
         return frozenset(tag for tag in self.tags if ":" in tag and (not kinds or tag.partition(":")[0] in kinds))
 
-    def element(self) -> Value:
-        """Of a list: what is known of each element, while a loop goes over it."""
-        return replace(union((self,)), constants=frozenset().union(*(each.constants for each in self.items)))
-
-    def flat(self) -> Value:
-        """This as an item of a tuple: with items of its own, and no more below them."""
-        return replace(self, items=tuple(replace(each, items=()) for each in self.items))
-
     def has(self, *tags: str) -> bool:
         """Whether it has any of these tags."""
         return not self.tags.isdisjoint(tags)
 
 
 NOTHING = Value()
-# What is true of a value itself, and not of what is made with it.
-_ITSELF = frozenset(("exact", "root_only", "fixed", "instance"))
+# What is true of a value itself, and not of what is made with it; and what a thing does not have as its owner has it.
+_ITSELF = frozenset((EXACT, "root_only", "fixed", "instance"))
 _CONDITIONS = frozenset(("is_root", "not_root", "is_local_root"))
-# What a thing does not have because its owner has it.
-SCALARS = _ITSELF | _CONDITIONS | frozenset(
-    ("rank", "local_rank", "size", "local_size", "over_size", "by_rank_in_text", "count")
-)  # fmt: skip
+SCALARS = _ITSELF | _CONDITIONS | {RANK, LOCAL_RANK, SIZE, LOCAL_SIZE, "over_size", "by_rank_in_text", "count"}
 
 
 def tagged(*tags: str) -> Value:
@@ -157,8 +142,8 @@ def joined(one: Value, other: Value) -> Value:
 
 def text_of(value: Value) -> Value:
     """A text that a value is written into."""
-    by_rank = value.has(RANK, LOCAL_RANK, "by_rank_in_text")
-    return Value(union((value,)).tags - SCALARS | ({"by_rank_in_text"} if by_rank else frozenset()))
+    tags = union((value,)).tags - SCALARS
+    return Value(tags | {"by_rank_in_text"} if value.has(RANK, LOCAL_RANK, "by_rank_in_text") else tags)
 
 
 def combined(operator: str, left: Value, right: Value) -> Value:
@@ -167,7 +152,7 @@ def combined(operator: str, left: Value, right: Value) -> Value:
     if isinstance(left.constant, str) or isinstance(right.constant, str):
         device = isinstance(left.constant, str) and left.constant.lower().endswith(("cuda:", "gpu:"))
         return Value(right.tags) if device else text_of(Value(tags))
-    if operator == "+" and right.has(LOCAL_RANK) and right.has(EXACT) and not left.constants:
+    if operator == "+" and {LOCAL_RANK, EXACT} <= right.tags and not left.constants:
         return tagged(RANK, EXACT)  # the node's first rank and the local rank
     by_node = left.has(EXACT) or (left.has(RANK) and right.has(LOCAL_SIZE))
     if operator == "%" and by_node and not right.has(SIZE):
@@ -178,16 +163,13 @@ def combined(operator: str, left: Value, right: Value) -> Value:
     return Value(tags)
 
 
-# What a call is given: in order, and by name.
+# What a call is given: in order, and by name; an empty name stands for ``**keywords`` that are not known.
 Given = tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call: dotted name of what is called (`Callee.name`), the number of its result, and what it is given.
-
-    Arguments are in their order, and by name; an empty name stands for ``**keywords`` that are not known.
-    """
+    """A call: dotted name of what is called (`Callee.name`), the number of its result, and what it is given."""
 
     name: str
     number: int
@@ -217,14 +199,12 @@ class Call:
 
     def argument(self, place: int | None, *by_name: str) -> Value | None:
         """The argument of a name or place; None where it is not given."""
-        for name, value in self.keywords:
-            if name in by_name:
-                return value
-        return self.arguments[place] if place is not None and place < len(self.arguments) else None
+        at_place = self.arguments[place] if place is not None and place < len(self.arguments) else None
+        return next((value for name, value in self.keywords if name in by_name), at_place)
 
 
-_ON_DEVICE = frozenset(("to", "cuda", "cpu", "eval", "train", "double", "half", "float", "compile", "requires_grad_"))
-_PATHS = frozenset(("join", "Path", "open", "joinpath", "with_suffix", "with_name", "replace", "abspath", "expanduser"))
+_ON_DEVICE = names_in("to cuda cpu eval train double half float compile requires_grad_")
+_PATHS = names_in("join Path open joinpath with_suffix with_name replace abspath expanduser")
 _RATE = re.compile(r"learning_rate|lr\Z|\Avalues\Z")
 _MODEL = re.compile(
     r"(torch\.nn|timm|keras|transformers)\.(.*\.)?[A-Z]\w*\Z|torchvision\.models\.|keras\.applications\."
@@ -236,6 +216,7 @@ def result_of(call: Call) -> Value:
     """The result of a call of what the source does not have: frameworks, the standard library."""
     name, last, first = call.name, call.last, call.arguments[0] if call.arguments else NOTHING
     given = union((*call.values, call.receiver))
+    things = given.things()
     if name in CALLS:
         return Value(CALLS[name])
     if name in ("io.BytesIO", "io.StringIO"):
@@ -251,7 +232,6 @@ def result_of(call: Call) -> Value:
         return text_of(given)
     if meaning(last):
         return Value(meaning(last))
-    things = given.things()
     if last == "DataLoader":
         return Value(given.tags - _CONDITIONS | {f"loader:{call.number}"})
     if is_distributed_sampler(last):
@@ -273,7 +253,7 @@ def result_of(call: Call) -> Value:
         return call.receiver
     if name in (".append", ".extend", ".update", ".add"):
         return NOTHING
-    by_path = last in _PATHS or "by_rank_in_text" in call.receiver.tags
+    by_path = last in _PATHS or call.receiver.has("by_rank_in_text")
     tags = given.tags - _CONDITIONS - (frozenset() if by_path else {"by_rank_in_text"})
     return Value(tags | {f"object:{call.number}"})
 

@@ -13,16 +13,34 @@ from functools import reduce
 from typing import Any
 
 from astroid import nodes
+from astroid.exceptions import NoDefault
 
 from runner.linting import names
-from runner.linting.names import NOTHING, SCALARS, Call, Given, Value, combined, joined, result_of, text_of, union
+from runner.linting.names import (
+    NOTHING,
+    SCALARS,
+    Call,
+    Given,
+    Value,
+    combined,
+    joined,
+    result_of,
+    tagged,
+    text_of,
+    union,
+)
 from runner.linting.source import Folder, Source
 
+# What holds of the rank at a place. A condition on the local rank says nothing of the ranks where it is false: they are
+# on every node.
+ROOT, NOT_ROOT, LOCAL_ROOT = "root", "not_root", "local_root"
+_FLAGS = {"is_root": ROOT, "not_root": NOT_ROOT, "is_local_root": LOCAL_ROOT}
+_OPPOSITE = {ROOT: NOT_ROOT, NOT_ROOT: ROOT, LOCAL_ROOT: "", "": ""}
 _MOST_STEPS, _MOST_DEPTH, _MOST_CALLS = 150_000, 300, 8
 _BUILTINS = names.names_in("print open range enumerate zip len int float str min max getattr dict")
 _ADDS = names.names_in("append extend update add insert setdefault")
 _ENVIRONMENT = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
-_INSTANCE = frozenset(("instance",))
+_EXITS = ("sys.exit", "exit", "quit", "os._exit")
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,6 @@ class Resolver:
         attributes: what sets an attribute or text key of a name, of whatever.
         changes: what adds to a list or dictionary of a name; ``calls``: the calls of a name.
         imports: dotted names of what is imported; ``texts``: string literals.
-        conditions: what `condition` says of each.
         named: functions and classes of modules beside the script that are named.
         uncertain: why something may be missing here that the script has; empty if nothing is.
     """
@@ -64,10 +81,10 @@ class Resolver:
     references: list[nodes.NodeNG] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
-    named: dict[nodes.NodeNG, None] = field(default_factory=dict)
+    named: set[nodes.NodeNG] = field(default_factory=set)
     uncertain: str = ""
     steps: int = 0
-    conditions: dict[nodes.NodeNG, tuple[str, str]] = field(default_factory=dict)
+    _conditions: dict[nodes.NodeNG, tuple[str, str]] = field(default_factory=dict)
     _values: dict[nodes.NodeNG, Value] = field(default_factory=dict)
     _open: dict[nodes.NodeNG, int] = field(default_factory=dict)
     _passing: dict[nodes.NodeNG, int] = field(default_factory=dict)
@@ -94,14 +111,18 @@ class Resolver:
                     self.calls[dotted(node.func).rpartition(".")[2]].append(node)
                     if isinstance(node.func, nodes.Attribute) and node.func.attrname in _ADDS:
                         self.changes[dotted(node.func.expr)].append(node)
-                case nodes.Import():
-                    wanted += [name for name, _ in node.names]
-                case nodes.ImportFrom():
-                    base = self.absolute(node)
-                    wanted += [base, *(f"{base}.{name}" for name, _ in node.names)]
+                case nodes.Import() | nodes.ImportFrom():
+                    wanted += self.imported(node)
         self.imports.update(wanted)
         for name in wanted:
             self.module(name)
+
+    def imported(self, node: nodes.Import | nodes.ImportFrom) -> list[str]:
+        """The dotted names that a statement imports, and the module that they are from."""
+        if isinstance(node, nodes.Import):
+            return [name for name, _ in node.names]
+        base = self._absolute(node)
+        return [base, *(f"{base}.{name}".strip(".") for name, _ in node.names)]
 
     def module(self, name: str) -> nodes.Module | None:
         """The module of that name beside the script."""
@@ -110,8 +131,7 @@ class Resolver:
             self.load(source)
         return source.tree if source else None
 
-    def absolute(self, node: nodes.ImportFrom) -> str:
-        """The dotted name of the module that is imported from."""
+    def _absolute(self, node: nodes.ImportFrom) -> str:
         here = self.sources[node.root()].name.removesuffix(".py").split("/")[: -node.level] if node.level else []
         return ".".join(part for part in (*here, node.modname) if part)
 
@@ -149,10 +169,8 @@ class Resolver:
         self._lowest = min(outer, self._lowest)
         return value
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether no value is being looked for, so that what is found now holds."""
-        return not self._open
+    def _union(self, values: Any) -> Value:
+        return union([self.value(each) for each in values])
 
     def _value(self, node: nodes.NodeNG) -> Value:
         match node:
@@ -171,21 +189,22 @@ class Resolver:
             case nodes.Tuple(elts=[]) | nodes.List(elts=[]):
                 return Value(constants=frozenset(((),)))
             case nodes.Tuple() | nodes.List() if len(node.elts) <= 16:
-                values = [self.value(each) for each in node.elts]
-                return replace(union(values), items=tuple(each.flat() for each in values))
+                values = [self.value(each) for each in node.elts]  # an item has items of its own, and none below them
+                flat = (replace(each, items=tuple(replace(item, items=()) for item in each.items)) for each in values)
+                return replace(union(values), items=tuple(flat))
             case nodes.JoinedStr():
                 parts = [each.value if isinstance(each, nodes.Const) else "" for each in node.values]
-                inner = union(self.value(each) for each in node.values)
+                inner = self._union(node.values)
                 is_device = parts[:1] != [] and parts[0].lower().endswith(("cuda:", "gpu:"))
                 return inner if is_device or (len(parts) == 3 and parts[1] == ":") else text_of(inner)
             case nodes.BinOp():
                 return combined(node.op, self.value(node.left), self.value(node.right))
             case nodes.Compare() | nodes.BoolOp() | nodes.UnaryOp(op="not"):
-                inside, _ = condition(self, node)
+                inside, _ = self.condition(node)
                 if inside or not isinstance(node, nodes.BoolOp):
-                    return Value(frozenset(tag for tag, guard in FLAGS.items() if guard == inside))
+                    return tagged(*(tag for tag, guard in _FLAGS.items() if guard == inside))
             case nodes.IfExp():
-                inside, _ = condition(self, node.test)
+                inside, _ = self.condition(node.test)
                 then, other = self.value(node.body), self.value(node.orelse)
                 missing = other if inside == ROOT else then if inside == NOT_ROOT else NOTHING
                 only = {"root_only"} if missing.constant in (None, False, 0, "", ()) else frozenset()
@@ -194,22 +213,30 @@ class Resolver:
                 return Value(self.value(node.body).tags, reference=node)
             case nodes.FormattedValue() | nodes.NamedExpr() | nodes.Await():
                 return self.value(node.value)
-        return union(self.value(child) for child in node.get_children())
+        return self._union(node.get_children())
 
     def _name(self, node: nodes.Name) -> Value:
-        scope, found = node.lookup(node.name)
-        spent = self.spend(len(scope.locals.get(node.name, ())) // 10)
-        if not spent or getattr(scope, "name", "") == "builtins" or node.name.startswith("__"):
-            path = f"builtins.{node.name}" if node.name in _BUILTINS else ""
-            return Value(path=path) if path else self._of_a_star(node) or Value(names.meaning(node.name))
-        return self._with_changes(self._any(found, node.name), node)
+        name = node.name
+        scope, definitions = node.lookup(name)
+        spent = self.spend(len(scope.locals.get(name, ())) // 10)
+        if spent and getattr(scope, "name", "") != "builtins" and not name.startswith("__"):
+            return self._with_changes(self._any(definitions, name), node)
+        if name in _BUILTINS:
+            return Value(path=f"builtins.{name}")
+        for star in node.root().body:  # what nothing but `from module import *` can give
+            if isinstance(star, nodes.ImportFrom) and star.names[0][0] == "*":
+                base = self._absolute(star)
+                module = self.module(base)
+                if module is None or name in module.locals:
+                    return self._of_module(module, base, name)
+        return Value(names.meaning(name))
 
-    def _any(self, found: list[nodes.NodeNG], name: str) -> Value:
+    def _any(self, definitions: list[nodes.NodeNG], name: str) -> Value:
         """What a name is that has one of these definitions."""
-        values = [self.assigned(each, name) for each in found]
+        values = [self.assigned(each, name) for each in definitions]
         imported = [value for value in values if value.path]  # not what stands in for a package that is missing
         value = reduce(joined, imported or values, NOTHING)
-        set_at = [ROOT in guards_at(self, each.statement()) for each in found]
+        set_at = [ROOT in self.guards_at(each.statement()) for each in definitions]
         unset = [each.constant in (None, False) for each, root in zip(values, set_at, strict=True) if not root]
         only = any(set_at) and all(unset) and not value.has("is_root")
         return replace(value, tags=value.tags | {"root_only"}) if only else value
@@ -219,26 +246,15 @@ class Resolver:
         for change in self.changes.get(dotted(node), ()):
             if self.spend() and change.frame() is node.frame():
                 given = [change.parent.value] if isinstance(change, nodes.Subscript) else change.args
-                added = union(self.value(each) for each in given).tags - {"is_root"}
-                value = replace(value, tags=value.tags | added)
+                value = replace(value, tags=value.tags | (self._union(given).tags - {"is_root"}))
         return value
 
-    def _of_a_star(self, node: nodes.Name) -> Value | None:
-        """A name that nothing but ``from module import *`` can give."""
-        for star in node.root().body:
-            if isinstance(star, nodes.ImportFrom) and star.names[0][0] == "*":
-                base = self.absolute(star)
-                module = self.module(base)
-                if module is None or node.name in module.locals:
-                    return self._of_a_module(module, base, node.name)
-        return None
-
-    def _of_a_module(self, module: nodes.Module | None, base: str, name: str) -> Value:
+    def _of_module(self, module: nodes.Module | None, base: str, name: str) -> Value:
         """A name of a module: of the source, or of what is imported."""
         if module is not None and name in module.locals:
             value = self._any(module.locals[name], name)
             if isinstance(value.reference, nodes.FunctionDef | nodes.ClassDef):
-                self.named[value.reference] = None
+                self.named.add(value.reference)
             return value
         path = f"{base}.{name}".strip(".")
         return Value(path=path, reference=self.module(path))
@@ -247,13 +263,13 @@ class Resolver:
         """What a definition gives a name, an attribute or a key."""
         match target:
             case nodes.Import():
-                named = {alias or each.partition(".")[0]: each if alias else each.partition(".")[0]
+                heads = {alias or each.partition(".")[0]: each if alias else each.partition(".")[0]
                          for each, alias in target.names}  # fmt: skip
-                return Value(path=named[name], reference=self.module(named[name]))
+                return Value(path=heads[name], reference=self.module(heads[name]))
             case nodes.ImportFrom():
-                base = self.absolute(target)
+                base = self._absolute(target)
                 module = self.module(base)
-                return self._of_a_module(None if module is target.root() else module, base, target.real_name(name))
+                return self._of_module(None if module is target.root() else module, base, target.real_name(name))
             case nodes.FunctionDef() | nodes.ClassDef():
                 return Value(reference=target)
             case nodes.Arguments():  # *arguments, **keywords
@@ -277,8 +293,9 @@ class Resolver:
                 before = [each for each in holder.scope().locals.get(name, ()) if each.lineno < holder.lineno]
                 old = self.assigned(before[-1], name) if before else NOTHING
                 return combined(holder.op.rstrip("="), old, self.value(holder.value))
-            case nodes.For() | nodes.Comprehension():
-                return self.value(holder.iter).element()
+            case nodes.For() | nodes.Comprehension():  # each element, while a loop goes over them
+                over = self.value(holder.iter)
+                return replace(union((over,)), constants=frozenset().union(*(each.constants for each in over.items)))
             case nodes.With():
                 return next((self.value(each) for each, target in holder.items if target is node), NOTHING)
             case nodes.Arguments():
@@ -287,50 +304,51 @@ class Resolver:
 
     def _parameter(self, function: Any, name: str) -> Value:
         """What a parameter is given, by any call."""
-        owner, parameters = class_of(function), _parameters(function)
+        owner, parameters = class_of(function), [each.name for each in function.args.arguments]
         if owner is not None and [name] == parameters[:1]:
-            return Value(_INSTANCE, reference=owner)
+            return Value(frozenset(("instance",)), reference=owner)
+        by_place = parameters[0 if owner is None else 1 :]
+        known = {*by_place, *(each.name for each in function.args.kwonlyargs or ())}
         called = owner.name if owner is not None and function.name == "__init__" else getattr(function, "name", "")
-        calls = [call for call in self.calls.get(called, ())[:_MOST_CALLS] if self.callee(call).function is function]
-        given = [self._given(function, *self.arguments(call)).get(name, NOTHING) for call in calls]
+        given = []
+        for call in self.calls.get(called, ())[:_MOST_CALLS]:
+            if self.callee(call).function is not function:
+                continue
+            arguments, keywords = self.arguments(call)
+            rest = arguments[len(by_place) :]
+            values = {
+                (function.args.vararg or ""): replace(union(rest), items=tuple(rest)),
+                (function.args.kwarg or ""): union([value for key, value in keywords if key not in known]),
+                **dict(zip(by_place, arguments, strict=False)),
+                **{key: value for key, value in keywords if key in known},
+            }
+            given.append(values.get(name, NOTHING))
         for call in self.calls.get("spawn", ()):  # mp.spawn(function, args=(...)): the first parameter is the rank
             if call.args and self.value(call.args[0]).reference is function:
                 rest = dict(self.arguments(call)[1]).get("args", NOTHING).items
-                rank = Value(frozenset((names.RANK, names.LOCAL_RANK, names.EXACT)))
-                given.append(dict(zip(parameters, (rank, *rest), strict=False)).get(name, NOTHING))
+                pairs = zip(parameters, (tagged(names.RANK, names.LOCAL_RANK, names.EXACT), *rest), strict=False)
+                given.append(dict(pairs).get(name, NOTHING))
         value = reduce(joined, given, NOTHING)
         if value != NOTHING or names.meaning(name):
             return value
-        defaults = dict(zip(parameters[::-1], (function.args.defaults or [])[::-1], strict=False))
-        defaults |= {each.name: value for each, value in zip(*_keyword_only(function), strict=True) if value}
-        return self.value(defaults.get(name))
-
-    @staticmethod
-    def _given(function: Any, arguments: Any, keywords: Any) -> dict[str, Value]:
-        """The parameters that a call gives a value, by name."""
-        by_place = _parameters(function)[0 if class_of(function) is None else 1 :]
-        known = {*by_place, *(each.name for each in _keyword_only(function)[0])}
-        rest = arguments[len(by_place) :]
-        return {
-            (function.args.vararg or ""): replace(union(rest), items=tuple(rest)),
-            (function.args.kwarg or ""): union(value for name, value in keywords if name not in known),
-            **dict(zip(by_place, arguments, strict=False)),
-            **{name: value for name, value in keywords if name in known},
-        }
+        try:
+            return self.value(function.args.default_value(name))
+        except NoDefault:
+            return NOTHING
 
     def _attribute(self, node: nodes.Attribute) -> Value:
         base, name = self.value(node.expr), node.attrname
         if base.path or isinstance(base.reference, nodes.Module):
-            return self._of_a_module(base.reference, base.path, name)
+            return self._of_module(base.reference, base.path, name)
         if isinstance(base.reference, nodes.ClassDef):
             method = self.method(base.reference, name)
             if method is not None:
-                decorators = [dotted(each).rpartition(".")[2] for each in getattr(method.decorators, "nodes", ())]
-                is_property = base.has("instance") and not {"property", "cached_property"}.isdisjoint(decorators)
+                decorators = {dotted(each).rpartition(".")[2] for each in getattr(method.decorators, "nodes", ())}
+                is_property = base.has("instance") and decorators & {"property", "cached_property"}
                 return self._returned(method) if is_property else Value(reference=method)
-        found = [each for each in self.attributes.get(name, ()) if self.spend() and not each.parent.parent_of(node)]
-        if found and not base.things("ddp"):
-            return self._with_changes(self._any(found, name), node)
+        setting = [each for each in self.attributes.get(name, ()) if self.spend() and not each.parent.parent_of(node)]
+        if setting and not base.things("ddp"):
+            return self._with_changes(self._any(setting, name), node)
         if name == "module":
             return Value(base.tags - SCALARS - base.things("ddp"))
         if name in ("state_dict", "parameters", "sampler", "dataset"):
@@ -343,8 +361,8 @@ class Resolver:
         if base.path == "os.environ":
             return self._variables(key)
         if isinstance(place, str):
-            found = self._any(self.attributes.get(place, []), place)
-            return found if found != NOTHING else Value(base.tags - SCALARS | names.meaning(place))
+            value = self._any(self.attributes.get(place, []), place)
+            return value if value != NOTHING else Value(base.tags - SCALARS | names.meaning(place))
         if isinstance(place, int) and -len(base.items) <= place < len(base.items):
             return base.items[place]
         fixed = {"fixed"} if isinstance(place, int) else frozenset()
@@ -354,9 +372,9 @@ class Resolver:
         """An environment variable, or one of several that mean the same: launchers' or the script's own."""
         meant = {names.VARIABLES.get(each) for each in key.constants}
         if len(meant) == 1 and meant != {None}:
-            return Value(frozenset((*filter(None, meant), names.EXACT)))
-        found = self._any(self.attributes.get(key.constant, []), "") if key.constants else NOTHING
-        return Value(default.tags) if found == NOTHING else found
+            return tagged(*filter(None, meant), names.EXACT)
+        value = self._any(self.attributes.get(key.constant, []), "") if key.constants else NOTHING
+        return Value(default.tags) if value == NOTHING else value
 
     def arguments(self, node: nodes.Call) -> Given:
         """What a call is given, in order and by name; of ``**options`` what a dictionary has that nothing changes."""
@@ -370,8 +388,9 @@ class Resolver:
         """The keys of a dictionary; an empty name where not all are known."""
         held, unknown = node, [("", node)]
         if isinstance(node, nodes.Name):
-            found = node.lookup(node.name)[1]
-            held = found[0].parent.value if len(found) == 1 and isinstance(found[0].parent, nodes.Assign) else node
+            definitions = node.lookup(node.name)[1]
+            if len(definitions) == 1 and isinstance(definitions[0].parent, nodes.Assign):
+                held = definitions[0].parent.value
         if isinstance(held, nodes.Call) and dotted(held.func) == "dict" and not held.args:
             pairs = [(each.arg or "", each.value) for each in held.keywords]
         elif isinstance(held, nodes.Dict):
@@ -395,35 +414,35 @@ class Resolver:
     def callee(self, node: nodes.Call) -> Callee:
         """What a call calls."""
         function = self.value(node.func)
-        reference, is_instance = function.reference, function.has("instance")
+        reference, is_attribute = function.reference, isinstance(node.func, nodes.Attribute)
         if function.path:
             return Callee(names.canonical(function.path))
-        receiver = self.value(node.func.expr) if isinstance(node.func, nodes.Attribute) else NOTHING
+        receiver = self.value(node.func.expr) if is_attribute else NOTHING
         if isinstance(reference, nodes.FunctionDef | nodes.Lambda):
             return Callee(f"local {getattr(reference, 'name', 'lambda')}", receiver, reference)
-        if isinstance(reference, nodes.ClassDef) and not is_instance:
+        if isinstance(reference, nodes.ClassDef) and not function.has("instance"):
             return Callee(f"new {reference.name}", NOTHING, self.method(reference, "__init__"), reference)
         if isinstance(reference, nodes.ClassDef):
             methods = [self.method(reference, name) for name in ("__call__", "forward", "call")]
             return Callee(".forward", function, next(filter(None, methods), None))
-        if isinstance(node.func, nodes.Attribute):
+        if is_attribute:
             return Callee(f".{node.func.attrname}", receiver)
         return Callee(f"?{node.func.name}" if isinstance(node.func, nodes.Name) else "?", function)
 
     def method(self, kind: nodes.ClassDef, name: str) -> Any:
         """The method of that name, of a class or of its bases in the source."""
         kinds = [each for each in self.ancestors(kind) if isinstance(each, nodes.ClassDef)]
-        found = (each for kind in kinds for each in kind.locals.get(name, ()) if isinstance(each, nodes.FunctionDef))
-        return next(found, None)
+        methods = (each for kind in kinds for each in kind.locals.get(name, ()) if isinstance(each, nodes.FunctionDef))
+        return next(methods, None)
 
     def ancestors(self, kind: nodes.ClassDef) -> list[nodes.ClassDef | str]:
         """A class and what it inherits from: classes of the source, and names of others."""
-        found: list[nodes.ClassDef | str] = [kind]
-        for each in found:
-            if isinstance(each, nodes.ClassDef) and len(found) < 50:
+        kinds: list[nodes.ClassDef | str] = [kind]
+        for each in kinds:
+            if isinstance(each, nodes.ClassDef) and len(kinds) < 50:
                 bases = [self.value(base) for base in each.bases]
-                found += [base.path or base.reference for base in bases if base.reference not in found]
-        return [each for each in found if each]
+                kinds += [base.path or base.reference for base in bases if base.reference not in kinds]
+        return [each for each in kinds if each]
 
     def _result(self, node: nodes.Call) -> Value:
         callee = self.callee(node)
@@ -448,21 +467,19 @@ class Resolver:
         if not isinstance(function, nodes.FunctionDef):
             return self.value(function.body)
         inner = (nodes.FunctionDef, nodes.ClassDef, nodes.Lambda)
-        found = list(function.nodes_of_class((nodes.Return, nodes.Yield), skip_klass=inner))
-        return reduce(joined, (self.value(each.value) for each in found), NOTHING)
+        returns = list(function.nodes_of_class((nodes.Return, nodes.Yield), skip_klass=inner))
+        return reduce(joined, (self.value(each.value) for each in returns), NOTHING)
 
     def _instance(self, node: nodes.Call, callee: Callee) -> Value:
         """An instance, with what it was given and what its class asks for."""
         kind, number = callee.kind, self.number(node)
-        calls = (names.canonical(self.value(each.func).path) for each in kind.nodes_of_class(nodes.Call))
-        uses = [each for each in kind.nodes_of_class((nodes.Name, nodes.Attribute)) if _is_rank_in_use(each)]
         arguments, keywords = self.arguments(node)
         given = union((*arguments, *(value for _, value in keywords)))
-        asked = (
-            union(Value(names.CALLS.get(path, frozenset())) for path in calls).tags | union(map(self.value, uses)).tags
-        )
-        asked |= given.tags if callee.function is None else frozenset()
-        tags = given.things() | (asked & {names.RANK, names.SIZE})
+        paths = [names.canonical(self.value(each.func).path) for each in kind.nodes_of_class(nodes.Call)]
+        uses = [each for each in kind.nodes_of_class((nodes.Name, nodes.Attribute)) if _is_rank_in_use(each)]
+        uses_tags = self._union(uses).tags.union(*(names.CALLS.get(path, frozenset()) for path in paths))
+        uses_tags |= given.tags if callee.function is None else frozenset()
+        tags = given.things() | (uses_tags & {names.RANK, names.SIZE})
         bases = [names.canonical(each) for each in self.ancestors(kind) if isinstance(each, str)]
         if any(word in base for base in bases for word in ("Module", "Model", "keras.layers")):
             tags |= {f"model:{number}"}
@@ -470,7 +487,98 @@ class Resolver:
             tags |= {f"sampler:{number}" if names.RANK in tags else f"plainsampler:{number}"}
         if any(base.endswith("DataLoader") for base in bases):
             tags |= {f"loader:{number}"}
-        return Value(tags | _INSTANCE, reference=kind)
+        return Value(tags | {"instance"}, reference=kind)
+
+    def condition(self, node: Any) -> tuple[str, str]:
+        """What holds of the rank where a condition is true, and where it is false."""
+        holds = self._conditions.get(node) or (self._condition(node) if self.spend() else ("", ""))
+        if not self._open:  # while a value is being looked for, what is found may not hold
+            self._conditions[node] = holds
+        return holds
+
+    def _condition(self, node: Any) -> tuple[str, str]:
+        match node:
+            case nodes.UnaryOp(op="not"):
+                inside, outside = self.condition(node.operand)
+                return outside, inside
+            case nodes.BoolOp():
+                parts = [self.condition(each) for each in node.values]
+                then, other = [each for each, _ in parts if each], [each for _, each in parts if each]
+                if node.op == "and":
+                    return (then[0] if then else ""), (other[0] if len(then) == len(parts) and other else "")
+                # Meant for the root where one of them names it: `not distributed or rank == 0`.
+                return next((each for each in (ROOT, LOCAL_ROOT) if each in then), ""), (other[0] if other else "")
+            case nodes.Compare(ops=[(operator, right)]):
+                return _comparison(self.value(node.left), operator, self.value(right))
+            case nodes.Compare():
+                return "", ""
+        value = self.value(node)
+        flag = next((guard for tag, guard in _FLAGS.items() if value.has(tag)), "")
+        if flag or value.has("root_only"):
+            return flag or ROOT, _OPPOSITE[flag]
+        if value.has(names.EXACT) and value.has(names.RANK, names.LOCAL_RANK):  # `if rank:`
+            guard = ROOT if value.has(names.RANK) else LOCAL_ROOT
+            return _OPPOSITE[guard], guard
+        return "", ""
+
+    def guards_at(self, node: Any) -> frozenset[str]:
+        """What holds of the rank that comes to a place in its function."""
+        around = around_in_function(node)
+        pairs = zip([node, *around], around, strict=False)
+        return frozenset(guard for child, parent in pairs for guard in self._guards(child, parent) if guard)
+
+    def _guards(self, child: Any, parent: Any) -> Iterator[str]:
+        """What holds of the rank in a part of a statement or expression, and not around it."""
+        if isinstance(parent, nodes.If | nodes.IfExp) and child is not parent.test:
+            inside = child in parent.body if isinstance(parent, nodes.If) else child is parent.body
+            yield self.condition(parent.test)[0 if inside else 1]
+        elif isinstance(parent, nodes.BoolOp):
+            for each in parent.values[: parent.values.index(child)]:
+                yield self.condition(each)[1 if parent.op == "or" else 0]
+        for name in ("body", "orelse", "finalbody") if child.is_statement else ():
+            block = getattr(parent, name, None)
+            for each in block[: block.index(child)] if isinstance(block, list) and child in block else ():
+                # one that ends its block for some ranks
+                if isinstance(each, nodes.If) and self.spend() and (_leaves(each.body) or _leaves(each.orelse)):
+                    yield self.condition(each.test)[1 if _leaves(each.body) else 0]
+
+
+def _comparison(left: Value, operator: str, right: Value) -> tuple[str, str]:
+    """What a comparison says of the rank, as ``Resolver.condition``."""
+    if left.constants and not right.constants:
+        left, right, operator = right, left, {"<": ">", ">": "<"}.get(operator, operator)
+    if left.has("root_only") and right.constant is None:
+        return (ROOT, "") if operator in ("is not", "!=") else ("", ROOT)
+    if not left.has(names.RANK, names.LOCAL_RANK) or not left.has(names.EXACT):
+        return (ROOT, NOT_ROOT) if left.has("is_root") and right.constant is True else ("", "")
+    guard = ROOT if left.has(names.RANK) else LOCAL_ROOT
+    is_zero = right.constant == 0 and right.constant is not False
+    is_named = left.has(names.RANK) and not right.constants  # rank == root_rank
+    has_zero = any(each.constant == 0 for each in right.items)
+    if operator in ("==", "is", "<=", "in") or (operator == "<" and right.constant == 1):
+        if (is_zero and operator != "in") or operator == "<" or (is_named and operator == "==") or has_zero:
+            return guard, _OPPOSITE[guard]
+        return (guard, "") if operator == "==" and isinstance(right.constant, int) else ("", "")  # another one rank
+    if operator in ("!=", "is not", ">", "not in") and (is_zero or (is_named and operator == "!=") or has_zero):
+        return _OPPOSITE[guard], guard
+    return "", ""
+
+
+def around_in_function(node: Any) -> list[Any]:
+    """What is around a place, up to its function or module."""
+    around = []
+    while node.parent is not None and not isinstance(node, nodes.FunctionDef):
+        node = node.parent
+        around.append(node)
+    return around
+
+
+def _leaves(body: list[Any]) -> bool:
+    """Whether a block always ends what is around it."""
+    last = body[-1] if body else None
+    if isinstance(last, nodes.Expr) and isinstance(last.value, nodes.Call):
+        return last.value.func.as_string() in _EXITS
+    return isinstance(last, nodes.Return | nodes.Continue | nodes.Break | nodes.Raise)
 
 
 def dotted(node: nodes.NodeNG) -> str:
@@ -493,114 +601,3 @@ def class_of(function: Any) -> nodes.ClassDef | None:
     owner = function.parent.frame()
     is_method = isinstance(owner, nodes.ClassDef) and isinstance(function, nodes.FunctionDef)
     return owner if is_method and function.type != "staticmethod" else None
-
-
-def _parameters(function: Any) -> list[str]:
-    return [each.name for each in (*(function.args.posonlyargs or ()), *(function.args.args or ()))]
-
-
-def _keyword_only(function: Any) -> tuple[list[Any], list[Any]]:
-    return function.args.kwonlyargs or [], function.args.kw_defaults or []
-
-
-ROOT, NOT_ROOT, LOCAL_ROOT = "root", "not_root", "local_root"
-FLAGS = {"is_root": ROOT, "not_root": NOT_ROOT, "is_local_root": LOCAL_ROOT}
-# A condition on the local rank says nothing of the ranks where it is false: they are on every node.
-_OPPOSITE = {ROOT: NOT_ROOT, NOT_ROOT: ROOT, LOCAL_ROOT: "", "": ""}
-_ENDS = ("sys.exit", "exit", "quit", "os._exit")
-_MIRRORED = {"<": ">", ">": "<"}
-
-
-def condition(resolver: Resolver, node: Any) -> tuple[str, str]:
-    """What holds of the rank where a condition is true, and where it is false."""
-    found = resolver.conditions.get(node) or (_condition(resolver, node) if resolver.spend() else ("", ""))
-    if resolver.is_settled:
-        resolver.conditions[node] = found
-    return found
-
-
-def _condition(resolver: Resolver, node: Any) -> tuple[str, str]:
-    match node:
-        case nodes.UnaryOp(op="not"):
-            inside, outside = condition(resolver, node.operand)
-            return outside, inside
-        case nodes.BoolOp():
-            parts = [condition(resolver, each) for each in node.values]
-            then, other = [each for each, _ in parts if each], [each for _, each in parts if each]
-            if node.op == "and":
-                return (then[0] if then else ""), (other[0] if len(then) == len(parts) and other else "")
-            # Meant for the root where one of them names it: `not distributed or rank == 0`.
-            return next((each for each in (ROOT, LOCAL_ROOT) if each in then), ""), (other[0] if other else "")
-        case nodes.Compare(ops=[(operator, right)]):
-            return _comparison(resolver.value(node.left), operator, resolver.value(right))
-        case nodes.Compare():
-            return "", ""
-    value = resolver.value(node)
-    flag = next((guard for tag, guard in FLAGS.items() if value.has(tag)), "")
-    if flag or value.has("root_only"):
-        return flag or ROOT, _OPPOSITE[flag]
-    if value.has(names.EXACT) and value.has(names.RANK, names.LOCAL_RANK):  # `if rank:`
-        guard = ROOT if value.has(names.RANK) else LOCAL_ROOT
-        return _OPPOSITE[guard], guard
-    return "", ""
-
-
-def _comparison(left: Value, operator: str, right: Value) -> tuple[str, str]:
-    if left.constants and not right.constants:
-        left, right, operator = right, left, _MIRRORED.get(operator, operator)
-    if left.has("root_only") and right.constant is None:
-        return (ROOT, "") if operator in ("is not", "!=") else ("", ROOT)
-    if not left.has(names.RANK, names.LOCAL_RANK) or not left.has(names.EXACT):
-        return (ROOT, NOT_ROOT) if left.has("is_root") and right.constant is True else ("", "")
-    guard = ROOT if left.has(names.RANK) else LOCAL_ROOT
-    is_zero = right.constant == 0 and right.constant is not False
-    is_named = left.has(names.RANK) and not right.constants  # rank == root_rank
-    has_zero = any(each.constant == 0 for each in right.items)
-    if operator in ("==", "is", "<=", "in") or (operator == "<" and right.constant == 1):
-        if (is_zero and operator != "in") or operator == "<" or (is_named and operator == "==") or has_zero:
-            return guard, _OPPOSITE[guard]
-        return (guard, "") if operator == "==" and isinstance(right.constant, int) else ("", "")  # another one rank
-    if operator in ("!=", "is not", ">", "not in") and (is_zero or (is_named and operator == "!=") or has_zero):
-        return _OPPOSITE[guard], guard
-    return "", ""
-
-
-def around_in_function(node: Any) -> list[Any]:
-    """What is around a place, up to its function or module."""
-    found = []
-    while node.parent is not None and not isinstance(node, nodes.FunctionDef):
-        node = node.parent
-        found.append(node)
-    return found
-
-
-def guards_at(resolver: Resolver, node: Any) -> frozenset[str]:
-    """What holds of the rank that comes to a place in its function."""
-    around = around_in_function(node)
-    pairs = zip([node, *around], around, strict=False)
-    return frozenset(guard for child, parent in pairs for guard in _guards(resolver, child, parent) if guard)
-
-
-def _guards(resolver: Resolver, child: Any, parent: Any) -> Iterator[str]:
-    """What holds of the rank in a part of a statement or expression, and not around it."""
-    if isinstance(parent, nodes.If | nodes.IfExp) and child is not parent.test:
-        inside = child in parent.body if isinstance(parent, nodes.If) else child is parent.body
-        yield condition(resolver, parent.test)[0 if inside else 1]
-    elif isinstance(parent, nodes.BoolOp):
-        for each in parent.values[: parent.values.index(child)]:
-            yield condition(resolver, each)[1 if parent.op == "or" else 0]
-    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")] if child.is_statement else []
-    for block in blocks:
-        before = block[: block.index(child)] if isinstance(block, list) and child in block else []
-        for each in before:  # one that ends its block for some ranks
-            if isinstance(each, nodes.If) and resolver.spend() and (_leaves(each.body) or _leaves(each.orelse)):
-                yield condition(resolver, each.test)[1 if _leaves(each.body) else 0]
-
-
-def _leaves(body: list[Any]) -> bool:
-    """Whether a block always ends what is around it."""
-    last = body[-1] if body else None
-    if isinstance(last, nodes.Expr) and isinstance(last.value, nodes.Call):
-        function = last.value.func.as_string()
-        return function in _ENDS
-    return isinstance(last, nodes.Return | nodes.Continue | nodes.Break | nodes.Raise)

@@ -1,11 +1,13 @@
-"""What a rule says of its step, and where rules register themselves."""
+"""The calls of a script, from where each is reached, by which ranks and in which loops; and what several rules ask of
+it: how it trains, on what, and who waits for whom.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,7 +15,7 @@ from astroid import nodes
 
 from runner.linting import names
 from runner.linting.names import NOTHING, Call, Given, Value, is_distributed_sampler
-from runner.linting.resolve import ROOT, Callee, Resolver, around_in_function, class_of, dotted, guards_at
+from runner.linting.resolve import ROOT, Callee, Resolver, around_in_function, class_of, dotted
 
 State = Literal["ok", "missing", "wrong", "cannot tell"]
 
@@ -63,13 +65,6 @@ def unclear(reason: str, event: Event | None = None, fix: str = "") -> Finding:
     return Finding("cannot tell", reason, event.place if event else "", fix)
 
 
-_RATES = ("visible_device_list", "lr", "learning_rate")
-_ENTRIES = ("main", "run", "train", "worker", "main_worker")
-_ROOT_DECORATORS = re.compile(
-    r"(rank_zero_only|main_process_only|on_main_process|master_only|only_rank_?0|rank0_only)\Z"
-)
-
-
 @dataclass(frozen=True)
 class Loop:
     """A loop, and what it goes over."""
@@ -116,35 +111,89 @@ class Event(Reach, Call):
         return str(self.node.as_string()) if isinstance(self.node, nodes.Call) else ""
 
 
-@dataclass
-class Trace:
-    """The events of a script, and the imported names that its classes inherit from."""
+# What does the steps by itself, by the name of a call or of a base class.
+_THEMSELVES = {
+    "Lightning": ("lightning.", "pytorch_lightning."),
+    "Accelerate": ("accelerate.Accelerator",),
+    "Hugging Face's Trainer": ("transformers.Trainer", "transformers.Seq2SeqTrainer", "transformers.trainer.", "trl."),
+    "DeepSpeed": ("deepspeed.initialize",),
+    "tf.distribute": ("tensorflow.distribute.",),
+    "Ray Train": ("ray.train.",),
+    "Composer": ("composer.Trainer",),
+    "fastai": ("fastai.",),
+    "Horovod's estimator": ("horovod.spark.",),
+}  # fmt: skip
+# Ranks that do not all do the same.
+_DIVIDED = ("torch.distributed.rpc", "torch.distributed.tensor.parallel", "torch.distributed.pipelining",
+            "torch.distributed.pipeline", "megatron")  # fmt: skip
+_TRAINING = ("train", "hvd.DistributedOptimizer", "hvd.elastic.run", "tensorflow.compat.v1.train")
+_BACKWARD = (".backward", ".apply_gradients", ".minimize", ".train_on_batch", ".train_step", ".gradient",
+             "torch.autograd.backward")  # fmt: skip
+_READS = ("load", "load_data", "load_dataset", "memmap", "fromfile", "loadtxt", "read_csv", "read_parquet", "imread")
+_SOME = frozenset(("root", "not_root", "local_root"))
+_RATES = ("visible_device_list", "lr", "learning_rate")
+_ENTRIES = ("main", "run", "train", "worker", "main_worker")
+_ROOT_DECORATORS = re.compile(
+    r"(rank_zero_only|main_process_only|on_main_process|master_only|only_rank_?0|rank0_only)\Z"
+)
 
-    resolver: Resolver
-    events: list[Event] = field(default_factory=list)
-    bases: list[str] = field(default_factory=list)
-    _sites: dict[nodes.NodeNG, list[nodes.NodeNG]] = field(default_factory=lambda: defaultdict(list))
-    _reached: dict[nodes.NodeNG, Reach | None] = field(default_factory=dict)
 
-    def read(self) -> None:
-        """Find the events."""
-        found = [node for source in self.resolver.sources.values() for node in source.nodes() if self.resolver.spend()]
-        for node in found:
+class Script:
+    """A script that was read.
+
+    Attributes:
+        events: in the order in which they are reached. bases: imported names that its classes inherit from.
+        way: how its ranks come together; ``ddp``: by torch.distributed.
+        is_tensorflow: it trains with TensorFlow or Keras, and not with PyTorch.
+        backward: what computes gradients. fits: where Keras trains. optimizers, samplers, loaders: what makes one;
+            samplers that divide the data.
+        batches: the innermost loops that compute gradients.
+        trained_on: what the loops that compute gradients go over: the innermost that has a loader, else the innermost.
+    """
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.resolver = resolver
+        self.events: list[Event] = []
+        self.bases: list[str] = []
+        self._top = next(iter(resolver.sources))
+        self._sites: dict[nodes.NodeNG, list[nodes.NodeNG]] = defaultdict(list)
+        self._reached: dict[nodes.NodeNG, Reach | None] = {}
+        every = [node for source in resolver.sources.values() for node in source.nodes() if resolver.spend()]
+        for node in every:
             self._find_sites(node)
-        for node in found:
+        for node in every:
             for callee, given in self._calls(node):
                 reach = self.reach(node)
-                if reach is not None:
-                    self.events.append(self._event(callee, given, node, reach))
+                if reach is None:
+                    continue
+                parent = node.parent.parent if isinstance(node.parent, nodes.Await) else node.parent
+                event = Event(
+                    callee.name, resolver.number(node), *given, callee.receiver, **vars(reach), node=node,
+                    discarded=isinstance(parent, nodes.Expr), place=resolver.sources[node.root()].place(node.lineno),
+                    function=getattr(node.frame(), "name", ""),
+                )  # fmt: skip
+                self.events.append(event)
         self.events.sort(key=lambda event: event.order)
-
-    def _event(self, callee: Callee, given: Given, node: Any, reach: Reach) -> Event:
-        parent = node.parent.parent if isinstance(node.parent, nodes.Await) else node.parent
-        place = self.resolver.sources[node.root()].place(node.lineno)
-        return Event(
-            callee.name, self.resolver.number(node), *given, callee.receiver, **vars(reach), node=node,
-            discarded=isinstance(parent, nodes.Expr), place=place, function=getattr(node.frame(), "name", ""),
-        )  # fmt: skip
+        self.way: Literal["horovod", "ddp", "none"] = "none"
+        by_call = self.calls("dist.init_process_group", *(f"*.{name}" for name in names.WRAPPED_MODELS))
+        if self.imports("horovod"):
+            self.way = "horovod"
+        elif by_call or self.imports("torch.distributed", "torch.nn.parallel.DistributedDataParallel"):
+            self.way = "ddp"
+        by_itself = self.imports("tensorflow", "keras", "tf_keras") and not self.imports("torch")
+        by_horovod = self.imports("horovod.tensorflow", "horovod.keras")
+        self.is_tensorflow = (by_horovod or by_itself) and not self.imports("horovod.torch")
+        self.backward = self.calls(*_BACKWARD)
+        self.fits = self.calls(".fit", ".fit_generator")
+        self.optimizers = [event for event in self.events if names.is_optimizer(event.name)]
+        self.samplers = [event for event in self.events if is_distributed_sampler(event.last)]
+        made = [event for event in self.events if event.name.startswith("new ")]
+        self.loaders = [event for event in self.events if event.last == "DataLoader"]
+        self.loaders += [each for each in made if f"loader:{each.number}" in resolver.value(each.node).tags]
+        loops = [event.loops for event in self.backward if event.loops]
+        self.batches = {each[-1] for each in loops}
+        overs = [[loop.over for loop in reversed(each)] for each in loops]
+        self.trained_on = [next((over for over in each if over.things("loader")), each[0]) for each in overs]
 
     def _find_sites(self, node: nodes.NodeNG) -> None:
         """Note what a node calls, hands on to be called, or imports."""
@@ -152,14 +201,11 @@ class Trace:
             case nodes.Call():
                 callee = self.resolver.callee(node)
                 handed = () if callee.function else (*node.args, *(each.value for each in node.keywords))
-                functions = [callee.function, *(self.resolver.value(each).reference for each in handed)]
-                for each in functions:
+                for each in (callee.function, *(self.resolver.value(each).reference for each in handed)):
                     if isinstance(each, nodes.FunctionDef | nodes.Lambda):
                         self._sites[each].append(node)
             case nodes.Import() | nodes.ImportFrom():
-                base = self.resolver.absolute(node) if isinstance(node, nodes.ImportFrom) else ""
-                for name in (base, *(f"{base}.{name}".strip(".") for name, _ in node.names)):
-                    module = self.resolver.module(name)
+                for module in map(self.resolver.module, self.resolver.imported(node)):
                     if module is not None:
                         self._sites[module].append(node)
             case nodes.ClassDef():
@@ -185,11 +231,6 @@ class Trace:
                 elif key.constant in ("lr", "learning_rate"):
                     yield Callee("set lr"), ((new,), ())
 
-    @property
-    def loops(self) -> list[Loop]:
-        """The loops of all events."""
-        return list({loop: None for event in self.events for loop in event.loops})
-
     def reach(self, node: nodes.NodeNG) -> Reach | None:
         """How a place is reached; None where nothing comes to it."""
         if node not in self._reached:
@@ -207,35 +248,32 @@ class Trace:
             if isinstance(each, nodes.For | nodes.While) and child in each.body:
                 loops.append(Loop(each, self.resolver.value(each.iter) if isinstance(each, nodes.For) else NOTHING))
         order = (*outer.order, node.end_lineno or 0, node.end_col_offset or 0)  # inner calls end before outer ones
-        return Reach(outer.guards | guards_at(self.resolver, node), tuple(loops), order, outer.certain)
+        return Reach(outer.guards | self.resolver.guards_at(node), tuple(loops), order, outer.certain)
 
     def _entry(self, scope: Any) -> Reach | None:
         """How the body of a function or a module is reached: by all the calls that are seen, or by none of them."""
         reached = [reach for each in self._sites.get(scope, ()) if (reach := self.reach(each)) is not None]
-        if scope is next(iter(self.resolver.sources)):
+        if scope is self._top:
             return Reach()
         certain = [each for each in reached if each.certain] or reached
         if certain:
             guards = frozenset.intersection(*(each.guards for each in certain))
-            first, deepest = (
-                min(each.order for each in certain),
-                max(certain, key=lambda each: (len(each.loops), each.order)),
-            )
-            found = Reach(guards, deepest.loops, first, certain[0].certain)
+            deepest = max(certain, key=lambda each: (len(each.loops), each.order))
+            entry = Reach(guards, deepest.loops, min(each.order for each in certain), certain[0].certain)
         elif self._may_be_called(scope):
-            found = Reach(order=(1_000_000_000,), certain=False)
+            entry = Reach(order=(1_000_000_000,), certain=False)
         else:
             return None
         decorators = scope.decorators.nodes if getattr(scope, "decorators", None) else ()
         by_root = any(_ROOT_DECORATORS.search(dotted(each)) for each in decorators)
-        return Reach(found.guards | {ROOT}, found.loops, found.order, found.certain) if by_root else found
+        return replace(entry, guards=entry.guards | {ROOT}) if by_root else entry
 
     def _may_be_called(self, scope: Any) -> bool:
         """Whether a function may be called where that is not seen: by a framework, a table, a command line."""
         if not isinstance(scope, nodes.FunctionDef):
             return False
         owner = class_of(scope)
-        if scope.root() is not next(iter(self.resolver.sources)):
+        if scope.root() is not self._top:
             return scope in self.resolver.named or owner in self.resolver.named
         by_base = owner is not None and any(isinstance(each, str) for each in self.resolver.ancestors(owner))
         return scope.decorators is not None or scope.name in (*_ENTRIES, *self._used) or by_base
@@ -243,48 +281,6 @@ class Trace:
     @cached_property
     def _used(self) -> set[str]:
         return {getattr(each, "name", "") or getattr(each, "attrname", "") for each in self.resolver.references}
-
-
-# What does the steps by itself, by the name of a call or of a base class.
-_THEMSELVES = {
-    "Lightning": ("lightning.", "pytorch_lightning."),
-    "Accelerate": ("accelerate.Accelerator",),
-    "Hugging Face's Trainer": ("transformers.Trainer", "transformers.Seq2SeqTrainer", "transformers.trainer.", "trl."),
-    "DeepSpeed": ("deepspeed.initialize",),
-    "tf.distribute": ("tensorflow.distribute.",),
-    "Ray Train": ("ray.train.",),
-    "Composer": ("composer.Trainer",),
-    "fastai": ("fastai.",),
-    "Horovod's estimator": ("horovod.spark.",),
-}  # fmt: skip
-# Ranks that do not all do the same.
-_DIVIDED = ("torch.distributed.rpc", "torch.distributed.tensor.parallel", "torch.distributed.pipelining",
-            "torch.distributed.pipeline", "megatron")  # fmt: skip
-_TRAINING = ("train", "hvd.DistributedOptimizer", "hvd.elastic.run", "tensorflow.compat.v1.train")
-_BACKWARD = (".backward", ".apply_gradients", ".minimize", ".train_on_batch", ".train_step", ".gradient",
-             "torch.autograd.backward")  # fmt: skip
-_READS = ("load", "load_data", "load_dataset", "memmap", "fromfile", "loadtxt", "read_csv", "read_parquet", "imread")
-_SOME = frozenset(("root", "not_root", "local_root"))
-
-
-class Script(Trace):
-    """A script that was read."""
-
-    @cached_property
-    def way(self) -> Literal["horovod", "ddp", "none"]:
-        """How its ranks come together; ``ddp``: by torch.distributed."""
-        if self.imports("horovod"):
-            return "horovod"
-        by_call = self.calls("dist.init_process_group", *(f"*.{name}" for name in names.WRAPPED_MODELS))
-        by_name = self.imports("torch.distributed", "torch.nn.parallel.DistributedDataParallel")
-        return "ddp" if by_name or by_call else "none"
-
-    @cached_property
-    def is_tensorflow(self) -> bool:
-        """Whether it trains with TensorFlow or Keras, and not with PyTorch."""
-        by_horovod = self.imports("horovod.tensorflow", "horovod.keras")
-        by_itself = self.imports("tensorflow", "keras", "tf_keras") and not self.imports("torch")
-        return (by_horovod or by_itself) and not self.imports("horovod.torch")
 
     @cached_property
     def does_it_itself(self) -> str:
@@ -353,47 +349,6 @@ class Script(Trace):
         if self.is_tensorflow:
             return tensorflow or horovod
         return horovod if self.way == "horovod" else f"DDP: {ddp}\nHorovod: {horovod}"
-
-    @cached_property
-    def backward(self) -> list[Event]:
-        """What computes gradients."""
-        return self.calls(*_BACKWARD)
-
-    @cached_property
-    def fits(self) -> list[Event]:
-        """Where Keras trains."""
-        return self.calls(".fit", ".fit_generator")
-
-    @cached_property
-    def optimizers(self) -> list[Event]:
-        """What makes an optimizer."""
-        return [event for event in self.events if names.is_optimizer(event.name)]
-
-    @cached_property
-    def batches(self) -> set[Loop]:
-        """The innermost loops that compute gradients."""
-        return {event.loops[-1] for event in self.backward if event.loops}
-
-    @cached_property
-    def trained_on(self) -> list[Value]:
-        """What the loops that compute gradients go over: the innermost that has a loader, else the innermost."""
-        all_overs = [[loop.over for loop in reversed(event.loops)] for event in self.backward if event.loops]
-        return [next((over for over in overs if over.things("loader")), overs[0]) for overs in all_overs]
-
-    @cached_property
-    def loaders(self) -> list[Event]:
-        """What makes a DataLoader."""
-        return [event for event in self.events if event.last == "DataLoader"] + [
-            event for event in self.events if event.name.startswith("new ") and self._makes_loader(event)
-        ]
-
-    def _makes_loader(self, event: Event) -> bool:
-        return f"loader:{event.number}" in self.resolver.value(event.node).tags
-
-    @cached_property
-    def samplers(self) -> list[Event]:
-        """What makes a sampler that divides the data."""
-        return [event for event in self.events if is_distributed_sampler(event.last)]
 
     @cached_property
     def reads_data(self) -> bool:

@@ -35,9 +35,9 @@ class Source:
     """
 
     tree: nodes.Module
+    cut: bool
     name: str = ""
     cells: tuple[tuple[int, int], ...] = ()
-    cut: bool = False
 
     def place(self, line: int) -> str:
         """Where a line is, as a person finds it."""
@@ -69,7 +69,10 @@ class Folder:
         if name not in self._sources:
             self._sources[name] = None
             base = self.top.joinpath(*name.split("."))
-            path = next(filter(_is_file, (base.with_name(f"{base.name}.py"), base / "__init__.py")), None)
+            try:
+                path = next(filter(Path.is_file, (base.with_name(f"{base.name}.py"), base / "__init__.py")), None)
+            except (OSError, ValueError):
+                path = None
             if path is not None:
                 self._sources[name] = self._read(name, path)
         return self._sources[name]
@@ -77,8 +80,7 @@ class Folder:
     def _read(self, name: str, path: Path) -> Source | None:
         if sum(each is not None for each in self._sources.values()) < MOST_MODULES:
             try:
-                tree, cut = _tree(_text(path), str(path))
-                return Source(tree, str(path.relative_to(self.top)), cut=cut)
+                return Source(*_tree(_text(path), str(path)), name=str(path.relative_to(self.top)))
             except UsageError:
                 pass
         self.unread.append(name)
@@ -99,8 +101,7 @@ def read_script(path: Path) -> Source:
     by_shell = first.startswith("#!") and any(word.rpartition("/")[2] in _SHELLS for word in first[2:].split())
     if path.suffix == ".sh" or by_shell:
         raise UsageError("this is a shell script", where=str(path), fix="give the Python file that it starts")
-    tree, cut = _tree(text, str(path))
-    return Source(tree, cut=cut)
+    return Source(*_tree(text, str(path)))
 
 
 def _text(path: Path) -> str:
@@ -121,9 +122,10 @@ def _text(path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        what = f"not UTF-8: byte 0x{raw[error.start]:02x}"
-        raise UsageError(what, where=f"{path}:{line}", fix="save the file as UTF-8") from None
+        where = f"{path}:{raw[: error.start].count(10) + 1}"
+        raise UsageError(
+            f"not UTF-8: byte 0x{raw[error.start]:02x}", where=where, fix="save the file as UTF-8"
+        ) from None
 
 
 class _Builder(AstroidBuilder):  # type: ignore[misc]
@@ -146,33 +148,26 @@ class _Builder(AstroidBuilder):  # type: ignore[misc]
 
 
 def _tree(text: str, name: str) -> tuple[nodes.Module, bool]:
-    """The tree, and whether it was cut because there is too much of it."""
+    """The tree, and whether it was cut because there is too much of it: the first statements are read then."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the script's own, of no matter here
-            whole = len(text)
-            if whole > _MOST_NODES:
-                text = _beginning(text)
-            return _Builder().string_build(text), len(text) < whole
+            read, count = text, 0
+            for statement in ast.parse(text).body if len(text) > _MOST_NODES else ():
+                count += sum(1 for _ in ast.walk(statement))
+                if count > _MOST_NODES:
+                    read = "".join(text.splitlines(keepends=True)[: statement.lineno - 1])
+                    break
+            return _Builder().string_build(read), len(read) < len(text)
     except (AstroidSyntaxError, SyntaxError) as error:
-        found: Any = getattr(error, "error", error)
-        if isinstance(found, SyntaxError):
-            where = f"{name}:{found.lineno or 1}"
+        cause: Any = getattr(error, "error", error)
+        if isinstance(cause, SyntaxError):
+            where = f"{name}:{cause.lineno or 1}"
             fix = "correct the line; Python 2 is not read"
-            raise UsageError(f"not valid Python: {found.msg}", where=where, fix=fix) from None
+            raise UsageError(f"not valid Python: {cause.msg}", where=where, fix=fix) from None
     except (RecursionError, MemoryError, ValueError):
         pass
     raise UsageError("nested too deeply to be read", where=name, fix=_GIVE_THE_SCRIPT)
-
-
-def _beginning(text: str) -> str:
-    """The first statements of a script, as many as are read."""
-    count = 0
-    for statement in ast.parse(text).body:
-        count += sum(1 for _ in ast.walk(statement))
-        if count > _MOST_NODES:
-            return "".join(text.splitlines(keepends=True)[: statement.lineno - 1])
-    return text
 
 
 def _notebook(path: Path, text: str) -> Source:
@@ -190,21 +185,13 @@ def _notebook(path: Path, text: str) -> Source:
                 lines.append("pass" if line.startswith(("%", "!")) else line)
                 places.append((number, inside))
     try:
-        tree, cut = _tree("\n".join(lines), str(path))
+        return Source(*_tree("\n".join(lines), str(path)), cells=tuple(places) or ((1, 1),))
     except UsageError as error:
         line = error.where.rpartition(":")[2]
         where = f"{path}, {_in_cell(places, int(line))}" if line.isdigit() and places else str(path)
         raise UsageError(error.what, where=where, fix=error.fix) from None
-    return Source(tree, cells=tuple(places) or ((1, 1),), cut=cut)
 
 
 def _in_cell(cells: Any, line: int) -> str:
     cell, inside = cells[min(line, len(cells)) - 1]
     return f"cell {cell}:{inside}"
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False

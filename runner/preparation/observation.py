@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from runner.backends.runtimes.common import mount_problem
 from runner.checks.image_fit import missing_packages
-from runner.checks.registry import Observed, Seen, Workspace
+from runner.checks.registry import Observed, Workspace
 from runner.core import process
 from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
-from runner.model.request import Recipe, Request
+from runner.model.request import Mount, Recipe, Request
 from runner.model.site import Site
 from runner.preparation.choices import Choices, JobImage
-from runner.preparation.horovod_use import horovod_use
 from runner.preparation.site import UserSite
 from runner.recipes.loader import LoadedRecipe
 
@@ -69,14 +68,10 @@ def observe(
         site_file=user_site.file,
         left_open=tuple(unknown.key for unknown in user_site.unknowns if unknown.needed),
         defaulted=tuple(unknown.key for unknown in user_site.unknowns if not unknown.needed),
-        storage=Seen(
-            home=tuple(dict.fromkeys((own_home, os.path.realpath(own_home)))),
-            runs=runs,
-            scratch=user_site.personal.scratch,
-            image_idle_s=_idle_s(image),
-            workspaces=workspaces() if site.scratch.workspaces else (),
-        ),
-        home=str(home()),
+        home=tuple(dict.fromkeys((own_home, os.path.realpath(own_home)))),
+        scratch=user_site.personal.scratch,
+        image_idle_s=_idle_s(image),
+        workspaces=workspaces() if site.scratch.workspaces else (),
         image_owner=image.owner,
         caches=_caches(request),
         horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
@@ -198,6 +193,21 @@ def _idle_s(image: JobImage) -> float | None:
             status = Path(image.planned.path).stat()
             return time.time() - max(status.st_atime, status.st_mtime)
     return None
+
+
+def horovod_use(recipe: Recipe, directory: Path | None, program: tuple[str, ...], mounts: tuple[Mount, ...]) -> str:
+    """Where the program is seen to use Horovod: ``train.py, line 3,``; empty where it is not.
+
+    Args:
+        directory: where the program starts: of the user's program, or of the recipe; None where there is none.
+    """
+    if recipe.framework == "horovod" or "horovod" in recipe.needs:
+        return f"the recipe {recipe.name}"
+    if directory is None:
+        return ""
+    from runner.preparation.program_source import sources
+
+    return next((f"{file.name}, line {line}," for file, line in sources(program, directory, mounts) if line), "")
 
 
 def _exists(path: str) -> bool:

@@ -22,7 +22,6 @@ from runner.model.plan import WORKSPACE, Plan
 from runner.model.request import Mount, Request, RequestRecord
 from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
-from runner.preparation.horovod_use import is_source
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
 from runner.recipes import loader
 
@@ -148,7 +147,7 @@ def check_answers(request: Request) -> None:
     image = request.image or ""
     image_file = (image,) if image.startswith(("/", ".", "~")) else ()
     mounts = (mount.source for mount in request.mounts)
-    program = (word for word in request.program if is_source(word))
+    program = (word for word in request.program if word.endswith((".py", ".sh")) and not word.startswith("-"))
     refuse_silent((request.runs, paths.home(), store.directory(), *mounts, *image_file, *program))
 
 

@@ -70,10 +70,11 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
     Raises:
         UsageError: it does not exist, or its ``recipe.yaml`` is invalid; says file:line and key.
     """
+    shipped = paths.share("recipes") / name_or_directory
     if "/" in name_or_directory or name_or_directory in (".", ".."):
         directory = Path(name_or_directory).absolute()
-    elif name_or_directory in names():
-        directory = paths.share("recipes") / name_or_directory
+    elif (shipped / FILE).is_file():
+        directory = shipped
     elif (Path(name_or_directory) / FILE).is_file():
         directory = Path(name_or_directory).absolute()
     else:

@@ -116,7 +116,8 @@ def site_of(documents: Sequence[Document]) -> Site:
         placement.check_host(name, ranks, f"{path}: ssh.hosts")
     if site.ssh.config and not site.ssh.config.startswith("/"):
         raise UsageError(f"{site.ssh.config!r} is not absolute", where=f"{path}: ssh.config", fix="start it with /")
-    site = placement.with_hosts(site)
+    if SCHEDULERS[site.scheduler].nodes == "listed":
+        site = placement.with_hosts(site)
     _check(site, path)
     return site
 

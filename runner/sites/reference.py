@@ -87,7 +87,7 @@ _ALIASES = {
     name: str(alias).replace("typing.", "")
     for name, alias in (
         *(("Owned", Owned), ("Option", Option)),
-        *(("Transport", Transport), ("Kind", EnvironmentKind), ("FrameworkSource", FrameworkSource)),
+        *(("Transport", Transport), ("EnvironmentKind", EnvironmentKind), ("FrameworkSource", FrameworkSource)),
     )
 }
 

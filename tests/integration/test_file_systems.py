@@ -1,7 +1,7 @@
 """File systems that are slow, hang, or are full: real ones.
 
 A client of sshfs keeps a listing for 20 s, so what the node writes becomes visible late to the login node. Time is real
-here; what a clock of the test can show is in tests/unit/jobs/test_late_records.py.
+here; what a clock of the test can show is in tests/unit/jobs/test_life.py.
 """
 
 import os

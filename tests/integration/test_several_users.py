@@ -16,13 +16,14 @@ from runner.core import lock
 from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_source
+from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
 from runner.images.sources import credentials
 from runner.images.sources.credentials import Login
 from runner.images.store import integrity, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
-from runner.images.writable_root import TreeImage
+from runner.images.writable_root import tree_image
 from runner.jobs.image_usage import prune_images
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
@@ -49,14 +50,14 @@ def place() -> Iterator[Path]:
         yield directory
 
 
-def image(place: Path, name: str = "x/y:1", digest: str = DIGEST) -> TreeImage:
+def image(place: Path, name: str = "x/y:1", digest: str = DIGEST) -> Source:
     tree = place / f"tree-{digest[-1]}"
     tree.mkdir(exist_ok=True)
     (tree / "file").write_text(digest)
-    return TreeImage(tree, name, digest, "2026-01-01T00:00:00Z", Config(environment={"A": "1"}))
+    return tree_image(tree, name, digest, "2026-01-01T00:00:00Z", Config(environment={"A": "1"}))
 
 
-def convert(source: TreeImage, target: Path) -> tuple[bool, Path, str]:
+def convert(source: Source, target: Path) -> tuple[bool, Path, str]:
     done = convert_source(source, Silent(), store_dir=target)
     assert not integrity.problem(done.image)
     return done.made, done.image.path, done.moved_from

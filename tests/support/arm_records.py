@@ -10,7 +10,7 @@ import msgspec
 from runner.jobs.collect import Evidence
 from runner.model.records import ArmRecord
 from runner.model.verdict import RunArm
-from tests.support.evidence import GOOD, changed, ended, report
+from tests.support.evidence import changed, ended, report
 from tests.support.plans import PLAN
 
 TURNS: tuple[RunArm, ...] = ("uncoupled", "coordination", "full", "coordination", "uncoupled")
@@ -24,7 +24,6 @@ def alternating(change: Change = lambda _rank, _place, window: window, **of_repo
     Args:
         change: what becomes of a window's fields, by rank and place. of_report: further fields of every report.
     """
-    fields = {name: getattr(GOOD, name) for name in Evidence.__dataclass_fields__}
     plan = msgspec.structs.replace(PLAN, arms=("uncoupled", "coordination", "full"))
     reports = {}
     for rank in range(4):
@@ -43,4 +42,4 @@ def alternating(change: Change = lambda _rank, _place, window: window, **of_repo
             windows.append(ArmRecord(**{"ends_checksum": hashlib.sha256(packed).hexdigest()[:16], **window}))
         reports[rank] = report(rank, **({"arms": tuple(windows)} | of_report))
     exits = {rank: ended(rank, program_started_monotonic_s=1000.0, ended_monotonic_s=1015.0) for rank in range(4)}
-    return changed(**(fields | {"plan": plan, "reports": reports, "exits": exits}))
+    return changed(plan=plan, reports=reports, exits=exits)

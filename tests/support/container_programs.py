@@ -8,12 +8,13 @@ from pathlib import Path
 from types import ModuleType
 
 CONTAINERS = Path(__file__).parents[2] / "containers" / "horovod"
+Programs = dict[str, ModuleType]
 _NAMES = ("frameworks", "fixes", "install", "cuda", "wheel_record", "rank", "prove", "describe", "build", "collect",
           "more_packages")  # fmt: skip
 
 
 @contextmanager
-def imported() -> Iterator[dict[str, ModuleType]]:
+def imported() -> Iterator[Programs]:
     """Each program under its name; no other test finds them afterwards."""
     sys.path.insert(0, str(CONTAINERS))
     try:

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import struct
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,6 +30,7 @@ from runner.model.records import (
 )
 from tests.support.plans import PLAN
 
+T = TypeVar("T")
 COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
 
 
@@ -75,7 +78,17 @@ GOOD = Evidence(
 
 
 def changed(**fields: Any) -> Evidence:
-    return Evidence(**({name: getattr(GOOD, name) for name in Evidence.__dataclass_fields__} | fields))
+    return replace(GOOD, **fields)
+
+
+def on_all(make: Callable[..., T], **changes: Any) -> dict[int, T]:
+    """The records of all four ranks, each with these changes."""
+    return {rank: make(rank, **changes) for rank in range(4)}
+
+
+def with_plan(of: Evidence = GOOD, **changes: Any) -> Evidence:
+    """The same evidence of a run with a changed plan."""
+    return replace(of, plan=msgspec.structs.replace(of.plan, **changes))
 
 
 def with_report(rank: int, **changes: Any) -> Evidence:
@@ -139,8 +152,7 @@ def watched_run(evidence: Evidence, power_w: float = 250.0) -> Evidence:
             gpus=gpus,
         )
 
-    fields = {name: getattr(evidence, name) for name in Evidence.__dataclass_fields__}
-    return changed(**(fields | {"reports": reports, "watched": {number: record(number) for number in range(2)}}))
+    return replace(evidence, reports=reports, watched={number: record(number) for number in range(2)})
 
 
 def write_plan(run: Run, evidence: Evidence) -> None:

@@ -27,3 +27,9 @@ def bash(directory: Path, code: str, env: dict[str, str] | None = None) -> subpr
         ["/bin/bash", "-c", f"set -uo pipefail\n{read}\n{code}"],
         cwd=directory, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+
+
+def stand_in(directory: Path, program: str, body: str) -> None:
+    """A program of that name: a shell script."""
+    (directory / program).write_text(f"#!/bin/sh\n{body}\n")
+    (directory / program).chmod(0o755)

@@ -1,10 +1,12 @@
-"""What a user names as a side of ``compare``: a run, or several with commas between them."""
+"""Proven figures of two sides against each other, or of one side against references."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from runner.core.errors import Exit, UsageError
 from runner.core.text import first_of, gpus_text, instead
@@ -16,125 +18,9 @@ from runner.jobs.lookup import find
 from runner.model.expectation import Compared
 from runner.model.plan import Finding
 
-
-def runs_of(text: str) -> tuple[Run, ...]:
-    """The runs that a user means: each an id, a name, the beginning of one, a job's id or a directory.
-
-    Raises:
-        UsageError: one of them is none, or is there twice.
-    """
-    return runs_named([text] if Path(text).exists() else [name for name in text.split(",") if name])
-
-
-def runs_named(names: Sequence[str]) -> tuple[Run, ...]:
-    """The runs of these names, one each.
-
-    Raises:
-        UsageError: as ``runs_of``.
-    """
-    if not names:
-        raise UsageError("no run is named", fix="give a run, or several with commas between them")
-    runs = tuple(find(name) for name in names)
-    ids = [run.run_id for run in runs]
-    twice = next((run_id for run_id in ids if ids.count(run_id) > 1), "")
-    if twice:
-        raise UsageError(f"{twice} is named twice", fix="name each run once")
-    return runs
-
-
-def side_of(text: str) -> Side:
-    """The side of these runs.
-
-    Raises:
-        UsageError: as ``runs_of``. NotProvenError: one is not measured.
-    """
-    return side_of_runs(text, runs_of(text))
-
-
-def side_of_runs(name: str, runs: Sequence[Run]) -> Side:
-    """The side of these runs, one at least.
-
-    Raises:
-        NotProvenError: one is not measured.
-    """
-    launches = tuple(map(measured_launch, runs))
-    return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})
-
-
 _REPEATS = "not-repeats"
 CODES = frozenset((*(fact.code for fact in facts_for("compare")), _REPEATS))
-
-
-def check_codes(force: Iterable[str]) -> frozenset[str]:
-    """The codes that ``--force`` names.
-
-    Raises:
-        UsageError: there is no such code.
-    """
-    codes = frozenset(force)
-    for code in sorted(codes - CODES):
-        raise UsageError(
-            f"compare has no code {code!r}",
-            where="--force",
-            fix=instead(code, CODES, f"codes: {', '.join(sorted(CODES))}"),
-        )
-    return codes
-
-
-def misfits(
-    first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch], force: frozenset[str]
-) -> tuple[Finding, ...]:
-    """Why two sides cannot be compared; those whose code is in ``force`` only warn.
-
-    Launches of a side must be repeats of each other: one program with one code, image and environment.
-    """
-    found = [*_repeats("A", first), *_repeats("B", second)]
-    for fact, *values in differences("compare", first, second):
-        one, two = (" and ".join(each) for each in values)
-        found.append(
-            _finding(fact.code, f"{fact.words}: A has {one}, B has {two}", "compare runs that are equal in it")
-        )
-    return tuple(_forced(each, force) for each in found)
-
-
-def not_repeats(side: Sequence[MeasuredLaunch]) -> tuple[Finding, ...]:
-    """Why launches that are held against a reference are no repeats of each other."""
-    return tuple(_repeats("A", side))
-
-
-def check_different(launches: Iterable[MeasuredLaunch]) -> None:
-    """A launch counts once, also where its run directory was copied.
-
-    Raises:
-        UsageError: the first ranks of two began in one job step at the same instant.
-    """
-    twice = copy_among((each.run, each.identity) for each in launches)
-    if twice is not None:
-        raise UsageError(f"{' and '.join(twice)} are one launch: the same ranks began at the same instant", fix=FIX)
-
-
-def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
-    first, *others = side
-    for other in others:
-        if fact := first_difference("repeats", first, other):
-            what = f"launches of {name} are no repeats: {other.run} has another {fact.words} than {first.run}"
-            fix = "give launches of one and the same job, as `rerun` or `scale --repeats` make them"
-            yield _finding(_REPEATS, what, fix)
-            return
-
-
-def _finding(code: str, what: str, fix: str) -> Finding:
-    return Finding(code, "refuse", what, fix)
-
-
-def _forced(finding: Finding, force: frozenset[str]) -> Finding:
-    if finding.code not in force:
-        return finding
-    return Finding(finding.code, "warn", finding.what, finding.fix, finding.who, forced=True)
-
-
-# Of differences between plans those that say nothing about the figure.
-_NOT_TELLING = frozenset(("plan job_name",))
+_NOT_TELLING = "plan job_name"  # of differences between plans the one that says nothing about the figure
 _MOST_POINTS = 6  # of a side, in one sentence
 Settings = tuple[tuple[str, str], ...]
 
@@ -149,14 +35,46 @@ class PointLaunches:
 
 @dataclass(frozen=True)
 class Side:
-    """What a user named: a run or several, or a study with a point for each size and setting.
-
-    Attributes:
-        name: as typed. points: key of the point -> its launches, none empty.
+    """What a user named, as typed: a run or several, or a study with a point for each size and setting. No point is
+    without launches.
     """
 
     name: str
     points: Mapping[tuple[int, Settings], PointLaunches]
+
+
+def side_of(text: str) -> Side:
+    """The side of runs: each an id, a name, the beginning of one, a job's id or a directory; several with commas.
+
+    Raises:
+        UsageError: one of them is none, or is there twice. NotProvenError: one is not measured.
+    """
+    return side_of_runs(text, runs_named([text] if Path(text).exists() else [name for name in text.split(",") if name]))
+
+
+def runs_named(names: Sequence[str]) -> tuple[Run, ...]:
+    """The runs of these names, one each.
+
+    Raises:
+        UsageError: one of them is none, or is there twice.
+    """
+    if not names:
+        raise UsageError("no run is named", fix="give a run, or several with commas between them")
+    runs = tuple(map(find, names))
+    ids = [run.run_id for run in runs]
+    if twice := next((run_id for run_id in ids if ids.count(run_id) > 1), ""):
+        raise UsageError(f"{twice} is named twice", fix="name each run once")
+    return runs
+
+
+def side_of_runs(name: str, runs: Sequence[Run]) -> Side:
+    """The side of these runs, one at least.
+
+    Raises:
+        NotProvenError: one is not measured.
+    """
+    launches = tuple(map(measured_launch, runs))
+    return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})
 
 
 def compare_sides(
@@ -167,18 +85,21 @@ def compare_sides(
     Raises:
         UsageError: no such code, the sides share a run or a launch, or have no point in common.
     """
-    codes = check_codes(force)
+    codes = frozenset(force)
+    for code in sorted(codes - CODES):
+        fix = instead(code, CODES, f"codes: {', '.join(sorted(CODES))}")
+        raise UsageError(f"compare has no code {code!r}", where="--force", fix=fix)
     pairs = _pairs(first, second)
-    shared = {launch.run for _, one, two in pairs for launch in one.launches} & {
-        launch.run for _, one, two in pairs for launch in two.launches
-    }
+    shared = {launch.run for _, one, _ in pairs for launch in one.launches}
+    shared &= {launch.run for _, _, two in pairs for launch in two.launches}
     if shared:
         raise UsageError(f"{min(shared)} is on both sides", fix="compare different runs")
-    check_different([launch for _, one, two in pairs for launch in (*one.launches, *two.launches)])
-    findings = tuple(
-        dict.fromkeys(found for _, one, two in pairs for found in misfits(one.launches, two.launches, codes))
-    )
     every = [launch for _, one, two in pairs for launch in (*one.launches, *two.launches)]
+    _check_different(every)
+    misfits = dict.fromkeys(each for _, one, two in pairs for each in _misfits(one.launches, two.launches))
+    findings = tuple(
+        msgspec.structs.replace(each, severity="warn", forced=True) if each.code in codes else each for each in misfits
+    )
     points = tuple(
         compare_point(
             one.launches,
@@ -195,7 +116,7 @@ def compare_sides(
         second=second.name,
         margin=margin,
         fail_below=fail_below,
-        points=() if any(found.severity == "refuse" for found in findings) else points,
+        points=() if _is_refused(findings) else points,
         references=(),
         differences=_differences(pairs),
         demonstration=_demonstration(every),
@@ -211,29 +132,28 @@ def compare_with_references(side: Side, margin: float, file: Path) -> Compared:
     """
     references = read_references(file)
     every = [point.launches for point in side.points.values()]
-    chosen = [(launches, found) for launches in every if (found := reference_for(launches[0], references, file))]
+    chosen = [(launches, own) for launches in every if (own := reference_for(launches[0], references, file))]
     if not chosen:
         raise none_fits(every[0][0], references, file)
-    points = [launches for launches, _ in chosen]
-    check_different([launch for launches in points for launch in launches])
-    findings = tuple(dict.fromkeys(found for launches in points for found in not_repeats(launches)))
-    refused = any(found.severity == "refuse" for found in findings)
+    launches = [launch for point, _ in chosen for launch in point]
+    _check_different(launches)
+    findings = tuple(dict.fromkeys(finding for point, _ in chosen for finding in _repeats("A", point)))
     return Compared(
         first=side.name,
         second="",
         margin=margin,
         fail_below=None,
         points=(),
-        references=() if refused else tuple(against(launches, found, file) for launches, found in chosen),
+        references=() if findings else tuple(against(point, own, file) for point, own in chosen),
         differences=(),
-        demonstration=_demonstration([launch for launches in points for launch in launches]),
+        demonstration=_demonstration(launches),
         findings=findings,
     )
 
 
 def exit_of(compared: Compared) -> Exit:
     """3 where the sides cannot be compared, 7 where something is below its limit, 9 where that is unknown."""
-    if any(found.severity == "refuse" for found in compared.findings):
+    if _is_refused(compared.findings):
         return Exit.REFUSED
     judgements = {point.judgement for point in compared.points} | {each.judgement for each in compared.references}
     if "below" in judgements:
@@ -241,11 +161,42 @@ def exit_of(compared: Compared) -> Exit:
     return Exit.UNKNOWN if "cannot tell" in judgements else Exit.GOOD
 
 
+def _is_refused(findings: Iterable[Finding]) -> bool:
+    return any(finding.severity == "refuse" for finding in findings)
+
+
+def _misfits(first: Sequence[MeasuredLaunch], second: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
+    """Why two sides cannot be compared. Launches of a side must be repeats of each other."""
+    yield from _repeats("A", first)
+    yield from _repeats("B", second)
+    for fact, *values in differences("compare", first, second):
+        one, two = (" and ".join(each) for each in values)
+        what = f"{fact.words}: A has {one}, B has {two}"
+        yield Finding(fact.code, "refuse", what, "compare runs that are equal in it")
+
+
+def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
+    """Why launches of a side are no repeats: one program with one code, image and environment."""
+    first, *others = side
+    for other in others:
+        if fact := first_difference("repeats", first, other):
+            what = f"launches of {name} are no repeats: {other.run} has another {fact.words} than {first.run}"
+            fix = "give launches of one and the same job, as `rerun` or `scale --repeats` make them"
+            yield Finding(_REPEATS, "refuse", what, fix)
+            return
+
+
+def _check_different(launches: Iterable[MeasuredLaunch]) -> None:
+    """A launch counts once, also where its run directory was copied."""
+    twice = copy_among((each.run, each.identity) for each in launches)
+    if twice is not None:
+        raise UsageError(f"{' and '.join(twice)} are one launch: the same ranks began at the same instant", fix=FIX)
+
+
 def _pairs(first: Side, second: Side) -> list[tuple[Settings, PointLaunches, PointLaunches]]:
     if len(first.points) == len(second.points) == 1:
-        ((_, settings), one), two = next(iter(first.points.items())), next(iter(second.points.values()))
-        same = next(iter(first.points)) == next(iter(second.points))
-        return [(settings if same else (), one, two)]
+        ((key, one),), ((other_key, two),) = first.points.items(), second.points.items()
+        return [(key[1] if key == other_key else (), one, two)]
     common = [key for key in first.points if key in second.points]
     if not common:
         raise UsageError(
@@ -265,15 +216,11 @@ def _points_of(side: Side) -> str:
 
 
 def _differences(pairs: Sequence[tuple[Settings, PointLaunches, PointLaunches]]) -> tuple[str, ...]:
-    keys: dict[str, None] = {}
-    for _, one, two in pairs:
-        for each in plan_differences(one.launches[0].plan, two.launches[0].plan):
-            keys.setdefault(f"{each.area} {each.key}")
-        codes = one.launches[0].code, two.launches[0].code
-        for key in {**codes[0], **codes[1]}:
-            if codes[0].get(key) != codes[1].get(key):
-                keys.setdefault(f"code {key}")
-    return tuple(key for key in keys if key not in _NOT_TELLING)
+    keys: list[str] = []
+    for one, two in ((one.launches[0], two.launches[0]) for _, one, two in pairs):
+        keys += [f"{each.area} {each.key}" for each in plan_differences(one.plan, two.plan)]
+        keys += [f"code {key}" for key in {**one.code, **two.code} if one.code.get(key) != two.code.get(key)]
+    return tuple(key for key in dict.fromkeys(keys) if key != _NOT_TELLING)
 
 
 def _demonstration(launches: Sequence[MeasuredLaunch]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
@@ -14,20 +14,18 @@ from runner.jobs.directory import Run
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
 from runner.model.figure import NO_INTERVAL, Doubt, Figure, figure_of, shared_doubts
-from runner.model.plan import Plan
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.statistics.launches import Comparison, compare, mean_rate, needed
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLaunch(Ran):
-    """A run whose verdict is ``measured``.
+    """A run whose verdict is ``measured``, with the figure of the whole world.
 
     Attributes:
-        figure: of the whole world.
-        nodes: names. began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
-        identity: by which a copy of it is known; None where that is unknown.
+        began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         devices: UUIDs of the ranks' GPUs; empty on CPUs, and where one is unknown.
+        identity: by which a copy of it is known; None where that is unknown.
     """
 
     run: str
@@ -63,30 +61,25 @@ def measured_launch(run: Run) -> MeasuredLaunch:
     submitted, marker = run.submitted, run.marker
     ran = ran_with(run, plan, now, code_facts(run))
     began_s = starts[0].time_s if 0 in starts else None
+    devices = [_device(starts.get(rank), reports.get(rank)) for rank in range(plan.tasks)]
     return MeasuredLaunch(
         **{each.name: getattr(ran, each.name) for each in fields(Ran)},
         run=run.run_id,
         nodes=frozenset(nodes_of(starts, plan.tasks_per_node).values()),
         began_s=began_s if began_s is not None else submitted.submitted_s if submitted else 0.0,
         ended_s=marker.end_s if marker else 0.0,
-        devices=_devices(plan, starts, reports),
+        devices=frozenset(devices) if plan.device == "cuda" and all(devices) else frozenset(),
         identity=identity_of(starts.get(0)),
     )
 
 
-def _devices(plan: Plan, starts: Mapping[int, StartRecord], reports: Mapping[int, Report]) -> frozenset[str]:
-    """The GPUs of all ranks, by what the framework used, else by what the launcher gave to the rank."""
-    if plan.device != "cuda":
-        return frozenset()
-    found = set()
-    for rank in range(plan.tasks):
-        named = (each.device_uuid for each in (reports.get(rank), starts.get(rank)) if each and each.device_uuid)
-        # What no UUID is known of has its number among those that the rank sees, which is the same on every GPU.
-        uuid = next((each for each in named if each.startswith(DEVICE_UUIDS)), "")
-        if not uuid:
-            return frozenset()
-        found.add(uuid)
-    return frozenset(found)
+def _device(start: StartRecord | None, report: Report | None) -> str:
+    """A rank's GPU, by what the framework used, else by what the launcher gave to the rank; empty where it is unknown.
+
+    What no UUID is known of has its number among those that the rank sees, which is the same on every GPU.
+    """
+    named = (each.device_uuid for each in (report, start) if each and each.device_uuid)
+    return next((each for each in named if each.startswith(DEVICE_UUIDS)), "")
 
 
 def in_order(launches: Iterable[MeasuredLaunch]) -> tuple[MeasuredLaunch, ...]:
@@ -106,7 +99,7 @@ def compare_point(
     margin: float,
     *,
     fail_below: float | None = None,
-    settings: Sequence[str] = (),
+    settings: tuple[str, ...] = (),
     not_proven: tuple[int, int] = (0, 0),
 ) -> ComparedPoint:
     """The launches of two sides, none empty, by the order in which they ran.
@@ -119,21 +112,18 @@ def compare_point(
     launches = in_order((*first, *second))
     order = "".join("B" if launch.run in second_runs else "A" for launch in launches)
     made = compare(order, [launch.figure.value for launch in launches], margin)
-    verdict, why = made.verdict, made.why
     apart = "; ".join(_apart(launches))
-    if apart:
-        verdict, why = "no verdict", apart
     return ComparedPoint(
         gpus=launches[0].gpus,
-        settings=tuple(settings),
+        settings=settings,
         first=_side(first, not_proven[0]),
         second=_side(second, not_proven[1]),
         order=order,
-        verdict=verdict,
+        verdict="no verdict" if apart else made.verdict,
         change=made.change,
         low=made.low,
         high=made.high,
-        why=why,
+        why=apart or made.why,
         spread=made.deviation,
         launches_needed=needed(made.deviation),
         judgement=judgement_of(made, fail_below, is_apart=bool(apart) or "interleaved" in made.why),
@@ -153,37 +143,24 @@ def _side(launches: Sequence[MeasuredLaunch], not_proven: int) -> ComparedSide:
 
 def _apart(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
     """Why launches did not run side by side, so that what changed in between is in their difference."""
+    on_gpus = [launch for launch in launches if launch.plan.device == "cuda"]
     if any(launch.nodes != launches[0].nodes for launch in launches):
         names = sorted({", ".join(sorted(launch.nodes)) or "unknown" for launch in launches})
         shown = f"{' / '.join(names[:3])}{' ...' if len(names) > 3 else ''}"
         yield f"the launches ran on different nodes ({shown}), and the nodes may be all of the difference"
-    else:
-        yield from _other_gpus([launch for launch in launches if launch.plan.device == "cuda"])
-    unknown = [launch.run for launch in launches if not launch.began_s]
-    if unknown:
+    elif unknown := [launch.run for launch in on_gpus if not launch.devices]:
+        yield f"the records do not say on which GPUs of the nodes {unknown[0]} ran"
+    elif other := [launch.run for launch in on_gpus if launch.devices != on_gpus[0].devices]:
+        which = f"{on_gpus[0].run} and {other[0]} ran on different GPUs of the nodes"
+        yield f"{which}, and healthy GPUs differ by several per cent"
+    together = [(before.run, after.run) for before, after in pairwise(launches) if before.ended_s > after.began_s]
+    if unknown := [launch.run for launch in launches if not launch.began_s]:
         yield f"it is unknown when {unknown[0]} ran"
-        return
     # What the last one ends with does not matter; of another, no end is no proof that the next one had to wait for it.
-    endless = [launch.run for launch in launches[:-1] if not launch.ended_s]
-    if endless:
+    elif endless := [launch.run for launch in launches[:-1] if not launch.ended_s]:
         yield f"it is unknown when {endless[0]} ended, so the next launch may have run at the same time"
-        return
-    for before, after in pairwise(launches):
-        if before.ended_s > after.began_s:
-            yield f"{before.run} and {after.run} ran at the same time"
-            return
-
-
-def _other_gpus(launches: Sequence[MeasuredLaunch]) -> Iterable[str]:
-    unknown = next((launch.run for launch in launches if not launch.devices), "")
-    other = next((launch.run for launch in launches if launch.devices != launches[0].devices), "")
-    if unknown:
-        yield f"the records do not say on which GPUs of the nodes {unknown} ran"
-    elif other:
-        yield (
-            f"{launches[0].run} and {other} ran on different GPUs of the nodes, and healthy GPUs differ by several per "
-            "cent"
-        )
+    elif together:
+        yield f"{' and '.join(together[0])} ran at the same time"
 
 
 def judgement_of(made: Comparison, fail_below: float | None, *, is_apart: bool) -> Judgement:

@@ -10,7 +10,7 @@ from runner.core import paths, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.text import gpus_text
 from runner.figures.compare.launches import MeasuredLaunch, doubts_of, in_order
-from runner.model.expectation import AgainstReference, Judgement, Reference, References
+from runner.model.expectation import AgainstReference, Reference, References
 from runner.statistics.launches import LEAST_LAUNCHES, mean_rate
 
 
@@ -40,11 +40,10 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
     Raises:
         UsageError: several fit equally.
     """
-    site, recipe = launch.plan.site, launch.plan.recipe
     fitting = [
         each
         for each in references
-        if (each.site, each.recipe, each.gpus) == (site, recipe, launch.gpus)
+        if _is_near(each, launch)
         and each.unit.partition("/")[0] == launch.figure.unit
         # A reference is one of training, unless it names the arm.
         and (launch.plan.arms[-1] == "full" or "arms" in each.options)
@@ -54,7 +53,7 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
     best = [each for each in fitting if len(each.options) == most]
     if len(best) > 1:
         raise UsageError(
-            f"{len(best)} references fit recipe {recipe} on {gpus_text(launch.gpus)} of site {site}",
+            f"{len(best)} references fit {_what(launch)}",
             where=str(file),
             fix="name options in them that tell them apart",
         )
@@ -63,25 +62,38 @@ def reference_for(launch: MeasuredLaunch, references: Sequence[Reference], file:
 
 def none_fits(launch: MeasuredLaunch, references: Sequence[Reference], file: Path) -> UsageError:
     """What is there instead: of the same recipe and size, or else of the same site."""
-    site = launch.plan.site
-    what = f"recipe {launch.plan.recipe} on {gpus_text(launch.gpus)} of site {site}"
-    near = [
-        each for each in references if (each.site, each.recipe, each.gpus) == (site, launch.plan.recipe, launch.gpus)
-    ]
+    site, arm = launch.plan.site, launch.plan.arms[-1]
+    near = [each for each in references if _is_near(each, launch)]
     named = sorted({f"{each.recipe} on {gpus_text(each.gpus)}" for each in references if each.site == site})
-    if near and launch.plan.arms[-1] != "full":
-        arm = launch.plan.arms[-1]
+    if near and arm != "full":
         also = f" with a figure of the arm {arm}: a reference is one of training, unless its options name arms"
     elif near:
         wanted = sorted({", ".join((each.unit, *_named(each.options))) for each in near})
         also = f" with figures in {launch.figure.unit}/s and its options; for these it has only {'; '.join(wanted)}"
     else:
         also = f"; of this site it has {', '.join(named)}" if named else f"; it has none of site {site}"
-    return UsageError(f"no reference fits {what}{also}", where=str(file), fix="add one, with its source and date")
+    fix = "add one, with its source and date"
+    return UsageError(f"no reference fits {_what(launch)}{also}", where=str(file), fix=fix)
+
+
+def _is_near(each: Reference, launch: MeasuredLaunch) -> bool:
+    return (each.site, each.recipe, each.gpus) == (launch.plan.site, launch.plan.recipe, launch.gpus)
+
+
+def _what(launch: MeasuredLaunch) -> str:
+    return f"recipe {launch.plan.recipe} on {gpus_text(launch.gpus)} of site {launch.plan.site}"
 
 
 def _named(options: Mapping[str, str | int | float | bool]) -> list[str]:
     return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in options.items()]
+
+
+def _fits(wanted: Mapping[str, str | int | float | bool], options: Mapping[str, str]) -> bool:
+    """A flag that is wanted true stands without a value; one that is wanted false is not there."""
+    return all(
+        (name in options) == value if isinstance(value, bool) else options.get(name) == str(value)
+        for name, value in wanted.items()
+    )
 
 
 def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path) -> AgainstReference:
@@ -92,19 +104,14 @@ def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path
     """
     ordered = in_order(launches)
     share = 1.0 / ordered[0].gpus if reference.unit.endswith("/GPU") else 1.0
-    rates = [launch.figure.value * share for launch in ordered]
-    mean = mean_rate(rates)
-    figure, interval, interval_of = mean.value, ordered[0].figure.interval, "this run"
-    if len(rates) >= LEAST_LAUNCHES and mean.low is not None and mean.high is not None:
-        interval, interval_of = (mean.low, mean.high), "launches"
-    elif len(rates) > 1:
-        interval = None
-    elif interval is not None:
-        interval = interval[0] * share, interval[1] * share
-    low, high = interval if interval is not None else (figure, figure)
+    mean = mean_rate([launch.figure.value * share for launch in ordered])
+    own, of_launches = ordered[0].figure.interval, False
+    interval = None if own is None or len(ordered) > 1 else (own[0] * share, own[1] * share)
+    if len(ordered) >= LEAST_LAUNCHES and mean.low is not None and mean.high is not None:
+        interval, of_launches = (mean.low, mean.high), True
+    low, high = interval if interval is not None else (mean.value, mean.value)
     at_least = reference.value * (1.0 + reference.lower)
     at_most = None if reference.upper is None else reference.value * (1.0 + reference.upper)
-    judgement: Judgement = "below" if high < at_least else "good" if low >= at_least else "cannot tell"
     return AgainstReference(
         runs=tuple(launch.run for launch in ordered),
         gpus=ordered[0].gpus,
@@ -115,19 +122,11 @@ def against(launches: Sequence[MeasuredLaunch], reference: Reference, file: Path
         source=reference.source,
         date=reference.date,
         file=str(file),
-        figure=figure,
-        low=None if interval is None else interval[0],
-        high=None if interval is None else interval[1],
-        interval_of="none" if interval is None else "launches" if interval_of == "launches" else "this run",
-        judgement=judgement,
+        figure=mean.value,
+        low=None if interval is None else low,
+        high=None if interval is None else high,
+        interval_of="none" if interval is None else "launches" if of_launches else "this run",
+        judgement="below" if high < at_least else "good" if low >= at_least else "cannot tell",
         above=at_most is not None and low > at_most,
         doubts=doubts_of(ordered),
-    )
-
-
-def _fits(wanted: Mapping[str, str | int | float | bool], options: Mapping[str, str]) -> bool:
-    """A flag that is wanted true stands without a value; one that is wanted false is not there."""
-    return all(
-        (name in options) == value if isinstance(value, bool) else options.get(name) == str(value)
-        for name, value in wanted.items()
     )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
 from runner.core.text import change, counted, gpus_text, percent, plain, rate, span
 from runner.model.expectation import AgainstReference, Compared, ComparedPoint, ComparedSide, Judgement
-from runner.model.figure import Doubt, in_words
+from runner.model.figure import in_words
 from runner.statistics.launches import CHANGES, LEAST_LAUNCHES, MOST_LAUNCHES
-
-_CLAIM = (
-    "a verdict needs at least 3 launches of each side, in turns (ABBABA), one after the other on the same nodes and "
-    "GPUs"
-)
 
 
 def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:
@@ -28,22 +23,21 @@ def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:
         )
         yield f"launches differ by {percent(point.spread)}; launches of each side to find a change of {needed}"
     elif point.verdict == "no verdict" and min(len(point.first.runs), len(point.second.runs)) < LEAST_LAUNCHES:
-        yield f"{_CLAIM}; where launches differ by 1 %, 6 find a change of 2 %"
-    yield verdict_line(point, compared.margin)
-    if compared.fail_below is not None:
-        yield _judged(point, compared.fail_below)
+        yield (
+            "a verdict needs at least 3 launches of each side, in turns (ABBABA), one after the other on the same "
+            "nodes and GPUs; where launches differ by 1 %, 6 find a change of 2 %"
+        )
+    yield _verdict_line(point, compared.margin)
+    if (limit := compared.fail_below) is not None:
+        holds_it = point.low is not None and point.high is not None and point.low < limit - 1.0 <= point.high
+        if point.judgement == "cannot tell" and not holds_it:
+            yield f"cannot tell whether B reaches {limit:g} of A: {point.why}"
+        else:
+            yield f"{_JUDGED[point.judgement]} {limit:g} of A"
 
 
-def _judged(point: ComparedPoint, limit: float) -> str:
-    """The judgement in words. Without one, the interval holds the limit, or it does not count, or there is none."""
-    holds_it = point.low is not None and point.high is not None and point.low < limit - 1.0 <= point.high
-    if point.judgement == "cannot tell" and not holds_it:
-        return f"cannot tell whether B reaches {limit:g} of A: {point.why}"
-    return f"{_JUDGED[point.judgement]} {limit:g} of A"
-
-
-def verdict_line(point: ComparedPoint, margin: float) -> str:
-    """``verdict: B is faster: +1.8 % (95 %: +0.9 % to +2.7 %)``."""
+def _verdict_line(point: ComparedPoint, margin: float) -> str:
+    """``B is faster: +1.8 % (95 %: +0.9 % to +2.7 %)``."""
     interval = span(point.low, point.high, change)
     made = f"{change(point.change)}{f' (95 %: {interval})' if interval else ''}"
     if point.verdict == "no verdict":
@@ -60,9 +54,8 @@ def reference_lines(each: AgainstReference) -> Iterator[str]:
     if each.low is not None and each.high is not None:
         of_what = f"of {len(each.runs)} launches" if each.interval_of == "launches" else "of this run alone"
         interval = f" (95 %, {of_what}: {span(each.low, each.high, rate)})"
-    count = counted(len(each.runs), "launch")
-    doubts = _doubts(each.doubts)
-    yield f"{count} on {gpus_text(each.gpus)}: {rate(each.figure)} {each.unit}{interval}{doubts and f'; {doubts}'}"
+    figure = f"{counted(len(each.runs), 'launch')} on {gpus_text(each.gpus)}: {rate(each.figure)} {each.unit}{interval}"
+    yield "; ".join(filter(None, (figure, in_words(each.doubts, labelled=True))))
     most = "" if each.at_most is None else f", at most {rate(each.at_most)}"
     known = f"{each.source}, {each.date}"
     yield f"reference: {rate(each.value)} {each.unit}, at least {rate(each.at_least)}{most} ({known})"
@@ -82,17 +75,14 @@ _JUDGED = {
 
 
 def _side(side: ComparedSide) -> str:
-    count = counted(len(side.runs), "launch")
     more = f", {side.not_proven} more not proven" if side.not_proven else ""
-    return "; ".join(filter(None, (f"{rate(side.images_per_s)} {side.unit}/s, {count}{more}", _doubts(side.doubts))))
-
-
-def _doubts(doubts: Iterable[Doubt]) -> str:
-    """Of a demonstration the comparison is labelled as a whole."""
-    return in_words(doubts, labelled=True)
+    figure = f"{rate(side.images_per_s)} {side.unit}/s, {counted(len(side.runs), 'launch')}{more}"
+    # Of a demonstration the comparison is labelled as a whole.
+    return "; ".join(filter(None, (figure, in_words(side.doubts, labelled=True))))
 
 
 Result = Literal["passed", "failure", "error", "skipped"]
+_RESULTS: dict[Judgement, Result] = {"below": "failure", "cannot tell": "error"}
 
 
 @dataclass(frozen=True)
@@ -104,16 +94,26 @@ class Case:
     lines: tuple[str, ...]
 
 
-def cases(compared: Compared) -> tuple[Case, ...]:
+def cases(compared: Compared) -> Iterator[Case]:
     """A row for each refusal, point and reference."""
-    return tuple(_cases(compared))
+    for finding in compared.findings:
+        if finding.severity == "refuse":
+            yield Case(finding.code, "error", (finding.what,))
+    for point in compared.points:
+        name = f"{' '.join((gpus_text(point.gpus), *point.settings))}: B against A"
+        is_open = not point.judgement and point.verdict == "no verdict"
+        result = "skipped" if is_open else _RESULTS.get(point.judgement, "passed")
+        yield Case(name, result, tuple(point_lines(point, compared)))
+    for each in compared.references:
+        name = f"{gpus_text(each.gpus)}: A against the reference of {each.date}"
+        yield Case(name, _RESULTS.get(each.judgement, "passed"), tuple(reference_lines(each)))
 
 
 def junit(compared: Compared) -> str:
     """JUnit XML: below a limit is a failure; a limit that cannot be judged, or a refusal, is an error; no verdict where
     no limit was given is skipped.
     """
-    rows = cases(compared)
+    rows = list(cases(compared))
     counts = {kind: sum(row.result == kind for row in rows) for kind in ("failure", "error", "skipped")}
     about = (
         f'name="gpu-runner compare" tests="{len(rows)}" failures="{counts["failure"]}" errors="{counts["error"]}" '
@@ -124,8 +124,7 @@ def junit(compared: Compared) -> str:
         lines.append(f'    <testcase classname="gpu-runner.compare" name={_attribute(row.name)}>')
         if row.result != "passed":
             lines.append(f"      <{row.result} message={_attribute(row.lines[-1])}/>")
-        text = "\n".join((*row.lines, compared.demonstration) if compared.demonstration else row.lines)
-        shown = plain(text, keep="\n")
+        shown = plain("\n".join(filter(None, (*row.lines, compared.demonstration))), keep="\n")
         lines += [f"      <system-out>{escape(shown)}</system-out>", "    </testcase>"]
     return "\n".join([*lines, "  </testsuite>", "</testsuites>", ""])
 
@@ -133,7 +132,7 @@ def junit(compared: Compared) -> str:
 def markdown(compared: Compared) -> str:
     """A table, and below it what each row says in full."""
     signs = {"passed": "ok", "failure": "**below**", "error": "cannot tell", "skipped": "no verdict"}
-    rows = cases(compared)
+    rows = list(cases(compared))
     sides = zip("AB", (compared.first, compared.second), strict=True)
     lines = ["### Comparison", "", *(f"- {letter}: {_cell(each)}" for letter, each in sides if each), ""]
     if compared.demonstration:
@@ -143,26 +142,6 @@ def markdown(compared: Compared) -> str:
     if compared.differences:
         lines += ["", f"Differs: {_cell(', '.join(compared.differences))}"]
     return "\n".join([*lines, ""])
-
-
-def _cases(compared: Compared) -> Iterator[Case]:
-    for found in compared.findings:
-        if found.severity == "refuse":
-            yield Case(found.code, "error", (found.what,))
-    for point in compared.points:
-        name = f"{' '.join((gpus_text(point.gpus), *point.settings))}: B against A"
-        result = _result(point.judgement)
-        if not point.judgement and point.verdict == "no verdict":
-            result = "skipped"
-        yield Case(name, result, tuple(point_lines(point, compared)))
-    for each in compared.references:
-        name = f"{gpus_text(each.gpus)}: A against the reference of {each.date}"
-        yield Case(name, _result(each.judgement), tuple(reference_lines(each)))
-
-
-def _result(judgement: Judgement) -> Result:
-    results: dict[Judgement, Result] = {"below": "failure", "cannot tell": "error"}
-    return results.get(judgement, "passed")
 
 
 def _attribute(text: str) -> str:

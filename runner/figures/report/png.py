@@ -11,9 +11,9 @@ import math
 import re
 import textwrap
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,6 @@ from runner.model.report import Report
 if TYPE_CHECKING:
     from PIL import Image
     from PIL.ImageFont import FreeTypeFont
-
-    Draw = Callable[..., None]
 
 SIZE = (1920, 1080)
 _FINE = 2  # drawn so much larger, and reduced
@@ -81,21 +79,16 @@ def _placed(pictures: list[Picture]) -> Iterator[tuple[Picture, Point, float]]:
     heights = [float(ET.fromstring(each.svg).attrib["viewBox"].split()[3]) for each in pictures]
     if not pictures:
         return
-
-    def cell(columns: int) -> Point:
+    grids = []
+    for columns in range(1, len(pictures) + 1):
         rows = math.ceil(len(pictures) / columns)
         wide = (SIZE[0] - 2 * _MARGIN - (columns - 1) * _GAP) / columns
-        return wide, (SIZE[1] - _TOP - _BOTTOM - (rows - 1) * _GAP) / rows - _TITLE
-
-    def scales(columns: int) -> list[float]:
-        wide, high = cell(columns)
-        return [min(wide / WIDTH, high / height) for height in heights]
-
-    columns = max(range(1, len(pictures) + 1), key=lambda columns: min(scales(columns)))
-    (wide, high), least = cell(columns), min(scales(columns))
-    is_one_row = columns == len(pictures)
+        high = (SIZE[1] - _TOP - _BOTTOM - (rows - 1) * _GAP) / rows - _TITLE
+        grids.append((columns, wide, high, [min(wide / WIDTH, high / height) for height in heights]))
+    columns, wide, high, scales = max(grids, key=lambda grid: min(grid[3]))
+    least, is_one_row = min(scales), columns == len(pictures)
     top = _TOP + ((high - max(heights) * least) / 3 if is_one_row else 0.0)
-    for place, (picture, scale) in enumerate(zip(pictures, scales(columns), strict=True)):
+    for place, (picture, scale) in enumerate(zip(pictures, scales, strict=True)):
         row, column = divmod(place, columns)
         corner = _MARGIN + column * (wide + _GAP), top + row * (high + _TITLE + _GAP)
         yield picture, corner, min(scale, _UNEQUAL * least)
@@ -128,11 +121,9 @@ class _Canvas:
         self, content: str, at: Point, size: float, fill: str, *, bold: bool = False, anchor: str = "start",
         halo: str | None = None,
     ) -> None:  # fmt: skip
-        x, y = self._at(at)
-        place = {"start": "ls", "middle": "ms", "end": "rs"}[anchor]
-        font = _font(round(size * self._scale), bold=bold)
         self._draw.text(
-            (x, y), _drawable(content, size), fill=fill, font=font, anchor=place,
+            self._at(at), _drawable(content, size), fill=fill, font=_font(round(size * self._scale), bold=bold),
+            anchor={"start": "ls", "middle": "ms", "end": "rs"}[anchor],
             stroke_width=round(2 * self._scale) if halo else 0, stroke_fill=halo,
         )  # fmt: skip
 
@@ -141,7 +132,6 @@ class _Canvas:
         self._draw.rounded_rectangle((x1, y1, x2, y2), (y2 - y1) / 2, outline=stroke, width=round(2 * self._scale))
 
     def shape(self, points: list[Point], look: Look, *, closed: bool) -> None:
-        """A line or an area, as its look says."""
         place = [self._at(point) for point in points]
         fill, stroke = _colour(look, "fill"), _colour(look, "stroke")
         if fill and closed and len(place) > 2:
@@ -163,17 +153,13 @@ class _Canvas:
 
     def pattern(self, path: str, corners: tuple[float, float, float, float], look: Look) -> None:
         """Strokes in tiles of 8 that are cut off at the edges of an area."""
-        from PIL import Image
-
         (x1, y1), (x2, y2) = self._at(corners[:2]), self._at(corners[2:])
         size = max(round(x2 - x1), 1), max(round(y2 - y1), 1)
         cut = self._image.crop((round(x1), round(y1), round(x1) + size[0], round(y1) + size[1]))
         tiles = _Canvas(cut, self._scale)
-        for column in range(math.ceil(size[0] / self._scale / 8)):
-            for row in range(math.ceil(size[1] / self._scale / 8)):
-                for points, _ in _lines(path):
-                    tiles.shape([(x + 8 * column, y + 8 * row) for x, y in points], look, closed=False)
-        assert isinstance(cut, Image.Image)
+        columns, rows = (math.ceil(side / self._scale / 8) for side in size)
+        for column, row, (points, _) in product(range(columns), range(rows), list(_lines(path))):
+            tiles.shape([(x + 8 * column, y + 8 * row) for x, y in points], look, closed=False)
         self._image.paste(cut, (round(x1), round(y1)))
 
 
@@ -231,21 +217,15 @@ def _lines(d: str) -> Iterator[tuple[list[Point], bool]]:
     for command, text in re.findall(r"([MLVlhZ])([^A-Za-z]*)", d):
         values = [float(each) for each in re.findall(r"-?[\d.]+", text)]
         x, y = points[-1] if points else (0.0, 0.0)
-        if command == "M" and points:
-            yield points, False
+        if command == "Z" or (command == "M" and points):
+            yield points, command == "Z"
             points = []
-        if command == "Z":
-            yield points, True
-            points = []
-            continue
-        if command in "MLl":
-            dx, dy = values
-            x, y = (x + dx, y + dy) if command == "l" else (dx, dy)
-        elif command == "h":
-            x += values[0]
-        else:
-            y = values[0]
-        points.append((x, y))
+        if command in "ML":
+            points.append((values[0], values[1]))
+        elif command == "l":
+            points.append((x + values[0], y + values[1]))
+        elif command != "Z":
+            points.append((x + values[0], y) if command == "h" else (x, values[0]))
     if points:
         yield points, False
 

@@ -12,10 +12,7 @@ from runner.model.figure import Doubt, in_words
 from runner.model.report import Highlight, Row, RunReport
 from runner.model.study import Loss, PointFacts, StudyFacts
 
-
-def is_training(row: Row) -> bool:
-    """Whether a row's figure is one of training as it is."""
-    return row.arm in ("", "full")
+_TRAINING = ("", "full")  # arms whose figure is one of training as it is
 
 
 def largest_point(study: StudyFacts) -> PointFacts | None:
@@ -26,20 +23,17 @@ def largest_point(study: StudyFacts) -> PointFacts | None:
     )
 
 
-def loss_at(study: StudyFacts, point: PointFacts) -> Loss | None:
-    """The attribution at a point."""
-    return next((loss for loss in study.losses if (loss.gpus, loss.settings) == (point.gpus, point.settings)), None)
-
-
 def highlights(
-    study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport], expected: Sequence[Comparison] = ()
+    study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport], expected: Sequence[Comparison]
 ) -> tuple[Highlight, ...]:
     """Throughput per GPU, efficiency, the slow node, the cause; of single runs what there is of them."""
     if study is not None and (point := largest_point(study)) is not None:
         return (*_of_point(study, point, details, unit_of(rows)), *_alarm(expected, unit_of(rows)))
-    measured = [row for row in rows if row.per_gpu is not None and is_training(row)]
+    measured = [row for row in rows if row.per_gpu is not None and row.arm in _TRAINING]
     if not measured:
-        return (Highlight("Throughput per GPU", "not proven", _first_reason(rows)),)
+        arm = next((row.arm for row in rows if row.per_gpu is not None), "")
+        otherwise = f"arm {arm}: no figure of training" if arm else "no run has a figure"
+        return (Highlight("Throughput per GPU", "not proven", next((row.why for row in rows if row.why), otherwise)),)
     return (*_of_runs(measured), *_slow(details))
 
 
@@ -47,38 +41,30 @@ def _of_runs(measured: Sequence[Row]) -> Iterator[Highlight]:
     """Of single runs with figures that of the most GPUs, for each thing that they count."""
     for unit in units_of(measured):
         best = max((row for row in measured if row.unit == unit), key=lambda row: (row.gpus, row.per_gpu or 0.0))
-        precision = "" if best.low is None or best.high is None else f"precision of the run: {_each(best)}"
-        yield Highlight(
-            f"Throughput per GPU at {gpus_text(best.gpus)}",
-            f"{rate(best.per_gpu or 0.0)} {unit}/s",
-            "; ".join(filter(None, (settings_text(best.settings), precision))),
-        )
-
-
-def _each(row: Row) -> str:
-    return span((row.low or 0.0) / row.gpus, (row.high or 0.0) / row.gpus, rate)
+        precision = ""
+        if best.low is not None and best.high is not None:
+            precision = f"precision of the run: {span(best.low / best.gpus, best.high / best.gpus, rate)}"
+        note = "; ".join(filter(None, (settings_text(best.settings), precision)))
+        value = f"{rate(best.per_gpu or 0.0)} {unit}/s"
+        yield Highlight(f"Throughput per GPU at {gpus_text(best.gpus)}", value, note)
 
 
 def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport], unit: str) -> Iterator[Highlight]:
     each = of_each(point)
     assert each is not None
-    setting = settings_text(point.settings)
     sure = interval(each, rate)
     note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {counted(point.wanted, 'launch')} proven"
-    at = ", ".join(filter(None, (gpus_text(point.gpus), setting)))
+    at = ", ".join(filter(None, (gpus_text(point.gpus), settings_text(point.settings))))
     yield Highlight(f"Throughput per GPU at {at}", f"{rate(each.value)} {unit}/s", note)
-    bases = (
-        (point.efficiency_of_one, "of one GPU alone, times their number"),
-        (point.efficiency_of_uncoupled, "of as many GPUs at once that do not communicate"),
-    )
-    for estimate, base in bases:
-        if estimate is not None:
-            sure = interval(estimate)
-            note = f"{base}; 95 %: {sure}" if sure else f"{base}; no interval"
-            yield Highlight("Efficiency", percent(estimate.value), note)
-            break
+    estimate, base = point.efficiency_of_one, "of one GPU alone, times their number"
+    if estimate is None:
+        estimate, base = point.efficiency_of_uncoupled, "of as many GPUs at once that do not communicate"
+    if estimate is not None:
+        sure = interval(estimate)
+        yield Highlight("Efficiency", percent(estimate.value), f"{base}; {f'95 %: {sure}' if sure else 'no interval'}")
     yield from _slow(details)
-    loss = loss_at(study, point)
+    here = (loss for loss in study.losses if (loss.gpus, loss.settings) == (point.gpus, point.settings))
+    loss = next(here, None)
     if loss is not None and loss.rows:
         yield _largest_loss(loss)
     elif loss is not None and loss.why:
@@ -101,14 +87,14 @@ def _largest_loss(loss: Loss) -> Highlight:
 
 def _alone(study: StudyFacts, point: PointFacts) -> Iterator[Highlight]:
     """How the GPUs differ alone. Of a demonstration none is named as slow."""
-    found = next((each for each in study.single_gpus if (each.arm, each.settings) == ("solo", point.settings)), None)
-    if found is not None and found.spread is not None:
-        slowest = f"slowest: {found.slowest}, {percent(found.slowest_by or 0.0)} below the mean"
-        about = f"standard deviation between {found.gpus} of {found.wanted} GPUs"
-        if found.launches < 2:
-            slowest = "one launch of each names none as slow"
-        note = about if study.demonstration else f"{about}; {slowest}"
-        yield Highlight("Difference between GPUs, each alone", percent(found.spread), note)
+    alone = next((each for each in study.single_gpus if (each.arm, each.settings) == ("solo", point.settings)), None)
+    if alone is not None and alone.spread is not None:
+        note = f"standard deviation between {alone.gpus} of {alone.wanted} GPUs"
+        if not study.demonstration and alone.launches < 2:
+            note += "; one launch of each names none as slow"
+        elif not study.demonstration:
+            note += f"; slowest: {alone.slowest}, {percent(alone.slowest_by or 0.0)} below the mean"
+        yield Highlight("Difference between GPUs, each alone", percent(alone.spread), note)
 
 
 def _slow(details: Sequence[RunReport]) -> Iterator[Highlight]:
@@ -144,15 +130,11 @@ def _slowest(known: Sequence[RunReport]) -> Iterator[Highlight]:
         yield Highlight("Slowest", name, f"{percent(max(excesses))} slower than the others, {runs}{others}")
     elif any(report.cannot_tell for report in known):
         largest = max(max(rank.relative for rank in report.ranks) for report in known)
-        yield Highlight(
-            "Slow node", "cannot tell", f"the slowest rank is {percent(largest)} slower; healthy ones may be, too"
-        )
+        note = f"the slowest rank is {percent(largest)} slower; healthy ones may be, too"
+        yield Highlight("Slow node", "cannot tell", note)
     else:
-        yield Highlight(
-            "Slow node",
-            "none",
-            f"no rank of {counted(len(known), 'run')} is 2 % slower than the others",
-        )
+        note = f"no rank of {counted(len(known), 'run')} is 2 % slower than the others"
+        yield Highlight("Slow node", "none", note)
 
 
 def _alarm(expected: Sequence[Comparison], unit: str) -> Iterator[Highlight]:
@@ -171,47 +153,35 @@ def against(each: Comparison, unit: str) -> str:
     return f"{reach}, {interval(each.measured, rate) or rate(each.measured.value)} measured"
 
 
-def _first_reason(rows: Sequence[Row]) -> str:
-    arm = next((row.arm for row in rows if row.per_gpu is not None), "")
-    return next(
-        (row.why for row in rows if row.why), f"arm {arm}: no figure of training" if arm else "no run has a figure"
-    )
-
-
 def citation(
     study: StudyFacts | None, rows: Sequence[Row], details: Sequence[RunReport], demonstration: str
 ) -> tuple[str, ...]:
     """Sentences to quote: the figure with its interval, what it was measured on and how, and what it does not say."""
+    sentences = [f"{demonstration[0].upper()}{demonstration[1:]}."] if demonstration else []
+    sentences += _figures(study, rows)
     facts = {fact.name: fact.value for report in details[:1] for fact in report.environment}
-    sentences = [*_figures(study, rows)]
-    sentences += filter(None, [_made_of(facts)])
+    names = ("device", "driver", "NCCL", "Horovod", "framework", "image digest", "code commit", "gpu-runner")
+    if made_of := "; ".join(f"{name} {facts[name]}" for name in names if facts.get(name)):
+        sentences.append(f"Environment: {made_of}.")
     proven = [row for row in rows if row.state == "proven"]
+    unexamined = sum(bool(row.synchronisation) for row in proven)
     if proven:
-        unexamined = sum(bool(row.synchronisation) for row in proven)
         devices = "" if demonstration else ", each on its own device"
-        together = [row for row in proven if is_training(row) or row.arm in ("solo", "solo-hooks")]
+        together = [row for row in proven if row.arm in (*_TRAINING, "solo", "solo-hooks")]
         alike = "" if len(together) == len(proven) else " where they trained together"
         in_step = "" if unexamined or not together else f", and trained in step{alike}"
         sentences.append(
             f"Measured with gpu-runner {__version__}: every figure is recomputed from each rank's own times, only from "
             f"runs in which it is proven that all ranks ran{devices}{in_step}."
         )
-        if unexamined:
-            sentences.append(
-                f"Synchronisation was not examined in {unexamined} of {counted(len(proven), 'run')}: that their ranks "
-                "trained together is not proven."
-            )
-    missing = [row for row in rows if row.state != "proven"]
-    if missing:
-        sentences.append(f"{len(missing)} of {counted(len(rows), 'run')} not proven, and in no figure.")
-    if demonstration:
-        sentences.insert(0, f"{demonstration[0].upper()}{demonstration[1:]}.")
+    if unexamined:
+        sentences.append(
+            f"Synchronisation was not examined in {unexamined} of {counted(len(proven), 'run')}: that their ranks "
+            "trained together is not proven."
+        )
+    if missing := len(rows) - len(proven):
+        sentences.append(f"{missing} of {counted(len(rows), 'run')} not proven, and in no figure.")
     return tuple(sentences)
-
-
-def _ranks(gpus: int, demonstration: str) -> str:
-    """A sentence is quoted without the label of its page: of a demonstration it claims no GPUs."""
-    return f"{counted(gpus, 'rank')} (a demonstration)" if demonstration else gpus_text(gpus)
 
 
 def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
@@ -220,43 +190,33 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
             if row.images_per_s is not None:
                 on = _ranks(row.gpus, row.demonstration)
                 doubts = _doubts(row.figure.doubts if row.figure else ())
-                yield (
-                    f"Run {launch_text(row)}: {rate(row.images_per_s)} {row.unit}/s on {on} in one launch{doubts}, "
-                    "which is no claim about other launches."
-                )
+                figure = f"{rate(row.images_per_s)} {row.unit}/s on {on} in one launch{doubts}"
+                yield f"Run {launch_text(row)}: {figure}, which is no claim about other launches."
         return
     point = largest_point(study)
     if point is None or point.images_per_s is None:
         return
-    kind = "strong" if study.strong else "weak"
-    setting = settings_text(point.settings)
-    sure, of_one = interval(point.images_per_s, rate), point.efficiency_of_one
+    setting, launches = settings_text(point.settings), counted(point.proven, "launch")
     text = f"{study.recipe}{f' ({setting})' if setting else ''} on {_ranks(point.gpus, study.demonstration)} "
-    text += f"of {study.site}: "
-    text += f"{rate(point.images_per_s.value)} {unit_of(rows)}/s"
-    text += (
-        f" (95 % interval over {counted(point.proven, 'launch')}: {sure})"
-        if sure
-        else f" in {counted(point.proven, 'launch')}, too few for an interval"
-    )
+    text += f"of {study.site}: {rate(point.images_per_s.value)} {unit_of(rows)}/s"
+    sure, of_one = interval(point.images_per_s, rate), point.efficiency_of_one
+    text += f" (95 % interval over {launches}: {sure})" if sure else f" in {launches}, too few for an interval"
     text += _doubts(point.doubts)
     if of_one is not None:
-        sure, alone = interval(of_one), "rank" if study.demonstration else "GPU"
-        text += f", {kind}-scaling efficiency {percent(of_one.value)} of one {alone} alone" + (
-            f" ({sure})" if sure else ""
-        )
+        kind, alone = "strong" if study.strong else "weak", "rank" if study.demonstration else "GPU"
+        text += f", {kind}-scaling efficiency {percent(of_one.value)} of one {alone} alone"
+        text += f" ({sure})" if (sure := interval(of_one)) else ""
     if study.gaps:
         text += f"; {counted(len(study.gaps), 'launched run')} of the study cannot be shown any more"
     yield f"{text}."
+
+
+def _ranks(gpus: int, demonstration: str) -> str:
+    """A sentence is quoted without the label of its page: of a demonstration it claims no GPUs."""
+    return f"{counted(gpus, 'rank')} (a demonstration)" if demonstration else gpus_text(gpus)
 
 
 def _doubts(doubts: Iterable[Doubt]) -> str:
     """In brackets behind a figure; that it is a demonstration, its sentence says."""
     words = in_words(doubts, labelled=True)
     return f" ({words})" if words else ""
-
-
-def _made_of(facts: dict[str, str]) -> str:
-    names = ("device", "driver", "NCCL", "Horovod", "framework", "image digest", "code commit", "gpu-runner")
-    known = "; ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
-    return f"Environment: {known}." if known else ""

@@ -7,6 +7,7 @@ is ended leaves what was there. A directory that exists must be empty or hold an
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,13 +40,14 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     if not os.access(place, os.W_OK | os.X_OK):  # said before the pictures are made
         raise _cannot_be_written(os.strerror(errno.EACCES), directory)
-    tables = csv_files(report)
+    tables = _csv_files(report)
     names = tuple(name for name in NAMES if name in tables or name in (PAGE, PICTURE, FACTS))
     complete = msgspec.structs.replace(report, files=names)
     contents = {name: table.encode("utf-8", "backslashreplace") for name, table in tables.items()}
     contents[PAGE] = page(complete).encode("utf-8", "backslashreplace")
     contents[PICTURE] = png(complete)
-    contents[FACTS] = facts_json(complete)
+    # The same as ``result`` of ``report --json``.
+    contents[FACTS] = f"{json.dumps(msgspec.to_builtins(complete), indent=1)}\n".encode()
     try:
         with _directory(directory), locked(directory, say, limit_s=_LIMIT_S):
             check(directory)
@@ -55,32 +57,22 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     return complete
 
 
-def csv_files(report: Report) -> dict[str, str]:
+def _csv_files(report: Report) -> dict[str, str]:
     """Tidy tables: name of a file -> its content. A column is one quantity, with its unit in its name."""
     ranks = [Ranked(each, rank) for each in report.detailed for rank in each.ranks]
-    made = {
+    tables = {
         "runs.csv": as_csv(run_columns(report.rows), report.rows),
         "ranks.csv": as_csv(rank_columns(demonstration=False), ranks),
     }
     if report.study is not None:
-        made["points.csv"] = as_csv(point_columns(report.unit), report.study.points)
-        made["losses.csv"] = as_csv(loss_columns(), losses_of(report.study.losses))
-    return made
+        tables["points.csv"] = as_csv(point_columns(report.unit), report.study.points)
+        tables["losses.csv"] = as_csv(loss_columns(), losses_of(report.study.losses))
+    return tables
 
 
 def _cannot_be_written(why: str | None, directory: Path) -> InfrastructureError:
-    return InfrastructureError(
-        f"the report cannot be written: {why}",
-        where=str(directory),
-        fix="free space there, or name another directory with -o; what was there is as it was",
-    )
-
-
-def facts_json(report: Report) -> bytes:
-    """``report.json``: the same as ``result`` of ``report --json``."""
-    import json
-
-    return f"{json.dumps(msgspec.to_builtins(report), indent=1)}\n".encode()
+    fix = "free space there, or name another directory with -o; what was there is as it was"
+    return InfrastructureError(f"the report cannot be written: {why}", where=str(directory), fix=fix)
 
 
 def check(directory: Path) -> None:
@@ -89,22 +81,20 @@ def check(directory: Path) -> None:
     Raises:
         UsageError: it is no directory, or not empty and no report.
     """
-    fix = "name a new directory with -o, or that of an earlier report"
     try:
-        present = [path.name for path in directory.iterdir()]
+        foreign = sorted(
+            path.name for path in directory.iterdir() if path.name not in NAMES and not _is_left_behind(path.name)
+        )
+        why = f"this directory holds something else than a report: {foreign[0]}" if foreign else ""
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        raise UsageError(
-            "this is no directory, and a report has several files", where=str(directory), fix=fix
-        ) from None
+        why = "this is no directory, and a report has several files"
     except OSError as error:
-        raise UsageError(f"this directory cannot be read: {error.strerror}", where=str(directory), fix=fix) from None
-    foreign = [name for name in present if name not in NAMES and not _is_left_behind(name)]
-    if foreign:
-        raise UsageError(
-            f"this directory holds something else than a report: {sorted(foreign)[0]}", where=str(directory), fix=fix
-        )
+        why = f"this directory cannot be read: {error.strerror}"
+    if why:
+        fix = "name a new directory with -o, or that of an earlier report"
+        raise UsageError(why, where=str(directory), fix=fix)
 
 
 def _is_left_behind(name: str) -> bool:

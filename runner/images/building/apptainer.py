@@ -101,10 +101,8 @@ def _plain(path: str) -> str:
 
 
 def base(reference: str, progress: Progress) -> ResolvedBase:
-    """The base's digest; Apptainer fetches it in the build.
-
-    Raises:
-        RefusedError: no builder is here, there is no such image, or its registry wants a login.
+    """The base's digest; Apptainer fetches it in the build. RefusedError: no builder is here, there is no such image,
+    or its registry wants a login.
     """
     if reference.startswith(ARCHIVES):
         kind, _, text = reference.partition(":")
@@ -113,7 +111,7 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
         if kind == "docker-archive":
             image = archives.from_docker_archive(place, name, platform)
         else:
-            image = archives.from_oci(archives.Archive(place), name, platform)
+            image = archives.from_oci(place, name, platform)
         return ResolvedBase(reference, image.digest, place)
     parsed = references.parse(reference)
     return ResolvedBase(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))

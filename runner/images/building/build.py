@@ -25,11 +25,7 @@ from runner.core.progress import Progress
 from runner.images import reference
 from runner.images.building import engine_build, standin, wheels
 from runner.images.building.buildlog import LAST_LINES
-from runner.images.building.engine_build import (
-    EngineBase,
-    container_of,
-    tar_of,
-)
+from runner.images.building.engine_build import EngineBase, container_of, tar_of
 from runner.images.building.wheels import SHIPPED
 
 if TYPE_CHECKING:
@@ -37,10 +33,7 @@ if TYPE_CHECKING:
     from docker.models.images import Image
 
 
-DEFAULT_BASES = {
-    "pytorch": "nvcr.io/nvidia/pytorch:25.02-py3",
-    "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3",
-}
+DEFAULT_BASES = {"pytorch": "nvcr.io/nvidia/pytorch:25.02-py3", "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"}
 INPUTS_LABEL = "gpu-runner.inputs"
 _REVISION, _BASE_DIGEST = "org.opencontainers.image.revision", "org.opencontainers.image.base.digest"
 _TAG_LIMIT = 128  # characters that a tag may have
@@ -101,14 +94,13 @@ def build(
     started = time.monotonic()
     wanted = base or DEFAULT_BASES[framework]
     stand_in = standin.find_standin(framework, wanted)
+    base_reference = standin.standin_reference(stand_in) if stand_in else str(reference.parse(wanted))
     if packages is not None:
         _check_packages(framework, packages, progress)
-        base_reference = standin.standin_reference(stand_in) if stand_in else str(reference.parse(wanted))
         base_image = engine_build.present_image(client, base_reference, platform)
     else:
-        base_reference = (
-            standin.ensure_standin(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
-        )
+        if stand_in:
+            standin.ensure_standin(stand_in, client, progress)
         base_image = engine_build.base_image(client, base_reference, platform, progress)
     base_id = str(base_image.id)
     pulled = base_image.attrs.get("RepoDigests") or []
@@ -222,22 +214,13 @@ def source_state() -> tuple[str, str]:
 def _build_final(
     client: docker.DockerClient, base: EngineBase, target: str, labels: Mapping[str, str], progress: Progress
 ) -> Image:
-    """The finished image under its name; the image that had this name before is removed if nothing else uses it."""
-    import docker
-
-    before = None
-    with suppress(docker.errors.ImageNotFound):
-        before = client.images.get(target).id
     files = context_files(base.framework)
     horovod = _horovod_for(client, base, files, progress)
     if horovod.wheel is not None:
         files.append((f"containers/horovod/wheels/{horovod.key}/{horovod.wheel.name}", horovod.wheel))
     args = {"HOROVOD": horovod.key, "BASE_DIGEST": labels[_BASE_DIGEST], "SOURCE": labels[_REVISION]}
     all_labels = {**labels, **_labels_of(horovod)}
-    engine_build.run(client, base, progress, files=files, tag=target, target=None, args=args, labels=all_labels)
-    image = client.images.get(target)
-    if before and before != image.id:
-        engine_build.remove_image(client, before)
+    image = engine_build.run(client, base, progress, files=files, tag=target, args=args, labels=all_labels)
     engine_build.sweep(client)
     return image
 

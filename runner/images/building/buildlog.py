@@ -13,6 +13,7 @@ from runner.core.errors import InfrastructureError, ProgramFailedError
 from runner.core.progress import Progress
 
 LAST_LINES = 25  # of a failed build, in its message
+_PROGRAM_LIMIT_S = 6 * 3600.0  # a compile on a busy login node, with room
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _STEP = re.compile(r"(?:\[\d+/\d+\] )?(?:Step|STEP) (\d+)/(\d+) ?: (.*)")
 _RUNNING = re.compile(r" ?---> Running in ([0-9a-f]{12,64})\s*$")
@@ -81,26 +82,36 @@ class BuildLog:
 
 def _events(coloured: str) -> Iterator[Event]:
     line = _COLOUR.sub("", coloured)
-    step = _STEP.fullmatch(line)
-    if step:
+    if step := _STEP.fullmatch(line):
         yield Step(int(step[1]), int(step[2]), step[3])
-        return
-    if running := _RUNNING.fullmatch(line):
+    elif running := _RUNNING.fullmatch(line):
         yield Started(running[1])
     elif line.strip() and not _BOOKKEEPING.fullmatch(line):
         yield Line(line.rstrip("\r").rsplit("\r", 1)[-1])
 
 
-_PROGRAM_LIMIT_S = 6 * 3600.0  # a compile on a busy login node, with room
+class Report:
+    """Shows a build's events, and keeps the step that runs and its last lines for the message of a failure."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.step = Step(0, 0, "")
+        self.last: list[str] = []
+
+    def take(self, event: Event) -> None:
+        """Show a step or a line."""
+        if isinstance(event, Step):
+            self.step = event
+            self.last.clear()
+            self._progress.step(event.text, event.number, event.total)
+        elif isinstance(event, Line):
+            self.last.append(event.text)
+            del self.last[:-LAST_LINES]
+            self._progress.line(event.text)
 
 
 def followed(
-    command: Sequence[str | Path],
-    progress: Progress,
-    *,
-    what: str,
-    room: str,
-    env: Mapping[str, str] | None = None,
+    command: Sequence[str | Path], progress: Progress, *, what: str, room: str, env: Mapping[str, str] | None = None
 ) -> None:
     """Run a program of a build.
 
@@ -111,31 +122,22 @@ def followed(
     Raises:
         ProgramFailedError: it failed; the last step that it named and its last lines. InfrastructureError: for room.
     """
-    log = BuildLog()
-    step = ""
-    last: list[str] = []
+    log, report = BuildLog(), Report(progress)
 
     def take(line: str) -> None:
-        nonlocal step
         for event in log.feed({"stream": line + "\n"}):
-            if isinstance(event, Step):
-                step = event.text
-                last.clear()
-                progress.step(event.text, event.number, event.total)
-            elif isinstance(event, Line):
-                last.append(event.text)
-                del last[:-LAST_LINES]
-                progress.line(event.text)
+            report.take(event)
 
     code = process.stream(command, take, timeout_s=_PROGRAM_LIMIT_S, env=env)
     if code == 0:
         return
-    output = "\n".join(last)
+    output = "\n".join(report.last)
+    where = report.step.text or what
     if "no space left" in output.lower() or "disk quota exceeded" in output.lower():
         full = f"{what} has filled the disk:\n{output}"
-        raise InfrastructureError(full, where=step or what, fix=f"free space in {room}")
+        raise InfrastructureError(full, where=where, fix=f"free space in {room}")
     raise ProgramFailedError(
         f"{what} failed with exit code {code}:\n{output}",
-        where=step or str(command[0]),
+        where=where,
         fix="the lines above are its last ones; fix what they name and build again",
     )

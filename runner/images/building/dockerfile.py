@@ -19,7 +19,8 @@ import msgspec
 from runner.core.errors import UsageError
 from runner.core.files import sha256
 from runner.images.packing import rootfs
-from runner.images.writable_root import TreeImage
+from runner.images.packing.mksquashfs import Source
+from runner.images.writable_root import tree_image
 
 _INSTRUCTION = re.compile(r"([A-Z]+)\s+(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -176,10 +177,8 @@ def _value(text: str, known: Mapping[str, str], where: str) -> str:
 
 
 def stage_script(stage: Stage, is_directory: Callable[[str], bool]) -> str:
-    """The whole script of one stage; it announces its steps in the form that engines use (``buildlog``).
-
-    Args:
-        is_directory: whether a source of the context is one.
+    """The whole script of one stage; it announces its steps in the form that engines use (``buildlog``). is_directory:
+    whether a source of the context is one.
     """
     done = [step for step in stage.steps if isinstance(step, (Copy, Run, Arg, Env))]
     lines = ["#!/bin/sh", f"# Stage {stage.name or 'of the image'}, on {stage.base}", "set -eu"]
@@ -257,12 +256,12 @@ class BuildSpec:
         """Whether a source of COPY is a directory of the context."""
         return any(name.startswith(source.rstrip("/") + "/") for name, _ in self.files)
 
-    def tree(self, root: Path, config: rootfs.Config, left_out: frozenset[str] = frozenset()) -> TreeImage:
+    def tree(self, root: Path, config: rootfs.Config, left_out: frozenset[str] = frozenset()) -> Source:
         """The finished image below ``root``. Its id is, as an engine's, a hash of its content and time."""
         created = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         about = msgspec.json.encode({"inputs": self.inputs, "created": created, "config": config})
         digest = f"sha256:{sha256(about)}"
-        return TreeImage(root, self.name, digest, created, config, left_out)
+        return tree_image(root, self.name, digest, created, config, left_out)
 
 
 def write_context(files: Sequence[tuple[str, Path]], directory: Path) -> None:

@@ -22,7 +22,7 @@ from runner.core.progress import Progress
 from runner.images import reference
 from runner.images.building import buildlog
 from runner.images.conversion.publishing import ABOUT, about_of
-from runner.images.engine import needs_host_network
+from runner.images.engine import OWNER_LABEL, needs_host_network, remove_orphans
 from runner.images.sources import credentials
 from runner.images.sources.registry_http import HUB, login_needed
 
@@ -32,26 +32,14 @@ if TYPE_CHECKING:
 
 
 PART_LABEL = "gpu-runner.part"  # of images, also of those that have lost their names
-OWNER_LABEL = "gpu-runner.owner"  # of a container that a process of ours made: its mark
 _NOTES = "steps"
 _STOP_S = 15.0
-
-
-class _StepContainers:
-    """The containers in which one build's steps ran, in memory and in a file of the cache."""
-
-    def __init__(self, client: docker.DockerClient) -> None:
-        self._engine = _identity(client)
-        self._names: list[str] = []
-        self._note = paths.ensure_directory(paths.cache(_NOTES)) / process_identity.unique()
-
-    def add(self, container: str) -> None:
-        self._names.append(container)
-        self._note.write_text(json.dumps({"engine": self._engine, "containers": self._names}))
-
-    def forget(self) -> None:
-        """The build has ended, and the engine has removed them."""
-        self._note.unlink(missing_ok=True)
+_FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
+# The messages of Docker (20.10 to 28) and Podman for a registry's 401 and 403; Docker's hub answers 403 for an unknown
+# name, too.
+_NO_LOGIN = ("unauthorized", "no basic auth credentials", "authentication required", "401")
+_DENIED = ("denied", "forbidden", "403")
+_NO_PLATFORM = ("no matching manifest", "no image found in image index", "no image found in manifest list")
 
 
 def sweep(client: docker.DockerClient) -> None:
@@ -69,10 +57,7 @@ def sweep(client: docker.DockerClient) -> None:
                 continue
             _remove(client, record["containers"])
         note.unlink()
-    for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
-        if process_identity.state(container.labels.get(OWNER_LABEL, "")) == "dead":
-            with suppress(docker.errors.APIError):
-                container.remove(force=True, v=True)
+    remove_orphans(client)
     with suppress(docker.errors.APIError):
         client.images.prune(filters={"dangling": True, "label": [PART_LABEL]})
 
@@ -138,14 +123,15 @@ def run(
     *,
     files: Sequence[tuple[str, Path]],
     tag: str,
-    target: str | None,
     args: Mapping[str, str],
+    target: str = "",
     labels: Mapping[str, str] | None = None,
-) -> None:
-    """Stream one build of the framework's Dockerfile; a failed build leaves nothing behind.
+) -> Image:
+    """Stream one build of the framework's Dockerfile; the image that had its name before is removed if nothing else
+    uses it. A failed build leaves nothing behind.
 
     Args:
-        files: (name in the context, path). target: the stage to stop at; None for the last.
+        files: (name in the context, path). target: the stage to stop at; empty for the last.
         args: build arguments besides those of the base. labels: of the image.
 
     Raises:
@@ -155,7 +141,12 @@ def run(
     import requests
     import urllib3
 
-    containers = _StepContainers(client)
+    # The containers in which the steps run, for the sweep of a later build if this one is killed.
+    note = paths.ensure_directory(paths.cache(_NOTES)) / process_identity.unique()
+    engine, containers = _identity(client), list[str]()
+    before = None
+    with suppress(docker.errors.ImageNotFound):
+        before = client.images.get(tag).id
     # Of the steps; None: the engine's usual one.
     network = "none" if base.packages is not None else "host" if needs_host_network(client) else None
     try:
@@ -168,7 +159,7 @@ def run(
                 custom_context=True,
                 dockerfile=f"containers/{base.framework}/Dockerfile",
                 tag=tag,
-                target=target or "",
+                target=target,
                 buildargs={"BASE": base.reference, **base.args, **args},
                 labels=dict(labels or {}),
                 network_mode=network,
@@ -178,8 +169,16 @@ def run(
                 forcerm=True,
                 decode=True,
             )
-            _follow(chunks, containers, progress)
-        containers.forget()
+            log, report = buildlog.BuildLog(), buildlog.Report(progress)
+            for event in chain(chain.from_iterable(map(log.feed, chunks)), log.end()):
+                if isinstance(event, buildlog.Started):
+                    containers.append(event.container)
+                    note.write_text(json.dumps({"engine": engine, "containers": containers}))
+                elif isinstance(event, buildlog.Failed):
+                    raise _failure(event, report.step, report.last)
+                else:
+                    report.take(event)
+        note.unlink(missing_ok=True)
     except BaseException as error:
         with suppress(requests.exceptions.ConnectionError):  # the engine is gone; the next build sweeps
             sweep(client)
@@ -194,26 +193,10 @@ def run(
                 "the engine went away in the middle of the build", where=tag, fix="start it again, and build again"
             ) from error
         raise
-
-
-def _follow(chunks: Iterator[Mapping[str, Any]], containers: _StepContainers, progress: Progress) -> None:
-    log = buildlog.BuildLog()
-    step = buildlog.Step(0, 0, "the beginning")
-    last: list[str] = []
-    for event in chain(chain.from_iterable(map(log.feed, chunks)), log.end()):
-        match event:
-            case buildlog.Step():
-                step = event
-                last.clear()
-                progress.step(event.text, event.number, event.total)
-            case buildlog.Line(text):
-                last.append(text)
-                del last[: -buildlog.LAST_LINES]
-                progress.line(text)
-            case buildlog.Started(container):
-                containers.add(container)
-            case buildlog.Failed():
-                raise _failure(event, step, last)
+    image = client.images.get(tag)
+    if before is not None and before != image.id:
+        remove_image(client, before)
+    return image
 
 
 def no_emulation(message: str, where: str) -> RefusedError | None:
@@ -231,16 +214,16 @@ def no_emulation(message: str, where: str) -> RefusedError | None:
 def _failure(
     event: buildlog.Failed, step: buildlog.Step, last: Sequence[str]
 ) -> ProgramFailedError | InfrastructureError | RefusedError:
-    output = "\n".join([*last, event.message])
+    output, where = "\n".join([*last, event.message]), step.text or "the beginning"
     if "no space left" in output.lower():
-        return InfrastructureError("the engine's disk is full", where=step.text, fix=_FULL_FIX)
-    if (refused := no_emulation(output, step.text)) is not None:
+        return InfrastructureError("the engine's disk is full", where=where, fix=_FULL_FIX)
+    if (refused := no_emulation(output, where)) is not None:
         return refused
     return ProgramFailedError(
         f"build step {step.number}/{step.total} failed"
         + (f" with exit code {event.code}" if event.code else "")
         + f":\n{output}",
-        where=step.text,
+        where=where,
         fix="the lines above are the step's last ones; fix what they name and build again",
     )
 
@@ -316,19 +299,9 @@ def container_of(
             container.remove(force=True, v=True)
 
 
-_FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
-# The messages of Docker (20.10 to 28) and Podman for a registry's 401 and 403; Docker's hub answers 403 for an unknown
-# name, too.
-_NO_LOGIN = ("unauthorized", "no basic auth credentials", "authentication required", "401")
-_DENIED = ("denied", "forbidden", "403")
-_NO_PLATFORM = ("no matching manifest", "no image found in image index", "no image found in manifest list")
-
-
 def base_image(client: docker.DockerClient, name: str, platform: str | None, progress: Progress) -> Image:
-    """The base in the engine, pulled where it is absent, or there for another platform only.
-
-    Raises:
-        RefusedError: the registry has no such image, or denies access. InfrastructureError: the pull failed.
+    """The base in the engine, pulled where it is absent, or there for another platform only. RefusedError: the registry
+    has no such image, or denies access. InfrastructureError: the pull failed.
     """
     import docker
 

@@ -21,6 +21,7 @@ from runner.core.files import files_below, key_of, tree_hash
 from runner.core.hide import names_user
 from runner.core.lock import locked
 from runner.core.progress import Progress
+from runner.images.building.buildlog import followed
 
 if TYPE_CHECKING:
     import docker
@@ -111,12 +112,7 @@ _TENSORFLOW = StandIn(
 STAND_INS = (
     _TORCH,
     # No MPI, so Gloo only; and a CMake that refuses what Horovod's own files ask for.
-    replace(
-        _TORCH,
-        name="standin-gloo",
-        packages=_COMPILERS,
-        requirements=(*_TORCH.requirements, "cmake>=4,<5"),
-    ),
+    replace(_TORCH, name="standin-gloo", packages=_COMPILERS, requirements=(*_TORCH.requirements, "cmake>=4,<5")),
     # Debian 13 as it is: Python 3.13, GCC 14, CMake 3.31, and a torch built by Debian, not by PyTorch.
     replace(
         _TORCH,
@@ -220,7 +216,7 @@ def _debian_root(wanted: StandIn, progress: Progress) -> Path:
         command = ["mmdebstrap", "--variant=minbase", "--format=tar", f"--include={','.join(wanted.packages)}"]
         command += [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
         command += [wanted.suite, str(made), *_apt_sources(wanted.suite)]
-        _stream(command, progress, "mmdebstrap")
+        followed(command, progress, what="mmdebstrap", room=str(kept.parent))
     return kept
 
 
@@ -251,7 +247,7 @@ def _wheels(wanted: StandIn, progress: Progress) -> Path:
         command = [sys.executable, "-m", "pip", "download", "--dest", str(target), "--only-binary=:all:"]
         command += ["--python-version", wanted.python, "--implementation", "cp"]
         command += ["--no-deps", "--require-hashes", "-r", str(listed)] if wanted.cuda else wanted.requirements
-        _stream(command, progress, "pip download")
+        followed(command, progress, what="pip download", room=work)
         foreign = ("nvidia_", "nvidia-", "triton")
         unwanted = sorted(path.name for path in target.iterdir() if path.name.startswith(foreign))
         if unwanted and not wanted.cuda:
@@ -340,16 +336,3 @@ def _pip_settings() -> str:
         if reachable:
             lines.append(f"{name} = {' '.join(reachable)}")
     return "[global]\n" + "\n".join(lines) + "\n" if lines else ""
-
-
-def _stream(command: list[str], progress: Progress, name: str) -> None:
-    last: list[str] = []
-
-    def keep(line: str) -> None:
-        last.append(line)
-        del last[:-15]
-        progress.line(line)
-
-    code = process.stream(command, keep, timeout_s=1800)
-    if code != 0:
-        raise ProgramFailedError(f"{name} failed with exit code {code}:\n" + "\n".join(last), where=name)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -18,54 +18,9 @@ from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.core.lock import is_abandoned, leased
 from runner.core.progress import Progress
-from runner.images.packing import rootfs
-from runner.images.packing.mksquashfs import PackJob
+from runner.images.packing.mksquashfs import Source
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import Edit, Form, StoredImage, file_name
-
-
-class Source(Protocol):
-    """An image as the store is to know it.
-
-    Attributes:
-        name: in the store: a reference, or its id. digest: its id.
-        origin: digest by which registries know it; empty where none does. names: all such digests of it.
-        created: when it was made, ISO 8601, UTC; empty where unknown. architecture: as Go names it.
-        config: how a container of it starts.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def digest(self) -> str: ...
-    @property
-    def origin(self) -> str: ...
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def created(self) -> str: ...
-    @property
-    def architecture(self) -> str: ...
-    @property
-    def config(self) -> rootfs.Config: ...
-
-
-class PackableSource(Source, Protocol):
-    """An image whose root can be packed into a squashfs.
-
-    Attributes:
-        data_order: of the files' data in what is packed: "walk" for that of a sorted walk, or another name.
-    """
-
-    @property
-    def data_order(self) -> str: ...
-
-    def another_way(self) -> PackableSource:
-        """The same image, packed in another way if there is one."""
-
-    def packed(self, job: PackJob) -> rootfs.Passed:
-        """Pack its root with what is put in; returns what that holds."""
-
 
 ABOUT = "opt/runner/image.json"  # an image of ours describes itself in this file
 

@@ -18,7 +18,8 @@ from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.files import key_of
 from runner.core.progress import Progress
 from runner.images.conversion.engine_source import engine_image
-from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, Source, about_of, publish
+from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, about_of, publish
+from runner.images.packing.mksquashfs import Source
 from runner.images.store import image_files
 
 if TYPE_CHECKING:

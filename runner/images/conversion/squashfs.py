@@ -15,17 +15,15 @@ from runner.core.hide import hidden
 from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images.conversion.engine_source import Method, engine_image
-from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, PackableSource, about_of, publish
+from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, about_of, publish
 from runner.images.packing import mksquashfs, rootfs, tarstream
-from runner.images.packing.mksquashfs import Packing, PackJob
+from runner.images.packing.mksquashfs import Packing, PackJob, Source
 from runner.images.store import image_files, integrity, store
 from runner.images.store.stored_image import Edit, StoredImage
 from runner.model.plan import RESULTS
 
 if TYPE_CHECKING:
     import docker
-
-    from runner.images.sources.layered import LayeredImage
 
 CONVERTER = "runner-sqsh 3"  # the version goes into the key: raise it with every change of what is written
 _DATA_ORDERS = ("walk", "layers")
@@ -89,7 +87,7 @@ def convert_engine_image(
 
 
 def convert_source(
-    source: PackableSource,
+    source: Source,
     progress: Progress,
     *,
     store_dir: Path | None = None,
@@ -119,7 +117,7 @@ def convert_source(
             passed = source.packed(job)
         except mksquashfs.CrashError as error:  # once more in another way and on one processor: the same bytes
             progress.step(f"{error.what}: trying once more, on one processor")
-            passed = source.another_way().packed(replace(job, packing=replace(packed_as, processors=1)))
+            passed = (source.otherwise or source.packed)(replace(job, packing=replace(packed_as, processors=1)))
         progress.step("verifying")
         image_files.check_listing(out, passed.names)
         return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))
@@ -141,10 +139,8 @@ def created_at(created: str) -> int:
 
 
 def parse_name(text: str, source: SourceKind) -> ImageName:
-    """The image's name, read as Enroot, Podman and Skopeo write it; ``docker://`` is a registry, as there.
-
-    Raises:
-        UsageError: it contradicts ``source``.
+    """The image's name, read as Enroot, Podman and Skopeo write it; ``docker://`` is a registry, as there. UsageError:
+    it contradicts ``source``.
     """
     for scheme in _FILE_SCHEMES:
         if text.startswith(scheme):
@@ -160,10 +156,8 @@ def parse_name(text: str, source: SourceKind) -> ImageName:
 
 
 def convert(text: str, options: Options, progress: Progress) -> Conversion:
-    """The stored squashfs of the image that the text names, made unless the store holds it.
-
-    Raises:
-        UsageError, RefusedError, InfrastructureError: as the source and the conversion do.
+    """The stored squashfs of the image that the text names, made unless the store holds it. UsageError, RefusedError,
+    InfrastructureError: as the source and the conversion do.
     """
     name = parse_name(text, options.source)
     if name.kind in ("engine", "registry", "any") and references.is_path(name.text):
@@ -213,7 +207,7 @@ def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
     return None
 
 
-def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredImage:
+def _layered(name: ImageName, options: Options, progress: Progress) -> Source:
     from runner.images.sources import archives, layered, manifests
 
     wanted = manifests.platform(options.platform)
@@ -221,8 +215,7 @@ def _layered(name: ImageName, options: Options, progress: Progress) -> LayeredIm
         place, reference = archives.located(name.kind, name.text)
         if name.kind == "docker-archive":
             return archives.from_docker_archive(place, reference, wanted)
-        files = archives.Directory(place) if name.kind == "oci" else archives.Archive(place)
-        return archives.from_oci(files, reference, wanted)
+        return archives.from_oci(place, reference, wanted)
     named = references.parse(name.text)
     if not references.names_registry(name.text):
         raise _no_registry(name.text)

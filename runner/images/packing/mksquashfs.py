@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,10 +77,8 @@ class Packing:
 
 @dataclass(frozen=True)
 class PackJob:
-    """What any source's root is packed with, and where to.
-
-    Attributes:
-        added: what is put in. out: the squashfs, replaced. capture: names of small files whose contents are wanted.
+    """What any source's root is packed with, and where to. added: what is put in. out: the squashfs, replaced. capture:
+    names of small files whose contents are wanted.
     """
 
     added: rootfs.Additions
@@ -88,6 +86,30 @@ class PackJob:
     packing: Packing
     progress: Progress
     capture: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """An image as the store is to know it, wherever its files lie.
+
+    Attributes:
+        name: in the store: a reference, or its id. digest: its id. architecture: as Go names it.
+        created: when it was made, ISO 8601, UTC; empty where unknown. config: how a container of it starts.
+        packed: packs its root with what is put in; returns what that holds. otherwise: likewise in another way.
+        origin: digest by which registries know it; empty where none does. names: all such digests of it.
+        data_order: of the files' data in what is packed: "walk" for that of a sorted walk, or another name.
+    """
+
+    name: str
+    digest: str
+    created: str
+    architecture: str
+    config: rootfs.Config
+    packed: Callable[[PackJob], rootfs.Passed]
+    otherwise: Callable[[PackJob], rootfs.Passed] | None = None
+    origin: str = ""
+    names: tuple[str, ...] = ()
+    data_order: str = "walk"
 
 
 def packed_stream(source: Iterable[bytes], job: PackJob, *, size: int | None = None) -> rootfs.Passed:
@@ -152,10 +174,8 @@ def _failed(code: int, output: IO[bytes], where: str) -> InfrastructureError:
 
 
 def directories(attrs: Mapping[str, Any], *, local: bool) -> tuple[Path, ...]:
-    """The layer directories of a container, topmost first, from the engine's description of it.
-
-    Raises:
-        Unavailable: they are not on this machine, are no overlay, or may not be read.
+    """The layer directories of a container, topmost first, from the engine's description of it. Unavailable: they are
+    not on this machine, are no overlay, or may not be read.
     """
     if not local:
         raise Unavailable("the engine is on another machine")

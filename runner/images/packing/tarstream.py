@@ -56,10 +56,8 @@ class Member:
 
 
 class TarStream:
-    """Reads members one after another from a stream that cannot go back; InfrastructureError: it makes no sense.
-
-    Args:
-        what: what the stream is, for messages: "the engine's export".
+    """Reads members one after another from a stream that cannot go back; InfrastructureError: it makes no sense. what:
+    what the stream is, for messages: "the engine's export".
     """
 
     def __init__(self, source: IO[bytes], what: str) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import io
 import posixpath
 import tarfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import IO, Protocol, cast
+from typing import IO, cast
 
 import msgspec
 
@@ -19,8 +19,9 @@ from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images import reference as references
+from runner.images.packing.mksquashfs import Source
 from runner.images.sources import manifests
-from runner.images.sources.layered import LayeredImage, Opened, checked_digest, for_platform, opener
+from runner.images.sources.layered import Opened, checked_digest, for_platform, layered_source, opener
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
 
 # OCI image layout 1.1, and what containerd and Docker 25 write beside it: the whole reference.
@@ -36,68 +37,57 @@ class _Saved(msgspec.Struct, frozen=True, rename="pascal"):
     repo_tags: tuple[str, ...] | None = None
 
 
-class Files(Protocol):
-    """Named files that belong together; InfrastructureError: one is not there. place: for messages."""
-
-    place: Path
-
-    def opened(self, name: str) -> Opened: ...
+Files = Callable[[str], Opened]
+"""Opens a file of an archive or a layout by its name; InfrastructureError: it is not there."""
 
 
-class Directory:
-    """A directory's files."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def opened(self, name: str) -> Opened:
-        path = self.place / name
+def _in_directory(place: Path) -> Files:
+    def opened(name: str) -> Opened:
+        path = place / name
         if not path.is_file():
-            raise _absent(name, self.place)
+            raise _absent(name, place)
         return opener(path)
 
+    return opened
 
-class Archive:
+
+def in_archive(place: Path) -> Files:
     """Files inside a tar archive, found by one pass over its headers. RefusedError: it is compressed, no tar archive,
     or holds sparse files.
     """
+    parts: dict[str, tuple[int, int]] = {}
+    links: dict[str, str] = {}
+    try:
+        with tarfile.open(place, "r:") as archive:
+            for member in archive:
+                name = posixpath.normpath(member.name)
+                if member.size < 0:  # it would lead back to a header that was read, for ever
+                    raise tarfile.ReadError(f"{name} has a size of {member.size} bytes")
+                if member.issparse():
+                    what = f"the archive holds {name} as a sparse file"
+                    raise RefusedError(what, where=str(place), fix="write the archive again without tar's --sparse")
+                if member.isreg():
+                    parts[name] = (member.offset_data, member.size)
+                elif member.issym():  # older `docker save`: a layer that two images share
+                    links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+                elif member.islnk():
+                    links[name] = posixpath.normpath(member.linkname)
+        # A damaged header looks like the end to tarfile; only blocks of zeros are one.
+        with place.open("rb") as file:
+            file.seek(archive.offset)
+            if any(file.read(tarfile.BLOCKSIZE)):
+                raise tarfile.ReadError(f"the header at byte {archive.offset} is damaged")
+    except tarfile.TarError as error:
+        fix = "if it is compressed, unpack that first"
+        raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), fix=fix) from error
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        self._parts: dict[str, tuple[int, int]] = {}
-        self._links: dict[str, str] = {}
-        try:
-            with tarfile.open(place, "r:") as archive:
-                for member in archive:
-                    name = posixpath.normpath(member.name)
-                    if member.size < 0:  # it would lead back to a header that was read, for ever
-                        raise tarfile.ReadError(f"{name} has a size of {member.size} bytes")
-                    if member.issparse():
-                        raise RefusedError(
-                            f"the archive holds {name} as a sparse file",
-                            where=str(place),
-                            fix="write the archive again without tar's --sparse",
-                        )
-                    if member.isreg():
-                        self._parts[name] = (member.offset_data, member.size)
-                    elif member.issym():  # older `docker save`: a layer that two images share
-                        self._links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
-                    elif member.islnk():
-                        self._links[name] = posixpath.normpath(member.linkname)
-            # A damaged header looks like the end to tarfile; only blocks of zeros are one.
-            with place.open("rb") as file:
-                file.seek(archive.offset)
-                if any(file.read(tarfile.BLOCKSIZE)):
-                    raise tarfile.ReadError(f"the header at byte {archive.offset} is damaged")
-        except tarfile.TarError as error:
-            fix = "if it is compressed, unpack that first"
-            raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), fix=fix) from error
-
-    def opened(self, name: str) -> Opened:
-        part = self._parts.get(self._links.get(name, name))
+    def opened(name: str) -> Opened:
+        part = parts.get(links.get(name, name))
         if part is None:
-            raise _absent(name, self.place)
-        return lambda: cast("IO[bytes]", _Part(self.place, *part))
+            raise _absent(name, place)
+        return lambda: cast("IO[bytes]", _Part(place, *part))
+
+    return opened
 
 
 class _Part(io.RawIOBase):
@@ -121,15 +111,13 @@ class _Part(io.RawIOBase):
         super().close()
 
 
-def from_docker_archive(place: Path, wanted: str, platform: Platform) -> LayeredImage:
-    """The image called ``wanted`` in what ``docker save`` wrote; empty means the only one.
-
-    Raises:
-        RefusedError: no such image or platform. InfrastructureError: the archive is malformed.
+def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source:
+    """The image called ``wanted`` in what ``docker save`` wrote; empty means the only one. RefusedError: no such image
+    or platform. InfrastructureError: the archive is malformed.
     """
-    files = Archive(place)
+    files = in_archive(place)
     try:
-        saved = msgspec.json.decode(_read(files, "manifest.json"), type=tuple[_Saved, ...])
+        saved = msgspec.json.decode(_read(files, "manifest.json", place), type=tuple[_Saved, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         what = f"manifest.json is not what docker save writes: {error}"
         raise InfrastructureError(what, where=str(place)) from error
@@ -142,33 +130,34 @@ def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Layered
         image = by_name[name]
     else:
         raise _no_such_image(name, by_name, f"docker-archive:{place}")
-    raw = _read(files, image.config)
+    raw = _read(files, image.config, place)
     configuration = manifests.configuration(raw, len(image.layers), str(place))
     if configuration.architecture and configuration.platform.rank(platform) is None:
         raise manifests.missing_platform([configuration.platform], platform, str(place))
     digest = manifests.digest_of(raw)
-    opened = tuple(files.opened(posixpath.normpath(layer)) for layer in image.layers)
-    return LayeredImage(name or digest, digest, "", (), configuration, lambda _: opened)
+    opened = tuple(files(posixpath.normpath(layer)) for layer in image.layers)
+    return layered_source(name or digest, digest, configuration, lambda _: opened)
 
 
-def from_oci(files: Files, wanted: str, platform: Platform) -> LayeredImage:
+def from_oci(place: Path, wanted: str, platform: Platform) -> Source:
     """The image tagged ``wanted`` in an OCI layout; empty means the only one. Raises as ``from_docker_archive``."""
-    parsed = manifests.parse(_read(files, "index.json"), f"{files.place}/index.json")
+    files = _in_directory(place) if place.is_dir() else in_archive(place)
+    parsed = manifests.parse(_read(files, "index.json", place), f"{place}/index.json")
     if not isinstance(parsed, Index):
-        raise InfrastructureError("index.json is no index of images", where=str(files.place))
-    chosen = _tagged(parsed, wanted, platform, f"oci:{files.place}")
+        raise InfrastructureError("index.json is no index of images", where=str(place))
+    chosen = _tagged(parsed, wanted, platform, f"oci:{place}")
 
     def blob(descriptor: Descriptor) -> str:
         return f"blobs/{descriptor.digest.replace(':', '/')}"
 
     def document(descriptor: Descriptor) -> bytes:
-        return checked_digest(_read(files, blob(descriptor)), descriptor, str(files.place))
+        return checked_digest(_read(files, blob(descriptor), place), descriptor, str(place))
 
     def fetch(manifest: Manifest, _: Progress) -> tuple[Opened, ...]:
-        return tuple(files.opened(blob(layer)) for layer in manifest.layers)
+        return tuple(files(blob(layer)) for layer in manifest.layers)
 
     return for_platform(
-        _name(chosen, files.place), document(chosen), platform, manifest=document, document=document, fetch=fetch
+        _name(chosen, place), document(chosen), platform, manifest=document, document=document, fetch=fetch
     )
 
 
@@ -187,10 +176,8 @@ def _tagged(index: Index, wanted: str, platform: Platform, where: str) -> Descri
 
 
 def located(kind: str, text: str) -> tuple[Path, str]:
-    """As ``_split``, of a file or directory that is there; UsageError: it is not there, or of the other kind.
-
-    Args:
-        kind: ``docker-archive``, ``oci-archive`` or ``oci``.
+    """As ``_split``, of a file or directory that is there; UsageError: it is not there, or of the other kind. kind:
+    ``docker-archive``, ``oci-archive`` or ``oci``.
     """
     place, name = _split(text)
     of_directory = kind == "oci"
@@ -240,11 +227,11 @@ def _name(descriptor: Descriptor, place: Path) -> str:
     return descriptor.digest
 
 
-def _read(files: Files, name: str) -> bytes:
-    with files.opened(name)() as source:
+def _read(files: Files, name: str, place: Path) -> bytes:
+    with files(name)() as source:
         raw = source.read(manifests.LARGEST_DOCUMENT + 1)
     if len(raw) > manifests.LARGEST_DOCUMENT:
-        raise InfrastructureError(f"{name} has more than {manifests.LARGEST_DOCUMENT} bytes", where=str(files.place))
+        raise InfrastructureError(f"{name} has more than {manifests.LARGEST_DOCUMENT} bytes", where=str(place))
     return raw
 
 

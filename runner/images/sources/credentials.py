@@ -149,9 +149,7 @@ def parse_realm(realm: str) -> TokenService | None:
 
 def belongs(service: TokenService, registry: str) -> bool:
     """Whether a registry's login may be sent to this service: the same host, a fixed pair, or as the user says.
-
-    Args:
-        registry: ``HOST[:PORT]`` as in references; ``docker.io`` for Docker's hub.
+    registry: ``HOST[:PORT]`` as in references; ``docker.io`` for Docker's hub.
     """
     return host_of(service.host) == host_of(registry) or is_named(service, registry)
 

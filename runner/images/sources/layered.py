@@ -12,7 +12,6 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, cast
@@ -22,7 +21,7 @@ from runner.core.files import sha256
 from runner.core.progress import Progress
 from runner.images.packing import merged_layers, mksquashfs, rootfs
 from runner.images.packing.merged_layers import Layer
-from runner.images.packing.mksquashfs import PackJob
+from runner.images.packing.mksquashfs import PackJob, Source
 from runner.images.packing.tarstream import Tapped
 from runner.images.reference import Reference
 from runner.images.sources import blobs, manifests
@@ -36,89 +35,6 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 # Compressions that no specification of images has, by the bytes that such data begin with.
 _FOREIGN = {"xz": b"\xfd7zXZ\0", "bzip2": b"BZh", "lz4": b"\x04\x22\x4d\x18", "compress": b"\x1f\x9d"}
 Opened = Callable[[], IO[bytes]]
-
-
-@dataclass(frozen=True)
-class LayeredImage:
-    """An image that is known, its layers not fetched yet.
-
-    Attributes:
-        name: in the store: a reference, or its id.
-        digest: of its configuration; what engines call its id.
-        origin: the manifest's digest, by which registries know it; empty where it comes from none.
-        names: all digests that stand for it, in their places: of the manifest, and of the index that led to it.
-        fetch: makes its layers readable, lowest first: each opens as it is stored.
-        damaged: checks kept layers; returns how many were damaged since they were fetched, which it removes.
-    """
-
-    name: str
-    digest: str
-    origin: str
-    names: tuple[str, ...]
-    configuration: Configuration
-    fetch: Callable[[Progress], tuple[Opened, ...]]
-    damaged: Callable[[], int] = lambda: 0
-    data_order: str = "layers"
-
-    @property
-    def architecture(self) -> str:
-        """As Go names it."""
-        return self.configuration.architecture
-
-    @property
-    def created(self) -> str:
-        """When it was made, ISO 8601; empty where it does not say."""
-        return self.configuration.created or ""
-
-    @property
-    def config(self) -> rootfs.Config:
-        """How a container of it starts; labels and volumes in the order in which an engine gives them."""
-        start_up = self.configuration.config or manifests.StartUp()
-        return rootfs.Config(
-            environment=dict(line.partition("=")[::2] for line in start_up.env or ()),
-            workdir=start_up.working_dir or "",
-            entrypoint=start_up.entrypoint or (),
-            command=start_up.cmd or (),
-            labels=dict(sorted((start_up.labels or {}).items())),
-            volumes=tuple(sorted(start_up.volumes or {})),
-        )
-
-    def another_way(self) -> LayeredImage:
-        """There is none."""
-        return self
-
-    def packed(self, job: PackJob) -> rootfs.Passed:
-        """Fetch, merge and pack it; every layer's bytes are checked against the configuration. RefusedError,
-        InfrastructureError: nothing usable is there then.
-        """
-        fetched = self.fetch(job.progress)
-        job.progress.step(f"reading {len(fetched)} layers")
-        try:
-            seen = _Reading()
-            works = [partial(merged_layers.indexed, layer) for layer in self._layers(fetched, seen)]
-            members = run_in_parallel(
-                works, workers=None, tick=lambda: job.progress.moved(seen.bytes, None), stop=seen.stop
-            )
-        except InfrastructureError as error:
-            if (count := self.damaged()) == 0:
-                raise
-            what = f"{count} kept layers of {self.name} were damaged on this machine's disk, and are removed"
-            raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
-        layers = self._layers(fetched, _Reading())
-        job.progress.step(f"squashing {self.name}: {len(layers)} layers, as a stream")
-        size = sum(member.size for held in members for member in held)
-        stream = merged_layers.merged(layers, members, mtime=job.added.mtime, made=[self.config.workdir])
-        return mksquashfs.packed_stream(stream, job, size=size)
-
-    def _layers(self, fetched: tuple[Opened, ...], seen: _Reading) -> tuple[Layer, ...]:
-        return tuple(
-            Layer(
-                f"layer {diff_id.removeprefix('sha256:')[:12]} of {self.name}",
-                partial(_unpacked, opened, seen),
-                diff_id,
-            )
-            for opened, diff_id in zip(fetched, self.configuration.rootfs.diff_ids, strict=True)
-        )
 
 
 class _Reading:
@@ -137,7 +53,75 @@ class _Reading:
             self.bytes += count
 
 
-def from_registry(reference: Reference, wanted: Platform, progress: Progress) -> LayeredImage:
+def layered_source(
+    name: str,
+    digest: str,
+    configuration: Configuration,
+    fetch: Callable[[Progress], tuple[Opened, ...]],
+    *,
+    names: tuple[str, ...] = (),
+    damaged: Callable[[], int] = lambda: 0,
+) -> Source:
+    """An image that is known, its layers not fetched yet.
+
+    Args:
+        digest: of its configuration; what engines call its id.
+        fetch: makes its layers readable, lowest first: each opens as it is stored.
+        names: all digests that stand for it: of the index that led to it, and at last of the manifest.
+        damaged: checks kept layers; returns how many were damaged since they were fetched, which it removes.
+    """
+    start_up = configuration.config or manifests.StartUp()
+    # Labels and volumes in the order in which an engine gives them.
+    config = rootfs.Config(
+        environment=dict(line.partition("=")[::2] for line in start_up.env or ()),
+        workdir=start_up.working_dir or "",
+        entrypoint=start_up.entrypoint or (),
+        command=start_up.cmd or (),
+        labels=dict(sorted((start_up.labels or {}).items())),
+        volumes=tuple(sorted(start_up.volumes or {})),
+    )
+
+    def layers(fetched: tuple[Opened, ...], seen: _Reading) -> list[Layer]:
+        diff_ids = configuration.rootfs.diff_ids
+        titles = [f"layer {diff_id.removeprefix('sha256:')[:12]} of {name}" for diff_id in diff_ids]
+        openers = [partial(_unpacked, opened, seen) for opened in fetched]
+        return [Layer(*each) for each in zip(titles, openers, diff_ids, strict=True)]
+
+    def packed(job: PackJob) -> rootfs.Passed:
+        """Fetch, merge and pack it; every layer's bytes are checked against the configuration."""
+        fetched = fetch(job.progress)
+        job.progress.step(f"reading {len(fetched)} layers")
+        seen = _Reading()
+        works = [partial(merged_layers.indexed, layer) for layer in layers(fetched, seen)]
+        try:
+            members = run_in_parallel(
+                works, workers=None, tick=lambda: job.progress.moved(seen.bytes, None), stop=seen.stop
+            )
+        except InfrastructureError as error:
+            if (count := damaged()) == 0:
+                raise
+            what = f"{count} kept layers of {name} were damaged on this machine's disk, and are removed"
+            raise InfrastructureError(what, fix="convert again: they are fetched anew; check the disk") from error
+        job.progress.step(f"squashing {name}: {len(fetched)} layers, as a stream")
+        size = sum(member.size for held in members for member in held)
+        again = layers(fetched, _Reading())
+        stream = merged_layers.merged(again, members, mtime=job.added.mtime, made=[config.workdir])
+        return mksquashfs.packed_stream(stream, job, size=size)
+
+    return Source(
+        name=name,
+        digest=digest,
+        created=configuration.created or "",
+        architecture=configuration.architecture,
+        config=config,
+        packed=packed,
+        origin=names[-1] if names else "",
+        names=tuple(dict.fromkeys(names)),
+        data_order="layers",
+    )
+
+
+def from_registry(reference: Reference, wanted: Platform, progress: Progress) -> Source:
     """What a reference stands for in its registry now, for one platform; no layer is fetched yet."""
     registry = Registry(reference, progress.line)
 
@@ -166,11 +150,9 @@ def for_platform(
     document: Callable[[Descriptor], bytes],
     fetch: Callable[[Manifest, Progress], tuple[Opened, ...]],
     damaged: Callable[[Manifest], int] = lambda _: 0,
-) -> LayeredImage:
-    """From a first manifest or index to the image for a platform; RefusedError: it is not made for it.
-
-    Args:
-        manifest, document: read what a descriptor names, its digest checked.
+) -> Source:
+    """From a first manifest or index to the image for a platform; RefusedError: it is not made for it. manifest,
+    document: read what a descriptor names, its digest checked.
     """
     raw = first
     names = [manifests.digest_of(raw)]
@@ -180,13 +162,12 @@ def for_platform(
             configuration = manifests.configuration(document(parsed.config), len(parsed.layers), name)
             if configuration.architecture and configuration.platform.rank(wanted) is None:
                 raise manifests.missing_platform([configuration.platform], wanted, name)
-            return LayeredImage(
-                name=name,
-                digest=parsed.config.digest,
-                origin=names[-1],
-                names=tuple(dict.fromkeys(names)),
-                configuration=configuration,
-                fetch=partial(fetch, parsed),
+            return layered_source(
+                name,
+                parsed.config.digest,
+                configuration,
+                partial(fetch, parsed),
+                names=tuple(names),
                 damaged=partial(damaged, parsed),
             )
         raw = manifest(manifests.choose(parsed, wanted, name))

@@ -143,10 +143,8 @@ def read_sidecar(path: Path) -> StoredImage | None:
 
 
 def write_sidecar(image: StoredImage, *, mode: int | None = None) -> None:
-    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's.
-
-    Raises:
-        InfrastructureError: the disk is full, or it is another user's, who alone vouches for that image.
+    """Write an image's sidecar anew. ``mode``: of the file; None keeps the image's. InfrastructureError: the disk is
+    full, or it is another user's, who alone vouches for that image.
     """
     if not (owners.may_replace(sidecar_path(image.path)) and owners.may_replace(image.path)):
         raise InfrastructureError("a stored image of another user is described by that user", where=str(image.path))

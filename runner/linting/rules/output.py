@@ -176,7 +176,8 @@ def _of_reports(script: Script, fix: str) -> Iterator[Finding]:
     if script.way == "none":
         yield script.missing("nothing averages what the ranks measure", fix)
     whole = {f"loader:{event.number}" for event in script.loaders if not sharding(event)}
-    others = [loop.over.things("loader") for loop in script.loops if loop not in script.batches]
+    loops = {loop for event in script.events for loop in event.loops}
+    others = [loop.over.things("loader") for loop in loops if loop not in script.batches]
     evaluated = frozenset[str]().union(*others) & {f"loader:{event.number}" for event in script.loaders}
     after_steps = [event for event in reports if not script.batches.intersection(event.loops)]
     if not after_steps:

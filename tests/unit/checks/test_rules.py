@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ import pytest
 
 from runner.backends.runtimes import runtime
 from runner.checks import registry
-from runner.checks.registry import Case, Observed, Seen, Workspace, check, codes, refuses, rule, rules
+from runner.checks.registry import Case, Observed, Workspace, check, codes, refuses, rule, rules
 from runner.core.errors import UsageError
 from runner.model.plan import Finding, PlannedImage
 from runner.model.request import Mount, Recipe, Request
@@ -102,7 +101,7 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
 
 
 EXCLUSIVE = (("exclusive", ""),)
-HOME = Observed(home="/home/e", run_directory=("/scratch/{user}/runs",))
+HOME = Observed(home=("/home/e",), run_directory=("/scratch/{user}/runs",))
 CACHES = Observed(caches=("/home/me/.cache/huggingface", "/scratch/hf"))
 SCRATCH = (Mount("/scratch", "/scratch"),)
 
@@ -212,13 +211,16 @@ def test_a_code_that_there_is_not_is_named_with_the_nearest() -> None:
 
 def test_every_refusal_can_be_forced() -> None:
     everything = Observed(
-        "x", "y", ("/m",), ("/home",), "z", ("account", "project", "scratch", "field"), "", "no torch"
-    )
-    everything = replace(
-        everything,
+        image_problem="x",
+        missing_sources=("/m",),
+        run_directory=("/home",),
+        run_directory_problem="z",
+        absent=("account", "project", "scratch", "field"),
+        environment_problem="no torch",
         plugin_problem="no plugin",
         left_open=("node",),
-        storage=Seen(home=("/home",), runs=("/home",), workspaces=(Workspace("w", "/home", 0.0),)),
+        home=("/home",),
+        workspaces=(Workspace("w", "/home", 0.0),),
     )
     site = msgspec.structs.replace(
         read_site("neuron"),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from runner.checks.limits import storage_findings
-from runner.checks.registry import Seen, Workspace
+from runner.checks.registry import Observed, Workspace
 from runner.cli import run
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Recipe, Request
@@ -44,7 +44,7 @@ NO_RULE, NEVER = Home(), Scratch()
 
 
 def findings_of(
-    seen: Seen, homes: Home = NO_RULE, scratch: Scratch = NEVER, *, image: str = "", walltime_s: int = 600
+    seen: Observed, homes: Home = NO_RULE, scratch: Scratch = NEVER, *, image: str = "", walltime_s: int = 600
 ) -> dict[str, str]:
     site = msgspec.structs.replace(read_site("slurm"), home=homes, scratch=scratch)
     planned_image = PlannedImage("i", "", image or "/store/x.sif", size_bytes=7_100_000_000)
@@ -66,21 +66,25 @@ HOME = ("/home/e",)
     ],
 )
 def test_runs_in_a_home_with_a_quota_are_reported(home: Home, wanted: dict[str, str]) -> None:
-    assert findings_of(Seen(home=HOME, runs=("/home/e/runs",)), home) == wanted
-    assert findings_of(Seen(home=HOME, runs=("/home/eve/runs",)), home) == {}, "another's"
-    assert findings_of(Seen(home=("/home/e", "/nfs/e"), runs=("/nfs/e/runs",)), home) == wanted, "as links lead"
+    assert findings_of(Observed(home=HOME, run_directory=("/home/e/runs",)), home) == wanted
+    assert findings_of(Observed(home=HOME, run_directory=("/home/eve/runs",)), home) == {}, "another's"
+    assert findings_of(Observed(home=("/home/e", "/nfs/e"), run_directory=("/nfs/e/runs",)), home) == wanted, (
+        "as links lead"
+    )
 
 
 def test_an_image_in_a_home_with_a_quota_is_reported() -> None:
-    assert findings_of(Seen(home=HOME), Home(quota_gb=50), image="/home/e/.cache/x.sif") == {"image-in-home": "warn"}
-    assert findings_of(Seen(home=HOME), image="/home/e/.cache/x.sif") == {}
+    assert findings_of(Observed(home=HOME), Home(quota_gb=50), image="/home/e/.cache/x.sif") == {
+        "image-in-home": "warn"
+    }
+    assert findings_of(Observed(home=HOME), image="/home/e/.cache/x.sif") == {}
 
 
 @pytest.mark.parametrize(
     ("idle_days", "walltime_s", "warned"), [(1, 600, False), (53, 600, False), (55, 600, True), (50, 5 * DAY_S, True)]
 )
 def test_an_image_that_the_purge_may_take_is_reported(idle_days: int, walltime_s: int, warned: bool) -> None:
-    purged, seen = Scratch(purge_days=56), Seen(scratch="/pscratch/e", image_idle_s=float(idle_days * DAY_S))
+    purged, seen = Scratch(purge_days=56), Observed(scratch="/pscratch/e", image_idle_s=float(idle_days * DAY_S))
     told = findings_of(seen, scratch=purged, image="/pscratch/e/x.sif", walltime_s=walltime_s)
     assert told == ({"image-may-be-purged": "warn"} if warned else {})
     assert findings_of(seen, scratch=purged, image="/cfs/x.sif", walltime_s=walltime_s) == {}
@@ -88,9 +92,9 @@ def test_an_image_that_the_purge_may_take_is_reported(idle_days: int, walltime_s
 
 @pytest.mark.parametrize(("left_s", "severity"), [(100 * DAY_S, None), (DAY_S, "warn"), (600, "refuse"), (0, "refuse")])
 def test_a_workspace_that_ends_before_the_job_is_refused(left_s: float, severity: str | None) -> None:
-    told = findings_of(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test-workspace", left_s),)))
+    told = findings_of(Observed(workspaces=(Workspace("w", "/data/horse/ws/marie-test-workspace", left_s),)))
     assert told.get("workspace-expires") == severity
-    assert findings_of(Seen(workspaces=(Workspace("w", "/data/horse/ws/marie-test", left_s),))) == {}, "another one"
+    assert findings_of(Observed(workspaces=(Workspace("w", "/data/horse/ws/marie-test", left_s),))) == {}, "another one"
 
 
 def test_the_tool_is_run_and_its_absence_or_failure_does_no_harm(

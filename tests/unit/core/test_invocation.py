@@ -1,15 +1,17 @@
-"""Hints name the program as the user called it."""
+"""How this program was called, and a Python that cannot run it: one sentence, the fix, and no traceback."""
 
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from runner.core.invocation import called
+from runner.core.invocation import called, missing_module
 
 CHECKOUT = Path(__file__).parents[3]
 IN_PATH = {"python3": "/usr/bin/python3", "gpu-runner": "/home/me/.venv/bin/gpu-runner"}
@@ -44,12 +46,55 @@ def test_help_and_hints_have_them() -> None:
 
 def test_no_message_has_the_words_of_another_call() -> None:
     """``PROGRAM`` is to be used in messages; pages and files that others read may have a name."""
-    files_and_pages = {"invocation.py", "reference.py", "quickstart.py", "__main__.py"}
-    found = [
+    files_and_pages = {"invocation.py", "reference.py", "quickstart.py", "without_engine.py", "__main__.py"}
+    named = [
         f"{path.relative_to(CHECKOUT)}:{node.lineno}"
         for path in sorted((CHECKOUT / "runner").rglob("*.py"))
-        if path.name not in files_and_pages and "without_engine" not in path.parts
+        if path.name not in files_and_pages
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "python -m runner" in node.value
     ]
-    assert found == []
+    assert named == []
+
+
+def run_bare(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=CHECKOUT, env={"PATH": "/usr/bin:/bin", **env}, capture_output=True, text=True,
+                          check=False)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [("status",), ("--help",), ("submit", "--gpus", "2", "--json")])
+def test_without_any_package_the_fix_is_named(words: tuple[str, ...]) -> None:
+    done = run_bare(sys.executable, "-S", "-m", "runner", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, fix = done.stderr.splitlines()
+    assert first == f"error: {sys.executable} has no module click, which gpu-runner needs"
+    assert fix.endswith(f"{CHECKOUT}/.venv/bin/activate")
+
+
+def test_without_one_package_it_is_named(tmp_path: Path) -> None:
+    """Click alone is here; what the command itself imports is not."""
+    (tmp_path / "click").symlink_to(Path(click.__file__).parent)
+    done = run_bare(sys.executable, "-S", "-m", "runner", "site", "list", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "has no module " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_fix_is_what_can_be_typed(tmp_path: Path) -> None:
+    checkout = tmp_path / "my $code"
+    checkout.mkdir()
+    assert "install gpu-runner's release file again with pip" in missing_module("yaml", checkout)
+    (checkout / "Makefile").touch()
+    assert missing_module("yaml", checkout).endswith(f"make -C '{checkout}' venv && . '{checkout}/.venv/bin/activate'")
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv/.ready").touch()
+    assert missing_module("yaml", checkout).endswith(f"fix:   . '{checkout}/.venv/bin/activate'")
+
+
+def test_what_an_old_python_reads_first_is_in_its_own_language() -> None:
+    """Down to Python 2.7, the oldest that a cluster may still call ``python``."""
+    vermin = shutil.which("vermin", path=f"{Path(sys.executable).parent}:/usr/bin")
+    assert vermin is not None, "it is in the lock"
+    words = (vermin, "--no-tips", "--violations", "-t=2.7-", "-t=3.6-", "--eval-annotations")
+    done = run_bare(*words, "runner/__init__.py", "runner/__main__.py")
+    assert done.returncode == 0, done.stdout

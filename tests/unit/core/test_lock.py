@@ -1,38 +1,49 @@
-"""A lock is waited for aloud, and not for ever."""
+"""One holder at a time, on any file system; who is waited for is said; the dead hold nothing."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from runner.core import lock
+from runner.core import lock, process_identity
 from runner.core.errors import InfrastructureError, UnknownStateError
+from runner.core.lock import leased
+from tests.support.waiting import until
+
+Hold = Callable[..., AbstractContextManager[None]]
 
 
-@pytest.mark.parametrize("kind", ["file", "directory"])
+@pytest.mark.parametrize(
+    ("hold", "name", "says"),
+    [(lock.locked, "", "waiting for another"), (lock.locked, "lock", "waiting for another"),
+     (leased, "lock", f"waiting for process {os.getpid()} on {os.uname().nodename}, which started the same 0 s ago")],
+)  # fmt: skip
 def test_the_holder_that_is_waited_for_is_named_and_the_wait_ends(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hold: Hold, name: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "_SILENT_S", 0.05)
-    path = tmp_path if kind == "directory" else tmp_path / "lock"
+    path = tmp_path / name
     said: list[str] = []
-    with lock.locked(path, said.append):
+    with hold(path, said.append):
         assert said == []
-        with pytest.raises(UnknownStateError) as caught, lock.locked(path, said.append, limit_s=0.3):
-            pass
+        with pytest.raises(UnknownStateError, match=r"process.* held this lock") as caught:
+            hold(path, said.append, limit_s=0.3).__enter__()
     assert len(said) == 1
+    assert said[0].startswith(says)
     assert str(path) in said[0]
-    assert caught.value.where == str(path)
-    with lock.locked(path, said.append, limit_s=0):
-        pass
-
-
-def test_what_cannot_be_locked_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(InfrastructureError, match="cannot lock"), lock.locked(tmp_path / "no" / "lock", print):
-        pass
+    assert (caught.value.code, caught.value.where) == (9, str(path))
+    with hold(path, said.append, limit_s=0):
+        assert path.exists()
+    assert path.exists() == (hold == lock.locked)
 
 
 def test_a_waiter_locks_the_next_file_where_the_holder_removed_its_own(tmp_path: Path) -> None:
@@ -49,3 +60,194 @@ def test_a_waiter_locks_the_next_file_where_the_holder_removed_its_own(tmp_path:
             assert not waiting.done()
             path.unlink()
         assert waiting.result(10)
+
+
+# A process that says when it holds the lock, and then waits for its end.
+HOLDER = """
+import sys, time
+from pathlib import Path
+from runner.core.lock import leased
+with leased(Path(sys.argv[1]), lambda text: print(text, file=sys.stderr)):
+    print("held", flush=True)
+    time.sleep(float(sys.argv[2]))
+"""
+# Counts up a file without any care, many times: only exclusion keeps the sum right.
+COUNTER = """
+import sys, time
+from pathlib import Path
+from runner.core.lock import leased
+lock, sum = Path(sys.argv[1]), Path(sys.argv[2])
+for _ in range(5):
+    with leased(lock, print):
+        seen = int(sum.read_text())
+        time.sleep(0.005)
+        sum.write_text(str(seen + 1))
+"""
+NO_FLOCK = "import fcntl\nfcntl.flock = fcntl.lockf = lambda *words: None\n"
+ELSEWHERE = "elsewhere.0123456789ab.1.7.7.00000000"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe"])
+def test_a_pipe_in_the_place_of_a_lock_blocks_no_one(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lock"
+    os.mkfifo(tmp_path / "pipe")
+    if kind == "pipe":
+        (tmp_path / "pipe").rename(path)
+    else:
+        path.symlink_to(tmp_path / "pipe")
+    with (
+        pytest.raises((UnknownStateError, InfrastructureError), match=r"has held this lock for|cannot lock: Too many"),
+        leased(path, print, limit_s=0.3),
+    ):
+        pass
+
+
+def test_a_lock_that_is_nested_without_end_is_one_without_a_holder(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("[" * 4096)
+    held = lock.read_lease(tmp_path / "lock")
+    assert held is not None
+    assert held.owner == ""
+
+
+def process(program: str, *words: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **(env or {})},
+    )  # fmt: skip
+
+
+def dead_holders(path: Path) -> str:
+    """The lease of a process that was killed while it held the lock."""
+    with process(HOLDER, path, 60) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        child.send_signal(signal.SIGKILL)
+    return path.read_text()
+
+
+def test_many_processes_hold_it_one_at_a_time_where_flock_does_nothing(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_FLOCK)
+    counted = tmp_path / "sum"
+    counted.write_text("0")
+    env = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}
+    counters = [process(COUNTER, tmp_path / "lock", counted, env=env) for _ in range(6)]
+    assert [child.wait(120) for child in counters] == [0] * 6
+    assert counted.read_text() == "30"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["sitecustomize.py", "sum"]
+
+
+def test_a_dead_holder_is_known_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    dead_holders(path)
+    began = time.monotonic()
+    with leased(path, print):
+        assert time.monotonic() - began < 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_many_who_find_it_dead_one_gets_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holding = []
+    for _ in range(4):
+        path.write_text(dead_holders(tmp_path / "other"))
+        (tmp_path / "other").unlink()
+
+        def hold(_number: int) -> int:
+            with leased(path, print):
+                holding.append(1)
+                most = len(holding)
+                time.sleep(0.01)
+                holding.pop()
+                return most
+
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(hold, range(8))) == [1] * 8
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_that_was_given_out_again_is_another_process(tmp_path: Path) -> None:
+    table, pid, start = process_identity.mark().rsplit(".", 2)
+    assert process_identity.state(process_identity.mark()) == "alive"
+    assert process_identity.state(f"{table}.{pid}.{int(start) + 1}") == "dead"
+    assert process_identity.state(f"{table}x.{pid}.{start}") == "elsewhere"
+    assert process_identity.state("") == process_identity.state("anything") == "elsewhere"
+
+
+def test_a_holder_elsewhere_keeps_it_while_its_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock may say anything: only whether the time of its file changes counts."""
+    monkeypatch.setattr(lock, "PATIENCE_S", 1.0)
+    path = tmp_path / "lock"
+    path.write_text(f'{{"owner": "{ELSEWHERE}", "since_s": 1}}')
+    with ThreadPoolExecutor(1) as pool:
+
+        def beat() -> None:
+            for number in range(13):
+                os.utime(path, (number, number))
+                time.sleep(0.1)
+
+        beating = pool.submit(beat)
+        began = time.monotonic()
+        with leased(path, print):
+            taken_s = time.monotonic() - began
+        assert beating.exception() is None
+    assert 2 < taken_s < 10
+
+
+def test_an_empty_lock_is_respected_until_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was killed between making its lock and writing into it."""
+    path = tmp_path / "lock"
+    path.touch()
+    with pytest.raises(UnknownStateError, match="unknown process"), leased(path, print, limit_s=0.3):
+        pass
+    monkeypatch.setattr(lock, "PATIENCE_S", 0.3)
+    with leased(path, print):
+        pass
+
+
+def test_the_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "HEARTBEAT_S", 0.02)
+    path = tmp_path / "lock"
+    with leased(path, print):
+        os.utime(path, (1, 1))
+        until(lambda: path.stat().st_mtime > 1, "the heart has beaten", timeout_s=10, every_s=0.01)
+
+
+def test_a_lock_that_became_anothers_is_not_given_back(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with leased(path, print):
+        path.unlink()
+        path.write_text(f'{{"owner": "{ELSEWHERE}", "since_s": 1}}')
+    assert ELSEWHERE in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "hold", "fix"),
+    [("no/lock", leased, "RUNNER_STORE"), ("file/lock", leased, "RUNNER_STORE"), ("no/lock", lock.locked, "lock in")],
+)
+def test_what_cannot_be_locked_is_reported(tmp_path: Path, place: str, hold: Hold, fix: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InfrastructureError, match="cannot lock") as caught, hold(tmp_path / place, print):
+        pass
+    assert fix in caught.value.fix
+
+
+def test_a_process_that_is_hidden_from_us_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc mounted with hidepid, as on many login nodes: others' processes are not there, but kill(2) knows them."""
+    others = process_identity.mark()
+    monkeypatch.setattr(process_identity, "_start", lambda _: None)
+
+    def denied(_pid: int, _number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", denied)
+    assert process_identity.state(others) == "elsewhere"
+
+
+def test_an_interrupt_while_the_lock_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt), leased(tmp_path / "lock", print):
+        pass
+    assert list(tmp_path.iterdir()) == []

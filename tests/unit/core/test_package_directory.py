@@ -84,14 +84,9 @@ def test_only_the_parts_that_are_used_are_compared(packages: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [
-        (None, "not finished: there is no manifest"),
-        (b"", "damaged"),
-        (b'{"framework": 3}', "damaged"),
-        (b"\xff\xfe", "damaged"),
-        (b'{"framework": "\xff"}', "damaged"),
-    ],
-)
+    [(None, "not finished: there is no manifest"), (b"", "damaged"), (b'{"framework": 3}', "damaged"),
+     (b"\xff\xfe", "damaged"), (b'{"framework": "\xff"}', "damaged")],
+)  # fmt: skip
 def test_a_collection_without_its_manifest_is_not_finished(tmp_path: Path, content: bytes | None, says: str) -> None:
     collected(tmp_path / "p")
     (tmp_path / "p" / MANIFEST).unlink()
@@ -112,13 +107,10 @@ def test_a_manifest_never_leads_out_of_its_directory(tmp_path: Path, name: str) 
         read(tmp_path / "p")
 
 
-def test_a_later_format_is_refused(tmp_path: Path) -> None:
+def test_a_later_format_and_a_directory_that_is_not_there_are_refused(tmp_path: Path) -> None:
     collected(tmp_path / "p", format=2)
     with pytest.raises(RefusedError, match="has format 2, and this program reads 1"):
         read(tmp_path / "p")
-
-
-def test_a_directory_that_is_not_there_is_a_wrong_option(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such directory of packages"):
         read(tmp_path / "none")
 
@@ -128,9 +120,9 @@ def test_a_directory_that_is_not_there_is_a_wrong_option(tmp_path: Path) -> None
     [("3.11.7", "x86_64", ""), ("3.12", "x86_64", "Python 3.11"), ("3.11", "aarch64", "this machine is aarch64")],
 )
 def test_another_python_or_processor_is_noticed(tmp_path: Path, python: str, machine: str, says: str) -> None:
-    found = misfit(collected(tmp_path / "p", pythons=("3.11",), machine="x86_64"), python, machine)
-    assert says in found
-    assert bool(says) == bool(found)
+    said = misfit(collected(tmp_path / "p", pythons=("3.11",), machine="x86_64"), python, machine)
+    assert says in said
+    assert bool(says) == bool(said)
 
 
 def test_the_identity_is_that_of_the_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Words for people: nothing of others changes a terminal, and one of a thing is no plural."""
+"""Words and numbers for people: one form of each kind; nothing of others changes a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.core.text import counted, gpus_text, printable
+from runner.core import text
+from runner.core.text import counted, first_of, gpus_text, plain, printable
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIES = re.compile(r"unicode_escape|\} \w+\{'' if [^}]* == 1 else 's'\}|\"1 (?:node|job|launch|run|host)\" if")
@@ -37,10 +38,40 @@ def test_one_is_no_plural() -> None:
 
 
 def test_escaping_and_plurals_are_in_one_place() -> None:
-    found = [
+    copies = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in sorted((ROOT / "runner").rglob("*.py"))
         if path != ROOT / "runner/core/text.py"
         for match in COPIES.finditer(path.read_text("utf-8"))
     ]
-    assert found == [], found
+    assert copies == []
+
+
+FORMS = {
+    "small rate": (text.rate(8.406), "8.41"),
+    "rate": (text.rate(148.25), "148.2"),
+    "large rate": (text.rate(36_900.4), "36900"),
+    "no rate": (text.rate(0.0), "0"),
+    "percent": (text.percent(0.924), "92.4 %"),
+    "loss": (text.percent(-0.0312), "-3.1 %"),
+    "a share that rounds to 0": (text.percent(-0.0001, signed=True), "0.0 %"),
+    "change": (text.change(0.018), "+1.80 %"),
+    "interval": (text.with_span(0.9, 0.85, 0.95), "90.0 % (85.0 % to 95.0 %)"),
+    "interval of rates": (text.span(910.0, 1090.0, text.rate), "910.0 to 1090"),
+    "half an interval": (text.with_span(0.9, 0.85, None), "90.0 %"),
+    "short": (text.seconds(0.0412), "41.2 ms"),
+    "long": (text.seconds(3.214), "3.21 s"),
+    "age": (" ".join(map(text.age, (-1, 45, 719, 3 * 3600, 2 * 86_400))), "0 s 45 s 11 min 3 h 2 d"),
+    "few": (first_of(("a", "b"), 2), "a, b"),
+    "many": (first_of(tuple("abcde"), 2, "; "), "a; b and 3 more"),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+def test_each_kind_of_number_has_one_form(case: str) -> None:
+    made, wanted = FORMS[case]
+    assert plain(made) == wanted
+
+
+def test_a_number_does_not_break_in_a_page() -> None:
+    assert " " not in text.percent(-0.5) + text.rate(1e6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.core.errors import UsageError
-from runner.images.reference import is_path, parse
+from runner.images.reference import is_path, names_registry, parse
 
 DIGEST = "sha256:" + "a1" * 32
 
@@ -41,3 +41,22 @@ def test_what_is_no_reference_is_refused(text: str) -> None:
 def test_files_are_not_images() -> None:
     assert all(map(is_path, ["/a/b.sqsh", "./x", "../x", "~/x", "x.sqsh", "x.sif"]))
     assert not any(map(is_path, ["x", "a/b:1", "nvcr.io/a"]))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("docker.io/library/debian:12", True),
+        ("docker://docker.io#library/debian:12", True),
+        ("nvcr.io/nvidia/pytorch:1", True),
+        ("docker://me@nvcr.io#nvidia/pytorch:1", True),
+        ("localhost:5000/x", True),
+        ("debian:12", False),
+        ("docker://debian", False),
+        ("gpu-runner/x:1", False),
+        ("localhost/gpu-runner/x:1", False),
+        ("sha256:" + "1" * 64, False),
+    ],
+)
+def test_whether_a_name_says_its_registry(text: str, named: bool) -> None:
+    assert names_registry(text) == named

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from runner.jobs import code_record as reading
-from runner.jobs import code_record as records
 from runner.jobs.code_record import code_record
 from runner.model.job import CodeRecord
 from tests.support.repositories import git, repository
@@ -199,11 +198,3 @@ def test_nothing_of_the_repository_is_written(tmp_path: Path) -> None:
     before = state()
     record(top)
     assert state() == before
-
-
-def test_a_file_that_fits_no_more_does_not_crowd_out_the_next() -> None:
-    changes = [records.Change(name, f"diff --git a/{name} b/{name}\n{'+' * size}\n".encode()) for name, size in
-               (("a", 10), ("b", 500), ("c", 10))]  # fmt: skip
-    kept = records.keep(changes, 120)
-    assert kept.too_long == ("b",)
-    assert kept.text.count("diff --git") == 2

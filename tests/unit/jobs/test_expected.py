@@ -77,10 +77,8 @@ REFUSED: dict[str, tuple[Any, tuple[Any, ...], type[RunnerError], str]] = {
     "a demonstration": (site(demonstration="CPU"), ("horovod-pytorch", (), (8,)), RefusedError, "nothing is expected"),
     "no fabric": (site(fabric=None), ("horovod-pytorch", (), (16,)), RefusedError, "which adapters connect the nodes"),
     "no transport": (site(transport=None), ("horovod-pytorch", (), (16,)), RefusedError, "what carries data between"),
-    "another GPU": (
-        site(node=msgspec.structs.replace(TECHNION.node, gpu_model="NVIDIA T4")),
-        ("horovod-pytorch", (), (8,), RATE), RefusedError, "how fast the GPUs of a node (.*T4.*) reach each other",
-    ),
+    "another GPU": (site(node=msgspec.structs.replace(TECHNION.node, gpu_model="NVIDIA T4")),
+        ("horovod-pytorch", (), (8,), RATE), RefusedError, "how fast the GPUs of a node (.*T4.*) reach each other"),
     "no rate": (TECHNION, ("horovod-pytorch", (("model", "vgg16"),), (8,)), RefusedError, "no rate of vgg16"),
     "another program": (TECHNION, ("probe", (), (8,)), RefusedError, "recipe probe: it is no benchmark"),
     "divided parameters": (TECHNION, ("fsdp-pytorch", (), (8,), RATE), RefusedError, "what FSDP sends are gathers"),

@@ -1,7 +1,9 @@
-"""Which logs of a run are shown, and how they are read from their ends."""
+"""Which logs of a run are shown, how they are read from their ends, and the last output."""
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,25 +17,15 @@ from runner.jobs.logs import (
     check_ranks,
     ends_with_lost_image,
     first_failed,
+    last_output,
     left_out,
     log_files,
     one_rank,
     parse_ranks,
     read,
 )
-from runner.model.plan import record_of
 from runner.model.verdict import Verdict
 from tests.support.evidence import ended, start
-from tests.support.plans import PLAN
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    for folder in ("logs", "ranks"):
-        (tmp_path / folder).mkdir()
-    made = Run(tmp_path)
-    made.write("plan.json", record_of(PLAN, ()))
-    return made
 
 
 def write(run: Run, name: str, text: str = "x\n") -> None:
@@ -126,3 +118,42 @@ def test_the_loss_of_the_image_at_the_end_is_no_cause(run: Run) -> None:
     quoted = "logs/rank-0.err: OSError: [Errno 107] Transport endpoint is not connected"
     run.write("verdict.json", Verdict(outcome="failed", rank=0, log=quoted))
     assert not ends_with_lost_image(run, log), "nothing else tells the cause"
+
+
+def wrote(run: Run, name: str, content: bytes, *, ago_s: float) -> None:
+    path = run.logs / name
+    path.write_bytes(content)
+    os.utime(path, (0, time.time() - ago_s))
+
+
+def test_the_log_that_was_written_last_counts(run: Run) -> None:
+    wrote(run, "batch.out", b"started\n", ago_s=300)
+    wrote(run, "rank-0.out", b"step 1\nstep 2\n\n", ago_s=100)
+    wrote(run, "rank-1.err", b"", ago_s=0)  # opened, and nothing written
+    last = last_output(run)
+    assert last is not None
+    assert (last.file, last.line) == ("logs/rank-0.out", "step 2")
+    assert 100 <= last.age_s < 160
+
+
+def test_a_bar_that_is_drawn_anew_is_as_far_as_it_was_drawn_last(run: Run) -> None:
+    wrote(run, "rank-0.err", b"\r10 %" * 2000 + b"\r 99 % " + "\u00e9".encode()[:1], ago_s=1)
+    last = last_output(run)
+    assert last is not None
+    assert last.line == "99 % \ufffd"
+
+
+def test_no_line_is_longer_than_a_screen(run: Run) -> None:
+    wrote(run, "rank-0.out", b"x" * 10_000, ago_s=-60)  # by the clock of another machine, in the future
+    last = last_output(run)
+    assert last is not None
+    assert (len(last.line), last.age_s) == (200, 0.0)
+
+
+def test_without_output_there_is_none(run: Run) -> None:
+    assert last_output(run) is None
+    (run.logs / "rank-0.out").touch()
+    assert last_output(run) is None
+    run.logs.joinpath("rank-0.out").unlink()
+    os.mkfifo(run.logs / "rank-0.out")
+    assert last_output(run) is None

@@ -1,4 +1,4 @@
-"""Every backend here has what the programs ask of it; a name that none has is refused."""
+"""Every backend here has what the programs ask of it; one exit code has one meaning."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from gpu_runner_inside.launcher.failure import STATUS
 
 from runner.core.registry import UnknownNameError
 from runner.jobs.directory import Run
 from runner.model.backends import GONE, RUNTIMES, SCHEDULERS, run_runtime
+from runner.model.exit_codes import TABLE, ExitCode, codes
 from runner.model.plan import record_of
 from tests.support.plans import PLAN
 
-ROOT = Path(__file__).parents[3] / "runner/backends"
+BACKENDS = Path(__file__).parents[3] / "runner/backends"
 
 
 def test_a_module_with_facts_is_all_that_a_backend_needs() -> None:
     files = {
-        kind: [*(ROOT / kind).glob("*.py"), *(ROOT / kind).glob("*/__init__.py")] for kind in ("runtimes", "schedulers")
+        kind: [*(BACKENDS / kind).glob("*.py"), *(BACKENDS / kind).glob("*/__init__.py")]
+        for kind in ("runtimes", "schedulers")
     }
     own = {kind: sum("\nFACTS = " in file.read_text() for file in files[kind]) for kind in files}
     assert own == {"runtimes": len(RUNTIMES), "schedulers": len(SCHEDULERS)}
@@ -70,3 +73,30 @@ def test_a_runtime_that_is_gone_is_refused_with_what_to_do_instead_and_its_runs_
         RUNTIMES.module("sarus")
     assert caught.value.fix == GONE["sarus"]
     assert "sarus" not in RUNTIMES and run_runtime("sarus").is_container
+
+
+ROOT = Path(__file__).resolve().parents[3]
+LAUNCHER = ROOT / "recipes/lib/launch.py"
+PAGE = ROOT / "docs/failures.md"
+
+
+def test_no_code_has_two_meanings() -> None:
+    assert len({entry.code for entry in TABLE}) == len(TABLE)
+    assert len({entry.name for entry in TABLE}) == len(TABLE)
+
+
+def test_the_launcher_ends_with_the_codes_of_the_table() -> None:
+    """It runs where this package is not installed, so it has its own copy."""
+    assert {entry.name: code for code, entry in codes("launcher").items()} == STATUS
+
+
+def test_the_launchers_documentation_names_each_of_its_codes() -> None:
+    documented = LAUNCHER.read_text().partition("Exit status:")[2].partition('"""')[0]
+    assert {name: int(code) for code, name in re.findall(r"\b(\d+) ([a-z]+(?:-[a-z0-9]+)+)", documented)} == {
+        name: code for name, code in STATUS.items()
+    }
+
+
+@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry.name)
+def test_the_page_of_failures_has_a_row_for_each_code(entry: ExitCode) -> None:
+    assert f"| {entry.code} | {entry.source} | `{entry.name}` | {entry.meaning} |" in PAGE.read_text()

@@ -13,7 +13,7 @@ from runner.core.errors import Exit
 from runner.environments.directory import RECORD
 from runner.model.image import Environment, Horovod, ImageFacts, Setup
 from runner.model.request import Mount, Recipe
-from runner.preparation.horovod_use import horovod_use
+from runner.preparation.observation import horovod_use
 from runner.recipes.loader import read_recipe, recipe_of
 
 

@@ -1,10 +1,11 @@
-"""A job is prepared: each file is read once, and the plan is final."""
+"""A job is prepared: each file is read once, each module is passed once, and the plan is final."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -75,3 +76,51 @@ def test_a_step_needs_an_allocation_and_a_plan_comes_first(monkeypatch: pytest.M
         with pytest.raises(error) as caught:
             prepare(make_request({"gpus": gpus, "site": site, "recipe": "probe"}, step=True))
         assert says in caught.value.fix
+
+
+class Stays:
+    """The modules of ours that a call passes, in the order in which each is entered.
+
+    A module is entered where one of its functions is called from another module of ours; it is left where a third one
+    is entered. That a call returns, or a generator goes on, is no entry. Not counted are ``core`` and ``model``, which
+    all use, and the methods of values that are handed on: they belong to the data.
+    """
+
+    def __init__(self) -> None:
+        self.modules: list[str] = []
+        self._frames: set[FrameType] = set()  # kept, so that a generator that goes on is known
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event != "call" or frame in self._frames or not (here := self._module(frame)):
+            return
+        self._frames.add(frame)
+        is_method = code.co_argcount > 0 and code.co_varnames[0] == "self"
+        caller = frame.f_back
+        while caller is not None and not self._module(caller):
+            caller = caller.f_back
+        called_from = self._module(caller) if caller is not None else ""
+        if not is_method and called_from != here and self.modules[-1:] != [here]:
+            self.modules.append(here)
+
+    @staticmethod
+    def _module(frame: FrameType) -> str:
+        name = str(frame.f_globals.get("__name__"))
+        return name if name.startswith("runner.") and name.split(".")[1] not in ("core", "model") else ""
+
+
+def test_data_pass_each_module_once(tmp_path: Path) -> None:
+    """Of the modules that are passed, few are returned to: their results are handed on, and not looked up again."""
+    (tmp_path / "image.sqsh").write_bytes(b"hsqs" + bytes(24) + b"\4" + bytes(67))
+    values = {"gpus": 16, "site": "technion", "image": str(tmp_path / "image.sqsh"), "runs": str(tmp_path / "runs")}
+    request = make_request(values)
+    assert prepare(request).plan.runtime == "pyxis"  # imports what the second one passes
+    stays = Stays()
+    sys.setprofile(stays)
+    try:
+        prepare(request)
+    finally:
+        sys.setprofile(None)
+    assert {"runner.sites.loader", "runner.planning.plan", "runner.checks.rules"} <= set(stays.modules)
+    returns = len(stays.modules) - len(set(stays.modules))
+    assert returns <= 25, stays.modules

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from runner.core.strict_yaml import parse
 from runner.model.request import Recipe
-from runner.preparation.new_recipe import ProgramOption, draft
+from runner.preparation.new_recipe import draft
+from runner.preparation.program_source import ProgramOption
 
 # As Linux passes arguments, but for bytes that are no UTF-8.
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)

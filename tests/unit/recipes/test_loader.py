@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import UsageError
-from runner.preparation.new_recipe import program_options
+from runner.preparation.program_source import program_options
 from runner.recipes.loader import library, names, read_recipe
 
 MINE = "name: mine\ndescription: x\nimage: img\nprogram: [python, a.py]\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.preparation.new_recipe import ProgramOption, program_options
+from runner.preparation.program_source import ProgramOption, program_options
 
 SOURCE = """
 import argparse

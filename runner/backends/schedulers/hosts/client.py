@@ -1,4 +1,8 @@
-"""Hosts that the user's own ssh reaches, with no scheduler: a job is its controller, a process of this machine."""
+"""Hosts that the user's own ssh reaches, with no scheduler: a job is its controller, a process of this machine.
+
+The controller is known, watched and ended as a job of the local scheduler; before it is started, every host is asked
+whether it is ready.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.backends.schedulers.local import client
-from runner.backends.schedulers.local.client import JobProcesses
+from runner.backends.schedulers.local.client import JobProcesses, Local
 from runner.backends.schedulers.script_parts import SHELL
 from runner.core import files, process
 from runner.core.errors import Exit, NotAcceptedError, UnknownStateError
@@ -24,20 +27,22 @@ from runner.model.job import JobState
 from runner.model.plan import ListedHosts, Plan, upgraded
 from runner.render import quote_always
 
+ASK_S = 60.0  # all hosts together, ssh's own time-outs in it
+_QUICK_S = 20.0
 # No person is there to answer ssh's questions, and a lost node is noticed within 45 s. Names, keys, routes and
 # which hosts to trust come from the user's configuration; nothing here loosens it.
 OPTIONS = (
-    *("-T", "-x"),
-    *("-o", "BatchMode=yes"),
-    *("-o", "ConnectTimeout=15"),
-    *("-o", "ServerAliveInterval=15"),
-    *("-o", "ServerAliveCountMax=3"),
+    *("-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),
+    *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"),
     # A connection that is shared would live on after its job, and hold its files open.
-    *("-o", "ControlMaster=no"),
-    *("-o", "ClearAllForwardings=yes"),
+    *("-o", "ControlMaster=no", "-o", "ClearAllForwardings=yes"),
 )
 # The command for a node's login shell, of any kind: all else goes through standard input.
 REMOTE = "exec bash -s"
+MARK = "gpu-runner:"
+TOKEN = "hosts.token"  # file in the run directory: who reads its content sees that very directory
+_OLDEST_PYTHON = (3, 8)  # recipes/lib
+_SERVES = ", where rank 0 serves"
 
 
 def command_line(hosts: ListedHosts) -> tuple[str, ...]:
@@ -45,11 +50,65 @@ def command_line(hosts: ListedHosts) -> tuple[str, ...]:
     return ("ssh", *(("-F", hosts.config) if hosts.config else ()), *OPTIONS)
 
 
-MARK = "gpu-runner:"
-TOKEN = "hosts.token"  # file in the run directory: who reads its content sees that very directory
+class SshHosts(Local):
+    """Jobs whose controller runs here, and whose ranks run where ssh leads."""
 
-_QUESTION = SHELL / "preflight.sh"
-_OLDEST_PYTHON = (3, 8)  # recipes/lib
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Check all hosts, then start the controller.
+
+        Raises:
+            NotAcceptedError: a host is not ready: which, why, and the fix; exit 3 where it must be fixed first, 8 where
+                trying again may help.
+        """
+        plan = _plan(run_directory)
+        token = secrets.token_hex(16)
+        (run_directory / TOKEN).write_text(f"{token}\n")
+        try:
+            problems = _check_hosts(plan, str(run_directory), token)
+        finally:
+            (run_directory / TOKEN).unlink()
+        if problems:
+            lines = [f"{fault.host}: {fault.what}" for fault in problems]
+            refused = any(fault.code == Exit.REFUSED for fault in problems)
+            raise NotAcceptedError(
+                "\n  ".join(["not every host is ready:", *lines]) if len(lines) > 1 else lines[0],
+                where="ssh " + ", ".join(dict.fromkeys(fault.host for fault in problems)),
+                fix="; ".join(dict.fromkeys(fault.fix for fault in problems)),
+                code=Exit.REFUSED if refused else Exit.INFRASTRUCTURE,
+            )
+        return super().submit(run_directory, script)
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:
+        """As of the controller; the nodes are the hosts."""
+        names = _hosts(_plan(run_directory)).names
+        return msgspec.structs.replace(super().state(job_id, run_directory), nodes=",".join(names))
+
+    def cancel(self, job_id: str) -> None:
+        """End the ranks everywhere through the controller, and wait until it has ended.
+
+        Raises:
+            UnknownStateError: it runs on another machine, or is another user's.
+        """
+        if not JobProcesses(job_id).of_this_boot:
+            raise UnknownStateError(
+                f"the controller of job {job_id} is not on this machine",
+                where=os.uname().nodename,
+                fix="cancel it where it was submitted (`host` in the run's provenance.json)",
+            )
+        super().cancel(job_id)
+
+
+def _plan(run_directory: Path) -> Plan:
+    try:
+        # Not msgspec's own decoder: a value may hold bytes that are no UTF-8, as escapes that it does not take.
+        return msgspec.convert(upgraded(json.loads(files.read_bytes(run_directory / "plan.json"))), Plan)
+    except (OSError, ValueError) as error:
+        raise UnknownStateError(f"the run's plan cannot be read: {error}", where=str(run_directory)) from error
+
+
+def _hosts(plan: Plan) -> ListedHosts:
+    assert plan.hosts is not None
+    return plan.hosts
 
 
 @dataclass(frozen=True)
@@ -66,6 +125,70 @@ class Fault:
     code: Exit = Exit.REFUSED
 
 
+def _check_hosts(plan: Plan, run: str, token: str) -> list[Fault]:
+    """What keeps the hosts from taking the job; empty if nothing does."""
+    hosts = _hosts(plan)
+    head = _head(hosts)
+    path = os.environ.get("PATH", "") if not RUNTIMES[plan.runtime].is_container else ""
+    ended = _ask_all(hosts, question(plan, run, head, path))
+    answers = [None if done is None or done.code != 0 else answer(done.out) for done in ended]
+    silent = [
+        no_answer(host, None if done is None else done.code, "" if done is None else done.err, ASK_S)
+        for host, done, answer_of_host in zip(hosts.names, ended, answers, strict=True)
+        if answer_of_host is None
+    ]
+    return silent or list(faults(plan, run, head, token, [each for each in answers if each]))
+
+
+def _head(hosts: ListedHosts) -> str:
+    """The first host as ssh's configuration knows it.
+
+    Raises:
+        NotAcceptedError: there is no ssh, or its configuration cannot be taken.
+    """
+    argv = (*command_line(hosts), "-G", "--", hosts.names[0])
+    try:
+        done = process.run(argv, timeout_s=_QUICK_S, check=False)
+    except process.CommandNotFoundError as error:
+        fix = "apt-get install openssh-client"
+        raise NotAcceptedError("ssh was not found", where="PATH", fix=fix, code=Exit.REFUSED) from error
+    if done.code != 0:
+        fix = "fix ssh's configuration"
+        raise NotAcceptedError(f"ssh: {done.last_lines(1)}", where="ssh -G", fix=fix, code=Exit.REFUSED)
+    named = (line.partition(" ")[2] for line in done.out.splitlines() if line.startswith("hostname "))
+    return next(named, hosts.names[0])
+
+
+def _ask_all(hosts: ListedHosts, code: str) -> Sequence[process.Completed | None]:
+    """The end of one ssh a host, all at once; None where it had not ended within ASK_S."""
+    children = []
+    try:
+        for host in hosts.names:
+            argv = (*command_line(hosts), "--", host, REMOTE)
+            children.append((argv, process.start(argv, stdin=process.PIPE)))
+        for _, child in children:
+            assert child.stdin is not None
+            with suppress(BrokenPipeError):  # it has ended already, and says why
+                child.stdin.write(code.encode("utf-8", "surrogateescape"))
+                child.stdin.close()
+            child.stdin = None
+        until = time.monotonic() + ASK_S
+        ended: list[process.Completed | None] = []
+        for argv, child in children:
+            try:
+                out, err = child.communicate(timeout=max(0.1, until - time.monotonic()))
+            except process.TimeoutExpired:
+                ended.append(None)
+                continue
+            output, errors = (raw.decode("utf-8", "replace") for raw in (out, err))
+            ended.append(process.Completed(argv, child.returncode, output, errors))
+        return ended
+    finally:
+        for _, child in children:
+            if child.poll() is None:
+                process.kill_group(child)
+
+
 def question(plan: Plan, run: str, head: str, path: str) -> str:
     """The bash code that every host of the plan runs.
 
@@ -74,18 +197,14 @@ def question(plan: Plan, run: str, head: str, path: str) -> str:
         head: the first host, as ssh's configuration knows it.
         path: PATH of the submitting shell, which native programs get there, too; empty for the node's own.
     """
-    assert plan.hosts is not None
-    listed = {
-        "mounts": [mount.source for mount in plan.mounts],
-        "programs": plan.hosts.programs,
-        "modules": plan.hosts.modules,
-    }
+    hosts = _hosts(plan)
+    lists = {"mounts": [mount.source for mount in plan.mounts], "programs": hosts.programs, "modules": hosts.modules}
     lines = [
         *((f"export PATH={quote_always(path)}",) if path else ()),
         f"token={quote_always(f'{run}/{TOKEN}')} head={quote_always(head)} image={quote_always(plan.image.path)}",
-        *(f"{name}=({' '.join(map(quote_always, values))})" for name, values in listed.items()),
+        *(f"{name}=({' '.join(map(quote_always, values))})" for name, values in lists.items()),
     ]
-    return "\n".join([*lines, _QUESTION.read_text("utf-8")])
+    return "\n".join([*lines, (SHELL / "preflight.sh").read_text("utf-8")])
 
 
 def answer(out: str) -> dict[str, list[str]] | None:
@@ -102,63 +221,50 @@ def faults(
     plan: Plan, run: str, head: str, token: str, answers: Sequence[Mapping[str, Sequence[str]]]
 ) -> Iterator[Fault]:
     """What keeps the hosts, whose answers stand in the plan's order, from taking the job."""
-    assert plan.hosts is not None
     machines: dict[str, str] = {}
-    for node, (host, answers_of_host) in enumerate(zip(plan.hosts.names, answers, strict=True)):
+    for node, (host, answers_of_host) in enumerate(zip(_hosts(plan).names, answers, strict=True)):
+        problems = _host_faults(plan, run, token, answers_of_host)
+        yield from (Fault(host, what, fix) for what, fix in problems)
         first = {name: values[0] for name, values in answers_of_host.items()}
-        yield from _files(plan, run, host, token, answers_of_host)
-        yield from _programs(host, answers_of_host)
-        if plan.device == "cuda" and int(first["gpus"]) < plan.tasks_per_node[node]:
-            what = f"it has {first['gpus']} NVIDIA GPUs, and {plan.tasks_per_node[node]} ranks are planned there"
-            yield Fault(host, what, f"give its number: {host}:{first['gpus']}; or a site file with `device: cpu`")
-        yield from _route_to_the_head(plan, node, host, head, first["head"])
+        gpus, ranks = first["gpus"], plan.tasks_per_node[node]
+        if plan.device == "cuda" and int(gpus) < ranks:
+            what = f"it has {gpus} NVIDIA GPUs, and {ranks} ranks are planned there"
+            yield Fault(host, what, f"give its number: {host}:{gpus}; or a site file with `device: cpu`")
+        address = first["head"].split(" ", maxsplit=1)[0]
+        if plan.nodes > 1 and not address:
+            fix = "put a host first in the list whose name or address (ssh's HostName) the others can resolve"
+            yield Fault(host, f"it cannot resolve {head!r}{_SERVES}", fix)
+        elif node > 0 and address in ("127.0.0.1", "127.0.1.1"):
+            what = f"{head!r}{_SERVES}, is a loopback address there ({address})"
+            yield Fault(host, what, "put a host first in the list by the name that all others know it by")
         other = machines.setdefault(first["machine"], host)
         if other != host:
             yield Fault(host, f"it is the same machine as {other}", "name each machine once, with all of its ranks")
 
 
-def _files(plan: Plan, run: str, host: str, token: str, answers: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
+def _host_faults(plan: Plan, run: str, token: str, answers: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """What is wrong with one host's files and programs, and the fix."""
     if answers["token"][0] != token:
         fix = "name a directory of a file system that every host shares, with --runs"
-        yield Fault(host, f"it does not see the run directory {run}", fix)
-    size = answers.get("image", [""])[0]
-    if plan.image.path and size in ("", "0"):
+        yield f"it does not see the run directory {run}", fix
+    image, size = plan.image, answers.get("image", [""])[0]
+    if image.path and size in ("", "0"):
         fix = "put the images where every host sees them (RUNNER_STORE), or name one that it sees with --image"
-        yield Fault(host, f"it does not see the image {plan.image.path}", fix)
-    elif plan.image.path and plan.image.size_bytes and int(size) != plan.image.size_bytes:
-        what = f"its {plan.image.path} has {size} bytes, and the image {plan.image.size_bytes}"
-        yield Fault(host, what, "put the same image there")
+        yield f"it does not see the image {image.path}", fix
+    elif image.path and image.size_bytes and int(size) != image.size_bytes:
+        yield f"its {image.path} has {size} bytes, and the image {image.size_bytes}", "put the same image there"
     for number in answers.get("no-mount", ()):
-        source = plan.mounts[int(number)].source
-        yield Fault(host, f"it has no {source!r} to mount", "correct the path, or put it there")
-
-
-def _programs(host: str, answers: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
+        yield f"it has no {plan.mounts[int(number)].source!r} to mount", "correct the path, or put it there"
     for program in answers.get("no-program", ()):
         fix = "install it there, or use another runtime (--runtime); a non-interactive ssh must find it in PATH"
-        yield Fault(host, f"it has no {program}", fix)
+        yield f"it has no {program}", fix
     version = [int(number) for number in answers.get("python", [""])[0].split()]
     if version and tuple(version) < _OLDEST_PYTHON:
-        yield Fault(host, f"its python3 is {version[0]}.{version[1]}", "put 3.8 or newer first in PATH")
+        yield f"its python3 is {version[0]}.{version[1]}", "put 3.8 or newer first in PATH"
     lacking = answers.get("no-modules", [""])[0]
     if lacking:
         fix = "use an environment that every host sees, or a container (--runtime)"
-        yield Fault(host, f"its python3 cannot import {', '.join(lacking.split())}", fix)
-
-
-def _route_to_the_head(plan: Plan, node: int, host: str, head: str, found: str) -> Iterator[Fault]:
-    address = found.split(" ", maxsplit=1)[0]
-    if plan.nodes == 1:
-        return
-    if not address:
-        yield Fault(
-            host,
-            f"it cannot resolve {head!r}, where rank 0 serves",
-            "put a host first in the list whose name or address (ssh's HostName) the others can resolve",
-        )
-    elif node > 0 and address in ("127.0.0.1", "127.0.1.1"):
-        what = f"{head!r}, where rank 0 serves, is a loopback address there ({address})"
-        yield Fault(host, what, "put a host first in the list by the name that all others know it by")
+        yield f"its python3 cannot import {', '.join(lacking.split())}", fix
 
 
 # What ssh says (OpenSSH 7 to 10) -> what it means, the fix, and the exit code. Nothing is ever loosened for the user.
@@ -212,137 +318,3 @@ def no_answer(host: str, code: int | None, err: str, within_s: float) -> Fault:
             return Fault(host, f"{what} ({last})", fix.format(host=host), exit_code)
     fix = f"`ssh {host} bash` must work from here without a question"
     return Fault(host, last, fix, Exit.INFRASTRUCTURE if code == 255 else Exit.REFUSED)
-
-
-ASK_S = 60.0  # all hosts together, ssh's own time-outs in it
-_QUICK_S = 20.0
-
-
-class SshHosts(client.Local):
-    """Jobs whose controller runs here, and whose ranks run where ssh leads."""
-
-    def submit(self, run_directory: Path, script: str) -> str:
-        """Check all hosts, then start the controller.
-
-        Raises:
-            NotAcceptedError: a host is not ready: which, why, and the fix; exit 3 where it must be fixed first, 8 where
-                trying again may help.
-        """
-        plan = _plan(run_directory)
-        token = secrets.token_hex(16)
-        (run_directory / TOKEN).write_text(f"{token}\n")
-        try:
-            found = _faults(plan, str(run_directory), token)
-        finally:
-            (run_directory / TOKEN).unlink()
-        if found:
-            raise _refusal(found)
-        return super().submit(run_directory, script)
-
-    def state(self, job_id: str, run_directory: Path) -> JobState:
-        """As of the controller; the nodes are the hosts."""
-        names = _hosts(_plan(run_directory)).names
-        return msgspec.structs.replace(super().state(job_id, run_directory), nodes=",".join(names))
-
-    def cancel(self, job_id: str) -> None:
-        """End the ranks everywhere through the controller, and wait until it has ended.
-
-        Raises:
-            UnknownStateError: it runs on another machine, or is another user's.
-        """
-        if not JobProcesses(job_id).of_this_boot:
-            raise UnknownStateError(
-                f"the controller of job {job_id} is not on this machine",
-                where=os.uname().nodename,
-                fix="cancel it where it was submitted (`host` in the run's provenance.json)",
-            )
-        super().cancel(job_id)
-
-
-def _plan(run_directory: Path) -> Plan:
-    """The run's plan. Raises UnknownStateError where it cannot be read."""
-    try:
-        # Not msgspec's own decoder: a value may hold bytes that are no UTF-8, as escapes that it does not take.
-        return msgspec.convert(upgraded(json.loads(files.read_bytes(run_directory / "plan.json"))), Plan)
-    except (OSError, ValueError) as error:
-        raise UnknownStateError(f"the run's plan cannot be read: {error}", where=str(run_directory)) from error
-
-
-def _hosts(plan: Plan) -> ListedHosts:
-    assert plan.hosts is not None
-    return plan.hosts
-
-
-def _faults(plan: Plan, run: str, token: str) -> list[Fault]:
-    """What keeps the hosts from taking the job; empty if nothing does."""
-    hosts = _hosts(plan)
-    head = _head(hosts)
-    path = os.environ.get("PATH", "") if not RUNTIMES[plan.runtime].is_container else ""
-    ended = _ask_all(hosts, question(plan, run, head, path))
-    answers = [None if done is None or done.code != 0 else answer(done.out) for done in ended]
-    silent = [
-        no_answer(host, None if done is None else done.code, "" if done is None else done.err, ASK_S)
-        for host, done, answer in zip(hosts.names, ended, answers, strict=True)
-        if answer is None
-    ]
-    return silent or list(faults(plan, run, head, token, [answer for answer in answers if answer]))
-
-
-def _head(hosts: ListedHosts) -> str:
-    """The first host as ssh's configuration knows it.
-
-    Raises:
-        NotAcceptedError: there is no ssh, or its configuration cannot be taken.
-    """
-    try:
-        done = process.run((*command_line(hosts), "-G", "--", hosts.names[0]), timeout_s=_QUICK_S, check=False)
-    except process.CommandNotFoundError as error:
-        fix = "apt-get install openssh-client"
-        raise NotAcceptedError("ssh was not found", where="PATH", fix=fix, code=Exit.REFUSED) from error
-    if done.code != 0:
-        fix = "fix ssh's configuration"
-        raise NotAcceptedError(f"ssh: {done.last_lines(1)}", where="ssh -G", fix=fix, code=Exit.REFUSED)
-    named = (line.partition(" ")[2] for line in done.out.splitlines() if line.startswith("hostname "))
-    return next(named, hosts.names[0])
-
-
-def _ask_all(hosts: ListedHosts, question: str) -> Sequence[process.Completed | None]:
-    """The end of one ssh a host, all at once; None where it had not ended within ASK_S."""
-    children = []
-    try:
-        for host in hosts.names:
-            argv = (*command_line(hosts), "--", host, REMOTE)
-            children.append((argv, process.start(argv, stdin=process.PIPE)))
-        for _, child in children:
-            assert child.stdin is not None
-            with suppress(BrokenPipeError):  # it has ended already, and says why
-                child.stdin.write(question.encode("utf-8", "surrogateescape"))
-                child.stdin.close()
-            child.stdin = None
-        until = time.monotonic() + ASK_S
-        ended: list[process.Completed | None] = []
-        for argv, child in children:
-            try:
-                out, err = child.communicate(timeout=max(0.1, until - time.monotonic()))
-            except process.TimeoutExpired:
-                ended.append(None)
-                continue
-            output, errors = (raw.decode("utf-8", "replace") for raw in (out, err))
-            ended.append(process.Completed(argv, child.returncode, output, errors))
-        return ended
-    finally:
-        for _, child in children:
-            if child.poll() is None:
-                process.kill_group(child)
-
-
-def _refusal(found: Sequence[Fault]) -> NotAcceptedError:
-    lines = [f"{fault.host}: {fault.what}" for fault in found]
-    fixes = dict.fromkeys(fault.fix for fault in found)
-    code = Exit.REFUSED if any(fault.code == Exit.REFUSED for fault in found) else Exit.INFRASTRUCTURE
-    return NotAcceptedError(
-        "\n  ".join(["not every host is ready:", *lines]) if len(lines) > 1 else lines[0],
-        where="ssh " + ", ".join(dict.fromkeys(fault.host for fault in found)),
-        fix="; ".join(fixes),
-        code=code,
-    )

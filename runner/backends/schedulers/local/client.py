@@ -1,4 +1,16 @@
-"""This machine as its own scheduler: one process for each job, in its own session, identified by its start time."""
+"""This machine as its own scheduler: one process for each job, in its own session, identified by its start time.
+
+A process is the job's only where that is proven, for numbers of processes are given out again: no other is called
+running, and no other gets a signal. A job's id is ``PID.START.BOOT`` of its script, which leads a session: process
+number, start time in clock ticks since the boot (proc(5), field 22 of stat), and the beginning of the boot's id.
+
+- While the script is in the process table with that start time, its session is the job's.
+- A process of that number with another start time: the kernel gives out no number that a session still bears, so
+  nothing of the job is left.
+- No process of that number: a session may bear it all the same, the job's or that of another leader that has ended.
+  It is the job's where a member was seen in it while that was certain, or has the job's id in its environment, which
+  the script exports.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +31,9 @@ from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.core.process_identity import Entry
 from runner.model.job import ExitMarker, JobState
 
+GRACE_S = 45.0  # more than the script gives its ranks
+_POLL_S = 0.1
 _ID = re.compile(r"([1-9]\d{0,9})\.(\d{1,20})\.([0-9a-f]{8})\Z", re.ASCII)
-
-
-def is_job_id(text: str) -> bool:
-    """Whether the text has the form of a local job's id."""
-    return _ID.match(text) is not None
-
-
-def job_id(script: Entry) -> str:
-    """The id of the job whose script this process runs."""
-    return f"{script.pid}.{script.start}.{_boot()}"
 
 
 class JobProcesses:
@@ -88,10 +92,6 @@ def _boot() -> str:
     return process_identity.boot_id().partition("-")[0]
 
 
-GRACE_S = 45.0  # more than the script gives its ranks
-_POLL_S = 0.1
-
-
 class Local:
     """Jobs of this user on this machine, with no daemon and no privilege."""
 
@@ -107,11 +107,10 @@ class Local:
         env = dict(os.environ)
         if self.clients is not None:
             env["PATH"] = f"{self.clients}:{env.get('PATH', os.defpath)}"
+        argv, logs = ("bash", run_directory / script), run_directory / "logs"
         try:
-            with _log(run_directory / "logs" / "batch.out") as out, _log(run_directory / "logs" / "batch.err") as err:
-                child = process.start(
-                    ("bash", run_directory / script), cwd=run_directory, stdout=out, stderr=err, env=env
-                )
+            with _log(logs / "batch.out") as out, _log(logs / "batch.err") as err:
+                child = process.start(argv, cwd=run_directory, stdout=out, stderr=err, env=env)
         except (OSError, process.CommandNotFoundError) as error:
             raise NotAcceptedError(
                 f"the job cannot be started: {error}", where=str(run_directory / script), fix="see the reason above"
@@ -119,13 +118,13 @@ class Local:
         # It has not been waited for, so its entry in /proc is there even if it has ended.
         entry = process_identity.entry(child.pid)
         assert entry is not None, "a child that was not waited for stays in the process table"
-        return job_id(entry)
+        return f"{entry.pid}.{entry.start}.{_boot()}"
 
     def find(self, run_directory: Path) -> str | None:
         """The id that the job itself has left in the run directory; None if it has left none (yet)."""
         with suppress(OSError):
             left = files.read_bytes(run_directory / "job.id").decode("ascii", "replace").strip()
-            return left if is_job_id(left) else None
+            return left if _ID.match(left) else None
         return None
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
@@ -136,8 +135,9 @@ class Local:
         any.
         """
         here = socket.gethostname()
-        job = JobProcesses(job_id)
-        marker = _marker(run_directory)
+        job, marker = JobProcesses(job_id), None
+        with suppress(OSError, msgspec.DecodeError):
+            marker = msgspec.json.decode(files.read_bytes(run_directory / "exit.json"), type=ExitMarker)
         # A marker of another id is that of the same script, started by hand: before this job ended, or after.
         if (marker is None or marker.job != job_id) and (job.script() or job.running()):
             if job.works_elsewhere(run_directory):
@@ -184,10 +184,3 @@ class Local:
 def _log(path: Path) -> IO[bytes]:
     """A log to append to, for its owner alone."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
-
-
-def _marker(run_directory: Path) -> ExitMarker | None:
-    try:
-        return msgspec.json.decode(files.read_bytes(run_directory / "exit.json"), type=ExitMarker)
-    except (OSError, msgspec.DecodeError):
-        return None

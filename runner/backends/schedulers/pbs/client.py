@@ -45,9 +45,8 @@ class Pbs:
         try:
             done = self._client("qsub", script, cwd=run_directory)
         except process.CommandTimeoutError as error:
-            found = self.find(run_directory)
-            if found:
-                return found
+            if job_id := self.find(run_directory):
+                return job_id
             raise UnknownStateError(
                 "qsub did not answer, and no job of this run is known to PBS",
                 where=str(run_directory),
@@ -128,20 +127,17 @@ def _work_directory(job: dict[str, Any]) -> str:
 
 def _state(job: dict[str, Any]) -> JobState:
     """One job's state; the name of how it ended is the same for all schedulers (``TIMEOUT``)."""
-    letter, exit_status = str(job.get("job_state", "")), job.get("Exit_status")
-    phase = _PHASES.get(letter, "unknown")
+    name, exit_status = str(job.get("job_state", "")), job.get("Exit_status")
+    phase = _PHASES.get(name, "unknown")
+    if phase == "ended" and isinstance(exit_status, int) and exit_status < 0:
+        name = _ENDS.get(exit_status, "LAUNCH_FAILED")
+    elif phase == "ended":
+        ended = {None: "UNKNOWN", 0: "COMPLETED"}.get(exit_status, "FAILED")
+        name = "CANCELLED" if job.get("substate") == _TERMINATED else ended
     return JobState(
         phase=phase,
-        name=_end(job, exit_status) if phase == "ended" else letter,
+        name=name,
         reason=str(job.get("comment", "")),
         nodes=str(job.get("exec_host", "")),
         exit_code=exit_status if isinstance(exit_status, int) and exit_status >= 0 else None,
     )
-
-
-def _end(job: dict[str, Any], exit_status: Any) -> str:
-    if isinstance(exit_status, int) and exit_status < 0:
-        return _ENDS.get(exit_status, "LAUNCH_FAILED")
-    if job.get("substate") == _TERMINATED:
-        return "CANCELLED"
-    return {None: "UNKNOWN", 0: "COMPLETED"}.get(exit_status, "FAILED")

@@ -1,4 +1,7 @@
-"""Slurm's clients: submit, one state query, cancel, and what its messages mean. Every call is bounded."""
+"""Slurm's clients: submit, one state query, cancel, and what its messages mean. Every call is bounded.
+
+Sources of the messages: slurm_errno.c and ``job_reason_string`` of Slurm 22.05 to 26.05; squeue(1), "JOB REASON CODES".
+"""
 
 from __future__ import annotations
 
@@ -46,10 +49,7 @@ _REFUSALS: Final = (
         "(ask the administrator; --runtime names another), or -S or the site's file has misspelt one",
     ),
 )
-_OF_SIZE = re.compile(
-    r"more processors requested than permitted|node count specification|requested node configuration", re.IGNORECASE
-)
-_GRES_GPUS = re.compile(r"\bgpu:(?:[^:,(]+:)?(\d+)")  # of GRES: gpu:a100:8(S:0-1), gpu:8
+_OF_SIZE = r"more processors requested than permitted|node count specification|requested node configuration"
 _ANY_REFUSAL = "see the script and the site's limits (`sinfo`, `scontrol show partition`)"
 
 _LIMITED: Final = {
@@ -82,58 +82,6 @@ _WAITS: Final = {
     "Licenses": "it waits for a licence",
 }
 
-
-def fix(refusal: str) -> str:
-    """What to do about a refusal of sbatch."""
-    return next((advice for words, advice in _REFUSALS if re.search(words, refusal, re.IGNORECASE)), _ANY_REFUSAL)
-
-
-def is_of_size(refusal: str) -> bool:
-    """Whether sbatch may have refused a job because the cluster has too few nodes."""
-    return _OF_SIZE.search(refusal) is not None
-
-
-def more_than_there_is(nodes: int, listing: str) -> str:
-    """What to do where a job asks for more nodes than there are; empty where it does not.
-
-    Args:
-        listing: a line ``NODE|GRES`` for each node, as ``sinfo --Node --format='%N|%G'`` prints it.
-    """
-    gpus = {
-        name: sum(map(int, _GRES_GPUS.findall(gres)))
-        for name, _, gres in (row.partition("|") for row in listing.split())
-    }
-    if not gpus or nodes <= len(gpus):
-        return ""
-    return (
-        f"the job needs {nodes} nodes; this cluster has {len(gpus)} ({gpus_text(sum(gpus.values()))}): request no more"
-    )
-
-
-def explained(reason: str) -> str:
-    """A reason for waiting with what it means: ``AssocGrpGRES: ...``; the reason alone where it is not listed.
-
-    A ``Grp`` limit is used up by other jobs and is free again when they end. A ``Max`` limit of a single job is
-    refused or waits for ever; one per user is free again, too.
-    """
-    known = _WAITS.get(reason.partition(",")[0])
-    if known is None:
-        known = _limited(reason)
-    return f"{reason}: {known}" if known else reason
-
-
-def _limited(reason: str) -> str:
-    match = _LIMIT.match(reason)
-    if match is None:
-        return ""
-    owner = "account" if match[1] == "Assoc" else "QOS"
-    what = _LIMITED.get(match[3], "")
-    limit = f"the {owner}'s limit on {what}" if what else f"a limit of the {owner}"
-    if "PerJob" in reason:
-        return f"it asks for more than {limit} of one job: it will never start; cancel it"
-    return f"{limit} is reached: it starts when jobs under the same {owner} end, or never if it alone is too large"
-
-
 # Every state of slurm.h's job_states and flags (Slurm 22.05 to 26.05). What is not listed is unknown, never success.
 _STATES: Final[dict[Phase, str]] = {
     "pending": "PENDING CONFIGURING REQUEUED REQUEUE_HOLD REQUEUE_FED RESV_DEL_HOLD",
@@ -147,12 +95,10 @@ _PHASES: Final = {name: phase for phase, names in _STATES.items() for name in na
 # squeue would leave jobs out (SQUEUE_PARTITION).
 _SHAPING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")
 # Messages of a client that has sent its request and lost the answer (slurm_errno.c): the request may have succeeded.
-_ANSWER_LOST = re.compile(
-    r"timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset", re.IGNORECASE
-)
+_ANSWER_LOST = r"(?i)timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset"
 # Of an allocation's job, as scontrol shows it in detail.
 _ALLOCATED = re.compile(r"^\s+Nodes=(\S+) CPU_IDs=(\S+) Mem=\d+ GRES=(\S*)", re.MULTILINE)
-_GPUS = re.compile(r"gpu(?::[^:,(]+)?:(\d+)\(")
+_GPUS = re.compile(r"\bgpu:(?:[^:,(]+:)?(\d+)")  # of GRES: gpu:a100:8(S:0-1), gpu:8
 _DIRECTIVE = re.compile(r"^#SBATCH --(nodes|partition)=(\S+)$", re.MULTILINE)
 
 
@@ -176,32 +122,32 @@ class Slurm:
             done = self._client("sbatch", "--parsable", script, cwd=run_directory)
         except process.CommandTimeoutError:
             return self._accepted_job(run_directory, "sbatch did not answer")
-        if done.code != 0 and _ANSWER_LOST.search(done.err):
+        if done.code == 0:
+            return done.out.strip().split(";")[0]
+        if re.search(_ANSWER_LOST, done.err):
             return self._accepted_job(run_directory, done.last_lines(1))
-        if done.code != 0:
-            raise NotAcceptedError(
-                f"Slurm did not accept the job: {done.last_lines(3)}",
-                where=str(run_directory / script),
-                fix=self._more_than_there_is(done.err, run_directory / script) or fix(done.err),
-            )
-        return done.out.strip().split(";")[0]
+        raise NotAcceptedError(
+            f"Slurm did not accept the job: {done.last_lines(3)}",
+            where=str(run_directory / script),
+            fix=self._too_few_nodes(done.err, run_directory / script) or fix(done.err),
+        )
 
-    def _more_than_there_is(self, refusal: str, script: Path) -> str:
+    def _too_few_nodes(self, refusal: str, script: Path) -> str:
         """The nodes that a refused job asks for and those that there are; empty where it asks for no more."""
-        if not is_of_size(refusal):
+        if not re.search(_OF_SIZE, refusal, re.IGNORECASE):
             return ""
-        asked = dict(_DIRECTIVE.findall(script.read_text("utf-8", "surrogateescape")))
-        of = (f"--partition={asked['partition']}",) if "partition" in asked else ()
+        requested = dict(_DIRECTIVE.findall(script.read_text("utf-8", "surrogateescape")))
+        partition = (f"--partition={requested['partition']}",) if "partition" in requested else ()
         try:
-            done = self._client("sinfo", "--noheader", "--Node", "--format=%N|%G", *of)
+            done = self._client("sinfo", "--noheader", "--Node", "--format=%N|%G", *partition)
         except (NotAcceptedError, process.CommandTimeoutError):
             return ""
-        return more_than_there_is(int(asked.get("nodes", 0)), done.out) if done.code == 0 else ""
+        return more_than_there_is(int(requested.get("nodes", 0)), done.out) if done.code == 0 else ""
 
     def _accepted_job(self, run_directory: Path, why: str) -> str:
-        found = self.find(run_directory)
-        if found:
-            return found
+        job_id = self.find(run_directory)
+        if job_id:
+            return job_id
         raise UnknownStateError(
             f"{why}, and no job of this run is in the queue",
             where=str(run_directory),
@@ -228,7 +174,12 @@ class Slurm:
         done = self._client("scontrol", "show", "job", job_id)
         if done.code == 0 and "JobState=" in done.out:
             state = _from_scontrol(done.out, run_directory)
-            return self._with_canceller(state, job_id, run_directory) if state.name == "CANCELLED" else state
+            if state.name == "CANCELLED":  # the controller does not say by whom; accounting does, where there is any
+                with suppress(UnknownStateError):
+                    accounted = self._accounted(job_id, run_directory)
+                    if accounted.name == state.name:
+                        return msgspec.structs.replace(state, reason=accounted.reason)
+            return state
         if "Invalid job id" not in done.err:
             raise schedulers.no_answer("Slurm", done)
         return self._accounted(job_id, run_directory)
@@ -252,14 +203,6 @@ class Slurm:
         if done.code != 0 and "Invalid job id" not in done.err and "already completing" not in done.err:
             raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
 
-    def _with_canceller(self, cancelled: JobState, job_id: str, run_directory: Path) -> JobState:
-        """The controller does not say who cancelled a job; accounting does, where there is any."""
-        with suppress(UnknownStateError):
-            accounted = self._accounted(job_id, run_directory)
-            if accounted.name == cancelled.name:
-                return msgspec.structs.replace(cancelled, reason=accounted.reason)
-        return cancelled
-
     def _accounted(self, job_id: str, run_directory: Path) -> JobState:
         for state, code, nodes, directory in reversed(self._accounting([job_id])):
             if directory == str(run_directory):
@@ -268,7 +211,7 @@ class Slurm:
                 return JobState(_PHASES.get(name, "unknown"), name, reason, _nodes(nodes), _exit_code(code))
         return JobState(phase="unknown")
 
-    def _accounting(self, job_ids: Iterable[str]) -> list[tuple[str, str, str, str]]:
+    def _accounting(self, job_ids: Iterable[str]) -> list[tuple[str, ...]]:
         """State, exit code, nodes and directory of each job that accounting knows, the oldest first."""
         fields = "State,ExitCode,NodeList,WorkDir"
         options = ("--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={','.join(job_ids)}")
@@ -276,22 +219,95 @@ class Slurm:
             done = self._client("sacct", *options)
         except NotAcceptedError:  # a site may well have no accounting client
             return []
-        rows = [([*line.split("|", 3), "", "", ""])[:4] for line in done.out.splitlines()] if done.code == 0 else []
-        return [(name, code, nodes, directory) for name, code, nodes, directory in rows if name]
+        return [row for row in _rows(done.out) if row[0]] if done.code == 0 else []
 
-    def _queue(self) -> list[tuple[str, str, str, str]]:
+    def _queue(self) -> list[tuple[str, ...]]:
         """Id, state, reason and directory of each job that the controller knows."""
         done = self._client("squeue", "--noheader", "--all", "--format=%i|%T|%r|%Z", "--states=all")
         if done.code != 0:
             raise schedulers.no_answer("Slurm", done)
-        rows = [[*line.strip().split("|", 3), "", "", ""][:4] for line in done.out.splitlines()]
-        return [(job_id, name, reason, directory) for job_id, name, reason, directory in rows]
+        return _rows(done.out)
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(_SHAPING)}
-        if "SLURM_CONF" in os.environ:
-            env["SLURM_CONF"] = os.environ["SLURM_CONF"]
+        env = {
+            name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(_SHAPING)
+        }
         return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env)
+
+
+def allocation(clients: Path | None) -> Allocation | None:
+    """The allocation whose number is in SLURM_JOB_ID; None where there is no such variable.
+
+    Raises:
+        RefusedError: it has ended, or has not begun.
+        UnknownStateError: Slurm does not answer.
+    """
+    job_id = os.environ.get("SLURM_JOB_ID", "")
+    if not job_id.isdigit():
+        return None
+
+    def shown(*words: str) -> process.Completed:
+        try:
+            return schedulers.call_client("Slurm", clients, "scontrol", *words)
+        except NotAcceptedError as error:
+            what = "SLURM_JOB_ID is set, but scontrol was not found"
+            raise RefusedError(what, where="PATH", fix="run this on a Slurm host") from error
+
+    job = shown("--details", "show", "job", job_id)
+    state = re.search(r"^ +JobState=(\S+)", job.out, re.MULTILINE)
+    if job.code != 0 and "Invalid job id" not in job.err:
+        raise UnknownStateError(f"Slurm does not answer: {job.last_lines(2)}", where=f"scontrol show job {job_id}")
+    if state is None or state[1] != "RUNNING":
+        raise RefusedError(
+            f"allocation {job_id} is not running: {state[1] if state else 'Slurm does not know it'}",
+            where="SLURM_JOB_ID",
+            fix="get one with salloc, or `unset SLURM_JOB_ID` and use `submit`",
+        )
+    nodes = [
+        AllocatedNode(name, cpus=_count(cpu_ids), gpus=_gpu_count(gres))
+        for names, cpu_ids, gres in _ALLOCATED.findall(job.out)
+        for name in shown("show", "hostnames", names).out.split()
+    ]
+    in_step = os.environ.get("SLURM_STEP_ID", "").isdigit()
+    return Allocation(job_id, tuple(sorted(nodes, key=lambda node: node.name)), in_step)
+
+
+def fix(refusal: str) -> str:
+    """What to do about a refusal of sbatch."""
+    return next((advice for words, advice in _REFUSALS if re.search(words, refusal, re.IGNORECASE)), _ANY_REFUSAL)
+
+
+def more_than_there_is(nodes: int, listing: str) -> str:
+    """What to do where a job asks for more nodes than there are; empty where it does not.
+
+    Args:
+        listing: a line ``NODE|GRES`` for each node, as ``sinfo --Node --format='%N|%G'`` prints it.
+    """
+    gpus = {name: _gpu_count(gres) for name, _, gres in (row.partition("|") for row in listing.split())}
+    if not gpus or nodes <= len(gpus):
+        return ""
+    there = f"{len(gpus)} ({gpus_text(sum(gpus.values()))})"
+    return f"the job needs {nodes} nodes; this cluster has {there}: request no more"
+
+
+def explained(reason: str) -> str:
+    """A reason for waiting with what it means: ``AssocGrpGRES: ...``; the reason alone where it is not listed.
+
+    A ``Grp`` limit is used up by other jobs and is free again when they end. A ``Max`` limit of a single job is
+    refused or waits for ever; one per user is free again, too.
+    """
+    meaning = _WAITS.get(reason.partition(",")[0], "")
+    if not meaning and (match := _LIMIT.match(reason)):
+        owner = "account" if match[1] == "Assoc" else "QOS"
+        what = _LIMITED.get(match[3], "")
+        limit = f"the {owner}'s limit on {what}" if what else f"a limit of the {owner}"
+        if "PerJob" in reason:
+            meaning = f"it asks for more than {limit} of one job: it will never start; cancel it"
+        else:
+            meaning = (
+                f"{limit} is reached: it starts when jobs under the same {owner} end, or never if it alone is too large"
+            )
+    return f"{reason}: {meaning}" if meaning else reason
 
 
 def _from_scontrol(answer: str, run_directory: Path) -> JobState:
@@ -305,25 +321,29 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
 
     if field("WorkDir=(.*)$") != str(run_directory):
         return JobState(phase="unknown")
-    name = field(r"JobState=(\S+)")
+    name, nodes = field(r"JobState=(\S+)"), _nodes(field(r"NodeList=(\S*)"))
     phase = _PHASES.get(name, "unknown")
     reason = field(r"JobState=\S+ Reason=(\S+)")
-    if phase == "pending":
-        reason = explained(reason)
-    nodes = field(r"NodeList=(\S*)")
+    if reason == "None":
+        reason = ""
     return JobState(
         phase=phase,
         name=name,
-        reason="" if reason == "None" else reason,
-        nodes=_nodes(nodes),
+        reason=explained(reason) if phase == "pending" else reason,
+        nodes=nodes,
         exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
-        allocated=_nodes(field(r"(?:Alloc)?TRES=(\S+)")) if _nodes(nodes) else "",
+        allocated=_nodes(field(r"(?:Alloc)?TRES=(\S+)")) if nodes else "",
     )
 
 
 def _state_of(name: str, reason: str = "") -> JobState:
     phase = _PHASES.get(name, "unknown")
     return JobState(phase, name, reason if phase == "pending" and reason != "None" else "")
+
+
+def _rows(listing: str) -> list[tuple[str, ...]]:
+    """The four fields of each line."""
+    return [(*line.split("|", 3), "", "", "")[:4] for line in listing.splitlines()]
 
 
 def _nodes(field: str) -> str:
@@ -337,47 +357,8 @@ def _exit_code(field: str) -> int | None:
     return int(code) if code.isdigit() else None
 
 
-def allocation(clients: Path | None) -> Allocation | None:
-    """The allocation whose number is in SLURM_JOB_ID; None where there is no such variable.
-
-    Raises:
-        RefusedError: it has ended, or has not begun.
-        UnknownStateError: Slurm does not answer.
-    """
-    job_id = os.environ.get("SLURM_JOB_ID", "")
-    if not job_id.isdigit():
-        return None
-    shown = _asked(clients, "scontrol", "--details", "show", "job", job_id)
-    state = re.search(r"^ +JobState=(\S+)", shown.out, re.MULTILINE)
-    if shown.code != 0 and "Invalid job id" not in shown.err:
-        raise UnknownStateError(f"Slurm does not answer: {shown.last_lines(2)}", where=f"scontrol show job {job_id}")
-    if state is None or state[1] != "RUNNING":
-        raise RefusedError(
-            f"allocation {job_id} is not running: {state[1] if state else 'Slurm does not know it'}",
-            where="SLURM_JOB_ID",
-            fix="get one with salloc, or `unset SLURM_JOB_ID` and use `submit`",
-        )
-    nodes = [
-        AllocatedNode(name, cpus=_count(cpu_ids), gpus=sum(int(count) for count in _GPUS.findall(gres)))
-        for names, cpu_ids, gres in _ALLOCATED.findall(shown.out)
-        for name in _asked(clients, "scontrol", "show", "hostnames", names).out.split()
-    ]
-    return Allocation(
-        job_id,
-        tuple(sorted(nodes, key=lambda node: node.name)),
-        in_step=os.environ.get("SLURM_STEP_ID", "").isdigit(),
-    )
-
-
-def _asked(clients: Path | None, program: str, *options: str) -> process.Completed:
-    try:
-        return schedulers.call_client("Slurm", clients, program, *options)
-    except NotAcceptedError as error:
-        raise RefusedError(
-            f"SLURM_JOB_ID is set, but {program} was not found",
-            where="PATH",
-            fix="run this on a Slurm host",
-        ) from error
+def _gpu_count(gres: str) -> int:
+    return sum(map(int, _GPUS.findall(gres)))
 
 
 def _count(ids: str) -> int:

@@ -1,4 +1,4 @@
-"""What single runtimes refuse with its reason, and how a site's own lines are loaded (by real bash)."""
+"""What single runtimes refuse with its reason, how a site's own lines are loaded, and images that runtimes keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.backends.runtimes import runtime
+from runner.backends.runtimes import image_problem, runtime
 from runner.backends.runtimes.common import loads
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
@@ -22,7 +22,7 @@ from runner.model.step import Load, Unset, texts
 from runner.planning.plan import plan
 from runner.render import folded, statement
 from runner.sites.loader import read_site
-from tests.support.shell_files import library
+from tests.support.shell_files import library, stand_in
 from tests.support.users import ALICE
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
@@ -61,31 +61,23 @@ def test_what_a_runtime_cannot_express_is_refused(via: str, asked: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("runtime_name", "image"),
-    [
-        ("podman-hpc", "localhost/horovod-pytorch:25.02"),
-        ("podman-hpc", "docker.io/pytorch/pytorch:2.5.1"),
-        ("shifter", "docker.io/pytorch/pytorch:2.5.1"),
-    ],
-)
+    ("via", "image"),
+    [("podman-hpc", "localhost/horovod-pytorch:25.02"), ("podman-hpc", "docker.io/pytorch/pytorch:2.5.1"),
+     ("shifter", "docker.io/pytorch/pytorch:2.5.1")],
+)  # fmt: skip
 def test_what_was_built_there_and_dockers_hub_are_images_of_a_registry(
-    runtime_name: str, image: str, capfd: pytest.CaptureFixture[str]
+    via: str, image: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--site", "perlmutter", "--account", "m1", "--runs", "/pscratch/r", "--runtime", runtime_name]
+    words = ["--site", "perlmutter", "--account", "m1", "--runs", "/pscratch/r", "--runtime", via]
     assert run(["submit", *words, "--gpus", "2", "--image", image, "--dry-run"]) == Exit.GOOD
     assert image in capfd.readouterr().out
-
-
-def test_shifter_has_no_images_that_were_built_there(capfd: pytest.CaptureFixture[str]) -> None:
-    words = ["--site", "perlmutter", "--account", "m1", "--runs", "/pscratch/r", "--image", "localhost/i:1"]
-    assert run(["submit", *words, "--gpus", "2", "--dry-run"]) == Exit.REFUSED
-    assert "names no registry" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("site", "image", "says"),
     [
         ("perlmutter", "gpu-runner/horovod-pytorch:25.02-py3", "names no registry"),
+        ("perlmutter", "localhost/i:1", "names no registry"),  # Shifter has no images that were built there
         ("alpha", "gpu-runner/horovod-pytorch:25.02-py3", "no SIF of gpu-runner/horovod-pytorch:25.02-py3"),
         ("alpha", "/nowhere/x.sif", "/nowhere/x.sif does not exist"),
     ],
@@ -140,14 +132,10 @@ def test_names_are_unset_by_name() -> None:
     assert bash(code, A="1", B="2", C="3").stdout == "3\nreached\n"
 
 
-@pytest.mark.parametrize(("via", "program"), [("enroot", "enroot"), ("podman-hpc", "podman-hpc")])
-def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(
-    via: str, program: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("via", ["enroot", "podman-hpc"])
+def test_ranks_that_a_script_of_ours_starts_keep_their_place_in_the_world(via: str, tmp_path: Path) -> None:
     """These runtimes carry only named variables: without its rank and its node's name, each rank is alone."""
-    stand_in = tmp_path / program
-    stand_in.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
-    stand_in.chmod(0o755)
+    stand_in(tmp_path, via, "printf '%s\\n' \"$@\"")
     place = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "RUNNER_JOB_ID": "1.2.a"}
     env = place | {"RUNNER_NODE": "nodeb", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     code = f"runner_run={library(tmp_path)} runner_job=1\nexec {folded(runtime(via).step(planned(via)).command)}"
@@ -187,3 +175,77 @@ def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: st
             }
     finally:
         subprocess.run(["rm", "-rf", top], check=True)
+
+
+NAME = "registry.example.org/m1234/horovod:25.02"
+SHIFTERIMG = """\
+[ "$1 $2" = "lookup registry.example.org/m1234/horovod:25.02" ] || exit 2
+%s
+"""
+SHIFTER = """\
+[ "$1" = --image=docker:registry.example.org/m1234/horovod:25.02 ] || exit 2
+shift
+exec "$@"
+"""
+PODMAN = """\
+[ "$1 $2 $3" = "images --filter reference=registry.example.org/m1234/horovod:25.02" ] || exit 2
+printf "%s"
+"""
+
+
+def problem(runtime: str, reference: str, mount_points: tuple[str, ...]) -> tuple[str, str]:
+    return image_problem(runtime, reference, mount_points, local=reference.startswith("localhost/"))
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of a site's commands, before those of this machine."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+@pytest.mark.parametrize("answer", ["exit 1", "exit 0"])
+def test_an_image_that_shifter_does_not_have_is_named_with_its_pull(commands: Path, answer: str) -> None:
+    """A gateway that finds none says nothing, or fails."""
+    stand_in(commands, "shifterimg", SHIFTERIMG % answer)
+    assert problem("shifter", NAME, ()) == (f"Shifter has no image {NAME}", f"shifterimg pull {NAME}")
+
+
+def test_mount_points_that_an_image_lacks_are_named(commands: Path, tmp_path: Path) -> None:
+    stand_in(commands, "shifterimg", SHIFTERIMG % "echo 0badc0ffee")
+    stand_in(commands, "shifter", SHIFTER)
+    there, lacking = str(tmp_path), f"{tmp_path}/no-such-directory"
+    assert problem("shifter", NAME, (there,)) == ("", "")
+    what, fix = problem("shifter", NAME, (there, lacking))
+    assert f"lacks the mount points {lacking}, and Shifter makes none" in what
+    assert f"RUN mkdir -p {lacking}" in fix
+
+
+@pytest.mark.parametrize(
+    ("read_only", "fix"),
+    [
+        ("", f"podman-hpc pull {NAME}"),
+        ("false\\n", f"podman-hpc migrate {NAME}"),
+        ("true\\n", ""),
+        ("false\\ntrue\\n", ""),
+    ],
+)
+def test_an_image_that_podman_hpcs_nodes_do_not_see_is_named_with_its_fix(
+    commands: Path, read_only: str, fix: str
+) -> None:
+    stand_in(commands, "podman-hpc", PODMAN % read_only)
+    assert problem("podman-hpc", NAME, ())[1] == fix
+
+
+def test_an_image_that_podman_hpc_would_have_built_is_not_pulled(commands: Path) -> None:
+    stand_in(commands, "podman-hpc", PODMAN.replace(NAME, "localhost/i:1") % "")
+    assert problem("podman-hpc", "localhost/i:1", ())[1].startswith("podman-hpc build -t localhost/i:1 ...")
+
+
+def test_where_a_command_is_not_here_or_fails_nothing_is_known(commands: Path) -> None:
+    for via in ("shifter", "podman-hpc"):
+        assert problem(via, NAME, ("/results",)) == ("", "")
+    stand_in(commands, "podman-hpc", "exit 125\n")
+    stand_in(commands, "shifter", "exit 1\n")
+    assert problem("podman-hpc", NAME, ()) == ("", "")
+    assert problem("shifter", NAME, ("/no-such-directory",)) == ("", "")

@@ -164,7 +164,7 @@ def test_how_long_the_others_may_go_on_after_one_has_ended_well(changes: dict[st
     words = " ".join(word for word in render(plan, charliecloud.step(plan)).text.split() if word != "\\")
     assert f"--kill-on-bad-exit=1 --wait={wait_s} " in words
     assert f"--leave-together {wait_s} " in words
-    alone = StepSpec(prelude=(), once_a_node=(), launcher=(), command=texts("python3", "main.py"))
+    alone = StepSpec(command=texts("python3", "main.py"))
     usual = 60 if plan.result == "throughput" else 0  # of a scheduler without such a setting
     here = msgspec.structs.replace(plan, scheduler="local", scheduler_settings={}, tasks_per_node=(2,))
     assert f"\nrunner_supervise 60 {usual} " in render(here, alone).text
@@ -178,7 +178,7 @@ def test_how_long_the_others_may_go_on_after_one_has_ended_well(changes: dict[st
 )
 def test_words_stay_the_same_whatever_they_look_like(words: tuple[str, ...]) -> None:
     for command in (texts(*words), charliecloud.step(msgspec.structs.replace(PLAN, program=words)).command):
-        step = StepSpec(prelude=(), once_a_node=(), launcher=(), command=command)
+        step = StepSpec(command=command)
         assert tuple(word for group in grouped(step) for word in group) == command
 
 
@@ -192,8 +192,8 @@ def test_every_exit_of_a_shell_file_has_its_meaning() -> None:
     """Those below 70 are a fault's of what is run once a node, which ends the job with a code of its own."""
     known = codes("batch script")
     for path in SHELL.glob("*.sh"):
-        found = {int(code) for code in re.findall(r"\bexit (\d+)", path.read_text())}
-        assert {code for code in found if code > 1} <= set(known), path.name
+        exits = {int(code) for code in re.findall(r"\bexit (\d+)", path.read_text())}
+        assert {code for code in exits if code > 1} <= set(known), path.name
 
 
 def test_the_prefix_of_variables_is_the_one_that_a_rank_takes_off(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,17 +17,11 @@ from typing import Any
 import pytest
 
 from tests.support.compiler import c_compiler
-from tests.support.container_programs import CONTAINERS, imported
+from tests.support.container_programs import CONTAINERS, Programs
 
 PARTS = ("include/cuda_runtime.h", "lib64/libcudart.so")
 ARCHITECTURES = (75, 80, 86, 90, 100)
 TORCH = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
-
-
-@pytest.fixture(scope="module")
-def programs() -> Iterator[dict[str, ModuleType]]:
-    with imported() as modules:
-        yield modules
 
 
 def nvcc_script(version: str, top: str) -> str:
@@ -50,7 +44,7 @@ def make_toolkit(root: Path, version: str = "13.0.88", parts: tuple[str, ...] = 
 
 
 @pytest.fixture
-def choose(programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def choose(programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """``cuda.toolkit`` on a machine that has no CUDA but what its variables name."""
     cuda = programs["cuda"]
     monkeypatch.setattr(cuda, "_USUAL", str(tmp_path / "usual"))
@@ -127,7 +121,7 @@ def test_a_toolkit_that_does_not_fit_is_refused_with_what_to_load(
 
 
 def test_nvcc_comes_from_the_package_index_only_where_the_framework_is_of_its_cuda(
-    choose: Callable[..., Any], programs: dict[str, ModuleType], tmp_path: Path
+    choose: Callable[..., Any], programs: Programs, tmp_path: Path
 ) -> None:
     (tmp_path / "own/lib").mkdir(parents=True)
     (tmp_path / "own/lib/libcudart.so.13").write_text("")
@@ -142,12 +136,12 @@ def test_nvcc_comes_from_the_package_index_only_where_the_framework_is_of_its_cu
     assert choose(PATH=f"{right}/bin").root == str(right)
 
 
-def test_cmake_torch_and_horovods_helper_are_led_to_one_toolkit(programs: dict[str, ModuleType]) -> None:
+def test_cmake_torch_and_horovods_helper_are_led_to_one_toolkit(programs: Programs) -> None:
     led = programs["cuda"].variables("/opt/cuda", {"PATH": "/usr/bin", "CUDA_HOME": "/elsewhere"})
     assert led == {"CUDA_HOME": "/opt/cuda", "HOROVOD_CUDA_HOME": "/opt/cuda", "PATH": "/opt/cuda/bin:/usr/bin"}
 
 
-def test_what_comes_from_the_package_index_has_hashes(programs: dict[str, ModuleType]) -> None:
+def test_what_comes_from_the_package_index_has_hashes(programs: Programs) -> None:
     for file, names in (("cuda.txt", {"nvidia-cuda-nvcc", "nvidia-cuda-runtime"}), ("cmake.txt", {"cmake"})):
         text = (CONTAINERS / file).read_text()
         lines = [line for line in text.splitlines() if not line.startswith(" ")]
@@ -169,7 +163,7 @@ def test_what_comes_from_the_package_index_has_hashes(programs: dict[str, Module
     ],
 )
 def test_architectures_are_the_frameworks_cut_to_what_nvcc_can_do_or_the_users(
-    programs: dict[str, ModuleType], requested: str, own: list[str], chosen: list[int]
+    programs: Programs, requested: str, own: list[str], chosen: list[int]
 ) -> None:
     assert programs["cuda"].architectures(requested, own, ARCHITECTURES, "13.0.88") == chosen
 
@@ -185,7 +179,7 @@ def test_architectures_are_the_frameworks_cut_to_what_nvcc_can_do_or_the_users(
     ],
 )
 def test_an_architecture_that_nvcc_does_not_know_is_refused(
-    programs: dict[str, ModuleType], requested: str, own: list[str], complaint: str
+    programs: Programs, requested: str, own: list[str], complaint: str
 ) -> None:
     with pytest.raises(SystemExit, match=complaint):
         programs["cuda"].architectures(requested, own, ARCHITECTURES, "13.0.88")
@@ -200,7 +194,7 @@ def make_nccl(root: Path, *files: str) -> Path:
 
 
 @pytest.fixture
-def no_nccl(programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+def no_nccl(programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """``frameworks`` on a machine without any NCCL."""
     frameworks = programs["frameworks"]
     monkeypatch.setattr(frameworks, "_NCCL_HEADERS", (str(tmp_path / "usr/include/nccl.h"),))
@@ -230,7 +224,7 @@ def test_the_nccl_that_the_framework_has_loaded_comes_before_all_others(
 
 
 def test_a_cuda_framework_without_a_whole_nccl_is_refused_unless_none_is_wanted(
-    programs: dict[str, ModuleType], no_nccl: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    programs: Programs, no_nccl: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     torch = no_nccl.FRAMEWORKS["pytorch"]
     found = {"version": "2.13.0+cu130", "cuda": "13.0", "nccl_file": "", "archs": TORCH}
@@ -260,7 +254,7 @@ def test_a_cuda_framework_without_a_whole_nccl_is_refused_unless_none_is_wanted(
 
 
 def test_what_is_compiled_is_recorded(
-    programs: dict[str, ModuleType], no_nccl: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    programs: Programs, no_nccl: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     build, torch = programs["build"], no_nccl.FRAMEWORKS["pytorch"]
     monkeypatch.setenv("CUDA_HOME", str(make_toolkit(tmp_path / "cuda")))
@@ -302,7 +296,7 @@ def make_wheel(path: Path, library: bytes) -> Path:
     return path
 
 
-def test_a_librarys_directories_and_needs_are_read(programs: dict[str, ModuleType], tmp_path: Path) -> None:
+def test_a_librarys_directories_and_needs_are_read(programs: Programs, tmp_path: Path) -> None:
     library = shared_library(tmp_path, "-Wl,-rpath,$ORIGIN/../a:/opt/b", "-Wl,--no-as-needed", "-lm")
     read = programs["wheel_record"].dynamic_section
     found = read(library)
@@ -313,9 +307,7 @@ def test_a_librarys_directories_and_needs_are_read(programs: dict[str, ModuleTyp
             read(broken)
 
 
-def test_a_wheel_that_looks_into_the_builds_own_directories_is_refused(
-    programs: dict[str, ModuleType], tmp_path: Path
-) -> None:
+def test_a_wheel_that_looks_into_the_builds_own_directories_is_refused(programs: Programs, tmp_path: Path) -> None:
     build, work = programs["build"], str(tmp_path / "work")
     lost = make_wheel(tmp_path / "a.whl", shared_library(tmp_path, f"-Wl,-rpath,/opt/b:{work}/cuda/lib"))
     with pytest.raises(SystemExit, match=f"which are gone afterwards.*mpi_lib_v2.so: {work}/cuda/lib"):
@@ -324,7 +316,7 @@ def test_a_wheel_that_looks_into_the_builds_own_directories_is_refused(
     build.examine(lasting, "", None, [work])
 
 
-def test_a_wheel_carries_its_record_to_where_it_is_installed(programs: dict[str, ModuleType], tmp_path: Path) -> None:
+def test_a_wheel_carries_its_record_to_where_it_is_installed(programs: Programs, tmp_path: Path) -> None:
     build = programs["build"]
     toolkit = programs["cuda"].Toolkit("/opt/cuda", "13.0.88", ARCHITECTURES)
     gpu = build.Gpu("13.0", toolkit, [80, 90], "", "2.29.7", False)
@@ -335,19 +327,8 @@ def test_a_wheel_carries_its_record_to_where_it_is_installed(programs: dict[str,
         build.examine(wheel, "", gpu, [])
     build.examine(wheel, flags, gpu, [])
     target = tmp_path / "site"
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--target",
-        str(target),
-        str(wheel),
-    ]
-    subprocess.run(words, check=True)
+    words = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target), str(wheel)]
+    subprocess.run([sys.executable, *words], check=True)
     program = f"import sys; sys.path[:0] = [{str(CONTAINERS)!r}, {str(target)!r}]; import wheel_record, json; "
     program += "print(json.dumps(wheel_record.installed_record()))"
     answer = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, check=True).stdout
@@ -368,7 +349,7 @@ def test_a_wheel_carries_its_record_to_where_it_is_installed(programs: dict[str,
     ],
 )  # fmt: skip
 def test_a_record_that_is_not_of_our_form_is_none(
-    text: str, good: bool, programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, good: bool, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "horovod-0.28.1.dist-info").mkdir()
     (tmp_path / "horovod-0.28.1.dist-info/METADATA").write_text(
@@ -380,7 +361,7 @@ def test_a_record_that_is_not_of_our_form_is_none(
 
 
 def test_a_wheel_that_does_not_load_nccl_is_refused_and_not_taken_from_the_shelf(
-    programs: dict[str, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    programs: Programs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the library's own list of what it loads, whatever the build was given."""
     build, shelf, out = programs["build"], tmp_path / "shelf", tmp_path / "out"
@@ -398,15 +379,14 @@ def test_a_wheel_that_does_not_load_nccl_is_refused_and_not_taken_from_the_shelf
             build.examine(wheel, flags, gpu, [])
     assert capsys.readouterr().out.count("does not load NCCL: it is not taken") == 2
     wheel = make_wheel(tmp_path / "horovod-0.28.1-py3-none-any.whl", shared_library(tmp_path))
-    with pytest.raises(
-        SystemExit, match=r"does not load NCCL as a shared library: horovod/torch/mpi_lib_v2\.so; fix: "
-    ):
+    complaint = r"does not load NCCL as a shared library: horovod/torch/mpi_lib_v2\.so; fix: "
+    with pytest.raises(SystemExit, match=complaint):
         build.examine(wheel, flags, gpu, [])
     build.examine(wheel, "", None, [])
 
 
 def test_a_wheel_for_gpus_that_is_to_have_no_nccl_need_not_load_it(
-    programs: dict[str, ModuleType], no_nccl: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    programs: Programs, no_nccl: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """torch has its kernels compiled wherever there is an nvcc, as NVIDIA's images do."""
     build = programs["build"]
@@ -419,7 +399,7 @@ def test_a_wheel_for_gpus_that_is_to_have_no_nccl_need_not_load_it(
         assert json.loads(archive.read("horovod-0.28.1.dist-info/gpu-runner.json"))["nccl"] == ""
 
 
-def test_the_first_error_of_a_compile_is_in_the_message(programs: dict[str, ModuleType]) -> None:
+def test_the_first_error_of_a_compile_is_in_the_message(programs: Programs) -> None:
     lines = [
         "-- HVD_NVCC_COMPILE_FLAGS = -O3",
         "CMake Error at FindNCCL.cmake:1 (message):",
@@ -440,7 +420,7 @@ def test_the_first_error_of_a_compile_is_in_the_message(programs: dict[str, Modu
 
 
 def test_a_base_that_pins_another_horovod_does_not_stop_ours_and_keeps_its_other_pins(
-    programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As NVIDIA's constraint file does; pip's own answer without the override is ResolutionImpossible."""
     constraint = tmp_path / "constraint.txt"
@@ -457,7 +437,7 @@ def test_a_base_that_pins_another_horovod_does_not_stop_ours_and_keeps_its_other
 
 
 def test_marks_of_a_distribution_are_overridden_only_in_images(
-    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_BREAK_SYSTEM_PACKAGES", "")  # what is set below goes away with it
     monkeypatch.delenv("PIP_BREAK_SYSTEM_PACKAGES")
@@ -476,7 +456,7 @@ def test_marks_of_a_distribution_are_overridden_only_in_images(
     ],
 )
 def test_tensorflow_without_the_function_for_gpu_streams_gets_the_fix(
-    programs: dict[str, ModuleType], tmp_path: Path, header: str, library: bytes, has: bool
+    programs: Programs, tmp_path: Path, header: str, library: bytes, has: bool
 ) -> None:
     stream = tmp_path / "include/tensorflow/compiler/xla/stream_executor/stream.h"
     stream.parent.mkdir(parents=True)
@@ -489,5 +469,5 @@ def test_tensorflow_without_the_function_for_gpu_streams_gets_the_fix(
     assert ("gpu-stream-handle" in fixes) is not has
 
 
-def test_packages_are_where_pip_installs(programs: dict[str, ModuleType]) -> None:
+def test_packages_are_where_pip_installs(programs: Programs) -> None:
     assert str(programs["install"].packages()) == sysconfig.get_paths()["platlib"]

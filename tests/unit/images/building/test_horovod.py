@@ -10,13 +10,11 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from tests.support.container_programs import CONTAINERS, imported
+from tests.support.container_programs import CONTAINERS, Programs
 
 BASE: dict[str, object] = {
     "framework": "pytorch",
@@ -40,15 +38,7 @@ TRIXIE: dict[str, object] = {**BASE, "framework_version": "2.6.0+debian", "compi
 TENSORFLOW: dict[str, object] = {**BASE, "framework": "tensorflow", "framework_version": "2.21.0"}
 
 
-@pytest.fixture(scope="module")
-def programs() -> Iterator[dict[str, ModuleType]]:
-    with imported() as modules:
-        yield modules
-
-
-def test_fixes_fit_the_source_they_were_written_for_and_nothing_else(
-    programs: dict[str, ModuleType], tmp_path: Path
-) -> None:
+def test_fixes_fit_the_source_they_were_written_for_and_nothing_else(programs: Programs, tmp_path: Path) -> None:
     fixes = programs["fixes"]
     source = {
         "CMakeLists.txt": "project(horovod CXX)\n\nset(CMAKE_CXX_STANDARD 14)\nset(CMAKE_CXX_STANDARD_REQUIRED ON)\n",
@@ -85,7 +75,7 @@ def other_horovod(directory: Path, marker: Path) -> None:
 
 
 def test_nothing_of_another_source_than_horovods_own_is_run(
-    programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     other_horovod(tmp_path / "index", tmp_path / "it-ran")
     for name, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path / "index"))):
@@ -124,7 +114,7 @@ def source_and_wheel(index: Path, marker: Path) -> str:
 
 @pytest.mark.parametrize("form", ["both", "source"])
 def test_no_tool_without_a_hash_builds_what_has_one(
-    programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     """pip fetches build requirements without hashes; a base's settings, or a Python without wheels, lead there."""
     requirement = source_and_wheel(tmp_path / "index", tmp_path / "it-ran")
@@ -143,7 +133,7 @@ def test_no_tool_without_a_hash_builds_what_has_one(
     assert not (tmp_path / "it-ran").exists()
 
 
-def test_keras_comes_by_its_hash_for_each_tensorflow(programs: dict[str, ModuleType]) -> None:
+def test_keras_comes_by_its_hash_for_each_tensorflow(programs: Programs) -> None:
     keras_of = programs["install"].keras_of
     for minor in range(16, 22):
         text = keras_of(f"2.{minor}.0+nv25.2")
@@ -152,7 +142,7 @@ def test_keras_comes_by_its_hash_for_each_tensorflow(programs: dict[str, ModuleT
         keras_of("2.99.1")
 
 
-def test_every_fix_says_what_it_removes_and_for_which_versions(programs: dict[str, ModuleType]) -> None:
+def test_every_fix_says_what_it_removes_and_for_which_versions(programs: Programs) -> None:
     patches = sorted((CONTAINERS / "fixes").glob("*.patch"))
     for patch in patches:
         head = patch.read_text().split("--- a/")[0]
@@ -164,17 +154,9 @@ def test_every_fix_says_what_it_removes_and_for_which_versions(programs: dict[st
     without = {**TENSORFLOW, "gpu_stream_value": False}
     known = {*needed(BASE), *needed(without), *needed(TRIXIE), *needed(NGC)}
     assert known == {patch.stem for patch in patches}
-
-
-def test_xla_ops_are_left_out_only_where_their_headers_are_gone(programs: dict[str, ModuleType]) -> None:
-    needed = programs["fixes"].needed
+    assert needed(BASE) == needed({**TENSORFLOW, "xla_headers": True}) == ["cxx-standard"]
     assert needed(TENSORFLOW) == ["cxx-standard", "xla-ops-left-out"]
-    assert needed({**TENSORFLOW, "xla_headers": True}) == ["cxx-standard"]
-    assert needed(BASE) == ["cxx-standard"]
-
-
-def test_headers_are_fixed_for_newer_compilers_and_where_none_is_there_yet(programs: dict[str, ModuleType]) -> None:
-    needed = programs["fixes"].needed
+    # Also where no compiler is there yet.
     assert needed(TRIXIE) == needed({**BASE, "compiler": ""}) == ["cxx-standard", "gcc-13-headers"]
 
 
@@ -189,13 +171,13 @@ def test_headers_are_fixed_for_newer_compilers_and_where_none_is_there_yet(progr
     ],
 )
 def test_the_cxx_standard_is_what_the_frameworks_headers_want(
-    programs: dict[str, ModuleType], framework: str, version: str, asked: str, standard: str
+    programs: Programs, framework: str, version: str, asked: str, standard: str
 ) -> None:
     chosen = programs["build"].cxx_standard(programs["frameworks"].FRAMEWORKS[framework], version, asked)
     assert chosen == standard
 
 
-def test_what_is_promised_is_required(programs: dict[str, ModuleType]) -> None:
+def test_what_is_promised_is_required(programs: Programs) -> None:
     torch = programs["frameworks"].FRAMEWORKS["pytorch"]
     plain = programs["build"].switches(torch, BASE, "17", [])
     assert plain["HOROVOD_WITH_PYTORCH"] == plain["HOROVOD_WITH_GLOO"] == plain["HOROVOD_WITHOUT_MPI"] == "1"
@@ -207,7 +189,7 @@ def test_what_is_promised_is_required(programs: dict[str, ModuleType]) -> None:
 
 
 def test_an_mpi_is_used_as_detected_or_not_at_all_or_is_the_requested_one(
-    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frameworks = programs["frameworks"]
     found = {"flavour": "openmpi", "version": "4.1.4"}
@@ -219,7 +201,7 @@ def test_an_mpi_is_used_as_detected_or_not_at_all_or_is_the_requested_one(
 
 
 def test_an_nccl_of_a_module_is_found_and_passed_to_the_compiler(
-    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     frameworks, build = programs["frameworks"], programs["build"]
     monkeypatch.setattr(frameworks, "_NCCL_HEADERS", (str(tmp_path / "usr/nccl.h"),))
@@ -245,7 +227,7 @@ def test_an_nccl_of_a_module_is_found_and_passed_to_the_compiler(
 
 
 def test_outside_an_image_nothing_of_the_machine_is_changed(
-    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither packages nor /etc/hosts: what is missing is reported."""
     prove, build = programs["prove"], programs["build"]
@@ -262,18 +244,7 @@ def test_outside_an_image_nothing_of_the_machine_is_changed(
         build.ensure_tools("environment", str(prove.HERE))
 
 
-def test_a_wheel_on_the_shelf_is_taken(programs: dict[str, ModuleType], tmp_path: Path) -> None:
-    (tmp_path / "shelf/k").mkdir(parents=True)
-    with zipfile.ZipFile(tmp_path / "shelf/k/horovod-1.whl", "w") as wheel:
-        wheel.writestr("kept", "kept")
-    (tmp_path / "out").mkdir()
-    assert programs["build"].take_kept("k", tmp_path / "out", tmp_path / "shelf")
-    assert not programs["build"].take_kept("other", tmp_path / "out", tmp_path / "shelf")
-    with zipfile.ZipFile(tmp_path / "out/horovod-1.whl") as wheel:
-        assert wheel.namelist() == ["kept"]
-
-
-def test_the_wheels_key_follows_what_goes_into_it(programs: dict[str, ModuleType]) -> None:
+def test_the_wheels_key_follows_what_goes_into_it(programs: Programs) -> None:
     build, torch = programs["build"], programs["frameworks"].FRAMEWORKS["pytorch"]
 
     def key(facts: dict[str, object], standard: str = "17", nvcc: str = "", archs: tuple[int, ...] = (80,)) -> str:
@@ -285,7 +256,7 @@ def test_the_wheels_key_follows_what_goes_into_it(programs: dict[str, ModuleType
     assert key(BASE) == key(dict(reversed(BASE.items())))
 
 
-def test_check_build_is_read_by_section(programs: dict[str, ModuleType]) -> None:
+def test_check_build_is_read_by_section(programs: Programs) -> None:
     text = """Horovod v0.28.1:
 
 Available Frameworks:
@@ -337,13 +308,10 @@ def outputs_with(**other: object) -> list[str]:
     ],
 )
 def test_a_proof_that_proves_nothing_fails(
-    programs: dict[str, ModuleType], outputs: list[str], codes: list[int], complaint: str
+    programs: Programs, outputs: list[str], codes: list[int], complaint: str
 ) -> None:
     with pytest.raises(SystemExit, match=complaint):
         programs["prove"].verify("test", outputs, codes)
-
-
-def test_ranks_that_agree_and_are_right_are_proof(programs: dict[str, ModuleType]) -> None:
     programs["prove"].verify("test", outputs_with(), [0, 0])
 
 
@@ -363,7 +331,7 @@ class Library:
         return True
 
 
-def test_the_library_itself_says_how_it_reduces(programs: dict[str, ModuleType]) -> None:
+def test_the_library_itself_says_how_it_reduces(programs: Programs) -> None:
     built, prove = programs["rank"].built, programs["prove"]
     assert built(Library(22907)) == {"NCCL": 22907, "MPI": 0, "Gloo": 1}
     assert prove.operations_of(built(Library(22907))) == ["NCCL", "Gloo"]
@@ -376,7 +344,7 @@ def test_the_library_itself_says_how_it_reduces(programs: dict[str, ModuleType])
     [("13.0", "auto", True), ("13.0", "/opt/nccl", True), ("13.0", "none", False), (None, "auto", False)],
 )
 def test_nccl_is_demanded_wherever_the_framework_has_cuda(
-    programs: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, cuda: str | None, nccl: str, wanted: bool
+    programs: Programs, monkeypatch: pytest.MonkeyPatch, cuda: str | None, nccl: str, wanted: bool
 ) -> None:
     """Also where no header of it is found, so that the build made a Horovod without it."""
     monkeypatch.setattr(programs["frameworks"], "_NCCL_HEADERS", ())
@@ -402,12 +370,12 @@ def installed_horovod(site: Path, strings: bytes) -> None:
             r"so that .* the host; build it with NCCL \(load its module, or --nccl DIR\), or .* \(--nccl none\)",
         ),
         (b"\0libc.so.6\0", 0, "/opt/nccl", "no NCCL .* it was built without the NCCL of /opt/nccl"),
-        (b"\0libc.so.6\0", 22907, "/opt/nccl", "holds an NCCL of its own beside the framework's"),
+        (b"\0NCCL_NET_PLUGIN libnccl-net.so\0libnccl-net.so\0", 22907, "/opt/nccl", "holds an NCCL of its own beside"),
         (b"\0libnccl.so.2\0", 22907, "/opt/nccl", ""),
     ],
 )
 def test_a_horovod_without_nccl_is_distinguished_from_one_that_holds_its_own(
-    programs: dict[str, ModuleType],
+    programs: Programs,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     strings: bytes,
@@ -428,15 +396,7 @@ def test_a_horovod_without_nccl_is_distinguished_from_one_that_holds_its_own(
         prove.prove_nccl(torch, "13.0", built, asked)
 
 
-def test_a_library_with_a_built_in_nccl_is_distinguished_from_one_that_loads_it(
-    programs: dict[str, ModuleType],
-) -> None:
-    loads = programs["prove"].asks_for_nccl
-    assert loads(b"\x7fELF..\0libc.so.6\0libnccl.so.2\0libm.so.6\0")
-    assert not loads(b"\x7fELF..\0libc.so.6\0NCCL_NET_PLUGIN libnccl-net.so\0libnccl-net.so\0")
-
-
-def test_mapped_files_of_nccl_are_found_and_its_plugins_are_not(programs: dict[str, ModuleType]) -> None:
+def test_mapped_files_of_nccl_are_found_and_its_plugins_are_not(programs: Programs) -> None:
     maps = (
         "7f00-7f01 r-xp 00000000 08:01 1  /usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1\n"
         "7f02-7f03 r--p 00000000 08:01 1  /usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1\n"
@@ -445,7 +405,7 @@ def test_mapped_files_of_nccl_are_found_and_its_plugins_are_not(programs: dict[s
     assert programs["rank"].mapped_nccl(maps) == ["/usr/lib/x86_64-linux-gnu/libnccl.so.2.25.1"]
 
 
-def test_pinned_requirements_keep_their_hashes_and_only_what_is_needed(programs: dict[str, ModuleType]) -> None:
+def test_pinned_requirements_keep_their_hashes_and_only_what_is_needed(programs: Programs) -> None:
     install = programs["install"]
     text = (CONTAINERS / "requirements.txt").read_text()
     pinned = install.pinned(text, ["psutil", "cffi"])
@@ -457,7 +417,7 @@ def test_pinned_requirements_keep_their_hashes_and_only_what_is_needed(programs:
 
 
 def test_what_the_constraint_file_names_is_left_to_it(
-    programs: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "constraint.txt"
     file.write_text("# of the base\ntorch==2.7\nPyYAML==5.4\nmarkdown_it-py @ file:///x\n")
@@ -474,19 +434,13 @@ def test_what_the_constraint_file_names_is_left_to_it(
         ("mca:pmix:isolated:version\nmca:pmix:flux:version\n", []),
     ],
 )
-def test_pmi_of_open_mpi_is_what_its_components_are(programs: dict[str, ModuleType], text: str, pmi: list[str]) -> None:
+def test_pmi_of_open_mpi_is_what_its_components_are(programs: Programs, text: str, pmi: list[str]) -> None:
     assert programs["describe"].pmi_of_openmpi(text) == pmi
 
 
-def test_the_mpi_that_horovod_was_linked_to_is_in_its_library(programs: dict[str, ModuleType]) -> None:
+def test_the_mpi_that_horovod_was_linked_to_is_in_its_library(programs: Programs) -> None:
     assert programs["describe"].mpi_abi(b"\0libc.so.6\0libmpi.so.40\0") == "libmpi.so.40"
     assert programs["describe"].mpi_abi(b"\0libc.so.6\0") == ""
-
-
-def test_nccl_says_its_version_in_its_header(programs: dict[str, ModuleType]) -> None:
-    header = '#define NCCL_MAJOR 2\n#define NCCL_MINOR 25\n#define NCCL_PATCH 1\n#define NCCL_SUFFIX ""\n'
-    assert programs["frameworks"].nccl_version(header) == "2.25.1"
-    assert programs["frameworks"].nccl_version("nothing") is None
 
 
 def test_what_runs_inside_bases_is_python_38() -> None:

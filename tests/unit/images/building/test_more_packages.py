@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import ModuleType
-
 import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.images.building import more_packages
 from runner.model.image import Package, facts_of
-from tests.support.container_programs import imported
-
-
-@pytest.fixture
-def program() -> Iterator[ModuleType]:
-    with imported() as programs:
-        yield programs["more_packages"]
+from tests.support.container_programs import Programs
 
 
 @pytest.mark.parametrize(
@@ -77,7 +68,7 @@ def test_builds_that_take_no_further_packages(
     assert says in capsys.readouterr().err
 
 
-def test_what_pip_installed_is_written_down(program: ModuleType) -> None:
+def test_what_pip_installed_is_written_down(programs: Programs) -> None:
     """With its hash, in pip's form of today and of before 23.1; what came along is marked."""
     new = {"hashes": {"sha256": "ab"}}
     report = {
@@ -87,7 +78,7 @@ def test_what_pip_installed_is_written_down(program: ModuleType) -> None:
             {"metadata": {"name": "c", "version": "3"}, "download_info": {"vcs_info": {}}},
         ]
     }
-    found = program.installed(report)
+    found = programs["more_packages"].installed(report)
     assert found == [
         {"name": "A", "version": "1", "sha256": "cd", "requested": False},
         {"name": "b", "version": "2", "sha256": "ab", "requested": True},
@@ -98,9 +89,11 @@ def test_what_pip_installed_is_written_down(program: ModuleType) -> None:
     assert facts.packages[1] == Package("b", "2", "ab", requested=True)
 
 
-def test_what_the_image_has_is_held(program: ModuleType) -> None:
-    have = [("torch", "2.13.0+cpu"), ("numpy", "2.4.6"), ("-e", "1"), ("gpg", "1.18.0-unknown"), ("", "")]
-    assert program.constraints(have) == "numpy==2.4.6\ntorch==2.13.0+cpu\n"
+def test_what_the_image_has_is_held(programs: Programs) -> None:
+    """Of two with one name, the one that Python imports: Debian has pip's setuptools before its own."""
+    have = [("torch", "2.13.0+cpu"), ("setuptools", "84.2.1"), ("-e", "1"), ("gpg", "1.18.0-unknown"), ("", "")]
+    constraints = programs["more_packages"].constraints([*have, ("Setuptools", "66.1.1")])
+    assert constraints == "setuptools==84.2.1\ntorch==2.13.0+cpu\n"
 
 
 @pytest.mark.parametrize(
@@ -113,12 +106,6 @@ def test_what_the_image_has_is_held(program: ModuleType) -> None:
     ],
 )
 def test_what_is_imported_of_a_package(
-    program: ModuleType, files: tuple[str, ...], top_level: str, names: list[str]
+    programs: Programs, files: tuple[str, ...], top_level: str, names: list[str]
 ) -> None:
-    assert program.modules(files, top_level) == names
-
-
-def test_of_two_with_one_name_the_one_that_python_imports_is_kept(program: ModuleType) -> None:
-    """A base of Debian's has pip's setuptools before Debian's own."""
-    found = [("setuptools", "84.2.1"), ("typing_extensions", "4.16.0"), ("Setuptools", "66.1.1"), ("odd", "unknown")]
-    assert program.constraints(found) == "setuptools==84.2.1\ntyping_extensions==4.16.0\n"
+    assert programs["more_packages"].modules(files, top_level) == names

@@ -1,40 +1,44 @@
-"""One path into the store for every source and form: made once, verified, named, and nothing left of a failure."""
+"""Which source an image is taken from; one path into the store for every source and form."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from runner.core.errors import InfrastructureError
+from runner.cli import run
+from runner.core.errors import Exit, InfrastructureError, RefusedError, UsageError
 from runner.core.progress import Silent
+from runner.images import engine
 from runner.images.conversion.publishing import Conversion, about_of, publish
 from runner.images.conversion.sif import sif_maker
-from runner.images.conversion.squashfs import convert_source
+from runner.images.conversion.squashfs import Options, convert, convert_source, created_at
+from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
-from runner.images.writable_root import TreeImage
+from runner.images.writable_root import tree_image
 from tests.support.squashfs import crashing_mksquashfs, sif_of
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> TreeImage:
+def source(tmp_path: Path) -> Source:
     """A small image of ours in a directory."""
     (tmp_path / "tree/opt/runner").mkdir(parents=True)
     (tmp_path / "tree/opt/runner/image.json").write_text('{"framework": "pytorch"}')
     config = Config(environment={"A": "1", "B": "1\n2"}, command=("bash",))
-    return TreeImage(tmp_path / "tree", "x/y:1", "sha256:" + "a" * 64, "2026-01-01T00:00:00Z", config)
+    return tree_image(tmp_path / "tree", "x/y:1", "sha256:" + "a" * 64, "2026-01-01T00:00:00Z", config)
 
 
-def squashfs(source: TreeImage, target: Path) -> Conversion:
+def squashfs(source: Source, target: Path) -> Conversion:
     return convert_source(source, Silent(), store_dir=target)
 
 
-def test_an_image_is_made_once_and_described_by_its_source(source: TreeImage, tmp_path: Path) -> None:
+def test_an_image_is_made_once_and_described_by_its_source(source: Source, tmp_path: Path) -> None:
     first = squashfs(source, tmp_path / "store")
     assert first.made
     assert (first.image.reference, first.image.digest, first.image.command) == (source.name, source.digest, ("bash",))
@@ -46,13 +50,13 @@ def test_an_image_is_made_once_and_described_by_its_source(source: TreeImage, tm
     assert store.lookup("x/y:1", tmp_path / "store") == first.image
 
 
-def test_a_name_that_has_moved_says_from_where(source: TreeImage, tmp_path: Path) -> None:
+def test_a_name_that_has_moved_says_from_where(source: Source, tmp_path: Path) -> None:
     squashfs(source, tmp_path / "store")
-    moved = TreeImage(source.root, source.name, "sha256:" + "b" * 64, source.created, source.config)
+    moved = replace(source, digest="sha256:" + "b" * 64)
     assert squashfs(moved, tmp_path / "store").moved_from == source.digest
 
 
-def test_a_sif_takes_the_same_path_and_is_another_file(source: TreeImage, tmp_path: Path) -> None:
+def test_a_sif_takes_the_same_path_and_is_another_file(source: Source, tmp_path: Path) -> None:
     packed = squashfs(source, tmp_path / "store").image
     maker = sif_maker(source, lambda out: sif_of(packed.path, out))
     first = publish(maker, Silent(), store_dir=tmp_path / "store")
@@ -63,7 +67,7 @@ def test_a_sif_takes_the_same_path_and_is_another_file(source: TreeImage, tmp_pa
     assert store.lookup("x/y:1", tmp_path / "store") == packed
 
 
-def test_a_file_that_is_not_what_it_has_to_be_is_not_published(source: TreeImage, tmp_path: Path) -> None:
+def test_a_file_that_is_not_what_it_has_to_be_is_not_published(source: Source, tmp_path: Path) -> None:
     def write(out: Path) -> None:
         out.write_bytes(b"no SIF")
 
@@ -83,7 +87,7 @@ class Steps(Silent):
 
 
 def test_a_crash_of_mksquashfs_is_followed_by_one_more_try_on_one_processor(
-    source: TreeImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = squashfs(source, tmp_path / "sound").image
     tools = crashing_mksquashfs(tmp_path / "tools", times=1)
@@ -97,12 +101,12 @@ def test_a_crash_of_mksquashfs_is_followed_by_one_more_try_on_one_processor(
     assert second.endswith("-processors 1")
 
 
-def test_empty_files_between_large_ones_do_not_crash_mksquashfs(source: TreeImage, tmp_path: Path) -> None:
+def test_empty_files_between_large_ones_do_not_crash_mksquashfs(source: Source, tmp_path: Path) -> None:
     """With -no-sparse, mksquashfs 4.5.1 and 4.6.1 failed in most of such streams."""
     for number in range(20):
-        (source.root / f"{number:02d}a").write_bytes(os.urandom(1_200_000 + 997 * number))
+        (tmp_path / f"tree/{number:02d}a").write_bytes(os.urandom(1_200_000 + 997 * number))
         for empty in range(20):
-            (source.root / f"{number:02d}b{empty:02d}").touch()
+            (tmp_path / f"tree/{number:02d}b{empty:02d}").touch()
     progress = Steps()
     sums = {convert_source(source, progress, store_dir=tmp_path / f"store{n}").image.sha256 for n in range(6)}
     assert len(sums) == 1
@@ -119,13 +123,7 @@ def test_empty_files_between_large_ones_do_not_crash_mksquashfs(source: TreeImag
     ],
 )
 def test_a_second_crash_and_other_signals_are_reported_and_leave_nothing(
-    source: TreeImage,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    signal: str,
-    tries: int,
-    says: str,
-    fix: str,
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: str, tries: int, says: str, fix: str
 ) -> None:
     tools = crashing_mksquashfs(tmp_path / "tools", times=9, signal=signal)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
@@ -140,3 +138,66 @@ def test_what_an_image_says_of_itself_is_ours_or_nothing() -> None:
     assert about_of(b'{"framework": "pytorch"}') == {"framework": "pytorch"}
     for raw in (None, b"", "", b"not json{", b"[1]", b'{"a": "\xff"}', b'{"a":' * 100_000):
         assert about_of(raw) == {}
+
+
+@pytest.mark.parametrize("created", ["9999-12-31T23:59:59Z", "2107-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "never"])
+def test_a_time_that_no_squashfs_holds_is_none(created: str) -> None:
+    assert created_at(created) == 0
+    assert created_at("2026-01-01T00:00:00Z") == 1767225600
+
+
+@pytest.fixture(autouse=True)
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No engine, and no way to any registry."""
+    monkeypatch.setattr(engine, "default_urls", lambda _: ())
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize("source", ["auto", "registry"])
+@pytest.mark.parametrize("text", ["gpu-runner/horovod-pytorch:25.02-py3", "localhost/gpu-runner/x:1"])
+def test_without_a_registry_an_image_of_ours_is_looked_up_nowhere(text: str, source: str) -> None:
+    with pytest.raises(RefusedError, match="names no registry to take it from") as caught:
+        convert(text, Options(source), Silent())  # type: ignore[arg-type]
+    assert "build it on a machine with an engine" in caught.value.fix
+    assert "docker.io" not in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "hub"), [("debian:12", "library/debian:12"), ("docker://x/y", "x/y:latest"), ("x/y:1", "x/y:1")]
+)
+def test_dockers_hub_is_used_only_where_it_is_named(text: str, hub: str) -> None:
+    with pytest.raises(RefusedError, match="names no registry to take it from") as caught:
+        convert(text, Options("registry"), Silent())
+    assert f"docker.io/{hub} if you mean Docker's hub" in caught.value.fix
+
+
+@pytest.mark.parametrize("source", ["auto", "registry", "engine"])
+def test_a_path_without_a_format_is_looked_up_nowhere(tmp_path: Path, source: str) -> None:
+    with pytest.raises(UsageError, match=r"/saved\.tar does not exist") as caught:
+        convert(f"{tmp_path}/saved.tar", Options(source), Silent())  # type: ignore[arg-type]
+    assert "for a saved image use docker-archive:FILE" in caught.value.fix
+    (tmp_path / "saved.tar").touch()
+    with pytest.raises(UsageError, match=r"/saved\.tar is a path without a format"):
+        convert(f"{tmp_path}/saved.tar", Options(source), Silent())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "fix"),
+    [
+        ("docker-archive:/nosuch.tar", "there is no file /nosuch.tar", "docker-archive:FILE"),
+        ("docker-archive:/nosuch.tar:x:1", "there is no file /nosuch.tar:x:1", "docker-archive:FILE[:NAME]"),
+        ("oci-archive:/nosuch", "there is no file /nosuch", "oci-archive:FILE"),
+        ("oci:/nosuch", "there is no directory /nosuch", "oci:DIR"),
+        ("docker-archive:", "docker-archive: names no file", "docker save"),
+        ("docker-archive:/usr", "/usr is a directory, not a file", "oci:DIR"),
+        ("oci:/etc/hostname", "/etc/hostname is a file, not a directory", "docker-archive:FILE"),
+    ],
+)
+def test_a_saved_image_that_is_not_there_is_named_with_what_the_scheme_takes(
+    name: str, what: str, fix: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["convert", name]) == Exit.USAGE
+    said = capfd.readouterr().err
+    assert f"error: {what}\n  where: {name}\n" in said
+    assert fix in said.partition("fix:")[2]

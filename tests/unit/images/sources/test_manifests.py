@@ -1,13 +1,16 @@
-"""What registries say of images: read strictly, whichever family it is of."""
+"""What registries and archives say of images: read strictly, whichever family it is of."""
 
 from __future__ import annotations
 
 import json
+import tarfile
+from pathlib import Path
 
 import pytest
 
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.images.sources import manifests
+from runner.images.sources.archives import in_archive
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
 
 A, B = ("sha256:" + letter * 64 for letter in "ab")
@@ -90,6 +93,12 @@ def described(digest: str, text: str, **more: object) -> dict[str, object]:
     return {"digest": digest, "size": 1, **({"platform": names} if text else {}), **more}
 
 
+def index(*entries: dict[str, object]) -> Index:
+    parsed = manifests.parse(encoded(manifests=entries), "x")
+    assert isinstance(parsed, Index)
+    return parsed
+
+
 @pytest.mark.parametrize(
     ("there", "wanted", "chosen"),
     [
@@ -104,25 +113,20 @@ def described(digest: str, text: str, **more: object) -> dict[str, object]:
 def test_the_best_variant_is_taken_wherever_it_stands(there: list[str], wanted: str, chosen: str) -> None:
     for order in (there, there[::-1]):
         digests = {text: f"sha256:{number:064x}" for number, text in enumerate(there)}
-        raw = encoded(manifests=[described(digests[text], text) for text in order])
-        index = manifests.parse(raw, "x")
-        assert isinstance(index, Index)
-        assert manifests.choose(index, manifests.platform(wanted), "x").digest == digests[chosen]
+        made = index(*(described(digests[text], text) for text in order))
+        assert manifests.choose(made, manifests.platform(wanted), "x").digest == digests[chosen]
 
 
 def test_an_image_of_a_later_variant_is_refused_with_the_option() -> None:
-    index = manifests.parse(encoded(manifests=[described(A, "linux/amd64/v3")]), "x")
-    assert isinstance(index, Index)
     with pytest.raises(RefusedError, match="not made for linux/amd64, only for linux/amd64/v3") as caught:
-        manifests.choose(index, manifests.platform("linux/amd64"), "x")
+        manifests.choose(index(described(A, "linux/amd64/v3")), manifests.platform("linux/amd64"), "x")
     assert "--platform linux/amd64/v3" in caught.value.fix
 
 
 def test_images_for_windows_are_refused_as_such() -> None:
-    index = manifests.parse(encoded(manifests=[described(A, "windows/amd64"), described(B, "unknown/unknown")]), "x")
-    assert isinstance(index, Index)
+    windows = index(described(A, "windows/amd64"), described(B, "unknown/unknown"))
     with pytest.raises(RefusedError, match="an image for Windows"):
-        manifests.choose(index, manifests.platform("linux/amd64"), "x")
+        manifests.choose(windows, manifests.platform("linux/amd64"), "x")
     with pytest.raises(UsageError, match="images for windows cannot be converted") as caught:
         manifests.platform("windows/amd64")
     assert caught.value.fix == "--platform linux/amd64"
@@ -133,21 +137,16 @@ def test_attestations_are_no_images_whatever_their_platform() -> None:
     note = {"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": B}
     for platform in ("", "unknown/unknown", "linux/amd64"):
         entries = [described(A, platform, annotations=note), described(B, "linux/amd64")]
-        assert manifests.parse(encoded(manifests=entries), "x") == Index(
-            (Descriptor(B, 1, Platform("linux", "amd64")),)
-        )
+        assert index(*entries) == Index((Descriptor(B, 1, Platform("linux", "amd64")),))
 
 
 def test_sha512_beside_sha256_is_passed_over_and_otherwise_refused() -> None:
     foreign = "sha512:" + "c" * 128
-    both = manifests.parse(encoded(manifests=[described(foreign, "linux/amd64"), described(B, "linux/amd64")]), "x")
-    assert isinstance(both, Index)
+    both = index(described(foreign, "linux/amd64"), described(B, "linux/amd64"))
     assert manifests.choose(both, Platform("linux", "amd64"), "x").digest == B
     for entry in (described(foreign, "linux/amd64"), described(foreign, "")):
-        alone = manifests.parse(encoded(manifests=[entry]), "x")
-        assert isinstance(alone, Index)
         with pytest.raises(RefusedError, match="only sha256 can be checked"):
-            manifests.choose(alone, Platform("linux", "amd64"), "x")
+            manifests.choose(index(entry), Platform("linux", "amd64"), "x")
     with pytest.raises(RefusedError, match="digests are of sha512; only sha256 can be checked"):
         manifests.parse(encoded(config={"digest": A}, layers=[{"digest": foreign, "size": 3}]), "x")
 
@@ -178,3 +177,31 @@ def test_documents_that_are_nested_without_end_are_refused(raw: bytes) -> None:
         manifests.parse(raw, "x")
     with pytest.raises(InfrastructureError, match="not a valid image document"):
         manifests.configuration(raw, 1, "x")
+
+
+@pytest.mark.parametrize("size", [-512, -1024, -1])
+def test_a_negative_size_is_refused_and_not_followed_back_for_ever(tmp_path: Path, size: int) -> None:
+    made = bytearray(tarfile.TarInfo("layer.tar").tobuf(tarfile.GNU_FORMAT))
+    made[124:136], made[148:156] = (256**12 + size).to_bytes(12, "big"), b" " * 8
+    made[148:156] = b"%06o\0 " % sum(made)
+    place = tmp_path / "saved.tar"
+    place.write_bytes(tarfile.TarInfo("first").tobuf(tarfile.GNU_FORMAT) + made + bytes(1024))
+    # Newer releases of tarfile refuse the header themselves, and end there in silence.
+    told = rf"no plain tar archive: (layer.tar has a size of {size} bytes|the header at byte 512 is damaged)"
+    with pytest.raises(RefusedError, match=told):
+        in_archive(place)
+
+
+def test_an_archive_that_goes_on_behind_a_damaged_header_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "saved.tar"
+    header = tarfile.TarInfo("first").tobuf(tarfile.GNU_FORMAT)
+    place.write_bytes(header + b"\x01" * 512 + header + bytes(1024))
+    with pytest.raises(RefusedError, match="the header at byte 512 is damaged"):
+        in_archive(place)
+
+
+@pytest.mark.parametrize("end", [b"", bytes(512), bytes(10240)])
+def test_an_archive_may_end_without_its_two_empty_blocks(tmp_path: Path, end: bytes) -> None:
+    place = tmp_path / "saved.tar"
+    place.write_bytes(tarfile.TarInfo("first").tobuf(tarfile.GNU_FORMAT) + end)
+    in_archive(place)("first")

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 
@@ -24,6 +25,7 @@ from runner.model.step import JobScript
 from runner.planning.plan import plan
 from runner.render import pbs_directive
 from tests.support.hostile import HOSTILE
+from tests.support.shell_files import stand_in
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"))
 SITE = Site(
@@ -32,12 +34,12 @@ SITE = Site(
 )  # fmt: skip
 
 
-def planned(site: Site = SITE, **asked: Any) -> Plan:
-    return plan(RECIPE, site, Request(**({"gpus": 8} | asked)), PlannedImage("i", "", "/i.sif"))
+def planned(site: Site = SITE, **changes: Any) -> Plan:
+    return plan(RECIPE, site, Request(**({"gpus": 8} | changes)), PlannedImage("i", "", "/i.sif"))
 
 
-def script(site: Site = SITE, **asked: Any) -> JobScript:
-    decided = planned(site, **asked)
+def script(site: Site = SITE, **changes: Any) -> JobScript:
+    decided = planned(site, **changes)
     return render(decided, runtime(decided.runtime).step(decided))
 
 
@@ -65,15 +67,15 @@ def arguments_of(line: str) -> list[str]:
 
 def directives(script: JobScript) -> dict[str, str]:
     """Option or resource -> value, of the lines above the first command; none may come twice."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in script.text.splitlines()[1:]:
         if not line.startswith("#"):
             break
         option, value = arguments_of(line)
         name, _, resource = value.partition("=") if option == "-l" else (option, "", value)
-        assert name not in found
-        found[name] = resource
-    return found
+        assert name not in values
+        values[name] = resource
+    return values
 
 
 @settings(max_examples=300, deadline=None)
@@ -89,47 +91,37 @@ def test_a_directive_is_read_back_as_it_was_or_refused(value: str) -> None:
     assert arguments_of(resource) == ["-l", f"filesystems={value}"]
 
 
-def test_chunks_say_what_a_node_gives() -> None:
-    asked = directives(script())
-    assert asked["select"] == "2:ncpus=32:ngpus=4:mpiprocs=4:mem=512000mb"
-    assert asked["place"] == "scatter"
-    assert asked["walltime"] == "00:20:00"
-    assert (asked["-r"], asked["-S"]) == ("n", "/bin/bash")
-
-
-def test_an_uneven_request_has_a_chunk_of_its_own() -> None:
-    assert directives(script(gpus=7))["select"] == (
-        "1:ncpus=32:ngpus=4:mpiprocs=4:mem=512000mb+1:ncpus=24:ngpus=3:mpiprocs=3:mem=384000mb"
-    )
+def test_chunks_say_what_a_node_gives_and_an_uneven_request_has_one_of_its_own() -> None:
+    requested = directives(script())
+    assert requested["select"] == "2:ncpus=32:ngpus=4:mpiprocs=4:mem=512000mb"
+    assert (requested["place"], requested["walltime"]) == ("scatter", "00:20:00")
+    assert (requested["-r"], requested["-S"]) == ("n", "/bin/bash")
+    uneven = "1:ncpus=32:ngpus=4:mpiprocs=4:mem=512000mb+1:ncpus=24:ngpus=3:mpiprocs=3:mem=384000mb"
+    assert directives(script(gpus=7))["select"] == uneven
 
 
 def test_whole_nodes_are_counted_only() -> None:
-    site = Site(
-        name="s", description="", scheduler="pbs", runtimes=("apptainer",), node=SITE.node,
-        scheduler_settings={"chunk": {"system": "x"}, "whole_nodes": True, "resources": {"filesystems": "home"}},
-    )  # fmt: skip
-    asked = directives(script(site, gpus=7, account="p", scheduler_options=(("filesystems", "scratch"), ("m", "abe"))))
-    assert asked["select"] == "2:system=x"
-    assert (asked["filesystems"], asked["-m"], asked["-A"]) == ("scratch", "abe", "p")
+    settings = {"chunk": {"system": "x"}, "whole_nodes": True, "resources": {"filesystems": "home"}}
+    site = msgspec.structs.replace(SITE, scheduler_settings=settings)
+    options = (("filesystems", "scratch"), ("m", "abe"))
+    requested = directives(script(site, gpus=7, account="p", scheduler_options=options))
+    assert requested["select"] == "2:system=x"
+    assert (requested["filesystems"], requested["-m"], requested["-A"]) == ("scratch", "abe", "p")
 
 
-@pytest.mark.parametrize("option", ["select", "walltime", "q", "V", "J"])
-def test_what_the_plan_decides_cannot_be_an_option(option: str) -> None:
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        *(({"scheduler_options": ((option, "x"),)}, f"--scheduler-option {option}")
+          for option in ("select", "walltime", "q", "V", "J")),
+        ({"gpus": 7, "nodes": 3}, "4,2,1"),
+        ({"runtime": "pyxis"}, "Slurm"),
+    ],
+)  # fmt: skip
+def test_what_the_plan_decides_or_mpiexec_cannot_do_is_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        script(scheduler_options=((option, "x"),))
-    assert f"--scheduler-option {option}" in caught.value.where
-
-
-def test_a_split_that_mpiexec_cannot_place_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        script(gpus=7, nodes=3)
-    assert "4,2,1" in caught.value.what
-
-
-def test_a_plugin_of_slurms_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        script(runtime="pyxis")
-    assert "Slurm" in caught.value.what
+        script(**changes)
+    assert says in str(caught.value)
 
 
 _MPIEXEC = """#!/bin/bash
@@ -197,15 +189,10 @@ def clients(tmp_path: Path) -> Path:
     return path
 
 
-def says(clients: Path, program: str, body: str) -> None:
-    (clients / program).write_text(f"#!/bin/sh\n{body}\n")
-    (clients / program).chmod(0o755)
-
-
 def shows(clients: Path, directory: str, **fields: Any) -> None:
     job = {"Variable_List": {"PBS_O_WORKDIR": directory}, **fields}
     (clients / "answer").write_text(json.dumps({"Jobs": {"7.pbs": job}}))
-    says(clients, "qstat", f"cat '{clients}/answer'")
+    stand_in(clients, "qstat", f"cat '{clients}/answer'")
 
 
 @pytest.mark.parametrize(
@@ -228,35 +215,32 @@ def test_a_state_is_read_from_qstat(clients: Path, fields: dict[str, Any], state
     assert Pbs(clients).state("7.pbs", Path("/runs/1")) == state
 
 
-def test_another_directorys_job_is_not_ours(clients: Path) -> None:
+def test_a_job_that_is_gone_or_anothers_is_unknown_and_a_silent_server_is_reported(clients: Path) -> None:
     shows(clients, "/runs/2", job_state="R")
     assert Pbs(clients).state("7.pbs", Path("/runs/1")).phase == "unknown"
-
-
-def test_a_job_that_is_gone_is_unknown_and_a_silent_server_is_reported(clients: Path) -> None:
-    says(clients, "qstat", "echo 'qstat: Unknown Job Id 7.pbs' >&2; exit 153")
+    stand_in(clients, "qstat", "echo 'qstat: Unknown Job Id 7.pbs' >&2; exit 153")
     assert Pbs(clients).state("7.pbs", Path("/r")).phase == "unknown"
     for body, says_so in (
         ("echo 'cannot connect to server' >&2; exit 255", "cannot connect"),
         ("echo '{not json'", "{not json"),
     ):
-        says(clients, "qstat", body)
+        stand_in(clients, "qstat", body)
         with pytest.raises(UnknownStateError, match=says_so):
             Pbs(clients).state("7.pbs", Path("/r"))
 
 
 def test_qsub_answers_with_the_id_or_with_its_reason(clients: Path, tmp_path: Path) -> None:
-    says(clients, "qsub", '[ "$PWD/$1" -ef job.sh ] && echo 7.pbs')
+    stand_in(clients, "qsub", '[ "$PWD/$1" -ef job.sh ] && echo 7.pbs')
     (tmp_path / "job.sh").touch()
     assert Pbs(clients).submit(tmp_path, "job.sh") == "7.pbs"
-    says(clients, "qsub", "echo 'qsub: Unknown queue' >&2; exit 170")
+    stand_in(clients, "qsub", "echo 'qsub: Unknown queue' >&2; exit 170")
     with pytest.raises(NotAcceptedError) as caught:
         Pbs(clients).submit(tmp_path, "job.sh")
     assert "Unknown queue" in caught.value.what
 
 
 def test_a_job_is_found_by_its_directory(clients: Path) -> None:
-    says(clients, "qselect", "echo 7.pbs; echo 8.pbs")
+    stand_in(clients, "qselect", "echo 7.pbs; echo 8.pbs")
     shows(clients, "/runs/1", job_state="R")
     assert Pbs(clients).find(Path("/runs/1")) == "7.pbs"
     assert Pbs(clients).find(Path("/runs/3")) is None
@@ -265,14 +249,14 @@ def test_a_job_is_found_by_its_directory(clients: Path) -> None:
         "/runs/1": "running",
         "/runs/3": "unknown",
     }
-    says(clients, "qselect", "true")
+    stand_in(clients, "qselect", "true")
     assert Pbs(clients).find(Path("/runs/1")) is None
 
 
 @pytest.mark.parametrize(("body", "fails"), [("true", False), ("echo 'qdel: Job has finished' >&2; exit 35", False),
     ("echo 'qdel: Unauthorized Request' >&2; exit 1", True)])  # fmt: skip
 def test_a_job_that_has_ended_may_be_cancelled(clients: Path, body: str, fails: bool) -> None:
-    says(clients, "qdel", body)
+    stand_in(clients, "qdel", body)
     if not fails:
         Pbs(clients).cancel("7.pbs")
         return

@@ -1,18 +1,24 @@
-"""What is made of Slurm's answers, where it answers badly: no double submission, no other run's job touched."""
+"""Slurm's answers, messages and keeper: nothing is submitted twice, no other run's job is touched."""
 
 from __future__ import annotations
 
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from runner.backends import schedulers
-from runner.backends.schedulers.slurm.client import Slurm
+from runner.backends.schedulers.slurm.client import Slurm, explained, fix, more_than_there_is
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs import directory
 from runner.jobs.directory import Run
 from runner.jobs.states import scheduler_of
+from runner.model.exit_codes import NODE_NOT_READY
 from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.step import texts
+from runner.render import folded
+from tests.support.shell_files import bash, library, stand_in
 
 SHOWN = """\
 JobId=5 JobName=j
@@ -43,21 +49,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return made
 
 
-def says(clients: Path, program: str, body: str) -> None:
-    path = clients / program
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
-
-
 def shows(clients: Path, directory: str, state: str = "RUNNING", reason: str = "None", code: str = "0:0") -> None:
     text = SHOWN.format(state=state, reason=reason, code=code, directory=directory)
     (clients / "answer").write_text(text)
-    says(clients, "scontrol", f"cat '{clients}/answer'")
+    stand_in(clients, "scontrol", f"cat '{clients}/answer'")
 
 
 def test_the_users_variables_of_squeue_leave_no_job_out(clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_PARTITION", "other")
-    says(
+    stand_in(
         clients,
         "squeue",
         'case " $* " in *" --all "*) [ -n "${SQUEUE_PARTITION-}" ] || echo "7|RUNNING|None|/runs/a" ;; esac',
@@ -82,17 +82,16 @@ def test_a_state_is_read_from_its_own_line(clients: Path) -> None:
     assert state == JobState("running", "RUNNING", nodes="dgx[01-02]", exit_code=0)
     shows(clients, "/r", state="FAILED", reason="NonZeroExitCode", code="71:0")
     assert Slurm(clients).state("5", Path("/r")) == JobState("ended", "FAILED", "NonZeroExitCode", "dgx[01-02]", 71)
-
-
-def test_a_job_of_that_id_from_another_directory_is_another_job(clients: Path) -> None:
-    shows(clients, "/runs/other")
-    assert Slurm(clients).state("5", Path("/runs/mine")) == JobState("unknown")
+    assert Slurm(clients).state("5", Path("/runs/mine")) == JobState("unknown"), "another job of that id"
 
 
 def test_a_controller_that_does_not_answer_is_not_taken_for_an_end(clients: Path) -> None:
-    says(clients, "scontrol", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    for program in ("scontrol", "squeue"):
+        stand_in(clients, program, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(UnknownStateError, match="does not answer"):
         Slurm(clients).state("5", Path("/r"))
+    with pytest.raises(UnknownStateError, match="does not answer"):
+        Slurm(clients).states({Path("/r5"): "5"})
 
 
 @pytest.mark.parametrize(
@@ -106,9 +105,9 @@ def test_a_controller_that_does_not_answer_is_not_taken_for_an_end(clients: Path
     ],
 )
 def test_a_job_that_the_controller_has_forgotten(clients: Path, sacct: str | None, state: JobState) -> None:
-    says(clients, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    stand_in(clients, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     if sacct is not None:
-        says(clients, "sacct", sacct)
+        stand_in(clients, "sacct", sacct)
     assert Slurm(clients).state("5", Path("/r")) == state
 
 
@@ -116,10 +115,10 @@ def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
     clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedulers, "TIMEOUT_S", 0.5)
-    says(clients, "sbatch", "sleep 30")
-    says(clients, "squeue", f"echo '6|RUNNING|None|/elsewhere'; echo '7|PENDING|Priority|{tmp_path}'")
+    stand_in(clients, "sbatch", "sleep 30")
+    stand_in(clients, "squeue", f"echo '6|RUNNING|None|/elsewhere'; echo '7|PENDING|Priority|{tmp_path}'")
     assert Slurm(clients).submit(tmp_path, "job.sh") == "7"
-    says(clients, "squeue", "true")
+    stand_in(clients, "squeue", "true")
     with pytest.raises(UnknownStateError, match="did not answer"):
         Slurm(clients).submit(tmp_path, "job.sh")
 
@@ -133,16 +132,16 @@ def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
     ],
 )
 def test_an_sbatch_that_lost_the_answer_may_have_submitted(clients: Path, tmp_path: Path, words: str) -> None:
-    says(clients, "sbatch", f"echo 'sbatch: error: {words}' >&2; exit 1")
-    says(clients, "squeue", f"echo '7|PENDING|Priority|{tmp_path}'")
+    stand_in(clients, "sbatch", f"echo 'sbatch: error: {words}' >&2; exit 1")
+    stand_in(clients, "squeue", f"echo '7|PENDING|Priority|{tmp_path}'")
     assert Slurm(clients).submit(tmp_path, "job.sh") == "7"
-    says(clients, "squeue", "true")
+    stand_in(clients, "squeue", "true")
     with pytest.raises(UnknownStateError, match="no job of this run is in the queue"):
         Slurm(clients).submit(tmp_path, "job.sh")
 
 
 def test_an_sbatch_that_reached_no_controller_did_not_submit(clients: Path, tmp_path: Path) -> None:
-    says(clients, "sbatch", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    stand_in(clients, "sbatch", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
     with pytest.raises(NotAcceptedError, match="connect failure"):
         Slurm(clients).submit(tmp_path, "job.sh")
 
@@ -157,24 +156,23 @@ def test_an_sbatch_that_reached_no_controller_did_not_submit(clients: Path, tmp_
 )
 def test_accounting_shows_who_cancelled(clients: Path, sacct: str, reason: str) -> None:
     shows(clients, "/r", state="CANCELLED")
-    says(clients, "sacct", sacct)
+    stand_in(clients, "sacct", sacct)
     assert Slurm(clients).state("5", Path("/r")).reason == reason
 
 
-def test_a_submission_that_was_cut_off_is_found_by_what_the_job_left(run: Run, clients: Path) -> None:
-    says(clients, "squeue", "exit 1")
-    run.write("exit.json", ExitMarker("8", 0, 0.0))
+@pytest.mark.parametrize("in_queue", [True, False])
+def test_a_submission_that_was_cut_off_is_found_in_the_queue_or_by_what_the_job_left(
+    run: Run, clients: Path, in_queue: bool
+) -> None:
+    stand_in(clients, "squeue", f"echo '8|RUNNING|None|{run.path}'" if in_queue else "exit 1")
+    if not in_queue:
+        run.write("exit.json", ExitMarker("8", 0, 0.0))
     assert scheduler_of(run)[1] == "8"
-
-
-def test_a_submission_that_was_cut_off_is_looked_for_in_the_queue(run: Run, clients: Path) -> None:
-    says(clients, "squeue", f"echo '9|RUNNING|None|{run.path}'")
-    assert scheduler_of(run)[1] == "9"
 
 
 @pytest.mark.parametrize("squeue", ["true", "echo 'Unable to contact slurm controller' >&2; exit 1"])
 def test_what_may_be_queued_is_not_to_be_submitted_again(run: Run, clients: Path, squeue: str) -> None:
-    says(clients, "squeue", squeue)
+    stand_in(clients, "squeue", squeue)
     with pytest.raises(UnknownStateError) as caught:
         scheduler_of(run)
     assert "submit again" not in str(caught.value)
@@ -188,7 +186,7 @@ def test_a_run_that_slurm_did_not_take_says_so(run: Run) -> None:
 
 def counted(clients: Path, program: str, body: str) -> Path:
     """A stand-in that leaves a line for each of its calls in this file."""
-    says(clients, program, f"echo \"$@\" >>'{clients}/{program}.calls'; {body}")
+    stand_in(clients, program, f"echo \"$@\" >>'{clients}/{program}.calls'; {body}")
     return clients / f"{program}.calls"
 
 
@@ -209,16 +207,118 @@ def test_the_states_of_many_jobs_take_one_query_of_the_queue_and_one_of_accounti
     assert "--jobs=7,8,9" in accounting.read_text()
 
 
-def test_states_are_unknown_while_the_controller_does_not_answer(clients: Path) -> None:
-    says(clients, "squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
-    with pytest.raises(UnknownStateError, match="does not answer"):
-        Slurm(clients).states({Path("/r5"): "5"})
-
-
 def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(clients: Path, tmp_path: Path) -> None:
-    says(clients, "sbatch", "echo 'sbatch: error: More processors requested than permitted' >&2; exit 1")
-    says(clients, "sinfo", 'case " $* " in *" --partition=gpu "*) echo "n1|gpu:8"; echo "n2|gpu:8" ;; esac')
+    stand_in(clients, "sbatch", "echo 'sbatch: error: More processors requested than permitted' >&2; exit 1")
+    stand_in(clients, "sinfo", 'case " $* " in *" --partition=gpu "*) echo "n1|gpu:8"; echo "n2|gpu:8" ;; esac')
     (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --nodes=3\n")
     with pytest.raises(NotAcceptedError, match="More processors requested") as caught:
         Slurm(clients).submit(tmp_path, "job.sh")
     assert caught.value.fix.startswith("the job needs 3 nodes; this cluster has 2 (16 GPUs)")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says"),
+    [
+        ("Invalid account or account/partition combination specified", "--account"),
+        ("Invalid qos specification", "--queue or -S qos=NAME"),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "ask for fewer GPUs"),
+        ("Invalid partition name specified", "sinfo --summarize"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
+        ("Requested node configuration is not available", "no node has so many GPUs"),
+        ("Invalid feature specification", "constraint"),
+        ("sbatch: unrecognized option '--image=docker:x'", "its plugin is not loaded"),
+        ("sbatch: error: spank: /x.so: Dlopen of plugin file failed", "plugstack.conf) is broken"),
+        ("sbatch: error: pyxis: no\nsbatch: error: Failed to initialize plugin stack", "broken"),
+        ("Something new", "see the script"),
+    ],
+)
+def test_a_refusal_has_its_fix(refusal: str, says: str) -> None:
+    assert says in fix(f"sbatch: error: Batch job submission failed: {refusal}")
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("AssocGrpGRES", "the account's limit on GPUs is reached: it starts when"),
+        ("AssocGrpCpuLimit", "the account's limit on CPUs is reached"),
+        ("AssocMaxJobsLimit", "the account's limit on jobs at once is reached"),
+        ("AssocMaxWallDurationPerJobLimit", "more than the account's limit on time of one job: it will never start"),
+        ("QOSMaxGRESPerUser", "the QOS's limit on GPUs is reached"),
+        ("QOSMaxGRESPerJob", "it will never start"),
+        ("QOSGrpNewThing", "a limit of the QOS is reached"),
+        ("ReqNodeNotAvail,_UnavailableNodes:dgx01", "down, drained or reserved"),
+        ("user_env_retrieval_failed_requeued_held", "`slurm: {export: nil}`"),
+        ("Resources", "the nodes that it needs are busy"),
+    ],
+)
+def test_a_reason_stands_before_what_it_means(reason: str, says: str) -> None:
+    assert explained(reason).startswith(f"{reason}: ")
+    assert says in explained(reason)
+
+
+@pytest.mark.parametrize("reason", ["", "None", "SomethingNew"])
+def test_what_is_not_known_stays_as_it_is(reason: str) -> None:
+    assert explained(reason) == reason
+
+
+def test_more_nodes_than_the_cluster_has_are_counted() -> None:
+    listing = "dgx01|gpu:a100:8(S:0-1)\ndgx02|gpu:a100:8(S:0-1)\ndgx02|gpu:a100:8(S:0-1)\n"  # of two partitions
+    assert more_than_there_is(3, listing) == "the job needs 3 nodes; this cluster has 2 (16 GPUs): request no more"
+    assert not more_than_there_is(2, listing)
+    assert not more_than_there_is(3, "")
+
+
+def job(directory: Path, nodes: str, keeper: str, then: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """A script whose keeper is this code, up to its end."""
+    (directory / "logs").mkdir(exist_ok=True)
+    begin = (
+        f"coproc RUNNER_KEEPER {{ exec {folded(texts('bash', '-c', keeper, 'bash', *words))}; }}\nrunner_until_ready"
+    )
+    return bash(directory, f"runner_hosts=({nodes})\ntrap runner_at_end EXIT\n{begin}\n{then}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        ("ready\nready\n", 0),
+        ("job 7 on n1\nready\n\nlicences: 3\nready\n", 0),
+        ("ready\nfailed\n", NODE_NOT_READY),
+        ("ready\n", NODE_NOT_READY),
+        ("job 7 on n1\n", NODE_NOT_READY),
+        ("", NODE_NOT_READY),
+    ],
+)
+def test_nodes_are_ready_when_each_of_them_is(tmp_path: Path, lines: str, code: int) -> None:
+    stays = "cat" if lines.endswith("ready\n") and not code else ":"
+    done = job(library(tmp_path), "n1 n2", 'printf %s "$1"; "$2" >&2', "echo begins", lines, stays)
+    assert (done.returncode, done.stdout) == (code, "" if code else "begins\n")
+
+
+@pytest.mark.parametrize(
+    ("report", "lost"),
+    [
+        ("srun: error: n2: task 1: Killed", True),
+        ("srun: error: n[1-2]: tasks 0-1: Killed", True),
+        ("srun: error: task 1 launch failed: Slurmd could not connect IO", True),
+        ("srun: Job 7 step creation temporarily disabled, retrying (Requested nodes are busy)", False),
+    ],
+)
+def test_a_task_that_was_killed_is_not_waited_for(tmp_path: Path, report: str, lost: bool) -> None:
+    """The other node is ready, and cleans up; a node that only takes long is waited for."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/batch.err").write_text(f"{report}\n")
+    ready = "echo ready; sleep 1; echo ready; while read -r _; do :; done; touch cleaned"
+    done = job(library(tmp_path, slurm=("read -r -t 10 ", "read -r -t 0.3 ")), "n1 n2", ready, "echo begins")
+    assert (done.returncode, done.stdout) == ((NODE_NOT_READY, "") if lost else (0, "begins\n"))
+    assert (tmp_path / "cleaned").exists()
+
+
+@pytest.mark.parametrize(("at_end", "longest_s", "late"), [("sleep 1", 20, False), ("exec sleep 60", 1, True)])
+def test_a_clean_up_that_hangs_keeps_no_nodes(tmp_path: Path, at_end: str, longest_s: int, late: bool) -> None:
+    """It is waited for, though not for ever, and the script's exit code is its own."""
+    library(tmp_path, slurm=("runner_most=600", f"runner_most={longest_s}"))
+    began = time.monotonic()
+    assert job(tmp_path, "n1", f"echo ready; read -r _; {at_end}; touch cleaned", "exit 3").returncode == 3
+    assert time.monotonic() - began < 40
+    assert (tmp_path / "cleaned").exists() is not late
+    assert (tmp_path / "logs" / "cleanup.log").exists() is late

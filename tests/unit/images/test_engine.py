@@ -1,13 +1,43 @@
-"""The private engine's sockets lie in a directory that no other user may change."""
+"""Which engine is used: wrong URLs show no password; the private one's sockets lie where no other user may write."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from runner.core.errors import RefusedError
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UsageError
 from runner.images import engine
+
+SECRET = "secret" + "pw"
+
+
+@pytest.mark.parametrize("url", ["tcp://1.2.3.4:99999999", "tcp://1.2.3.4:x", "http://[::1", "tcp://127.0.0.1:65536"])
+def test_what_is_no_url_is_refused_as_such(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises((UsageError, InfrastructureError)) as caught:
+        engine.connect(url)
+    assert caught.value.fix
+    monkeypatch.setenv("DOCKER_HOST", url)
+    with pytest.raises((UsageError, InfrastructureError)) as caught:
+        engine.connect()
+    assert caught.value.where == "DOCKER_HOST"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://user:{SECRET}@127.0.0.1:1",
+        f"http://user:{SECRET}@127.0.0.1:99999999",
+        f"user:{SECRET}@127.0.0.1:1",
+        f"tcp://user:{SECRET}/with@signs@127.0.0.1:1",
+    ],
+)
+def test_a_password_in_a_url_is_not_shown(url: str) -> None:
+    with pytest.raises(RunnerError) as caught:
+        engine.connect(url)
+    assert SECRET not in str(caught.value)
+    assert "***@127.0.0.1" in str(caught.value)
 
 
 @pytest.fixture
@@ -51,8 +81,6 @@ def test_a_private_place_is_taken_again(tmp_path: Path, short_place: Path) -> No
 
 
 def test_the_users_runtime_directory_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as runtime:  # private, and short enough
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
         assert engine.private_url(long_state(tmp_path)).startswith(f"unix://{runtime}/gpu-runner-")

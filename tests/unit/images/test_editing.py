@@ -17,7 +17,7 @@ from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
-from runner.images.writable_root import Tool, TreeImage
+from runner.images.writable_root import Tool, tree_image
 
 TOOL = Tool("ch-run", "ch-run", "0.38")
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
@@ -31,7 +31,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoredImage:
     (tmp_path / "tree/opt").mkdir(parents=True)
     (tmp_path / "tree/opt/file").write_text("before")
     config = Config({"A": "1", "TWO": "a\nb"}, "/opt", ("/entry",), ("bash",), {"x": "y", INPUTS_LABEL: "abc"}, ("/v",))
-    source = TreeImage(tmp_path / "tree", "my/image:1", "sha256:" + "a" * 64, "2026-01-01T00:00:00Z", config)
+    source = tree_image(tmp_path / "tree", "my/image:1", "sha256:" + "a" * 64, "2026-01-01T00:00:00Z", config)
     return convert_source(source, Silent(), store_dir=tmp_path / "store").image
 
 

@@ -1,14 +1,107 @@
-"""Keys change with what goes in, and with nothing else."""
+"""Files: whole or not at all, also where other machines change them; keys change with what goes in."""
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from runner.core.files import files_below, key_of, sha256, tree_hash
+from runner.core import files, process_identity
+from runner.core.files import (
+    UnusableFileError,
+    again_if_stale,
+    files_below,
+    is_local,
+    key_of,
+    magic,
+    names_in,
+    read_bytes,
+    sha256,
+    tree_hash,
+)
 from runner.images.building.build import context_files, image_name
 from runner.images.reference import parse
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    files.write_private(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        files.write_private(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["f"]
+
+
+def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), files.replacement(path) as temporary:
+        temporary.write_text("half")
+        assert process_identity.state(files.temporary_owner(temporary)) == "alive"
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    assert files.temporary_owner(path) == ""
+
+
+def test_permissions_are_the_named_ones_or_those_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        files.write(tmp_path / "open", b"x")
+        files.write(tmp_path / "named", b"x", mode=0o664)
+        files.write_private(tmp_path / "private", "x")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"open": 0o640, "named": 0o664, "private": 0o600}
+
+
+def test_a_name_of_the_greatest_length_is_replaced_too(tmp_path: Path) -> None:
+    path = tmp_path / ("n" * 255)
+    files.write(path, b"x")
+    assert path.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(("times", "number", "calls"), [(4, errno.ESTALE, 5), (9, errno.ESTALE, 5), (1, errno.EIO, 1)])
+def test_a_stale_handle_is_read_again(times: int, number: int, calls: int) -> None:
+    called: list[int] = []
+
+    def read() -> str:
+        called.append(1)
+        if len(called) <= times:
+            raise OSError(number, os.strerror(number))
+        return "whole"
+
+    if times < calls:
+        assert again_if_stale(read) == "whole"
+    else:
+        with pytest.raises(OSError, match=os.strerror(number)):
+            again_if_stale(read)
+    assert len(called) == calls
+
+
+def test_local_file_systems_are_known() -> None:
+    assert is_local(Path("/dev/shm"))
+    assert magic(Path("/proc")) == 0x9FA0  # linux/magic.h; no place for a run, so not among the local ones
+    assert not is_local(Path("/proc"))
+    assert magic(Path("/nowhere/at/all")) is None
+
+
+def test_a_directory_is_listed_at_once(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    assert names_in(tmp_path) == {"a", "b"}
+    assert names_in(tmp_path / "none") == names_in(tmp_path / "a") == frozenset()
+
+
+def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "f", most=5) == b"12345"
+    with pytest.raises(UnusableFileError, match="longer than 4 bytes"):
+        read_bytes(tmp_path / "f", most=4)
 
 
 def test_parts_do_not_run_together() -> None:
