@@ -5,8 +5,6 @@ bash here, recorders in the place of the container and of the launcher.
 import json
 import os
 import re
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,16 +12,15 @@ from pathlib import Path
 from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
-from runner.jobs.directory import write_script
 from runner.model.plan import PlannedImage
-from runner.model.request import Mount, Recipe, Request
+from runner.model.request import Request
 from runner.model.site import NodeShape, Site
 from runner.model.step import JobScript
 from runner.planning.placement import parse_hosts, with_hosts
 from runner.planning.plan import plan
 from runner.sites.loader import read_site
+from tests.support import recording
 
-RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 HERE = Site(
     name="s", description="", scheduler="local", runtimes=("native",), node=NodeShape(cores=8, memory_mb=1, gpus=4)
 )
@@ -34,10 +31,6 @@ printf '%s\\0' "$@" >>"$RECORD/ssh"
 case "$*" in *' -G '*) echo 'user me'; echo 'hostname 10.0.0.1'; exit ;; esac
 while [ "$1" != -- ]; do shift; done
 exec env -i PATH="$PATH" RECORD="$RECORD" HOME="$RECORD" USER=me ON_NODE="$2" SHELL=/bin/bash bash -c "$3"
-"""
-_RECORD = """#!/bin/bash
-printf '%s\\0' "$@" >"$HOME/words.$RANK"
-env -0 >"$HOME/environment.$RANK"
 """
 
 
@@ -52,37 +45,25 @@ class Ran:
 
 @cache
 def stubs() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="runner-stubs-"))
-    for name, text in {"ssh": _SSH, "ch-run": _RECORD, "apptainer": _RECORD, "python3": _RECORD}.items():
-        (directory / name).write_text(text)
-        (directory / name).chmod(0o755)
-    return directory
+    return recording.stubs({"ssh": _SSH} | dict.fromkeys(("ch-run", "apptainer", "python3"), recording.RECORD))
 
 
 def script(request: Request, via: str = "native", image: str = "/i.sqsh", site: Site = HERE) -> JobScript:
-    planned = plan(RECIPE, site, request, PlannedImage("i", "sha256:ab", image))
+    planned = plan(recording.RECIPE, site, request, PlannedImage("i", "sha256:ab", image))
     return render(planned, common.staged_step(planned, runtime(via)))
 
 
 def executed(script: JobScript, by_ssh: bool = False, /, **extra: str) -> Ran:
-    """Run a script in a run directory of its own, with an awkward name."""
-    with tempfile.TemporaryDirectory() as name:
-        top = Path(name)
-        run = top / "a run's $dir"
-        (run / "logs").mkdir(parents=True)
-        (run / "recipe").mkdir()
-        write_script(run, script)
-        home = {"HOME": "/submitter", "RECORD": name} if by_ssh else {"HOME": name}
-        env = {"PATH": f"{stubs()}:{os.environ['PATH']}", **home, **extra}
-        done = subprocess.run(["/bin/bash", run / "job.sh"], env=env, capture_output=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr + b"".join(path.read_bytes() for path in (run / "logs").iterdir())
+    home = {"HOME": "/submitter", "RECORD": "{records}"} if by_ssh else {"HOME": "{records}"}
+    with recording.ran(script, stubs(), home | extra) as (kept, run):
         marker = json.loads((run / "exit.json").read_text())
         assert (marker["exit"], marker["job"]) == (0, (run / "job.id").read_text().strip())
-        kept = {path.name: path.read_bytes().split(b"\0")[:-1] for path in top.iterdir() if path.is_file()}
-        ranks = [int(name.partition(".")[2]) for name in kept if re.fullmatch(r"words\.\d+", name)]
-        pairs = {rank: [pair.partition(b"=") for pair in kept[f"environment.{rank}"]] for rank in ranks}
-        environment = {rank: {key: value for key, _, value in each} for rank, each in pairs.items()}
-        return Ran(kept.get("ssh", []), {rank: kept[f"words.{rank}"] for rank in ranks}, environment)
+        ranks = [int(found[1]) for path in kept.iterdir() if (found := re.fullmatch(r"words\.(\d+)", path.name))]
+        return Ran(
+            recording.split(kept / "ssh") if by_ssh else [],
+            {rank: recording.split(kept / f"words.{rank}") for rank in ranks},
+            {rank: recording.environment(kept / f"environment.{rank}") for rank in ranks},
+        )
 
 
 def arrives_or_is_refused(
@@ -99,18 +80,11 @@ def arrives_or_is_refused(
     ``here``: the job is one of hosts, and this the value of a variable of the submitting shell; nothing of it all is on
     ssh's command line.
     """
-    request = Request(
-        gpus=2 if here is None else 3,
-        mounts=tuple(Mount(path, path) for path in mounts),
-        env=tuple(env.items()),
-        options=(("note", option),),
-        arguments=tuple(arguments),
-    )
+    request = recording.request(2 if here is None else 3, arguments, env, option, zip(mounts, mounts, strict=True))
     try:
         made = script(request, via, image, HERE if here is None else HOSTS)
     except UsageError as error:
-        bad = "\n" if via == "native" else ":\n"
-        assert any(c in path for path in mounts for c in bad) or "mount" in error.where, error
+        recording.check_refused(error, via, mounts)
         return False
     ran = executed(made) if here is None else executed(made, True, HERE=here)
     ours = (b"exec bash -s", b"me@nodea", b"nodeb", b"--", b"-G", b"-T", b"-x", b"-o")
