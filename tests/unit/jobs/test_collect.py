@@ -19,6 +19,7 @@ from runner.model.job import ExitMarker, JobState
 from runner.model.verdict import Verdict
 from tests.support.evidence import GOOD, ended, node, start, write_plan, write_record
 from tests.support.plans import PLAN
+from tests.support.shell_files import stand_in
 
 ENDED = JobState("ended", "FAILED", exit_code=1)
 
@@ -80,9 +81,7 @@ def test_the_last_word_of_a_rank_that_left_no_record(run: Run) -> None:
 
 
 def test_who_cancels_leaves_word(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scancel = tmp_path / "scancel"
-    scancel.write_text("#!/bin/sh\nexit 0\n")
-    scancel.chmod(0o755)
+    stand_in(tmp_path, "scancel", "exit 0")
     monkeypatch.setenv("LOGNAME", "ann")
     cancel(run, Slurm(tmp_path), "5")
     cancelled = collect(run, ENDED).cancelled
