@@ -131,6 +131,7 @@ def test_a_hostile_repository_runs_nothing(tmp_path: Path, monkeypatch: pytest.M
     """Every setting by which a repository can name a program, all of them armed."""
     top = repository(tmp_path / "r", {"a.py": b"1\n", "b.py": b"1\n", ".gitattributes": b"* filter=f diff=d\n"})
     ran = tmp_path / "ran"
+    program = tmp_path / "program"
     stand_in(tmp_path, "program", f"echo \"$0 $*\" >>'{ran}'\ncat")
     hooks = tmp_path / "hooks"
     hooks.mkdir()
