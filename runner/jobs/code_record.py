@@ -67,10 +67,8 @@ class Repository:
 
 
 def repository_of(place: Path) -> Repository | None:
-    """The repository whose work tree holds a directory; None where there is none.
-
-    Raises:
-        GitError: something stands there that is not understood.
+    """The repository whose work tree holds a directory; None where there is none. Raises GitError: something stands
+    there that is not understood.
     """
     real = place.resolve()
     for top in (real, *real.parents):
@@ -125,10 +123,8 @@ class GitReader:
 
 @contextmanager
 def git_reader(repository: Repository) -> Iterator[GitReader]:
-    """Git with a directory of its own, whose configuration has the repository's harmless settings alone.
-
-    Raises:
-        GitError: git is not there, or the repository's configuration cannot be read.
+    """Git with a directory of its own, whose configuration has the repository's harmless settings alone. Raises
+    GitError: git is not there, or the repository's configuration cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="gpu-runner-git-") as name:
         own = Path(name)

@@ -222,10 +222,8 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
-    """All that differs between two runs, but for their ids, directories, jobs and times.
-
-    Raises:
-        UsageError: a plan cannot be read.
+    """All that differs between two runs, but for their ids, directories, jobs and times. Raises UsageError: a plan
+    cannot be read.
     """
     runs, plans = (first, second), (first.needed_plan(), second.needed_plan())
     commands = [run.command for run in runs]

@@ -169,10 +169,8 @@ def run_facts(run: Run, now: Now) -> RunFacts:
 
 
 def shown_run(run: Run, now: Now) -> ShownRun:
-    """The same, and its command line, the user's code, the image, the nodes and GPUs it had.
-
-    Raises:
-        UsageError: its plan cannot be read.
+    """The same, and its command line, the user's code, the image, the nodes and GPUs it had. Raises UsageError: its
+    plan cannot be read.
     """
     plan, command, code, ended = run.needed_plan(), run.command, run.code, run.ended
     return ShownRun(

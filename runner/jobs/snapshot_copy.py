@@ -155,10 +155,8 @@ def _copy_one(source: int, target: int, name: str, most: int) -> tuple[int, str]
 
 @contextmanager
 def _parents(top: int, parts: list[str], *, make: bool) -> Iterator[int]:
-    """The directory that holds the last of the parts, by real directories only.
-
-    Raises:
-        OSError: one is missing, or a link.
+    """The directory that holds the last of the parts, by real directories only. Raises OSError: one is missing, or a
+    link.
     """
     folder = os.dup(top)
     try:
