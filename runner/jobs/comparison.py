@@ -260,7 +260,6 @@ def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:
 
 
 def _decisions(plan: Plan) -> dict[str, str]:
-    """A plan's decisions by their names, those of a scheduler one by one."""
     decisions: dict[str, str] = {}
     for name in Plan.__struct_fields__:
         own = name == "scheduler_settings"

@@ -267,7 +267,6 @@ def signs_of(evidence: Evidence, site: Site | None = None) -> Signs:
 
 
 def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
-    """Samples of a rank in a step."""
     batch = chosen.get(recipe.samples_option) if recipe.samples_option else None
     if recipe.name in _SHARDED:
         raise RefusedError(
@@ -287,7 +286,6 @@ def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
 
 
 def _workload(recipe: Recipe, known: _Known) -> tuple[Workload, tuple[tuple[str, str], ...]]:
-    """What the recipe trains, and its settings as a reader should see them."""
     chosen, models = known.chosen, known.parameters.models
     size = _batch(recipe, chosen)
     ready = models[known.model].ready if known.model in models else ((1.0, 1.0),)

@@ -179,5 +179,4 @@ def _parts(name: str) -> list[str]:
 
 
 def _leads_out(name: str, link: str) -> bool:
-    """Whether a link of that name leads out of the repository, or by an absolute path."""
     return link.startswith("/") or posixpath.normpath(posixpath.join(posixpath.dirname(name), link)).startswith("..")
