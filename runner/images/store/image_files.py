@@ -19,6 +19,12 @@ _MAGIC = b"SIF_MAGIC\0"
 _DESCRIPTOR = struct.Struct("<i?3I3q4q128s2i376x")
 _PARTITION, _SQUASHFS, _PRIMARY_SYSTEM = 0x4004, 1, 2
 _MOST_DESCRIPTORS = 4096
+MAGIC = b"hsqs"
+_SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
+_COMPRESSORS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
+_LIST_S = 1800.0
+_LARGEST = 1 << 20  # bytes
+_TOP = "squashfs-root"
 
 
 @dataclass(frozen=True)
@@ -73,22 +79,12 @@ def _whole(path: Path) -> SifRoot:
     return root
 
 
-MAGIC = b"hsqs"
-_SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
-_COMPRESSORS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
-_LIST_S = 1800.0
-_LARGEST = 1 << 20  # bytes
-_TOP = "squashfs-root"
-
-
 @dataclass(frozen=True)
 class Superblock:
-    """The head of a squashfs. made_s: its time, seconds since the epoch. block: bytes of one. used: bytes of the file
-    that belong to the file system; what follows is padding.
+    """The head of a squashfs. block: bytes of one. used: bytes of the file that belong to the file system; what follows
+    is padding.
     """
 
-    inodes: int
-    made_s: int
     block: int
     compressor: str
     used: int
@@ -100,12 +96,12 @@ def superblock(path: Path) -> Superblock | None:
         raw = file.read(_SUPERBLOCK.size)
     if len(raw) < _SUPERBLOCK.size:
         return None
-    magic, inodes, made_s, block, _fragments, compressor, _log, _flags, _ids, major, _minor, _root, used, *_tables = (
+    magic, _inodes, _time, block, _fragments, compressor, _log, _flags, _ids, major, *_rest = fields = (
         _SUPERBLOCK.unpack(raw)
     )
     if magic != MAGIC or major != 4:
         return None
-    return Superblock(inodes, made_s, block, _COMPRESSORS.get(compressor, str(compressor)), used)
+    return Superblock(block, _COMPRESSORS.get(compressor, str(compressor)), fields[12])
 
 
 def squashfs_problem(path: Path) -> str:

@@ -20,6 +20,7 @@ from runner.images.store.owners import unreadable, writing
 
 Form = Literal["squashfs", "sif"]
 SUFFIXES: Mapping[Form, str] = {"squashfs": ".sqsh", "sif": ".sif"}
+_LARGEST = 1 << 26  # bytes of a sidecar; a manifest and its configuration have at most 8 MiB
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -111,13 +112,9 @@ def file_name(reference: str, digest: str, sha256: str, form: Form = "squashfs")
     return f"{slug.lstrip('.')}-{digest.removeprefix('sha256:')[:12]}-{sha256[:8]}{SUFFIXES[form]}"
 
 
-_SUFFIX = ".json"
-_LARGEST = 1 << 26  # bytes; a manifest and its configuration have at most 8 MiB
-
-
 def sidecar_path(path: Path) -> Path:
     """The sidecar's path, from the image's."""
-    return path.with_name(path.name + _SUFFIX)
+    return path.with_name(f"{path.name}.json")
 
 
 def read_sidecar(path: Path) -> StoredImage | None:
