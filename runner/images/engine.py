@@ -129,10 +129,6 @@ def start_private(state: Path) -> str:
     rules, its own data root, containerd namespace and cgroup parent, and is ended by its process id. Facts: docs of
     dockerd 20.10 and later; an engine without a bridge builds and runs with the host's network. Needs root, or ``sudo``
     without a password; the socket then belongs to the user's group.
-
-    Raises:
-        RefusedError: dockerd is absent, root is out of reach, or another user owns the directory of its sockets.
-        InfrastructureError: it did not come up; the log's last lines are in the message.
     """
     address = private_url(state)
     if _pid(state) is not None and _comes_to_answer(address, lambda: _pid(state) is not None):

@@ -71,13 +71,8 @@ class Maker:
 def publish(
     maker: Maker, progress: Progress, *, store_dir: Path | None = None, history: tuple[Edit, ...] = ()
 ) -> Conversion:
-    """The stored image, made unless the store holds it; its names stand for it from now on.
-
-    Args:
-        history: changes by hand that led to it.
-
-    Raises:
-        RefusedError, InfrastructureError: as ``Maker.make``; nothing is left behind.
+    """The stored image, made unless the store holds it; its names stand for it from now on. Nothing is left of a
+    failure. ``history``: changes by hand that led to it.
     """
     started = time.monotonic()
     target = store_dir or store.directory()

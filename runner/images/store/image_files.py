@@ -138,12 +138,7 @@ def squashfs_content(path: Path, name: str, offset: int = 0) -> str:
 
 def check_listing(path: Path, names: Iterable[str]) -> None:
     """Check that the squashfs holds every name that went in, and no other; one with newlines is compared line by line.
-
-    Args:
-        names: relative, with ``/``; undecodable bytes as surrogate escapes. Directories above them are meant, too.
-
-    Raises:
-        InfrastructureError: it cannot be read, or holds something else; says what.
+    ``names``: relative; undecodable bytes as surrogate escapes. Directories above them are meant, too.
     """
     files = [f"{_TOP}/{name}" for name in names]
     above = (name[:cut] for name in files for cut, character in enumerate(name) if character == "/")
