@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
@@ -31,17 +30,12 @@ class Bind(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Bind:
-        """``SRC`` or ``SRC:DST``.
-
-        Raises:
-            UsageError: not absolute, or with a tab or newline, which the box's start cannot carry.
-        """
+        """``SRC`` or ``SRC:DST``, absolute, and without tab or newline, which the box's start cannot carry."""
         source, _, target = text.partition(":")
         bind = cls(source, target or source)
         if not (PurePosixPath(bind.source).is_absolute() and PurePosixPath(bind.target).is_absolute()):
-            raise UsageError(
-                "a bind needs two absolute paths", where=f"--bind {text}", fix="--bind /SRC:/DST, or --bind /DIR"
-            )
+            fix = "--bind /SRC:/DST, or --bind /DIR"
+            raise UsageError("a bind needs two absolute paths", where=f"--bind {text}", fix=fix)
         if re.search(r"[\t\n\0]", text) or ".." in PurePosixPath(bind.target).parts:
             raise UsageError("a bind may hold no tab, newline or '..'", where=f"--bind {text!r}")
         return bind
@@ -105,11 +99,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
                 raise UsageError(f"not a name of a Debian package: {package!r}")
         for line in self.spank:
             if not re.fullmatch(r"(required|optional|include)\s+\S[^\n\0]*", line):
-                raise UsageError(
-                    f"not a line of plugstack.conf: {line!r}",
-                    where="--spank",
-                    fix="--spank 'required /path/to/plugin.so arguments'",
-                )
+                fix = "--spank 'required /path/to/plugin.so arguments'"
+                raise UsageError(f"not a line of plugstack.conf: {line!r}", where="--spank", fix=fix)
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -118,15 +109,10 @@ class BoxSpec(msgspec.Struct, frozen=True):
 
 
 def check_name(name: str) -> None:
-    """A box's name is also a directory's.
-
-    Raises:
-        UsageError.
-    """
+    """A box's name is also a directory's; raises UsageError where it cannot be one."""
     if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"not a name for a box: {name!r}", where="--name", fix="up to 32 of a-z, 0-9 and '-', not '-' first"
-        )
+        fix = "up to 32 of a-z, 0-9 and '-', not '-' first"
+        raise UsageError(f"not a name for a box: {name!r}", where="--name", fix=fix)
 
 
 HOSTNAME = "box"  # of the machine where the clients and the controller run
@@ -173,12 +159,17 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def slurm_conf(spec: BoxSpec, account: Account) -> str:
-    """slurm.conf; the daemons run as the account."""
-    shape = spec.shape
+    """slurm.conf, as slurm.conf(5) and Slurm 22.05.8, 24.11 and 26.05 of Debian have it; daemons run as the account."""
+    shape, addressed = spec.shape, addresses(spec)
+    # How slurmd finds a task's processes to end them: as descendants, whatever they do to their process group. In
+    # unstable there is Charliecloud 0.45, whose process between slurmstepd and a rank calls itself ``ch-run (FUSE)``,
+    # with a blank. Slurm's reader of /proc/PID/stat knows no blank there: it would lose all ranks below, and a job that
+    # must be killed would last minutes.
+    tracking = "pgid" if spec.slurm == "26.05" else "linuxproc"
     features = ",".join((*shape.features, *((FAKE_GPUS,) if shape.gpus else ())))
     lines = [
         "ClusterName=box",
-        f"SlurmctldHost={HOSTNAME}({addresses(spec)[HOSTNAME]})",
+        f"SlurmctldHost={HOSTNAME}({addressed[HOSTNAME]})",
         f"SlurmUser={account.name}",
         f"SlurmdUser={account.name}",
         "AuthType=auth/munge",
@@ -190,7 +181,7 @@ def slurm_conf(spec: BoxSpec, account: Account) -> str:
         "SlurmctldLogFile=/var/log/slurm/slurmctld.log",
         "SlurmdLogFile=/var/log/slurm/slurmd.%n.log",
         "PlugStackConfig=/etc/slurm/plugstack.conf",
-        f"ProctrackType=proctrack/{_tracking(spec)}",
+        f"ProctrackType=proctrack/{tracking}",
         "TaskPlugin=task/none",
         "JobAcctGatherType=jobacct_gather/linux",
         "AccountingStorageType=accounting_storage/none",
@@ -212,7 +203,7 @@ def slurm_conf(spec: BoxSpec, account: Account) -> str:
     if account.mode == "user":
         lines.append("TaskProlog=/etc/box/task-prolog.sh")
     lines += [
-        f"NodeName={name} NodeHostname={name} NodeAddr={addresses(spec)[name]} Port={FIRST_PORT + index}"
+        f"NodeName={name} NodeHostname={name} NodeAddr={addressed[name]} Port={FIRST_PORT + index}"
         f" CPUs={shape.cpus} Boards=1 SocketsPerBoard={shape.sockets} CoresPerSocket={shape.cores_per_socket}"
         f" ThreadsPerCore={shape.threads_per_core} RealMemory={shape.memory_mb}"
         + (f" Gres=gpu:{shape.gpu_type}:{shape.gpus}" if shape.gpus else "")
@@ -225,16 +216,6 @@ def slurm_conf(spec: BoxSpec, account: Account) -> str:
         " Default=YES MaxTime=INFINITE DefaultTime=30 State=UP"
     )
     return _text(lines)
-
-
-def _tracking(spec: BoxSpec) -> str:
-    """How slurmd finds a task's processes to end them: as descendants, whatever they do to their process group.
-
-    In unstable there is Charliecloud 0.45, whose process between slurmstepd and a rank calls itself ``ch-run (FUSE)``,
-    with a blank. Slurm's reader of /proc/PID/stat knows no blank there: it would lose all ranks below, and a job that
-    must be killed would last minutes.
-    """
-    return "pgid" if spec.slurm == "26.05" else "linuxproc"
 
 
 def gres_conf(spec: BoxSpec) -> str:
@@ -293,10 +274,7 @@ def files(spec: BoxSpec, account: Account, pristine: Mapping[str, str]) -> dict[
         "etc/box/uid": f"{account.uid}\n",
         "etc/box/gid": f"{account.gid}\n",
         "etc/box/as.sh": script(f"as-{account.mode}"),
-        "etc/box/init.sh": script("init"),
-        "etc/box/node.sh": script("node"),
-        "etc/box/client.sh": script("client"),
-        "etc/box/task-prolog.sh": script("task-prolog"),
+        **{f"etc/box/{name}.sh": script(name) for name in ("init", "node", "client", "task-prolog")},
     }
 
 
@@ -309,7 +287,7 @@ def binds(spec: BoxSpec, top_level: Iterable[str], needed: Iterable[Path], logs:
         logs: the box's log directory on the host; it is the daemons' /var/log/slurm.
     """
     data = tuple(f"/{name}" for name in sorted(top_level) if name not in SYSTEM)
-    further = dict.fromkeys(str(path) for path in needed if not _below(str(path), data))
+    further = {str(path) for path in needed if not any(path.is_relative_to(top) for top in data)}
     return (*(Bind(path, path) for path in (*data, *sorted(further))), *spec.binds, Bind(str(logs), "/var/log/slurm"))
 
 
@@ -326,10 +304,6 @@ def unshare_argv(account: Account, state: Path, root: Path) -> tuple[str, ...]:
         *("--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child"),
         *("/bin/sh", str(_SCRIPTS / "enter.sh"), str(state), str(root), account.mode),
     )
-
-
-def _below(path: str, tops: Iterable[str]) -> bool:
-    return any(os.path.commonpath((path, top)) == top for top in tops)
 
 
 def _text(lines: Iterable[str]) -> str:

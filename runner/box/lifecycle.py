@@ -80,21 +80,18 @@ def up(spec: BoxSpec, say: Say = lambda _line: None) -> Box:
         return running
     reason = real_cluster()
     if reason:
-        raise RefusedError(
-            f"this looks like a real cluster ({reason}); a box is for machines without one",
-            where="this machine",
-            fix=f"submit to the cluster itself: {PROGRAM} submit --help",
-        )
+        what = f"this looks like a real cluster ({reason}); a box is for machines without one"
+        fix = f"submit to the cluster itself: {PROGRAM} submit --help"
+        raise RefusedError(what, where="this machine", fix=fix)
     with _locked(spec.name, say):
         running = find(spec.name)
         if running and running.spec == spec:
             return running
         if running:
-            raise RefusedError(
-                f"box {spec.name} is up with other settings: {_difference(running.spec, spec)}",
-                where=str(running.state),
-                fix=f"{PROGRAM} box down --name {spec.name}",
-            )
+            old, new = msgspec.to_builtins(running.spec), msgspec.to_builtins(spec)
+            other = "; ".join(f"{key} is {old[key]!r}, not {new[key]!r}" for key in old if old[key] != new[key])
+            what, fix = f"box {spec.name} is up with other settings: {other}", f"{PROGRAM} box down --name {spec.name}"
+            raise RefusedError(what, where=str(running.state), fix=fix)
         _end(spec.name)
         return _start(spec, say)
 
@@ -164,20 +161,14 @@ def _start(spec: BoxSpec, say: Say) -> Box:
     say(f"starting box {spec.name}: Slurm {box_root.version}, {counted(spec.nodes, 'node')}")
     with (state / "logs" / "box.log").open("wb") as log:
         account = _account()
-        starter = process.start(
-            config.unshare_argv(account, state, box_root.path),
-            stdout=log,
-            stderr=process.STDOUT,
-            env=account.environment,
-        )
-        starter.wait()
+        command = config.unshare_argv(account, state, box_root.path)
+        process.start(command, stdout=log, stderr=process.STDOUT, env=account.environment).wait()
     try:
         _await_ready(state, spec)
     except BaseException:
         _end(spec.name)
         raise
-    record = _Record(spec, str(box_root.path), box_root.version)
-    files.write(state / "spec.json", msgspec.json.encode(record))
+    files.write(state / "spec.json", msgspec.json.encode(_Record(spec, str(box_root.path), box_root.version)))
     box = find(spec.name)
     if box is None:
         raise InfrastructureError(f"box {spec.name} ended as soon as it was up", where=telling_line(state))
@@ -219,40 +210,33 @@ def _await_ready(state: Path, spec: BoxSpec) -> None:
     while time.monotonic() < deadline and not _has_failed(state):
         if (state / "logs" / "slurmctld.log").exists():
             with suppress(process.CommandTimeoutError):
-                answer = process.run(
-                    [state / "bin" / "sinfo", "--noheader", "--Node", "--format=%N %T"],
-                    timeout_s=5,
-                    cwd=Path("/"),
-                    check=False,
-                )
+                command = (state / "bin" / "sinfo", "--noheader", "--Node", "--format=%N %T")
+                answer = process.run(command, timeout_s=5, cwd=Path("/"), check=False)
                 if answer.code == 0 and sorted(answer.out.splitlines()) == idle:
                     return
                 seen = f"sinfo: {', '.join(answer.out.split(chr(10))).strip(', ') or answer.last_lines(1)}"
         time.sleep(0.05)
-    failed = _has_failed(state)
-    raise InfrastructureError(
-        f"box {spec.name} " + ("failed to start" if failed else f"was not up in {READY_WITHIN_S:g} s; {seen}"),
-        where=telling_line(state),
-        fix=_fix(state),
-    )
+    what = "failed to start" if _has_failed(state) else f"was not up in {READY_WITHIN_S:g} s; {seen}"
+    fix = f"read {state / 'logs'}"
+    if "unshare" in _log(state) and os.geteuid() != 0:
+        fix = (
+            "allow user namespaces for ordinary users (Ubuntu 24.04: sysctl "
+            "kernel.apparmor_restrict_unprivileged_userns=0), or run as root"
+        )
+    raise InfrastructureError(f"box {spec.name} {what}", where=telling_line(state), fix=fix)
+
+
+def _log(state: Path) -> str:
+    """The output of every daemon."""
+    return (state / "logs" / "box.log").read_text(errors="replace")
 
 
 def _has_failed(state: Path) -> bool:
     """Whether waiting is over: the box has gone, or unshare gave up before there was one, or a daemon did."""
-    log = (state / "logs" / "box.log").read_text(errors="replace")
+    log = _log(state)
     if _alive(state) is None:
         return bool(log) or (state / "pid").exists()
     return ": fatal: " in log
-
-
-def _fix(state: Path) -> str:
-    log = (state / "logs" / "box.log").read_text(errors="replace")
-    if "unshare" in log and os.geteuid() != 0:
-        return (
-            "allow user namespaces for ordinary users (Ubuntu 24.04: sysctl "
-            "kernel.apparmor_restrict_unprivileged_userns=0), or run as root"
-        )
-    return f"read {state / 'logs'}"
 
 
 @contextmanager
@@ -280,17 +264,12 @@ def _end(name: str) -> bool:
             time.sleep(0.01)
     if was_up:
         shutil.rmtree(state)
-    elif state.exists():
-        _keep_logs(state)
-    return pid is not None
-
-
-def _keep_logs(state: Path) -> None:
-    for entry in state.iterdir():
+    for entry in state.iterdir() if state.exists() else ():
         if not entry.is_dir():
             entry.unlink()
         elif entry.name != "logs":
             shutil.rmtree(entry)
+    return pid is not None
 
 
 def _alive(state: Path) -> int | None:
@@ -309,8 +288,3 @@ def _root_of(name: str) -> str:
 def _account() -> config.Account:
     user = pwd.getpwuid(os.geteuid())
     return config.Account(user.pw_uid, user.pw_gid, user.pw_name, user.pw_dir)
-
-
-def _difference(running: BoxSpec, wanted: BoxSpec) -> str:
-    old, new = msgspec.to_builtins(running), msgspec.to_builtins(wanted)
-    return "; ".join(f"{key} is {old[key]!r}, not {new[key]!r}" for key in old if old[key] != new[key])

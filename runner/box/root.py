@@ -83,10 +83,8 @@ def _entries(text: str) -> Iterator[Source]:
 
 
 def _stanza(text: str) -> Iterator[tuple[str, str, list[str], str]]:
-    fields = {
-        name.lower(): value.split()
-        for name, value in re.findall(r"^([\w-]+):((?:.*(?:\n[ \t].*)*))$", text, re.MULTILINE)
-    }
+    pairs = re.findall(r"^([\w-]+):((?:.*(?:\n[ \t].*)*))$", text, re.MULTILINE)
+    fields = {name.lower(): value.split() for name, value in pairs}
     if "deb" not in fields.get("types", []) or fields.get("enabled") == ["no"]:
         return
     for uri in fields.get("uris", []):
@@ -179,13 +177,9 @@ def ensure(slurm: str, say: Callable[[str], None], *, more: tuple[str, ...] = ()
 
 
 def mmdebstrap_argv(
-    suite: str,
-    include: tuple[str, ...],
-    archive: Path,
-    mode: str,
-    entries: tuple[Source, ...],
+    suite: str, include: tuple[str, ...], archive: Path, mode: str, entries: tuple[Source, ...],
     apt_options: tuple[str, ...],
-) -> list[str]:
+) -> list[str]:  # fmt: skip
     """The command that makes the root's archive; as an ordinary user in a user namespace (``unshare``)."""
     return [
         "mmdebstrap",
@@ -208,9 +202,8 @@ def _make(slurm: str, more: tuple[str, ...], fresh: Path, say: Callable[[str], N
     archive = fresh / "root.tar"
     say(f"making the root of the box: Debian {suite} with Slurm {slurm} (about a minute, kept for later)")
     mode = "root" if os.geteuid() == 0 else "unshare"
-    apt_config = _apt_config()
-    options = reach_options(apt_config)
-    archives = sources(suite, _host_files())
+    apt_config = process.run(["apt-config", "dump"], timeout_s=30).out if process.find("apt-config") else ""
+    archives, options = sources(suite, _host_files()), reach_options(apt_config)
     command = mmdebstrap_argv(suite, packages(suite, more), archive, mode, archives, options)
     output: list[str] = []
 
@@ -223,17 +216,14 @@ def _make(slurm: str, more: tuple[str, ...], fresh: Path, say: Callable[[str], N
         env = {**os.environ, **proxy_variables(apt_config)}
         code = process.stream(command, keep, timeout_s=_TIMEOUT_S, env=env)
     except process.CommandNotFoundError as error:
-        raise RefusedError(
-            "mmdebstrap is missing: it makes the root of the box", where="PATH", fix="apt-get install mmdebstrap"
-        ) from error
+        what = "mmdebstrap is missing: it makes the root of the box"
+        raise RefusedError(what, where="PATH", fix="apt-get install mmdebstrap") from error
     if code != 0:
         telling = [line for line in output if line.startswith(("E: ", "Err:", "W: "))] or output
-        raise InfrastructureError(
-            f"mmdebstrap failed with exit code {code}: " + "\n".join(telling[-8:]),
-            where=" ".join(command),
-            fix="check that the Debian mirror can be reached"
-            + ("" if mode == "root" else " and that user namespaces work for you (package uidmap, /etc/subuid)"),
-        )
+        what = f"mmdebstrap failed with exit code {code}: " + "\n".join(telling[-8:])
+        fix = "check that the Debian mirror can be reached"
+        fix += "" if mode == "root" else " and that user namespaces work for you (package uidmap, /etc/subuid)"
+        raise InfrastructureError(what, where=" ".join(command), fix=fix)
     # Unpacked as ours, device files left out: a box binds its devices, and an ordinary user could make none.
     process.run(
         ["tar", "-xf", archive, "-C", root, "--no-same-owner", "--exclude=./dev/*", "--delay-directory-restore"],
@@ -270,7 +260,3 @@ def _host_files() -> list[str]:
     folder = Path("/etc/apt")
     names = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
     return [name.read_text() for name in names if name.suffix in (".list", ".sources") and name.is_file()]
-
-
-def _apt_config() -> str:
-    return process.run(["apt-config", "dump"], timeout_s=30).out if process.find("apt-config") else ""

@@ -117,21 +117,13 @@ def _print(context: click.Context, option: click.Parameter, value: str | bool | 
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpu-runner")
 @click.option(
-    "--completion",
-    type=click.Choice(SHELLS),
-    is_eager=True,
-    expose_value=False,
-    callback=_print,
+    "--completion", type=click.Choice(SHELLS), is_eager=True, expose_value=False, callback=_print,
     help="Print the script that makes a shell complete command lines, and exit.",
-)
+)  # fmt: skip
 @click.option(
-    "--json-schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print,
+    "--json-schema", is_flag=True, is_eager=True, expose_value=False, callback=_print,
     help="Print the JSON Schema of what --json prints, and exit.",
-)
+)  # fmt: skip
 def cli() -> None:
     """From a Dockerfile to a multi-node throughput figure that can be believed."""
 

@@ -8,12 +8,14 @@ import time
 import click
 
 from runner import box
+from runner.cli import json_output
+from runner.cli.options import JSON
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
+from runner.core.process import run
 from runner.core.text import counted
 
 NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help="Name of the box.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 
 
 @click.group(name="box")
@@ -36,8 +38,6 @@ def up(name: str, nodes: int, slurm: str, spank: tuple[str, ...], bind: tuple[st
     started = time.monotonic()
     here = box.up(spec, lambda line: click.echo(f"  {line}", err=True))
     if as_json:
-        from runner.cli import json_output
-
         json_output.show(here)
         return
     click.echo(f"box {name} is up: Slurm {here.version}, {counted(nodes, 'node')} ({time.monotonic() - started:.1f} s)")
@@ -55,8 +55,6 @@ def down(name: str, as_json: bool) -> int:
     ended = box.down(name)
     seconds = time.monotonic() - started
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show({"name": name, "was_up": ended, "seconds": seconds})
     click.echo(f"box {name} is down ({seconds:.1f} s)" if ended else f"box {name} was not up")
     return Exit.GOOD
@@ -67,12 +65,8 @@ def down(name: str, as_json: bool) -> int:
 @JSON
 def status(name: str | None, as_json: bool) -> int:
     """Show which boxes are up, with their nodes and jobs."""
-    from runner.core.process import run
-
     running = [found for found in map(box.find, [name] if name else box.names()) if found]
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(running)
     for here in running:
         click.echo(f"box {here.name} is up: Slurm {here.version}, process {here.pid}, clients in {here.bin_dir}")

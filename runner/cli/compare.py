@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.options import by_shell
+from runner.cli import json_output
+from runner.cli.json_output import of_findings
+from runner.cli.options import JSON, by_shell
 from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
 from runner.core import files
 from runner.core.columns import GAP
 from runner.core.errors import Exit, InfrastructureError, UsageError
 from runner.core.text import gpus_text
-
-if TYPE_CHECKING:
-    from runner.model.expectation import Compared
-    from runner.model.output import Problem
+from runner.figures.compare import text as ci
+from runner.figures.compare.compare import compare_sides, compare_with_references, exit_of
+from runner.figures.compare.references import default_file
+from runner.figures.compare.text import cases, point_lines, reference_lines
+from runner.model.expectation import Compared
+from runner.model.output import Problem
+from runner.study.readers import side
 
 
 def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
@@ -43,30 +47,20 @@ def _number(_ctx: click.Context, _param: click.Parameter, value: float | None) -
 @click.argument("second", metavar="[B]", required=False, shell_complete=by_shell("runs and studies"))
 @click.option("--margin", default="2%", callback=_share, help="Changes within it are called equivalent. Default: 2%.")
 @click.option(
-    "--fail-below",
-    type=click.FloatRange(min=0.0, min_open=True, max=10.0),
-    callback=_number,
-    metavar="RATIO",
+    "--fail-below", type=click.FloatRange(min=0.0, min_open=True, max=10.0), callback=_number, metavar="RATIO",
     help="Exit with 7 if B is proven to be below RATIO x A, with 9 if that is unknown.",
-)
+)  # fmt: skip
 @click.option(
-    "--reference",
-    is_flag=False,
-    flag_value="",
-    metavar="[FILE]",
-    shell_complete=by_shell("files"),
+    "--reference", is_flag=False, flag_value="", metavar="[FILE]", shell_complete=by_shell("files"),
     help="Hold A against its reference in FILE (default: references.yaml beside your configuration).",
-)
+)  # fmt: skip
 @click.option(
-    "--force",
-    multiple=True,
-    metavar="CODE",
-    shell_complete=by_shell("compare codes"),
+    "--force", multiple=True, metavar="CODE", shell_complete=by_shell("compare codes"),
     help="Compare although this check refuses.",
-)
+)  # fmt: skip
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML, too.")
 @click.option("--markdown", type=click.Path(path_type=Path), metavar="FILE", help="Write Markdown, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def command(
     first: str, second: str | None, margin: float, fail_below: float | None, reference: str | None,
     force: tuple[str, ...], junit: Path | None, markdown: Path | None, as_json: bool,
@@ -77,10 +71,6 @@ def command(
     commas between them, a study, or points of one (STUDY:NAME=VALUE). A verdict needs 3 launches of each side or more,
     in turns, on the same nodes and GPUs.
     """
-    from runner.figures.compare.compare import compare_sides, compare_with_references, exit_of
-    from runner.figures.compare.references import default_file
-    from runner.study.readers import side
-
     if (second is None) == (reference is None):
         raise UsageError("one thing to compare A with is needed: B, or --reference", fix="give B or --reference")
     if second is None:
@@ -93,16 +83,12 @@ def command(
     code = exit_of(compared)
     _write_files(compared, junit, markdown)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(compared, exit_code=code, error=_problem(compared, code))
     _show(compared)
     return code
 
 
 def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) -> None:
-    from runner.figures.compare import text as ci
-
     for path, text in ((junit, ci.junit), (markdown, ci.markdown)):
         if path is not None:
             try:
@@ -112,10 +98,6 @@ def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) 
 
 
 def _problem(compared: Compared, code: Exit) -> Problem | None:
-    from runner.cli.json_output import of_findings
-    from runner.figures.compare.text import cases
-    from runner.model.output import Problem
-
     if code == Exit.GOOD:
         return None
     if code == Exit.REFUSED:
@@ -126,8 +108,6 @@ def _problem(compared: Compared, code: Exit) -> Problem | None:
 
 
 def _show(compared: Compared) -> None:
-    from runner.figures.compare.text import point_lines, reference_lines
-
     for found in compared.findings:
         label = "forced" if found.forced else "refused"
         show([f"{label} [{found.code}]: {found.what}", f"  fix: {found.fix}"], err=True)

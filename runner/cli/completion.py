@@ -5,6 +5,7 @@ An answer takes what this machine knows at once: no scheduler is contacted, no i
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
@@ -52,7 +53,8 @@ def values(kind: str, context: click.Context, typed: str) -> list[CompletionItem
     if kind == "files" or (_is_path(typed) and kind in _PATHS):
         return [CompletionItem(typed, type=_PATHS[kind])]
     with suppress(RunnerError, OSError):
-        return [item for item in _KINDS[kind](context, typed) if item.value.startswith(typed)]
+        items = _KINDS[kind](context, typed) if kind in _KINDS else _named(*_TABLES[kind])
+        return [item for item in items if item.value.startswith(typed)]
     return []
 
 
@@ -91,34 +93,9 @@ def _runs_and_studies(context: click.Context, typed: str) -> Iterable[Completion
     return (of_studies | {value: item for value, item in of_runs.items() if value not in of_studies}).values()
 
 
-def _sites(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.sites.loader import names
-
-    return map(CompletionItem, names())
-
-
-def _recipes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.recipes.loader import names
-
-    return map(CompletionItem, names())
-
-
-def _runtimes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.model.backends import RUNTIMES
-
-    return map(CompletionItem, RUNTIMES)
-
-
-def _codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.checks.registry import codes
-
-    return map(CompletionItem, sorted(codes()))
-
-
-def _compare_codes(_context: click.Context, _typed: str) -> Iterable[CompletionItem]:
-    from runner.figures.compare.compare import CODES
-
-    return map(CompletionItem, sorted(CODES))
+def _named(module: str, table: str) -> Iterable[CompletionItem]:
+    names = getattr(importlib.import_module(module), table)
+    return map(CompletionItem, sorted(names() if callable(names) else names))
 
 
 def _queues(context: click.Context, _typed: str) -> Iterable[CompletionItem]:
@@ -150,14 +127,17 @@ _KINDS: Mapping[str, Callable[[click.Context, str], Iterable[CompletionItem]]] =
     "runs": _runs,
     "studies": _studies,
     "runs and studies": _runs_and_studies,
-    "sites": _sites,
-    "recipes": _recipes,
-    "runtimes": _runtimes,
-    "codes": _codes,
-    "compare codes": _compare_codes,
     "queues": _queues,
     "recipe options": _options_of_recipe,
     "images": _images,
+}
+# Kinds of which all that there are is named by this function or table of this module.
+_TABLES = {
+    "sites": ("runner.sites.loader", "names"),
+    "recipes": ("runner.recipes.loader", "names"),
+    "runtimes": ("runner.model.backends", "RUNTIMES"),
+    "codes": ("runner.checks.registry", "codes"),
+    "compare codes": ("runner.figures.compare.compare", "CODES"),
 }
 # What may be a path instead, and of what.
 _PATHS = {

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
+import msgspec
 
-from runner.cli.options import by_shell, say
+from runner.cli import json_output
+from runner.cli.options import JSON, path_option, say, site_option
+from runner.cli.progress import display
+from runner.cli.table import horovod_summary
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
-
-if TYPE_CHECKING:
-    from runner.model.image import Environment
+from runner.environments.collect import collect
+from runner.environments.make import make, prove
+from runner.model.image import Environment
+from runner.preparation import environment
+from runner.preparation.environment import choose_proof, prepare_environment, prepare_packages
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SITE = click.option(
-    "--site",
-    shell_complete=by_shell("sites"),
-    default=lambda: os.environ.get("RUNNER_SITE") or None,
-    help="A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, the box if it is up, "
-    "the Slurm or PBS that answers, or local]",
+_SITE = site_option(
+    "A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, the box if it is up, "
+    "the Slurm or PBS that answers, or local]"
 )
 _SCRATCH = click.option(
     "--scratch", help="Your scratch directory at the site. [default: the one in your configuration]"
 )
-_AT = click.option(
-    "--at",
-    type=click.Path(path_type=Path),
-    help="Directory of your environments. [default: SCRATCH/gpu-runner/environments]",
+_AT = path_option(
+    "--at", metavar=None, help="Directory of your environments. [default: SCRATCH/gpu-runner/environments]"
 )
 _FRAMEWORK = click.option("--framework", type=click.Choice(["pytorch", "tensorflow"]), help="[default: pytorch]")
 _MODULES = click.option(
@@ -47,13 +47,9 @@ _NCCL = click.option(
 )  # fmt: skip
 _KIND = click.option("--kind", type=click.Choice(["virtualenv", "conda", "modules"]), help="[default: the site's]")
 _REQUIREMENTS = click.option(
-    "--requirement",
-    "requirements",
-    multiple=True,
-    metavar="SPEC",
+    "--requirement", "requirements", multiple=True, metavar="SPEC",
     help="Requirement for pip, instead of the pinned framework.",
-)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+)  # fmt: skip
 
 
 def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -77,39 +73,25 @@ def command() -> None:
 @click.option(
     "--cuda-archs",
     help="CUDA architectures of Horovod's kernels, such as 80,90. [default: the site's GPUs, or the framework's]",
-)
-@click.option(
+)  # fmt: skip
+@path_option(
     "--conda-installer",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
     help="Installer of Miniforge or Miniconda: conda is installed by it, on scratch, if there is none.",
-)
+)  # fmt: skip
 @click.option(
-    "--channel",
-    "channels",
-    multiple=True,
-    metavar="URL|NAME",
+    "--channel", "channels", multiple=True, metavar="URL|NAME",
     help="Channel of conda to take Python from, instead of those of its configuration.",
-)
-@click.option(
-    "--wheels",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Packages that `env wheels DIR` collected: nothing is fetched from a network.",
+)  # fmt: skip
+@path_option(
+    "--wheels", metavar="DIR", help="Packages that `env wheels DIR` collected: nothing is fetched from a network."
 )
 @click.option("--force", multiple=True, metavar="CODE", help="Create it even if CODE refuses: environment-in-home.")
 @click.option("--dry-run", is_flag=True, help="Print the script and touch nothing.")
-@_JSON
+@JSON
 def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Create the environment NAME with a tested Horovod; returns at once if it is up to date."""
-    from runner.cli.progress import display
-    from runner.environments.make import make
-    from runner.preparation.environment import prepare_environment
-
     prepared = prepare_environment(name, at=at, say=say, keep=not dry_run, **options)
     if dry_run and as_json:
-        from runner.cli import json_output
-
         return json_output.show({"root": str(prepared.root), "script": prepared.script})
     if dry_run:
         click.echo(prepared.script, nl=False)
@@ -117,10 +99,8 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
     with display(quiet=as_json) as progress:
         made = make(prepared.spec, prepared.root, progress, given=prepared.given)
     if as_json:
-        from runner.cli import json_output
-
         facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
-        return json_output.show(facts | _facts(made.environment))
+        return json_output.show(facts | msgspec.to_builtins(made.environment))
     click.echo(f"{name}: {'up to date' if made.up_to_date else f'made and proven in {made.seconds:.0f} s'}")
     _describe(made.environment, made.root)
     by_name = name if at is None else str(prepared.root)
@@ -134,22 +114,16 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
 @click.option("--python", metavar="PROGRAM", help="Python of the environment. [default: that of the site's modules]")
 @click.option("--image", is_flag=True, help="For `build --wheels`: what Horovod needs in any base, no framework.")
 @click.option("--platform", metavar="OS/ARCH", help="With --image: such as linux/arm64. [default: this machine's]")
-@_JSON
+@JSON
 def wheels(where: Path, as_json: bool, **options: Any) -> int:
     """Collect in DIR, with hashes, every package that `env create --wheels DIR` needs on a machine without a network.
 
     Collect with the Python that the environment will have, on a machine with the same processor.
     """
-    from runner.cli.progress import display
-    from runner.environments.collect import collect
-    from runner.preparation.environment import prepare_packages
-
     spec = prepare_packages(**options, say=say)
     with display(quiet=as_json) as progress:
         manifest = collect(spec, where.absolute(), progress)
     if as_json:
-        from runner.cli import json_output
-
         facts = {"directory": str(where.absolute()), "size_bytes": manifest.size_bytes, "purpose": manifest.purpose}
         return json_output.show(facts | {"files": [file.name for file in manifest.files]})
     click.echo(f"{where}: {len(manifest.files)} packages, {manifest.size_bytes / 1e6:.0f} MB, each with its hash")
@@ -160,14 +134,11 @@ def wheels(where: Path, as_json: bool, **options: Any) -> int:
 
 @command.command("check")
 @click.argument("name", required=False)
-@_options(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, _JSON)
+@_options(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, JSON)
 def check(name: str | None, as_json: bool, **options: Any) -> int:
     """Test the Horovod of NAME (a name or directory), of the site, or of a --module: two processes must form a
     world, reduce to the right sum and train in step. Exits with 6 if they do not.
     """
-    from runner.environments.make import prove
-    from runner.preparation.environment import choose_proof
-
     proof = choose_proof(name, **options, say=say)
     proven: list[str] = []
     operations: list[str] = []
@@ -182,23 +153,17 @@ def check(name: str | None, as_json: bool, **options: Any) -> int:
 
     prove(proof.setup, proof.framework, show_line, env=proof.env, mpi=proof.mpi, nccl=proof.nccl)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show({"environment": proof.title, "proven": proven, "operations": operations})
     click.echo(f"{proof.title}: its Horovod is proven; operations: {', '.join(operations)}")
     return Exit.GOOD
 
 
 @command.command("list")
-@_options(_SITE, _SCRATCH, _AT, _JSON)
+@_options(_SITE, _SCRATCH, _AT, JSON)
 def list_environments(site: str | None, scratch: str | None, at: Path | None, as_json: bool) -> int:
     """List your environments at the site."""
-    from runner.preparation import environment
-
     environments = environment.list_environments(site=site, scratch=scratch, at=at, say=say)
     if as_json:
-        from runner.cli import json_output
-
         rows = [{"root": str(root), "whole": each is not None, "environment": each} for root, each in environments]
         return json_output.show(rows)
     for root, each in environments:
@@ -212,16 +177,7 @@ def list_environments(site: str | None, scratch: str | None, at: Path | None, as
     return Exit.GOOD
 
 
-def _facts(environment: Environment) -> dict[str, Any]:
-    import msgspec
-
-    found: dict[str, Any] = msgspec.to_builtins(environment)
-    return found
-
-
 def _describe(environment: Environment, root: Path) -> None:
-    from runner.cli.table import horovod_summary
-
     about, horovod = environment.about, environment.about.horovod
     click.echo(
         f"  {environment.kind}, {about.framework} {about.framework_version}, Python {about.python}; "

@@ -1,16 +1,16 @@
-"""``expect``: what a recipe should reach on so many GPUs, as a range."""
+"""``recipe expect``: what a recipe should reach on so many GPUs, as a range."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
-from runner.cli.options import by_shell, setting
-from runner.cli.table import wrapped_all
+from runner.cli import json_output
+from runner.cli.options import JSON, by_shell, path_option, setting
+from runner.cli.table import show, width_of_terminal, wrapped_all
 from runner.core.columns import Column, lines_of
 from runner.core.errors import Exit
 from runner.core.text import gpus_text, percent, rate, seconds, with_span
@@ -35,15 +35,15 @@ def _assumptions(
     _ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, tuple[float, float, float]]:
     """``NAME=VALUE`` or ``NAME=LOW:VALUE:HIGH``."""
-    found: dict[str, tuple[float, float, float]] = {}
+    values: dict[str, tuple[float, float, float]] = {}
     for text in texts:
         name, _, rest = text.partition("=")
         words = rest.split(":")
         if len(words) not in (1, 3) or not all(re.fullmatch(_NUMBER, word, re.ASCII) for word in words):
             raise click.BadParameter(f"{text!r} is not NAME=VALUE or NAME=LOW:VALUE:HIGH")
         numbers = [float(word) for word in words]
-        found[name] = (numbers[0], numbers[len(numbers) // 2], numbers[-1])
-    return found
+        values[name] = (numbers[0], numbers[len(numbers) // 2], numbers[-1])
+    return values
 
 
 _NUMBER = r"\d{1,15}(\.\d{0,15})?(e-?\d{1,2})?"
@@ -62,10 +62,7 @@ _NUMBER = r"\d{1,15}(\.\d{0,15})?(e-?\d{1,2})?"
 @click.option("--images-per-s", type=float, help="What one GPU alone reaches.")
 @click.option("--step-ms", type=float, help="How long a step of one GPU alone takes.")
 @click.option("--input-images-per-s", type=float, help="The most that the input pipeline of a node delivers.")
-@click.option(
-    "--nccl-tests", type=click.Path(path_type=Path), shell_complete=by_shell("files"),
-    help="What all_reduce_perf printed: text or CSV.",
-)  # fmt: skip
+@path_option("--nccl-tests", metavar=None, help="What all_reduce_perf printed: text or CSV.")
 @click.option("--nccl-gpus", type=click.IntRange(1), help="On how many GPUs, if the file does not list them.")
 @click.option("--allreduce", metavar="RUN", shell_complete=by_shell("runs"), help="A run of the recipe allreduce.")
 @click.option("--wireup", type=click.Choice(_WIREUPS), help="How ranks would meet; with MPI Horovod coordinates by it.")
@@ -73,24 +70,8 @@ _NUMBER = r"\d{1,15}(\.\d{0,15})?(e-?\d{1,2})?"
     "--assume", "assumed", multiple=True, callback=_assumptions, metavar="NAME=VALUE",
     help="An input in place of what is known of it; NAME=LOW:VALUE:HIGH for a range.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
-def command(
-    gpus: tuple[int, ...],
-    nodes: int | None,
-    site: str | None,
-    recipe: str | None,
-    settings: tuple[tuple[str, str], ...],
-    one_gpu: str | None,
-    images_per_s: float | None,
-    step_ms: float | None,
-    input_images_per_s: float | None,
-    nccl_tests: Path | None,
-    nccl_gpus: int | None,
-    allreduce: str | None,
-    wireup: Wireup | None,
-    assumed: dict[str, tuple[float, float, float]],
-    as_json: bool,
-) -> int:
+@JSON
+def command(gpus: tuple[int, ...], as_json: bool, **inputs: Any) -> int:
     """Say what a recipe should reach on so many GPUs: a range, what it rests on, and what each input does to it.
 
     Nothing is run. The time of one GPU's step and the times of allreduces are taken as measured where you give them,
@@ -98,18 +79,9 @@ def command(
     """
     from runner.preparation.expectation import expectation
 
-    answer = expectation(
-        gpus, nodes=nodes, site=site, recipe=recipe, settings=settings, one_gpu=one_gpu, images_per_s=images_per_s,
-        step_ms=step_ms, input_images_per_s=input_images_per_s, nccl_tests=nccl_tests, nccl_gpus=nccl_gpus,
-        allreduce=allreduce, wireup=wireup, assumed=assumed,
-    )  # fmt: skip
+    answer = expectation(gpus, **inputs)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(answer)
-
-    from runner.cli.table import show, width_of_terminal
-
     show(expectation_lines(answer, width_of_terminal()))
     return Exit.GOOD
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
-from runner.cli.options import SIGN, by_shell
+from runner.cli import json_output
+from runner.cli.options import JSON, SIGN, by_shell, path_option
 from runner.cli.table import show_fields
+from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, NotProvenError, UsageError
 from runner.core.text import counted, gpus_text, percent, printable, rate, span, with_span
+from runner.figures.export import WRITERS, exported_run
+from runner.jobs.directory import Run
 from runner.model.figure import in_words
-from runner.model.output import Format
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from runner.jobs.directory import Run
-    from runner.model.output import BundledRun, BundledStudy, VerifiedBundle
-    from runner.study.directory import StudyDirectory
+from runner.model.output import BundledRun, BundledStudy, ExportedRuns, Format, MadeBundle, VerifiedBundle
+from runner.study.directory import StudyDirectory, find_subject
+from runner.study.gather import figures
+from runner.study.readers import bundle_of, runs_of
 
 
 class _Form(click.Choice[str]):
@@ -33,40 +34,20 @@ class _Form(click.Choice[str]):
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN|STUDY...", shell_complete=by_shell("runs and studies"))
 @click.option("--format", "form", type=_Form(get_args(Format)), help="What is written.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    shell_complete=by_shell("files"),
-    help="Where it is written. Default: standard output.",
-)
-@click.option(
-    "--bundle",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    shell_complete=by_shell("files"),
-    help="Write a bundle instead: plans, scripts, records, results and hashes, for `verify`.",
-)
+@path_option("-o", "--output", help="Where it is written. Default: standard output.")
+@path_option("--bundle", help="Write a bundle instead: plans, scripts, records, results and hashes, for `verify`.")
 @SIGN
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def command(
-    runs: tuple[str, ...],
-    form: Format | None,
-    output: Path | None,
-    bundle: Path | None,
-    key: Path | None,
+    runs: tuple[str, ...], form: Format | None, output: Path | None, bundle: Path | None, key: Path | None,
     as_json: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Export RUNs: for other programs (--format), or with all that their figures are made from (--bundle).
 
     Each RUN is an id, a name, the beginning of one, a job's id or a directory; a STUDY stands for its measured runs. A
     run that is named twice is exported once.
     Only a measured run has a figure, and only such a run can be bundled.
     """
-    from runner.study.directory import find_subject
-    from runner.study.readers import runs_of
-
     if (bundle is None) == (form is None):
         raise UsageError("one form is needed: --format or --bundle", fix="give --format csv, or --bundle FILE")
     if bundle is None and key is not None:
@@ -78,76 +59,48 @@ def command(
         return _bundle(subjects, bundle, key, as_json=as_json)
     assert form is not None
     named = {run.path.resolve(): run for subject in subjects for run in runs_of(subject)}
-    return _write(list(named.values()), form, output, as_json=as_json)
-
-
-def _write(directories: Sequence[Run], form: Format, output: Path | None, *, as_json: bool) -> int:
-    from runner.figures.export import WRITERS, exported_run
-    from runner.model.output import ExportedRuns
-
-    exported = [exported_run(run) for run in directories]
-    text = WRITERS[form](exported)
+    exported = tuple(map(exported_run, named.values()))
+    text = WRITERS[form](exported).encode("utf-8", "backslashreplace")
     if output is not None:
-        from runner.core import files
-
         try:
-            files.write(output, text.encode("utf-8", "backslashreplace"))
+            files.write(output, text)
         except OSError as error:
             raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(output)) from None
     if as_json:
-        from runner.cli import json_output
-
-        return json_output.show(ExportedRuns("gpu-runner-export/1", tuple(exported)))
+        return json_output.show(ExportedRuns("gpu-runner-export/1", exported))
     if output is None:
-        click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
+        click.echo(text, nl=False)
     return Exit.GOOD
 
 
 def _bundle(subjects: Sequence[Run | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
-    from runner.study.readers import bundle_of
-
     made = bundle_of(subjects, file, key)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(made)
-    from runner.cli.table import show_fields
-
     show_fields([("bundle", f"{made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}")])
-    show_fields([("sha256", made.sha256)])
-    if made.study is not None:
-        show_fields(study_fields(made.study, made.runs[0].unit))
-    for run in made.runs:
-        show_fields(run_fields(run))
+    show_fields([("sha256", made.sha256), *_fields(made)])
     return Exit.GOOD
 
 
 @click.command()
-@click.argument("bundle", type=click.Path(path_type=Path), shell_complete=by_shell("files"))
-@click.option(
-    "--allowed-signers",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    shell_complete=by_shell("files"),
-    help="It must be signed by one of these (a file as ssh-keygen -Y verify takes it).",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@click.argument("bundle", type=click.Path(path_type=Path))
+@path_option("--allowed-signers", help="It must be signed by one of these (a file as ssh-keygen -Y verify takes it).")
+@JSON
 def verify(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
     """Verify BUNDLE, which `export --bundle` has made: make every figure and verdict anew from its records, and refuse
     a byte that was altered (exit code 6). No cluster and no run directory is needed.
     """
     from runner.figures.bundle.verification import verify
-    from runner.study.gather import figures
 
     try:
         verified = verify(bundle, allowed_signers, figures)
     except NotProvenError as error:  # names and keys in it are those of whoever made the bundle
         raise NotProvenError(printable(error.what), where=printable(error.where), fix=error.fix) from None
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(verified)
-    show_fields(_fields(verified))
+    signature = _SIGNATURES[verified.signature].format(verified.signer)
+    head = (("bundle", f"consistent: {verified.file}"), ("sha256", verified.sha256), ("signature", signature))
+    show_fields([*head, *_fields(verified)])
     return Exit.GOOD
 
 
@@ -159,13 +112,10 @@ _SIGNATURES = {
 }
 
 
-def _fields(verified: VerifiedBundle) -> Iterator[tuple[str, str]]:
-    yield "bundle", f"consistent: {verified.file}"
-    yield "sha256", verified.sha256
-    yield "signature", _SIGNATURES[verified.signature].format(verified.signer)
-    if verified.study is not None:
-        yield from study_fields(verified.study, verified.runs[0].unit)
-    for run in verified.runs:
+def _fields(bundle: MadeBundle | VerifiedBundle) -> Iterator[tuple[str, str]]:
+    if bundle.study is not None:
+        yield from study_fields(bundle.study, bundle.runs[0].unit)
+    for run in bundle.runs:
         yield from run_fields(run)
 
 

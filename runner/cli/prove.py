@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from runner.cli.job_options import some_job_options
-from runner.cli.options import by_shell
+from runner.cli.options import path_option, site_option
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 
@@ -21,38 +20,26 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "--site",
-    shell_complete=by_shell("sites"),
-    default=lambda: os.environ.get("RUNNER_SITE") or "local",
-    help="A shipped site, or a site file. [default: $RUNNER_SITE, or local: this machine]",
-)
+@site_option("A shipped site, or a site file. [default: $RUNNER_SITE, or local: this machine]", "local")
 @click.option("--gpus", type=int, help="GPUs of the jobs on all GPUs. [default: those of a node]")
 @click.option("--quick", is_flag=True, help="Short measurements: every figure is a demonstration.")
 @click.option("--pretend-cpu", "pretend", is_flag=True, help="On processors: proves the command, nothing of GPUs.")
 @click.option("--again", multiple=True, metavar="RUNG", help="Do this rung anew, though it has passed.")
 @some_job_options("image", "env_name", "runtime")
-@click.option(
-    "--at",
-    type=click.Path(path_type=Path),
+@path_option(
+    "--at", metavar=None,
     help="Where an environment is made, if no image, environment or runtime is named. [default: below --runs]",
-)
+)  # fmt: skip
 @click.option("--kind", type=click.Choice(["virtualenv", "conda", "modules"]), help="Of that environment.")
-@click.option(
-    "--wheels",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
+@path_option(
+    "--wheels", metavar="DIR",
     help="For that environment: packages that `env wheels DIR` collected; nothing is fetched from a network.",
-)
+)  # fmt: skip
 @some_job_options("account", "project", "scratch", "queue", "scheduler_option", "force")
 @click.option(
-    "--runs",
-    type=Path,
-    metavar="PATH",
-    default=Path("runs"),
-    show_default=True,
+    "--runs", type=Path, metavar="PATH", default=Path("runs"), show_default=True,
     help="Directory for run directories; every node must see it. The ladder's state lies in PATH/prove-SITE.",
-)
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the proof record as JSON.")
 def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     """Climb a ladder of proofs on this machine's GPUs, or a site's: driver, NCCL, the main job in each precision.

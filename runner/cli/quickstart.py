@@ -15,8 +15,15 @@ from typing import Any
 import click
 import msgspec
 
+from runner.cli import json_output, run
+from runner.cli.options import JSON
+from runner.core import paths
 from runner.core.errors import Exit, RefusedError
 from runner.core.invocation import PROGRAM
+from runner.images import engine
+from runner.images.engine import private_state, start_private
+from runner.model.output import Problem
+from runner.setup import cleaning, machine
 
 Document = Any
 Say = Callable[..., None]
@@ -59,12 +66,10 @@ STEPS: tuple[Step, ...] = (
 @click.command(name="quickstart")
 @click.option("--only-prepare", is_flag=True, help="Only install missing packages and start an engine if none answers.")
 @click.option("--private-engine", is_flag=True, help="Use a private engine even if another one answers.")
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def command(only_prepare: bool, private_engine: bool, as_json: bool) -> int:
     """Set everything up on this machine and run the main job (a CPU demonstration)."""
-    from runner.setup.machine import real_cluster
-
-    reason = real_cluster()
+    reason = machine.real_cluster()
     if reason:
         raise RefusedError(
             f"this looks like a real cluster ({reason}); quickstart sets up a machine that has none",
@@ -90,9 +95,6 @@ def command(only_prepare: bool, private_engine: bool, as_json: bool) -> int:
 
 def show(taken: Sequence[Taken]) -> int:
     """The document of all steps; its error is that of the step that failed."""
-    from runner.cli import json_output
-    from runner.model.output import Problem
-
     last = taken[-1]
     error = None
     if last.exit_code != Exit.GOOD:
@@ -103,9 +105,6 @@ def show(taken: Sequence[Taken]) -> int:
 
 def _prepare(say: Say, private_engine: bool) -> tuple[int, Document]:
     """Install packages, then start the private engine where no engine answers or the user requests it."""
-    from runner.images.engine import private_state, start_private
-    from runner.setup import machine
-
     say("== what this machine needs", bold=True)
     answers = not private_engine and _engine_answers()
     missing = machine.missing_packages(engine=not answers)
@@ -124,8 +123,6 @@ def _prepare(say: Say, private_engine: bool) -> tuple[int, Document]:
 
 
 def _engine_answers() -> bool:
-    from runner.images import engine
-
     try:
         engine.connect().close()
     except RefusedError:
@@ -134,15 +131,11 @@ def _engine_answers() -> bool:
 
 
 def _run(arguments: tuple[str, ...]) -> tuple[int, Document]:
-    from runner.cli import run
-
     return run(list(arguments)), None
 
 
 def documented(arguments: tuple[str, ...]) -> tuple[int, Document]:
     """Run a command with ``--json``; returns its document, too. Its messages go to standard error, as always."""
-    from runner.cli import run
-
     with redirect_stdout(io.StringIO()) as printed:
         code = run([*arguments, "--json"])
     return code, json.loads(printed.getvalue() or "null")
@@ -157,20 +150,15 @@ def _timed(step: Step, work: Callable[[tuple[str, ...]], tuple[int, Document]]) 
 @click.command(name="clean")
 @click.option("--keep-cache", is_flag=True, help="Only stop: keep images, box roots, wheels and downloads.")
 @click.option("--yes", is_flag=True, help="Do not ask. It asks only where standard input is a terminal.")
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def clean(keep_cache: bool, yes: bool, as_json: bool) -> int:
     """Stop boxes and the private engine; remove what they and the other commands keep in the cache directory.
 
     An image that a queued or running job of yours needs, or may need, is kept.
     """
-    from runner.core import paths
-    from runner.setup.cleaning import clean
-
     if not (yes or keep_cache) and sys.stdin.isatty():
         click.confirm(f"stop boxes and the private engine, and empty {paths.cache_dir()}?", abort=True, err=True)
-    cleaned = clean(partial(click.echo, err=as_json), keep_cache=keep_cache)
+    cleaned = cleaning.clean(partial(click.echo, err=as_json), keep_cache=keep_cache)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(cleaned)
     return Exit.GOOD

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from runner.cli import json_output
 from runner.cli.expect import command as expect
-from runner.cli.options import by_shell
+from runner.cli.options import JSON, by_shell
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
+from runner.model.output import Problem
+from runner.model.request import Option, Recipe
+from runner.preparation.new_recipe import commands_at_sites, new_recipe, write_recipe
+from runner.recipes import loader as recipes
+from runner.sites import loader as sites
 
 if TYPE_CHECKING:
     from runner.linting.check import Report
-    from runner.model.output import Problem
-    from runner.model.request import Option, Recipe
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 
 
 @click.group()
@@ -29,38 +31,28 @@ def command() -> None:
 
 
 @command.command("list")
-@_JSON
+@JSON
 def list_recipes(as_json: bool) -> int:
     """List the shipped recipes."""
-    from runner.recipes.loader import names, read_recipe
-
-    recipes = [read_recipe(name).recipe for name in names()]
+    listed = [recipes.read_recipe(name).recipe for name in recipes.names()]
     if as_json:
-        from runner.cli import json_output
-
-        return json_output.show([{"name": recipe.name, "description": recipe.description} for recipe in recipes])
-    width = max(len(recipe.name) for recipe in recipes)
-    for recipe in recipes:
+        return json_output.show([{"name": recipe.name, "description": recipe.description} for recipe in listed])
+    width = max(len(recipe.name) for recipe in listed)
+    for recipe in listed:
         click.echo(f"{recipe.name:{width}}  {recipe.description}")
     return Exit.GOOD
 
 
 @command.command("show")
 @click.argument("recipe", shell_complete=by_shell("recipes"))
-@_JSON
+@JSON
 def show_recipe(recipe: str, as_json: bool) -> int:
     """Show what RECIPE (a name or a folder) runs: program, options, image, and the command at each site."""
-    from runner.preparation.new_recipe import commands_at_sites
-    from runner.recipes.loader import read_recipe
-    from runner.sites.loader import names, read_site
-
-    loaded = read_recipe(recipe)
-    at_sites = commands_at_sites(recipe, loaded.recipe, [read_site(name) for name in names()])
+    loaded = recipes.read_recipe(recipe)
+    at_sites = commands_at_sites(recipe, loaded.recipe, [sites.read_site(name) for name in sites.names()])
     if as_json:
-        from runner.cli import json_output
-
-        sites = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
-        facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": sites}
+        rows = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
+        facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": rows}
         return json_output.show(facts)
     _print(loaded.recipe, str(loaded.directory))
     click.echo("  at each site (--dry-run prints the script):")
@@ -73,22 +65,18 @@ def show_recipe(recipe: str, as_json: bool) -> int:
 @command.command("new", context_settings={"ignore_unknown_options": True})
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("program", metavar="-- PROGRAM", nargs=-1, type=click.UNPROCESSED)
-@_JSON
+@JSON
 def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int:
     """Make the folder DIR, a recipe that runs your PROGRAM: recipe new DIR -- python train.py --lr 0.1.
 
     The program's files are copied: those that it names, and those that they import from beside them. Nothing is
     overwritten. `submit --recipe DIR` runs it, and `--set KEY=VALUE` changes an option of the program.
     """
-    from runner.preparation.new_recipe import new_recipe, write_recipe
-
     start = Path.cwd()
     new = new_recipe(directory.absolute().name, program, start)
     copied = write_recipe(new, directory.absolute(), start)
     name = str(directory) if "/" in str(directory) else f"./{directory}"
     if as_json:
-        from runner.cli import json_output
-
         facts = {"directory": str(directory.absolute()), "copied": [str(file) for file in copied]}
         return json_output.show(facts | {"left_out": dict(new.left_out), "recipe": new.recipe})
     click.echo(f"{directory / 'recipe.yaml'}: runs {shlex.join(new.recipe.program)} in {new.recipe.image}")
@@ -103,7 +91,7 @@ def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int
 
 @command.command("check")
 @click.argument("file", type=click.Path(path_type=Path))
-@_JSON
+@JSON
 def check_script(file: Path, as_json: bool) -> int:
     """Read the training script FILE, and say which of the eight steps to several GPUs it has, lacks or does wrongly.
 
@@ -113,8 +101,6 @@ def check_script(file: Path, as_json: bool) -> int:
 
     report = check(file)
     if as_json:
-        from runner.cli import json_output
-
         rows = [
             {"step": row.step, "name": row.name} | {key: getattr(row.finding, key) for key in _KEYS}
             for row in report.rows
@@ -131,8 +117,6 @@ _WAYS = {"horovod": "Horovod", "ddp": "torch.distributed", "none": "neither Horo
 
 def _problem(report: Report) -> Problem | None:
     """The first step that is wrong or missing."""
-    from runner.model.output import Problem
-
     for row in report.rows:
         finding = row.finding
         if finding.state in ("missing", "wrong"):

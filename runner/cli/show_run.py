@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.options import RUN
-from runner.core.errors import Exit, UsageError
+from runner.cli import json_output
+from runner.cli.options import JSON, RUN
+from runner.cli.table import show_fields
+from runner.core.errors import Exit, RunnerError, UsageError
+from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of, printable
+from runner.jobs.directory import CODE_DIFF
+from runner.jobs.facts import shown_run
+from runner.jobs.life import Standing, standing
+from runner.jobs.lookup import find
 from runner.model.figure import in_words
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
-    from runner.jobs.life import Standing
     from runner.model.job import CodeRecord, NodeShare
     from runner.model.output import ShownRun
     from runner.model.verdict import Verdict
@@ -28,34 +34,29 @@ _MOST_FILES = 5
 @click.command()
 @RUN
 @click.option("--diff", "diff_only", is_flag=True, help="Print the kept difference between your code and its commit.")
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def command(run: str | None, diff_only: bool, as_json: bool) -> int:
     """Show RUN: its command line, the git commit of your program, its image, nodes, times and verdict.
 
     RUN is an id, a name, the beginning of one, a job's id or a directory; by default the newest run.
     """
-    from runner.jobs.facts import shown_run
-    from runner.jobs.lookup import find
-
     directory = find(run)
     if diff_only and not as_json:
         return _print_diff(directory)
-    now, problem = _now(directory)
+    now: Verdict | Standing | None = None
+    problem = ""
+    try:
+        now = standing(directory)
+    except RunnerError as error:
+        problem = error.what
     facts = shown_run(directory, now)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(facts)
-    from runner.cli.table import show_fields
-
     show_fields(_fields(facts, problem))
     return Exit.GOOD
 
 
 def _print_diff(run: Run) -> int:
-    from runner.core.invocation import PROGRAM
-    from runner.jobs.directory import CODE_DIFF
-
     path = run.path / CODE_DIFF
     if not path.exists():
         fix = f"`{PROGRAM} show {run.run_id}` says what is known of the code"
@@ -67,17 +68,6 @@ def _print_diff(run: Run) -> int:
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
     return Exit.GOOD
-
-
-def _now(run: Run) -> tuple[Verdict | Standing | None, str]:
-    """The run's verdict or state; or why neither is known."""
-    from runner.core.errors import RunnerError
-    from runner.jobs.life import standing
-
-    try:
-        return standing(run), ""
-    except RunnerError as error:
-        return None, error.what
 
 
 def _fields(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:

@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from runner.cli.options import by_shell, setting
+from runner.cli import json_output
+from runner.cli.options import JSON, by_shell, setting
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
+from runner.core.strict_yaml import document_of
 from runner.core.text import counted
 from runner.model.backends import SCHEDULERS
+from runner.model.output import Problem
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.environment import setup_lines
-from runner.sites.proofs import Proven
-
-if TYPE_CHECKING:
-    from runner.model.output import Problem
-    from runner.preparation.site_check import SiteReport
+from runner.preparation import site_check
+from runner.preparation.site_check import SiteReport, detect_cluster, site_name, write_draft
+from runner.sites import loader
+from runner.sites.detection.cluster import draft
+from runner.sites.loader import gpu_uuids, names, read_site, unknowns
+from runner.sites.proofs import Proven, proven_by, read_records, with_recorded
+from runner.sites.reference import reference
 
 _ON_NODE = click.option(
     "--on-node", is_flag=True, help="Also query a GPU node, with a task of at most two minutes (srun)."
 )
 _OPTIONS = click.option(
-    "-S",
-    "--scheduler-option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=setting,
+    "-S", "--scheduler-option", "options", multiple=True, metavar="NAME=VALUE", callback=setting,
     help="Option of srun for --on-node: account=NAME, partition=NAME.",
-)
+)  # fmt: skip
 
 
 @click.group()
@@ -41,16 +40,11 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def list_sites(as_json: bool) -> int:
     """List the shipped sites, and those that were detected and kept."""
-    from runner.sites import loader
-    from runner.sites.loader import names, read_site
-
     sites = [read_site(name) for name in (*names(), *(name for name in loader.kept_names() if name not in names()))]
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show([{"name": site.name, "description": site.description} for site in sites])
     for site in sites:
         click.echo(f"{site.name:12} {site.description}")
@@ -59,16 +53,12 @@ def list_sites(as_json: bool) -> int:
 
 @command.command("show")
 @click.argument("site", shell_complete=by_shell("sites"))
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def show_site(site: str, as_json: bool) -> int:
     """Show the facts about SITE (a name or a file), and which of its runtimes are UNPROVEN."""
-    from runner.sites.loader import gpu_uuids, names, read_site
-    from runner.sites.proofs import proven_by, read_records, with_recorded
-
     found = with_recorded(read_site(site)) if site in names() else read_site(site)
     proven = proven_by(read_records(), found, gpu_uuids())
     if as_json:
-        from runner.cli import json_output
         from runner.cli.results import ShownSite
 
         records = {"runtimes": proven.runtimes, "nccl_between_gpus": proven.between_gpus, "ignored": proven.ignored}
@@ -85,31 +75,20 @@ def show_site(site: str, as_json: bool) -> int:
 @click.option("--partition", help="Partition that jobs will use. [default: the one whose nodes have the most GPUs]")
 @_ON_NODE
 @_OPTIONS
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def detect_site(
-    output: Path | None,
-    name: str | None,
-    partition: str | None,
-    on_node: bool,
-    options: tuple[tuple[str, str], ...],
+    output: Path | None, name: str | None, partition: str | None, on_node: bool, options: tuple[tuple[str, str], ...],
     as_json: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Write a site file for the cluster that this host is part of.
 
     Facts that could not be detected appear as `# UNKNOWN key: how to find out` where jobs need them, and `site check`
     refuses the file until they are filled in; else as `# DEFAULT key: how to find out`.
     """
-    from runner.core.strict_yaml import document_of
-    from runner.preparation.site_check import detect_cluster, site_name, write_draft
-    from runner.sites.detection.cluster import draft
-    from runner.sites.loader import unknowns
-
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)
     text = draft(detected, site_name(detected, name), partition)
     left = unknowns((document_of(text.encode(), "the draft"),)) if output is None else write_draft(output, text)
     if as_json:
-        from runner.cli import json_output
-
         file = None if output is None else str(output.absolute())
         return json_output.show({"file": file, "text": text, "scheduler": detected.scheduler, "unknown": left})
     if output is None:
@@ -130,15 +109,11 @@ def detect_site(
 @click.option("--offline", is_flag=True, help="Do not compare with a live cluster.")
 @_ON_NODE
 @_OPTIONS
-@click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
+@JSON
 def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...], as_json: bool) -> int:
     """Check SITE (a name or a file): its facts, its unknown keys, and whether the live cluster agrees."""
-    from runner.preparation import site_check
-
     report = site_check.check_site(site, offline=offline, on_node=on_node, options=options)
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(report, exit_code=report.exit_code, error=_first_problem(report))
     for unknown in report.left_open:
         click.echo(f"unknown [{unknown.key}] {unknown.where}: {unknown.how}", err=True)
@@ -155,16 +130,11 @@ def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str
 @command.command("reference")
 def print_reference() -> int:
     """Print the reference of site files, as Markdown."""
-    from runner.sites.reference import reference
-
     click.echo(reference(), nl=False)
     return Exit.GOOD
 
 
 def _first_problem(report: SiteReport) -> Problem | None:
-    from runner.cli import json_output
-    from runner.model.output import Problem
-
     if report.left_open:
         first = report.left_open[0]
         return Problem("site-unfinished", f"{first.key} is unknown, and jobs need it", first.where, first.how, "user")

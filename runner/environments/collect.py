@@ -30,7 +30,7 @@ from runner.core.package_directory import (
     WORK,
     Manifest,
     PackageFile,
-)
+)  # fmt: skip
 from runner.core.progress import Progress
 from runner.environments import script as scripts
 from runner.environments.make import failure, programs, run_script
@@ -63,11 +63,8 @@ def collect(spec: PackagesSpec, directory: Path, progress: Progress) -> Manifest
         ProgramFailedError: a package is not available. InfrastructureError, UnknownStateError: disk, lock, time limit.
     """
     if not package_directory.is_free(directory):
-        raise UsageError(
-            "the directory is not empty, and holds no packages that this program collected",
-            where=str(directory),
-            fix="name another directory",
-        )
+        what = "the directory is not empty, and holds no packages that this program collected"
+        raise UsageError(what, where=str(directory), fix="name another directory")
     directory.mkdir(parents=True, exist_ok=True)
     work = directory / WORK
     with locked(directory / LOCK, progress.step):
@@ -85,11 +82,8 @@ def collect(spec: PackagesSpec, directory: Path, progress: Progress) -> Manifest
 
 def requirements_of(files: Sequence[PackageFile]) -> str:
     """Wheels as lines of requirements with their hashes (pip's hash-checking mode), from their names (PEP 427)."""
-    lines = []
-    for file in files:
-        name, version = file.name.rpartition("/")[2].split("-")[:2]
-        lines.append(f"{name}=={version} --hash=sha256:{file.sha256}\n")
-    return "".join(lines)
+    named = ((file.name.rpartition("/")[2].split("-"), file.sha256) for file in files)
+    return "".join(f"{name}=={version} --hash=sha256:{sha256}\n" for (name, version, *_), sha256 in named)
 
 
 def framework_version(framework: str, names: Sequence[str]) -> str:
@@ -113,19 +107,14 @@ def _collected(spec: PackagesSpec, work: Path, progress: Progress) -> Manifest:
         (work / REQUIREMENTS).write_text(requirements_of(framework), "utf-8")
     rest = [_file(path, work) for part in (REQUIREMENTS, HOROVOD, COMPILED) for path in _files(work / part)]
     names = [file.name.rpartition("/")[2] for file in (*framework, *rest) if not file.name.startswith(COMPILED)]
+    version = framework_version(spec.framework, [file.name.rpartition("/")[2] for file in framework])
+    # A wheel that was built here works with this machine's.
+    glibc = about.glibc if any("-linux_" in name for name in names) else package_directory.glibc_of(names)
     return Manifest(
-        framework=spec.framework,
-        device=spec.device,
-        framework_version=framework_version(spec.framework, [file.name.rpartition("/")[2] for file in framework]),
-        requirements=spec.requirements,
-        pythons=about.pythons,
-        machine=about.machine,
-        # A wheel that was built here works with this machine's.
-        glibc=about.glibc if any("-linux_" in name for name in names) else package_directory.glibc_of(names),
+        framework=spec.framework, device=spec.device, framework_version=version, requirements=spec.requirements,
+        pythons=about.pythons, machine=about.machine, glibc=glibc, horovod=about.horovod, files=(*framework, *rest),
         made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        horovod=about.horovod,
-        files=(*framework, *rest),
-    )
+    )  # fmt: skip
 
 
 def _add_compiled(about: _About, target: Path, progress: Progress) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from runner.core import files, process
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.model.image import Activate, Environment, ImageFacts, Setup
+from runner.model.image import Activate, Environment, EnvironmentKind, ImageFacts, Setup
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
 
 _ASK = 'import json, sys; print(json.dumps([sys.prefix, "%d.%d.%d" % sys.version_info[:3]]))'
@@ -86,32 +86,27 @@ def fault(root: Path) -> str:
 
 
 def _answer(python: Path) -> tuple[str, str]:
-    """Its prefix and version: the last line, as what starts a Python may print a banner before.
-
-    Raises:
-        RunnerError: it does not answer, or with something else.
-    """
+    """Its prefix and version: the last line, as what starts a Python may print a banner before."""
     said = process.run((python, "-I", "-c", _ASK), timeout_s=_ASK_S).out
     try:
         prefix, version = msgspec.json.decode(said.strip().rpartition("\n")[2], type=tuple[str, str])
     except (ValueError, msgspec.MsgspecError):
-        raise RefusedError(
-            "this python3 does not say which environment it is of",
-            where=str(python),
-            fix="its last line must be its prefix and version, as JSON; see what this prints: "
-            + shlex.join((str(python), "-I", "-c", _ASK)),
-        ) from None
+        again = shlex.join((str(python), "-I", "-c", _ASK))
+        fix = f"its last line must be its prefix and version, as JSON; see what this prints: {again}"
+        what = "this python3 does not say which environment it is of"
+        raise RefusedError(what, where=str(python), fix=fix) from None
     return prefix, version
 
 
 def _of(prefix: Path, version: str) -> Environment | None:
+    kind: EnvironmentKind
     if (prefix / "pyvenv.cfg").is_file() and (prefix / "bin/activate").is_file():
-        setup = Setup(activate=Activate(virtualenv=str(prefix)))
-        return Environment(str(prefix), "virtualenv", "", str(prefix), "", setup, ImageFacts(), python=version)
-    if (prefix / "conda-meta").is_dir():
-        setup = Setup(conda=str(_conda(prefix)), activate=Activate(conda=str(prefix)))
-        return Environment(str(prefix), "conda", "", str(prefix), "", setup, ImageFacts(), python=version)
-    return None
+        kind, setup = "virtualenv", Setup(activate=Activate(virtualenv=str(prefix)))
+    elif (prefix / "conda-meta").is_dir():
+        kind, setup = "conda", Setup(conda=str(_conda(prefix)), activate=Activate(conda=str(prefix)))
+    else:
+        return None
+    return Environment(str(prefix), kind, "", str(prefix), "", setup, ImageFacts(), python=version)
 
 
 def _makers(prefix: Path) -> tuple[Path, ...]:
@@ -153,37 +148,24 @@ def user_directory(scratch: str) -> Path:
         RefusedError: the user's scratch directory is unknown.
     """
     if not scratch:
-        raise RefusedError(
-            "environments lie on scratch, and your scratch directory is unknown",
-            where="scratch",
-            fix="--scratch DIR, `scratch:` in ~/.config/gpu-runner/config.yaml, or the environment's own directory",
-        )
+        fix = "--scratch DIR, `scratch:` in ~/.config/gpu-runner/config.yaml, or the environment's own directory"
+        what = "environments lie on scratch, and your scratch directory is unknown"
+        raise RefusedError(what, where="scratch", fix=fix)
     return Path(scratch).absolute() / "gpu-runner" / "environments"
 
 
 def directory_of(name: str, at: Path) -> Path:
-    """The directory of the environment ``name`` below ``at``.
-
-    Raises:
-        UsageError: it cannot be a name.
-    """
+    """The directory of the environment ``name`` below ``at``; raises UsageError if it cannot be a name."""
     if not PLAIN_NAME.match(name) or name in (".", ".."):
         raise UsageError(f"{name!r} cannot be an environment's name", fix=PLAIN_NAME_FIX)
     return at.absolute() / name
 
 
 def check_path(root: Path) -> None:
-    """Check that an environment can work there.
-
-    Raises:
-        UsageError: the path has a character that the scripts in an environment would have to quote.
-    """
+    """Refuse a path with a character that the scripts in an environment would have to quote."""
     if not _PLAIN_PATH.match(str(root)):
-        raise UsageError(
-            "an environment cannot work below this path: its own scripts do not quote it",
-            where=repr(str(root)),
-            fix="--at a directory with only letters, digits and _@%+=:,./-",
-        )
+        what = "an environment cannot work below this path: its own scripts do not quote it"
+        raise UsageError(what, where=repr(str(root)), fix="--at a directory with only letters, digits and _@%+=:,./-")
 
 
 def read(root: Path) -> Environment | None:

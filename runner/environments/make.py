@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from runner.core.errors import (
     RefusedError,
     RunnerError,
     UsageError,
-)
+)  # fmt: skip
 from runner.core.files import files_below, key_of, tree_hash
 from runner.core.lock import locked
 from runner.core.package_directory import PackageDirectory
@@ -34,39 +34,38 @@ from runner.model.image import Environment, Framework, Setup, facts_of
 
 _LAST_LINES = 15
 _FULL = "no space left on device"
+_SEE = "see the lines above"
 
 _FAILURES: dict[int, tuple[type[RunnerError], str, str]] = {
-    exit_codes.BUSY: (InfrastructureError, "its lock could not be taken", "see the lines above"),
+    exit_codes.BUSY: (InfrastructureError, "its lock could not be taken", _SEE),
     exit_codes.NOT_LOADED: (
-        RefusedError,
-        "its modules, or what is activated, could not be loaded",
+        RefusedError, "its modules, or what is activated, could not be loaded",
         "`module avail` lists the modules; name yours with --module NAME, or in a site file of your own; a conda that "
         "is not there is installed by --conda-installer FILE",
     ),
     exit_codes.NOT_MADE: (
-        ProgramFailedError,
-        "it could not be made",
+        ProgramFailedError, "it could not be made",
         "load a module that has Python and venv, or conda; or --conda-installer FILE",
     ),
     exit_codes.NO_CONDA: (
-        ProgramFailedError,
-        "conda could not be installed",
+        ProgramFailedError, "conda could not be installed",
         "name an installer of Miniforge or Miniconda for these processors: --conda-installer FILE",
     ),
     exit_codes.NO_FRAMEWORK: (
-        ProgramFailedError,
-        "the framework could not be installed",
-        "--requirement NAME==VERSION",
+        ProgramFailedError, "the framework could not be installed", "--requirement NAME==VERSION"
     ),
-    exit_codes.NO_HOROVOD: (ProgramFailedError, "Horovod could not be built", "see the lines above"),
+    exit_codes.NO_HOROVOD: (ProgramFailedError, "Horovod could not be built", _SEE),
     exit_codes.WRONG_PACKAGES: (
-        RefusedError,
-        "the packages are not for this Python or machine",
+        RefusedError, "the packages are not for this Python or machine",
         "collect them by the same Python (--python PROGRAM) on a machine like this one, or make the environment with "
         "the Python that they are for",
     ),
-    exit_codes.NOT_PROVEN: (NotProvenError, "its Horovod is not proven", "see the lines above"),
-}
+    exit_codes.NOT_PROVEN: (NotProvenError, "its Horovod is not proven", _SEE),
+}  # fmt: skip
+LIMIT_S = 2 * 3600.0
+PROOF_LIMIT_S = 600.0
+_LISTING_LIMIT_S = 60.0
+_MOST_MODULES = 20
 
 
 def run_script(script: Path, log: Path, progress: Progress, limit_s: float) -> tuple[int, list[str]]:
@@ -96,14 +95,8 @@ def failure(code: int, output: list[str], log: str) -> RunnerError:
     if _FULL in "\n".join(output).lower():
         what = "\n".join(("the disk is full:", *output[-_LAST_LINES:]))
         return InfrastructureError(what, where=log, fix="free space there, or in TMPDIR, where pip unpacks")
-    kind, what, fix = _FAILURES.get(code, (ProgramFailedError, f"exit code {code}", "see the lines above"))
+    kind, what, fix = _FAILURES.get(code, (ProgramFailedError, f"exit code {code}", _SEE))
     return kind("\n".join((f"{what}:", *output[-_LAST_LINES:])), where=log, fix=fix)
-
-
-LIMIT_S = 2 * 3600.0
-PROOF_LIMIT_S = 600.0
-_LISTING_LIMIT_S = 60.0
-_MOST_MODULES = 20
 
 
 @dataclass(frozen=True)
@@ -165,29 +158,23 @@ def make(spec: EnvironmentSpec, root: Path, progress: Progress, *, given: Given 
     """The environment: made and proven now, or made before from the same inputs.
 
     Raises:
-        UsageError: the directory holds something else. RefusedError: its modules cannot be loaded, or the packages
-            are not those that were collected, or for another Python or machine.
-        ProgramFailedError: a step failed. NotProvenError: the proof of its Horovod fails.
-        InfrastructureError, UnknownStateError: the lock or the time limit.
+        RunnerError: the directory holds something else, or as in ``failure``.
     """
     began = time.monotonic()
     if not directory.is_free(root):
-        raise UsageError(
-            "the directory is not empty, and holds no environment made by this program",
-            where=str(root),
-            fix="choose another NAME",
-        )
+        what = "the directory is not empty, and holds no environment made by this program"
+        raise UsageError(what, where=str(root), fix="choose another NAME")
     inputs = inputs_of(spec)
-    found = _current(inputs, root)
-    if found is None:
+    current = _current(inputs, root)
+    if current is None:
         if given.packages is not None:
             package_directory.check(given.packages.path, given.packages.manifest, progress)
         root.mkdir(parents=True, exist_ok=True)
         with locked(root / "lock", progress.step):
-            found = _current(inputs, root)
-            if found is None:
+            current = _current(inputs, root)
+            if current is None:
                 return Created(_made(spec, inputs, root, progress, given), root, False, time.monotonic() - began)
-    return Created(found, root, True, time.monotonic() - began)
+    return Created(current, root, True, time.monotonic() - began)
 
 
 def prove(
@@ -213,30 +200,24 @@ def prove(
 
 
 def available(setup: Setup) -> list[str]:
-    """What there is of the setup's modules, and of those with Horovod in their names; for people."""
+    """Of the modules that the setup could load those that may be meant, and those with Horovod in their names; lines
+    for people.
+    """
     try:
         done = process.run(("bash", "-c", scripts.listing(setup)), timeout_s=_LISTING_LIMIT_S, check=False)
     except RunnerError:
         return []
-    return modules_like(setup.modules, done.out.split())
-
-
-def modules_like(wanted: Sequence[str], there: Iterable[str]) -> list[str]:
-    """Of the modules that are there those that may be meant, as lines.
-
-    >>> modules_like(["Horovod/0.29"], ["GCC/12.3.0", "horovod/0.28.1"])
-    ['modules like these that are there: horovod/0.28.1']
-    """
-    stems = {"horovod", *(name.partition("/")[0].lower() for name in wanted)}
-    near = sorted({name for name in there if any(stem in name.lower() for stem in stems) and not name.endswith(":")})
+    stems = {"horovod", *(name.partition("/")[0].lower() for name in setup.modules)}
+    there = {name for name in done.out.split() if not name.endswith(":")}
+    near = sorted(name for name in there if any(stem in name.lower() for stem in stems))
     if not near:
         return ["no module with such a name, or with Horovod in it, is there"]
     return [f"modules like these that are there: {first_of(near, _MOST_MODULES)}"]
 
 
 def _current(inputs: str, root: Path) -> Environment | None:
-    found = directory.read(root)
-    return found if found is not None and found.inputs == inputs else None
+    environment = directory.read(root)
+    return environment if environment is not None and environment.inputs == inputs else None
 
 
 def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, given: Given) -> Environment:
@@ -259,22 +240,14 @@ def _made(spec: EnvironmentSpec, inputs: str, root: Path, progress: Progress, gi
             raise failure(code, output, str(root / directory.LOG))
         about = facts_of(msgspec.json.decode((work / "about.json").read_bytes()))
         assert about is not None, "describe.py writes what model/image.py reads"
-        found = Environment(
-            name=spec.name,
-            kind=spec.kind,
-            framework=spec.framework,
-            directory="" if spec.kind == "modules" else str(environment),
-            inputs=inputs,
-            setup=setup_of_jobs(spec, str(environment)),
-            about=about,
-            env=VARIABLES[spec.framework],
-            mpi=spec.mpi,
-            nccl=spec.nccl,
+        made = Environment(
+            spec.name, spec.kind, spec.framework, "" if spec.kind == "modules" else str(environment), inputs,
+            setup_of_jobs(spec, str(environment)), about, env=VARIABLES[spec.framework], mpi=spec.mpi, nccl=spec.nccl,
             made_s=time.time(),
-        )
-        files.write(root / directory.RECORD, msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+        )  # fmt: skip
+        files.write(root / directory.RECORD, msgspec.json.format(msgspec.json.encode(made)) + b"\n")
         whole = True
-        return found
+        return made
     finally:
         remove(work)
         if not whole:

@@ -9,17 +9,8 @@ from pathlib import PurePath
 import msgspec
 
 from runner.core import package_directory
+from runner.model import exit_codes
 from runner.model.backends import NATIVE
-from runner.model.exit_codes import (
-    BUSY,
-    NO_CONDA,
-    NO_FRAMEWORK,
-    NO_HOROVOD,
-    NOT_LOADED,
-    NOT_MADE,
-    NOT_PROVEN,
-    WRONG_PACKAGES,
-)
 from runner.model.image import Activate, EnvironmentKind, Framework, FrameworkSource, Setup
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
@@ -94,19 +85,10 @@ class PackagesSpec:
 
 
 def environment_spec(
-    site: Site,
-    name: str,
-    *,
-    kind: EnvironmentKind | None = None,
-    framework: Framework = "pytorch",
-    modules: tuple[str, ...] = (),
-    requirements: tuple[str, ...] = (),
-    mpi: str = "auto",
-    nccl: str = "auto",
-    cuda_archs: str | None = None,
-    channels: tuple[str, ...] = (),
-    conda: str = "",
-) -> EnvironmentSpec:
+    site: Site, name: str, *, kind: EnvironmentKind | None = None, framework: Framework = "pytorch",
+    modules: tuple[str, ...] = (), requirements: tuple[str, ...] = (), mpi: str = "auto", nccl: str = "auto",
+    cuda_archs: str | None = None, channels: tuple[str, ...] = (), conda: str = "",
+) -> EnvironmentSpec:  # fmt: skip
     """What the site's native way makes of an environment; empty and None leave the choice to it.
 
     Args:
@@ -121,19 +103,11 @@ def environment_spec(
     setup = msgspec.structs.replace(way.setup, modules=modules or way.setup.modules)
     if made == "conda":
         setup = msgspec.structs.replace(setup, conda=setup.conda or conda)
+    archs = cuda_archs or site.hardware.compute_capability.replace(".", "") or "auto"
     return EnvironmentSpec(
-        name=name,
-        kind=made,
-        framework=framework,
-        setup=setup,
-        requirements=requirements or pinned,
-        mpi=mpi,
-        nccl=nccl_for(site, nccl),
-        cuda_archs=cuda_archs or site.hardware.compute_capability.replace(".", "") or "auto",
-        origin=origin,
-        channels=channels,
-        proxies=proxies_of(site),
-    )
+        name, made, framework, setup, requirements or pinned, mpi=mpi, nccl=nccl_for(site, nccl), cuda_archs=archs,
+        origin=origin, channels=channels, proxies=proxies_of(site),
+    )  # fmt: skip
 
 
 def nccl_for(site: Site, requested: str) -> str:
@@ -142,28 +116,18 @@ def nccl_for(site: Site, requested: str) -> str:
 
 
 def packages_of_site(
-    site: Site,
-    *,
-    kind: EnvironmentKind | None = None,
-    framework: Framework = "pytorch",
-    modules: tuple[str, ...] = (),
-    requirements: tuple[str, ...] = (),
-    python: str | None = None,
-) -> PackagesSpec:
+    site: Site, *, kind: EnvironmentKind | None = None, framework: Framework = "pytorch",
+    modules: tuple[str, ...] = (), requirements: tuple[str, ...] = (), python: str | None = None,
+) -> PackagesSpec:  # fmt: skip
     """The packages of an environment as ``of_site`` makes it.
 
     Args:
         python: of an environment; it is called as it is, without the site's modules. None: what these provide.
     """
     wanted = environment_spec(site, "", kind=kind, framework=framework, modules=modules, requirements=requirements)
-    return PackagesSpec(
-        framework=framework,
-        device=site.device,
-        requirements=wanted.requirements,
-        setup=wanted.setup if python is None else Setup(),
-        python=python or (f"python{CONDA_PYTHON}" if wanted.kind == "conda" else "python3"),
-        proxies=wanted.proxies,
-    )
+    setup = wanted.setup if python is None else Setup()
+    program = python or (f"python{CONDA_PYTHON}" if wanted.kind == "conda" else "python3")
+    return PackagesSpec(framework, site.device, wanted.requirements, setup, program, proxies=wanted.proxies)
 
 
 def packages_of_images(site: Site, framework: Framework, machine: str) -> PackagesSpec:
@@ -194,7 +158,6 @@ def setup_of_jobs(spec: EnvironmentSpec, directory: str) -> Setup:
 
 
 _PYTHON = f"python={CONDA_PYTHON}"
-_PIP = ("python3", "-m", "pip")
 _QUIET = ("--disable-pip-version-check", "--progress-bar", "off")
 
 # Installers of Miniforge and Miniconda take `-b -p DIRECTORY`. What they made cannot be moved, so it is made in its
@@ -237,106 +200,91 @@ class Places:
 
 def creation(spec: EnvironmentSpec, places: Places) -> str:
     """The script that makes the environment and proves it; it leaves ``about.json`` in ``places.work``."""
-    environment, work = str(places.environment), places.work
-    variant = _variant(spec.mpi, spec.nccl)
+    environment, work, packages = str(places.environment), places.work, places.packages
     made: list[Statement] = [
-        Export("PIP_CACHE_DIR", text(str(places.caches / "pip"))),
-        Export("CONDA_PKGS_DIRS", text(str(places.caches / "conda"))),
-        *(Export(name, text(value)) for name, value in spec.proxies),
-        *_installed(spec.setup, places),
-        *_loaded(spec.setup),
+        *_exports(PIP_CACHE_DIR=str(places.caches / "pip"), CONDA_PKGS_DIRS=str(places.caches / "conda")),
+        *_exports(**dict(spec.proxies)),
     ]
+    if places.installer is not None and spec.setup.conda:  # it does nothing where conda is there
+        installer = str(places.installer)
+        made.append(_run(exit_codes.NO_CONDA, "bash", "-c", _INSTALL, "bash", installer, spec.setup.conda))
+    made += _loaded(spec.setup)
     if spec.kind == "virtualenv":
         seen = ("--system-site-packages",) if spec.origin == "modules" else ()
-        made += [
-            Run(texts("python3", "-m", "venv", *seen, environment), NOT_MADE),
-            _activated(Setup(activate=Activate(virtualenv=environment))),
-        ]
+        made.append(_run(exit_codes.NOT_MADE, "python3", "-m", "venv", *seen, environment))
+        made += _loaded(Setup(activate=Activate(virtualenv=environment)), exit_codes.NOT_MADE)
     elif spec.kind == "conda":
         sources = ("--override-channels", *(f"--channel={url}" for url in spec.channels)) if spec.channels else ()
         make = texts("conda", "create", "--yes", "--quiet", *sources, "--prefix", environment, _PYTHON)
-        made += [Load((make,), NOT_MADE), _activated(Setup(activate=Activate(conda=environment)))]
-    if places.packages is not None:
-        made += _without_network(places.packages, places.programs)
-    if spec.requirements and places.packages is not None:
-        # All that is required is listed: nothing is resolved again.
-        by_hash = ("--no-deps", "--require-hashes", "-r", str(places.packages / package_directory.REQUIREMENTS))
-        made.append(Run(texts(*_PIP, "install", *_QUIET, *by_hash), NO_FRAMEWORK))
-    elif spec.requirements:
-        made.append(Run(texts(*_PIP, "install", *_QUIET, "--", *spec.requirements), NO_FRAMEWORK))
-    made += [Export(name, text(value)) for name, value in VARIABLES[spec.framework].items()]
-    wheel = ("--wheel", str(work / "wheel"))
+        made.append(Load((make,), exit_codes.NOT_MADE))
+        made += _loaded(Setup(activate=Activate(conda=environment)), exit_codes.NOT_MADE)
+    if packages is not None:
+        # pip takes packages from the directory alone, whatever its configuration says, and only those that fit here.
+        shelves = (packages / name for name in (package_directory.FRAMEWORK, package_directory.HOROVOD))
+        made += [
+            _run(exit_codes.WRONG_PACKAGES, "python3", str(places.programs / "fits.py"), str(packages)),
+            Unset(("PIP_CONSTRAINT", "PIP_NO_BINARY")),  # they would choose other files than those that were collected
+            # As URLs: pip takes a blank in this variable for the end of a path.
+            *_exports(
+                PIP_CONFIG_FILE="/dev/null",
+                PIP_NO_INDEX="1",
+                PIP_FIND_LINKS=" ".join(each.as_uri() for each in shelves),
+            ),
+        ]
+    if spec.requirements:
+        which = ("--", *spec.requirements)
+        if packages is not None:  # all that is required is listed: nothing is resolved again
+            which = ("--no-deps", "--require-hashes", "-r", str(packages / package_directory.REQUIREMENTS))
+        made.append(_run(exit_codes.NO_FRAMEWORK, "python3", "-m", "pip", "install", *_QUIET, *which))
+    made += _exports(**VARIABLES[spec.framework])
+    framework, wheel = ("--framework", spec.framework), ("--wheel", str(work / "wheel"))
+    variant, proof = _variant(spec.mpi, spec.nccl), str(work / "proof.json")
+    build = ("wheel", *framework, *variant, "--cuda-archs", spec.cuda_archs)
+    build += ("--horovod", "shipped" if spec.kind == "modules" else "auto")
 
-    def program(name: str, *words: str) -> tuple[str, ...]:
-        return ("python3", str(places.programs / name), *words)
+    def program(failing: int, name: str, *words: str) -> Run:
+        return _run(failing, "python3", str(places.programs / name), *words)
 
-    framework = ("--framework", spec.framework)
-    theirs = "shipped" if spec.kind == "modules" else "auto"
-    build = ("wheel", *framework, *variant, "--cuda-archs", spec.cuda_archs, "--horovod", theirs)
-    made.append(Run(texts(*program("build.py", *build, "--out", wheel[1], "--shelf", str(places.wheels))), NO_HOROVOD))
+    made.append(program(exit_codes.NO_HOROVOD, "build.py", *build, "--out", wheel[1], "--shelf", str(places.wheels)))
     if spec.kind != "modules":
-        made.append(Run(texts(*program("install.py", *framework, *wheel, "--place", "environment")), NO_HOROVOD))
-    proof, about = str(work / "proof.json"), str(work / "about.json")
+        made.append(program(exit_codes.NO_HOROVOD, "install.py", *framework, *wheel, "--place", "environment"))
+    describe = (*framework, *wheel, "--proof", proof, "--write", str(work / "about.json"))
     made += [
-        Run(texts(*program("prove.py", *framework, *variant, "--write", proof)), NOT_PROVEN),
-        Export("BASE", text(" ".join((spec.kind, *spec.setup.modules)))),
-        Run(texts(*program("describe.py", *framework, *wheel, "--proof", proof, "--write", about)), NOT_PROVEN),
+        program(exit_codes.NOT_PROVEN, "prove.py", *framework, *variant, "--write", proof),
+        *_exports(BASE=" ".join((spec.kind, *spec.setup.modules))),
+        program(exit_codes.NOT_PROVEN, "describe.py", *describe),
     ]
-    # The script itself holds the lock, as its starter may be killed while it runs.
-    return _script(made, _holding(places.lock))
+    return _script(made, lock=places.lock)
 
 
 def collection(spec: PackagesSpec, work: PurePath, programs: PurePath) -> str:
-    """The script that collects packages below ``work``, and leaves ``about.json`` there: what they are for.
-
-    It holds the lock ``work/lock``, as its starter may be killed while it runs.
-    """
-    statements: list[Statement] = [
-        Export("PIP_CACHE_DIR", text(str(work / "cache"))),
-        *(Export(name, text(value)) for name, value in spec.proxies),
-        *_loaded(spec.setup),
-        Run(texts(spec.python, "-m", "venv", str(work / "venv")), NOT_MADE),
-    ]
+    """The script that collects packages below ``work``, and leaves ``about.json`` there: what they are for."""
     python = str(work / "venv/bin/python3")  # not activated: the path may have any character
     framework = str(work / package_directory.FRAMEWORK)
+    statements: list[Statement] = [
+        *_exports(PIP_CACHE_DIR=str(work / "cache"), **dict(spec.proxies)),
+        *_loaded(spec.setup),
+        _run(exit_codes.NOT_MADE, spec.python, "-m", "venv", str(work / "venv")),
+    ]
     if spec.requirements:
         pip = (python, "-m", "pip", "wheel", *_QUIET, "--wheel-dir", framework)
-        statements.append(Run(texts(*pip, "--", *spec.requirements), NO_FRAMEWORK))
+        statements.append(_run(exit_codes.NO_FRAMEWORK, *pip, "--", *spec.requirements))
     words = ["--framework", spec.framework, "--into", str(work / package_directory.HOROVOD)]
     words += ["--write", str(work / "about.json")]
     words += ["--beside", framework] if spec.requirements else []
     words += ["--pythons", ",".join(spec.pythons)] if spec.pythons else []
     words += ["--machine", spec.machine] if spec.machine else []
-    statements.append(Run(texts(python, str(programs / "collect.py"), *words), NO_HOROVOD))
-    return _script(statements, _holding(work / "lock"))
-
-
-def _without_network(packages: PurePath, programs: PurePath) -> tuple[Statement, ...]:
-    """pip takes packages from the directory alone, whatever its configuration says, and only those that fit here."""
-    places = (packages / name for name in (package_directory.FRAMEWORK, package_directory.HOROVOD))
-    return (
-        Run(texts("python3", str(programs / "fits.py"), str(packages)), WRONG_PACKAGES),
-        Unset(("PIP_CONSTRAINT", "PIP_NO_BINARY")),  # they would choose other files than those that were collected
-        Export("PIP_CONFIG_FILE", text("/dev/null")),
-        Export("PIP_NO_INDEX", text("1")),
-        # As URLs: pip takes a blank in this variable for the end of a path.
-        Export("PIP_FIND_LINKS", text(" ".join(place.as_uri() for place in places))),
-    )
+    statements.append(_run(exit_codes.NO_HOROVOD, python, str(programs / "collect.py"), *words))
+    return _script(statements, lock=work / "lock")
 
 
 def proof(
-    setup: Setup,
-    framework: Framework,
-    programs: PurePath,
-    *,
-    env: Mapping[str, str],
-    mpi: str = "auto",
+    setup: Setup, framework: Framework, programs: PurePath, *, env: Mapping[str, str], mpi: str = "auto",
     nccl: str = "auto",
-) -> str:
+) -> str:  # fmt: skip
     """The script that proves the Horovod that a setup brings, with two processes."""
     words = ("python3", str(programs / "prove.py"), "--framework", framework, *_variant(mpi, nccl))
-    exports = (Export(name, text(value)) for name, value in env.items())
-    return _script([*_loaded(setup), *exports, Run(texts(*words), NOT_PROVEN)])
+    return _script([*_loaded(setup), *_exports(**env), _run(exit_codes.NOT_PROVEN, *words)])
 
 
 def listing(setup: Setup) -> str:
@@ -345,38 +293,34 @@ def listing(setup: Setup) -> str:
     # Lmod knows those below other modules only by `spider`, Environment Modules have no such command.
     shown = "{ module -t spider || module -t avail; } 2>&1"
     ready = (*setup_lines(prepared), ("module", "list"))
-    return _script([Load(tuple(texts(*argv) for argv in ready), NOT_LOADED)]) + f"{shown}\n"
-
-
-def _holding(lock: PurePath) -> str:
-    return f"exec 9>>{quote(str(lock))} && flock 9 || exit {BUSY}"
+    return _script([Load(tuple(texts(*argv) for argv in ready), exit_codes.NOT_LOADED)]) + f"{shown}\n"
 
 
 def _variant(mpi: str, nccl: str) -> tuple[str, ...]:
     return ("--mpi", mpi, "--nccl", nccl, "--place", "environment")
 
 
-def _loaded(setup: Setup) -> tuple[Load, ...]:
-    found = setup_lines(setup)
-    return (Load(tuple(texts(*argv) for argv in found), NOT_LOADED),) if found else ()
+def _run(failing: int, *words: str) -> Run:
+    """``failing``: what the script ends with where the command fails."""
+    return Run(texts(*words), failing)
 
 
-def _installed(setup: Setup, places: Places) -> tuple[Run, ...]:
-    """The setup's conda, from the installer, unless it is there."""
-    if places.installer is None or not setup.conda:
-        return ()
-    return (Run(texts("bash", "-c", _INSTALL, "bash", str(places.installer), setup.conda), NO_CONDA),)
+def _exports(**variables: str) -> tuple[Export, ...]:
+    return tuple(Export(name, text(value)) for name, value in variables.items())
 
 
-def _activated(setup: Setup) -> Load:
-    return Load(tuple(texts(*argv) for argv in setup_lines(setup)), NOT_MADE)
+def _loaded(setup: Setup, failing: int = exit_codes.NOT_LOADED) -> tuple[Load, ...]:
+    lines = setup_lines(setup)
+    return (Load(tuple(texts(*argv) for argv in lines), failing),) if lines else ()
 
 
-def _script(statements: list[Statement], *lines_first: str) -> str:
+def _script(statements: list[Statement], *, lock: PurePath | None = None) -> str:
+    """The script itself holds the lock, as its starter may be killed while it runs."""
     head: list[Statement] = [
         Unset(_LEAKS),
-        Export("PYTHONNOUSERSITE", text("1")),  # ~/.local would shadow what is made here
-        Export("PYTHONDONTWRITEBYTECODE", text("1")),  # the programs may lie where others use them
+        # ~/.local would shadow what is made here; the programs may lie where others use them.
+        *_exports(PYTHONNOUSERSITE="1", PYTHONDONTWRITEBYTECODE="1"),
     ]
     body = (statement(entry) for entry in (*head, *statements))
-    return "\n".join(("#!/bin/bash", "set -uo pipefail", *lines_first, *body, ""))
+    held = () if lock is None else (f"exec 9>>{quote(str(lock))} && flock 9 || exit {exit_codes.BUSY}",)
+    return "\n".join(("#!/bin/bash", "set -uo pipefail", *held, *body, ""))

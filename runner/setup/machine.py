@@ -67,14 +67,11 @@ def missing_modules(needs: Sequence[str], python: Path | None = None) -> tuple[s
         return f"{python} cannot be used (version {version}): {done.last_lines(1)}", "activate another environment"
     if not absent:
         return "", ""
-    return f"{python} (Python {version}) has no {' and no '.join(absent)}", _fix(needs, absent)
-
-
-def _fix(needs: Sequence[str], absent: Sequence[str]) -> str:
+    fix = f"in the environment that is to be used: python3 -m pip install {' '.join(absent)}"
     if "horovod" in absent:
         framework = next((_FRAMEWORKS[name] for name in needs if name in _FRAMEWORKS), "pytorch")
-        return f"{PROGRAM} env create NAME --framework {framework} --at DIR, and --env-name DIR/NAME"
-    return "in the environment that is to be used: python3 -m pip install " + " ".join(absent)
+        fix = f"{PROGRAM} env create NAME --framework {framework} --at DIR, and --env-name DIR/NAME"
+    return f"{python} (Python {version}) has no {' and no '.join(absent)}", fix
 
 
 POLICY = Path("/usr/sbin/policy-rc.d")
@@ -86,12 +83,7 @@ _APT = ("apt-get", "-o", "DPkg::Lock::Timeout=300")
 
 
 class Package(msgspec.Struct, frozen=True):
-    """One package that a step needs.
-
-    Attributes:
-        programs: the package is there if all of these are.
-        why: for people.
-    """
+    """One package that a step needs, and why; it is there if all of its programs are."""
 
     name: str
     programs: tuple[str, ...]
@@ -145,11 +137,9 @@ def install_packages(packages: Iterable[Package], say: Callable[[str], None]) ->
     command = [*_APT, "install", "--yes", "--no-install-recommends", *names]
     by_hand = "sudo " + shlex.join(["apt-get", "install", "--no-install-recommends", *names])
     if process.find("apt-get") is None:
-        raise RefusedError(
-            f"this machine lacks {', '.join(names)}, and has no apt-get to install them",
-            where="PATH",
-            fix=f"install them with this system's package manager (Debian and Ubuntu: {by_hand})",
-        )
+        fix = f"install them with this system's package manager (Debian and Ubuntu: {by_hand})"
+        what = f"this machine lacks {', '.join(names)}, and has no apt-get to install them"
+        raise RefusedError(what, where="PATH", fix=fix)
     become = _become_root(by_hand)
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
     # A lock on the directory, not a file in it: any user can open that, and nothing is left there.

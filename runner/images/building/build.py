@@ -1,8 +1,7 @@
 """Build an image: a base with a framework, plus a Horovod that is proven inside it.
 
 A build is skipped where an image with the same inputs exists. Nothing is compiled where a wheel for the base is kept
-or the base ships a Horovod that passes the proof. Containers and untagged images of a failed or interrupted build are
-removed.
+or the base ships a Horovod that passes the proof. What a failed or interrupted build leaves in an engine is removed.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ def build(
     """Build ``framework``'s image on ``base`` (a stand-in's name, a reference, or None for the framework's default).
 
     Args:
-        platform: such as ``linux/arm64``, passed through to the engine.
         args: build arguments (CXX_STANDARD, CUDA_ARCHS, NCCL, for TensorFlow LEGACY_KERAS) over the defaults.
         packages: what pip takes packages from; nothing then uses a network.
 
@@ -94,14 +92,13 @@ def build(
     started = time.monotonic()
     wanted = base or DEFAULT_BASES[framework]
     stand_in = standin.find_standin(framework, wanted)
+    base_reference = standin.standin_reference(stand_in) if stand_in else str(reference.parse(wanted))
     if packages is not None:
         _check_packages(framework, packages, progress)
-        base_reference = standin.standin_reference(stand_in) if stand_in else str(reference.parse(wanted))
         base_image = engine_build.present_image(client, base_reference, platform)
     else:
-        base_reference = (
-            standin.ensure_standin(stand_in, client, progress) if stand_in else str(reference.parse(wanted))
-        )
+        if stand_in:
+            standin.ensure_standin(stand_in, client, progress)
         base_image = engine_build.base_image(client, base_reference, platform, progress)
     base_id = str(base_image.id)
     pulled = base_image.attrs.get("RepoDigests") or []
@@ -144,9 +141,6 @@ def image_name(framework: str, base: str, args: Mapping[str, str] | None = None)
 
     ``docker.io/someone/pytorch:25.02-py3`` becomes ``gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3``, and an
     image that keeps Keras 3 ends in ``-keras3``, one that is to have no NCCL in ``-without-nccl``.
-
-    Args:
-        args: build arguments.
     """
     endings = (("LEGACY_KERAS", "0", "-keras3"), ("NCCL", "none", "-without-nccl"))
     ending = "".join(text for name, value, text in endings if (args or {}).get(name) == value)
@@ -215,34 +209,20 @@ def source_state() -> tuple[str, str]:
 def _build_final(
     client: docker.DockerClient, base: EngineBase, target: str, labels: Mapping[str, str], progress: Progress
 ) -> Image:
-    """The finished image under its name; the image that had this name before is removed if nothing else uses it."""
-    import docker
-
-    before = None
-    with suppress(docker.errors.ImageNotFound):
-        before = client.images.get(target).id
     files = context_files(base.framework)
     horovod = _horovod_for(client, base, files, progress)
     if horovod.wheel is not None:
         files.append((f"containers/horovod/wheels/{horovod.key}/{horovod.wheel.name}", horovod.wheel))
     args = {"HOROVOD": horovod.key, "BASE_DIGEST": labels[_BASE_DIGEST], "SOURCE": labels[_REVISION]}
     all_labels = {**labels, **_labels_of(horovod)}
-    engine_build.run(client, base, progress, files=files, tag=target, target=None, args=args, labels=all_labels)
-    image = client.images.get(target)
-    if before and before != image.id:
-        engine_build.remove_image(client, before)
+    image = engine_build.run(client, base, progress, files=files, tag=target, args=args, labels=all_labels)
     engine_build.sweep(client)
     return image
 
 
 @dataclass(frozen=True)
 class _Horovod:
-    """Which Horovod an image gets.
-
-    Attributes:
-        key: of its wheel, or SHIPPED. wheel: the kept wheel; None for the base's own.
-        facts: about the base. fixes: patches that the wheel was built with.
-    """
+    """Which Horovod an image gets. key: of its wheel, or SHIPPED. wheel: the kept one; None for the base's own."""
 
     key: str
     wheel: Path | None

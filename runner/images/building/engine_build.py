@@ -22,7 +22,7 @@ from runner.core.progress import Progress
 from runner.images import reference
 from runner.images.building import buildlog
 from runner.images.conversion.publishing import ABOUT, about_of
-from runner.images.engine import needs_host_network
+from runner.images.engine import OWNER_LABEL, needs_host_network, remove_orphans
 from runner.images.sources import credentials
 from runner.images.sources.registry_http import HUB, login_needed
 
@@ -32,26 +32,14 @@ if TYPE_CHECKING:
 
 
 PART_LABEL = "gpu-runner.part"  # of images, also of those that have lost their names
-OWNER_LABEL = "gpu-runner.owner"  # of a container that a process of ours made: its mark
 _NOTES = "steps"
 _STOP_S = 15.0
-
-
-class _StepContainers:
-    """The containers in which one build's steps ran, in memory and in a file of the cache."""
-
-    def __init__(self, client: docker.DockerClient) -> None:
-        self._engine = _identity(client)
-        self._names: list[str] = []
-        self._note = paths.ensure_directory(paths.cache(_NOTES)) / process_identity.unique()
-
-    def add(self, container: str) -> None:
-        self._names.append(container)
-        self._note.write_text(json.dumps({"engine": self._engine, "containers": self._names}))
-
-    def forget(self) -> None:
-        """The build has ended, and the engine has removed them."""
-        self._note.unlink(missing_ok=True)
+_FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
+# The messages of Docker (20.10 to 28) and Podman for a registry's 401 and 403; Docker's hub answers 403 for an unknown
+# name, too.
+_NO_LOGIN = ("unauthorized", "no basic auth credentials", "authentication required", "401")
+_DENIED = ("denied", "forbidden", "403")
+_NO_PLATFORM = ("no matching manifest", "no image found in image index", "no image found in manifest list")
 
 
 def sweep(client: docker.DockerClient) -> None:
@@ -69,10 +57,7 @@ def sweep(client: docker.DockerClient) -> None:
                 continue
             _remove(client, record["containers"])
         note.unlink()
-    for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
-        if process_identity.state(container.labels.get(OWNER_LABEL, "")) == "dead":
-            with suppress(docker.errors.APIError):
-                container.remove(force=True, v=True)
+    remove_orphans(client)
     with suppress(docker.errors.APIError):
         client.images.prune(filters={"dangling": True, "label": [PART_LABEL]})
 
@@ -138,24 +123,27 @@ def run(
     *,
     files: Sequence[tuple[str, Path]],
     tag: str,
-    target: str | None,
     args: Mapping[str, str],
+    target: str = "",
     labels: Mapping[str, str] | None = None,
-) -> None:
-    """Stream one build of the framework's Dockerfile; a failed build leaves nothing behind.
+) -> Image:
+    """Stream one build of the framework's Dockerfile; the image that had its name before is removed if nothing else
+    uses it. A failed build leaves nothing behind; its error names the step, with its last lines.
 
     Args:
-        files: (name in the context, path). target: the stage to stop at; None for the last.
+        files: (name in the context, path). target: the stage to stop at; empty for the last.
         args: build arguments besides those of the base. labels: of the image.
-
-    Raises:
-        ProgramFailedError: a step failed; names it, with its last lines. InfrastructureError: the engine failed.
     """
     import docker
     import requests
     import urllib3
 
-    containers = _StepContainers(client)
+    # The containers in which the steps run, for the sweep of a later build if this one is killed.
+    note = paths.ensure_directory(paths.cache(_NOTES)) / process_identity.unique()
+    engine, containers = _identity(client), list[str]()
+    before = None
+    with suppress(docker.errors.ImageNotFound):
+        before = client.images.get(tag).id
     # Of the steps; None: the engine's usual one.
     network = "none" if base.packages is not None else "host" if needs_host_network(client) else None
     try:
@@ -168,7 +156,7 @@ def run(
                 custom_context=True,
                 dockerfile=f"containers/{base.framework}/Dockerfile",
                 tag=tag,
-                target=target or "",
+                target=target,
                 buildargs={"BASE": base.reference, **base.args, **args},
                 labels=dict(labels or {}),
                 network_mode=network,
@@ -178,8 +166,16 @@ def run(
                 forcerm=True,
                 decode=True,
             )
-            _follow(chunks, containers, progress)
-        containers.forget()
+            log, report = buildlog.BuildLog(), buildlog.Report(progress)
+            for event in chain(chain.from_iterable(map(log.feed, chunks)), log.end()):
+                if isinstance(event, buildlog.Started):
+                    containers.append(event.container)
+                    note.write_text(json.dumps({"engine": engine, "containers": containers}))
+                elif isinstance(event, buildlog.Failed):
+                    raise _failure(event, report.step, report.last)
+                else:
+                    report.take(event)
+        note.unlink(missing_ok=True)
     except BaseException as error:
         with suppress(requests.exceptions.ConnectionError):  # the engine is gone; the next build sweeps
             sweep(client)
@@ -194,17 +190,10 @@ def run(
                 "the engine went away in the middle of the build", where=tag, fix="start it again, and build again"
             ) from error
         raise
-
-
-def _follow(chunks: Iterator[Mapping[str, Any]], containers: _StepContainers, progress: Progress) -> None:
-    log, report = buildlog.BuildLog(), buildlog.Report(progress)
-    for event in chain(chain.from_iterable(map(log.feed, chunks)), log.end()):
-        if isinstance(event, buildlog.Started):
-            containers.add(event.container)
-        elif isinstance(event, buildlog.Failed):
-            raise _failure(event, report.step, report.last)
-        else:
-            report.take(event)
+    image = client.images.get(tag)
+    if before is not None and before != image.id:
+        remove_image(client, before)
+    return image
 
 
 def no_emulation(message: str, where: str) -> RefusedError | None:
@@ -305,14 +294,6 @@ def container_of(
     finally:
         with suppress(docker.errors.APIError):
             container.remove(force=True, v=True)
-
-
-_FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
-# The messages of Docker (20.10 to 28) and Podman for a registry's 401 and 403; Docker's hub answers 403 for an unknown
-# name, too.
-_NO_LOGIN = ("unauthorized", "no basic auth credentials", "authentication required", "401")
-_DENIED = ("denied", "forbidden", "403")
-_NO_PLATFORM = ("no matching manifest", "no image found in image index", "no image found in manifest list")
 
 
 def base_image(client: docker.DockerClient, name: str, platform: str | None, progress: Progress) -> Image:

@@ -75,14 +75,8 @@ def add(
     nccl: str = "auto",
     platform: str | None = None,
 ) -> BuiltImage:
-    """The image with these packages; it is skipped where one with the same inputs exists.
-
-    Args:
-        lines: as ``requirements.together`` gives them. nccl: the build argument of the image.
-
-    Raises:
-        ProgramFailedError: pip refused, a package cannot be imported, or Horovod no longer passes its proof.
-        InfrastructureError: the engine failed.
+    """The image with these packages, as ``together`` gives them; it is skipped where one with the same inputs exists.
+    ProgramFailedError: pip refused, a package cannot be imported, or Horovod no longer passes its proof.
     """
     import docker
 
@@ -90,9 +84,9 @@ def add(
     folder = [(f"containers/{_FOLDER}/{name}", path) for name, path in files_below(paths.share("containers") / _FOLDER)]
     inputs = key_of(built.labels[INPUTS_LABEL], built.digest, tree_hash(folder), nccl, *lines)
     target = f"{built.reference}-with-{key_of(*lines)[:8]}"
-    made = before = None
+    made = None
     with suppress(docker.errors.ImageNotFound):
-        made = before = client.images.get(target)
+        made = client.images.get(target)
     up_to_date = made is not None and made.labels.get(INPUTS_LABEL) == inputs and not paths.caches_ignored()
     if not up_to_date:
         base = EngineBase(_FOLDER, built.reference, built.digest, {"NCCL": nccl}, platform)
@@ -105,10 +99,7 @@ def add(
             file.flush()
             files = [*folder, (f"containers/{_FOLDER}/requirements.txt", Path(file.name))]
             args = {"FRAMEWORK": framework}
-            engine_build.run(client, base, progress, files=files, tag=target, target=None, args=args, labels=labels)
-        made = client.images.get(target)
-        if before is not None and before.id != made.id:
-            engine_build.remove_image(client, str(before.id))
+            made = engine_build.run(client, base, progress, files=files, tag=target, args=args, labels=labels)
     assert made is not None
     return replace(
         built,

@@ -16,6 +16,7 @@ from runner.core import process_identity
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.images import reference as references
+from runner.images.engine import OWNER_LABEL, remove_orphans
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from docker.models.images import Image
 
 Method = Literal["auto", "layers", "stream"]
-_OWNER = "gpu-runner.owner"  # label of a container that is never started: the mark of the process that made it
 _LATE_S = 2.0  # an engine creates a container in less
 
 
@@ -93,7 +93,7 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
     try:
         try:
             container = client.containers.create(
-                image_id, ["true"], network_mode="none", use_config_proxy=False, labels={_OWNER: mark}
+                image_id, ["true"], network_mode="none", use_config_proxy=False, labels={OWNER_LABEL: mark}
             )
         except (KeyboardInterrupt, SystemExit):
             with suppress(docker.errors.APIError, requests.exceptions.RequestException):
@@ -104,12 +104,7 @@ def _container(client: docker.DockerClient, image_id: str) -> Iterator[Container
         finally:
             with suppress(docker.errors.APIError, requests.exceptions.RequestException):
                 container.remove(force=True, v=True)
-                # At the end: an engine may make a container after its client has died. Those of conversions that were
-                # killed are removed where this machine can tell that they were.
-                for other in client.containers.list(all=True, filters={"label": _OWNER}, ignore_removed=True):
-                    if process_identity.state(other.labels.get(_OWNER, "")) == "dead":
-                        with suppress(docker.errors.APIError):
-                            other.remove(force=True, v=True)
+                remove_orphans(client)  # at the end: an engine may make a container after its client has died
     except (docker.errors.APIError, requests.exceptions.RequestException) as error:
         raise InfrastructureError(f"the engine failed: {error}", where=image_id) from error
 
@@ -118,7 +113,9 @@ def _remove_late(client: docker.DockerClient, mark: str) -> None:
     """Remove the container with this mark: an engine makes it even if its client no longer waits."""
     until = time.monotonic() + _LATE_S
     while time.monotonic() < until:
-        for container in client.containers.list(all=True, filters={"label": f"{_OWNER}={mark}"}, ignore_removed=True):
+        for container in client.containers.list(
+            all=True, filters={"label": f"{OWNER_LABEL}={mark}"}, ignore_removed=True
+        ):
             container.remove(force=True, v=True)
             return
         time.sleep(0.1)

@@ -244,17 +244,6 @@ def test_outside_an_image_nothing_of_the_machine_is_changed(
         build.ensure_tools("environment", str(prove.HERE))
 
 
-def test_a_wheel_on_the_shelf_is_taken(programs: Programs, tmp_path: Path) -> None:
-    (tmp_path / "shelf/k").mkdir(parents=True)
-    with zipfile.ZipFile(tmp_path / "shelf/k/horovod-1.whl", "w") as wheel:
-        wheel.writestr("kept", "kept")
-    (tmp_path / "out").mkdir()
-    assert programs["build"].take_kept("k", tmp_path / "out", tmp_path / "shelf")
-    assert not programs["build"].take_kept("other", tmp_path / "out", tmp_path / "shelf")
-    with zipfile.ZipFile(tmp_path / "out/horovod-1.whl") as wheel:
-        assert wheel.namelist() == ["kept"]
-
-
 def test_the_wheels_key_follows_what_goes_into_it(programs: Programs) -> None:
     build, torch = programs["build"], programs["frameworks"].FRAMEWORKS["pytorch"]
 

@@ -1,4 +1,4 @@
-"""A Dockerfile as steps: everything that it says arrives, and what a builder might not do is refused."""
+"""A Dockerfile as steps, and what engines say of them; and which of NVIDIA's bases a driver carries."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import subprocess
 import tarfile
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner.core import paths
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.images.building import apptainer, dockerfile
+from runner.images.building.bases import BASES, newest
 from runner.images.building.build import DEFAULT_ARGS, DEFAULT_BASES
+from runner.images.building.buildlog import BuildLog, Event, Failed, Line, Started, Step
 from runner.images.building.dockerfile import Arg, Copy, Env, Label, Run, Stage, environment, parse_stages
 from runner.images.writable_root import archived
 
@@ -154,3 +157,93 @@ def test_a_file_that_shrinks_while_it_is_read_is_reported(tmp_path: Path, monkey
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InfrastructureError, match="changed while it was read"):
         list(chunks)
+
+
+def events(*chunks: dict[str, Any]) -> list[Event]:
+    log = BuildLog()
+    return [event for chunk in chunks for event in log.feed(chunk)] + list(log.end())
+
+
+def test_docker_sends_a_step_and_its_newline_apart() -> None:
+    assert events(
+        {"stream": "Step 2/9 : RUN python3 x.py \\"},
+        {"stream": "\n"},
+        {"stream": " ---> Running in 0123456789ab\n"},
+        {"stream": "one\ntw"},
+        {"stream": "o\n"},
+        {"stream": "\x1b[91mred\x1b[0m\n"},
+        {"stream": "Removing intermediate container 0123456789ab\n"},
+        {"stream": " ---> ba9876543210\n"},
+        {"aux": {"ID": "sha256:" + "ab" * 32}},
+        {"stream": "Successfully built ba9876543210\n"},
+    ) == [
+        Step(2, 9, "RUN python3 x.py \\"),
+        Started("0123456789ab"),
+        Line("one"),
+        Line("two"),
+        Line("red"),
+        Line("Successfully built ba9876543210"),
+    ]
+
+
+def test_podman_writes_steps_its_own_way() -> None:
+    assert events(
+        {"stream": "[2/2] STEP 3/8: COPY a b\n"},
+        {"stream": "STEP 1/8: FROM x\n"},
+        {"stream": "--> 0123456789ab\n"},
+        {"stream": "--> Using cache 0123456789ab\n"},
+    ) == [Step(3, 8, "COPY a b"), Step(1, 8, "FROM x"), Line("--> Using cache 0123456789ab")]
+
+
+def test_failures_carry_the_code_where_the_engine_says_it() -> None:
+    docker = {"errorDetail": {"code": 7, "message": "returned a non-zero code: 7"}, "error": "x"}
+    assert events({"stream": "last words"}, docker) == [Line("last words"), Failed("returned a non-zero code: 7", 7)]
+    assert events({"error": "building at STEP: exit status 7\n"}) == [Failed("building at STEP: exit status 7", None)]
+
+
+def test_progress_bars_show_their_last_state() -> None:
+    assert events({"stream": "10%\r50%\r100%\n"}, {"status": "Pulling", "id": "ab12"}) == [
+        Line("100%"),
+        Line("ab12 Pulling"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("framework", "driver", "tag", "how"),
+    [
+        ("pytorch", "570.86.10", "25.02-py3", "natively"),
+        ("pytorch", "580.65.06", "25.02-py3", "natively"),
+        ("tensorflow", "535.104.05", "25.02-tf2-py3", "by its compat package"),
+        ("pytorch", "535.54.03", "23.10-py3", "natively"),
+        ("pytorch", "530.30.02", "23.03-py3", "natively"),
+        ("tensorflow", "525.105.17", "25.02-tf2-py3", "by its compat package"),
+        ("tensorflow", "515.65.01", "23.03-tf2-py3", "by its compat package"),
+        ("tensorflow", "470.57.02", "25.02-tf2-py3", "by its compat package"),
+        ("pytorch", "450.51.06", "23.10-py3", "by its compat package"),
+    ],
+)
+def test_the_newest_base_that_a_driver_carries(framework: str, driver: str, tag: str, how: str) -> None:
+    chosen, why = newest(framework, driver, "here")
+    assert chosen.reference == f"nvcr.io/nvidia/{framework}:{tag}"
+    assert how in why
+    assert driver in why
+
+
+def test_a_site_that_does_not_say_gets_the_newest_with_a_note() -> None:
+    chosen, why = newest("pytorch", "", "there")
+    assert chosen.reference == DEFAULT_BASES["pytorch"]
+    assert "there does not say" in why
+
+
+@pytest.mark.parametrize("driver", ["418.87", "none"])
+def test_a_driver_that_carries_nothing_is_refused(driver: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        newest("pytorch", driver, "old")
+    assert "hardware.driver" in caught.value.where
+
+
+def test_the_table_is_newest_first_and_holds_the_defaults() -> None:
+    for framework, default in DEFAULT_BASES.items():
+        releases = [base.tag for base in BASES if base.framework == framework]
+        assert releases == sorted(releases, reverse=True)
+        assert default in {base.reference for base in BASES}

@@ -65,36 +65,57 @@ def merge_entries(*stack: Sequence[Entry], made: Sequence[str] = ()) -> dict[str
     return found
 
 
-def test_upper_layers_replace_and_add_and_keep_what_they_do_not_name() -> None:
-    low = [("a/", DIR, ""), ("a/one", FILE, "1"), ("a/two", FILE, "2"), ("b", FILE, "file")]
-    high = [("a/one", FILE, "new"), ("b/", DIR, ""), ("b/in", FILE, "in")]
-    assert merge_entries(low, high) == {"a": "/", "a/one": "new", "a/two": "2", "b": "/", "b/in": "in"}
+FILES = [("a/", DIR, ""), ("a/x", FILE, "old"), ("a/y", FILE, "old")]
+LINKED = [("x/a", FILE, "data"), ("b", HARD, "x/a"), ("c", HARD, "./b")]
+BEHIND_LINK = [("d/", DIR, ""), ("d/x", FILE, "1"), ("d/y", FILE, "2"), ("l", SOFT, "d")]
+HIDDEN = [(path, FILE, "") for path in ("a/.wh.x", "a/.wh.y", ".wh.b", ".wh.no", "no/.wh.no")]
+STACKS: dict[str, tuple[list[list[Entry]], dict[str, str]]] = {
+    "upper layers replace and add, and keep what they do not name": (
+        [[*FILES, ("b", FILE, "file")], [("a/x", FILE, "new"), ("b/", DIR, ""), ("b/in", FILE, "in")]],
+        {"a": "/", "a/x": "new", "a/y": "old", "b": "/", "b/in": "in"},
+    ),
+    "a file in the place of a directory hides all of it": (
+        [[("a/b/c", FILE, "1")], [("a", FILE, "2")], [("a/d", FILE, "3")]],
+        {"a": "/", "a/d": "3"},
+    ),
+    "whiteouts hide lower layers only, wherever they stand": (
+        [[*FILES, ("b/z", FILE, "old")], [("a/x", FILE, "new"), *HIDDEN]],
+        {"a": "/", "a/x": "new"},
+    ),
+    "an opaque directory shows only its own layer": (
+        [
+            [*FILES, ("a/d/y", FILE, "old")],
+            [("a/new", FILE, "new"), ("a/.wh..wh..opq", FILE, ""), ("a/.wh..wh.plnk", FILE, "")],
+        ],
+        {"a": "/", "a/new": "new"},
+    ),
+    "a hard link keeps its data when the name that had them is gone": (
+        [LINKED, [("x/.wh.a", FILE, "")]],
+        {"b": "data", "c": "=b", "x": "/"},
+    ),
+    "a hard link keeps its data when the name that had them has others": (
+        [LINKED, [("x/a", FILE, "other")]],
+        {"b": "data", "c": "=b", "x": "/", "x/a": "other"},
+    ),
+    "a hard link may lead to a lower layer": (
+        [[("z", FILE, "data")], [("a", HARD, "/z")]],
+        {"a": "data", "z": "=a"},
+    ),
+    "a directory entry takes the place of a link": (
+        [[("d/", DIR, ""), ("l", SOFT, "d")], [("l/", DIR, ""), ("l/x", FILE, "1")]],
+        {"d": "/", "l": "/", "l/x": "1"},
+    ),
+    "whiteouts in a directory that replaced a link spare what the link led to": (
+        [BEHIND_LINK, [("l/", DIR, ""), ("l/.wh..wh..opq", FILE, ""), ("l/.wh.x", FILE, "")]],
+        {"d": "/", "d/x": "1", "d/y": "2", "l": "/"},
+    ),
+}
 
 
-def test_a_file_in_the_place_of_a_directory_hides_all_of_it() -> None:
-    assert merge_entries([("a/b/c", FILE, "1")], [("a", FILE, "2")], [("a/d", FILE, "3")]) == {"a": "/", "a/d": "3"}
-
-
-def test_whiteouts_hide_lower_layers_only_wherever_they_stand() -> None:
-    low = [("a/", DIR, ""), ("a/x", FILE, "old"), ("a/y", FILE, "old"), ("b/z", FILE, "old")]
-    hidden = [(path, FILE, "") for path in ("a/.wh.x", "a/.wh.y", ".wh.b", ".wh.no", "no/.wh.no")]
-    assert merge_entries(low, [("a/x", FILE, "new"), *hidden]) == {"a": "/", "a/x": "new"}
-
-
-def test_an_opaque_directory_shows_only_its_own_layer() -> None:
-    low = [("a/", DIR, ""), ("a/x", FILE, "old"), ("a/d/y", FILE, "old")]
-    high = [("a/new", FILE, "new"), ("a/.wh..wh..opq", FILE, ""), ("a/.wh..wh.plnk", FILE, "")]
-    assert merge_entries(low, high) == {"a": "/", "a/new": "new"}
-
-
-def test_a_hard_link_keeps_its_data_when_the_name_that_had_them_is_gone() -> None:
-    low = [("x/a", FILE, "data"), ("b", HARD, "x/a"), ("c", HARD, "./b")]
-    assert merge_entries(low, [("x/.wh.a", FILE, "")]) == {"b": "data", "c": "=b", "x": "/"}
-    assert merge_entries(low, [("x/a", FILE, "other")]) == {"b": "data", "c": "=b", "x": "/", "x/a": "other"}
-
-
-def test_a_hard_link_may_lead_to_a_lower_layer() -> None:
-    assert merge_entries([("z", FILE, "data")], [("a", HARD, "/z")]) == {"a": "data", "z": "=a"}
+@pytest.mark.parametrize("title", STACKS)
+def test_layers_are_applied_one_after_another(title: str) -> None:
+    stack, merged = STACKS[title]
+    assert merge_entries(*stack) == merged
 
 
 def test_parents_that_are_links_below_are_followed_inside_the_root() -> None:
@@ -106,22 +127,10 @@ def test_parents_that_are_links_below_are_followed_inside_the_root() -> None:
     }  # fmt: skip
 
 
-def test_a_directory_entry_takes_the_place_of_a_link() -> None:
-    assert merge_entries([("d/", DIR, ""), ("l", SOFT, "d")], [("l/", DIR, ""), ("l/x", FILE, "1")]) == {
-        "d": "/", "l": "/", "l/x": "1",
-    }  # fmt: skip
-
-
 def test_a_working_directory_is_made_where_its_path_leads() -> None:
     low = [("run/", DIR, ""), ("var/run", SOFT, "/run")]
     assert merge_entries(low, made=["/var/run/app/in"]).keys() == {"run", "run/app", "run/app/in", "var", "var/run"}
     assert merge_entries(low, made=["", "/run"]).keys() == {"run", "var", "var/run"}
-
-
-def test_whiteouts_in_a_directory_that_replaced_a_link_spare_what_the_link_led_to() -> None:
-    low = [("d/", DIR, ""), ("d/x", FILE, "1"), ("d/y", FILE, "2"), ("l", SOFT, "d")]
-    high = [("l/", DIR, ""), ("l/.wh..wh..opq", FILE, ""), ("l/.wh.x", FILE, "")]
-    assert merge_entries(low, high) == {"d": "/", "d/x": "1", "d/y": "2", "l": "/"}
 
 
 @pytest.mark.parametrize(
