@@ -173,11 +173,7 @@ def with_settings(one_gpu: OneGpu, settings: Sequence[tuple[str, str]]) -> tuple
 
 
 def given_rate(
-    site: Site,
-    recipe: str,
-    settings: Sequence[tuple[str, str]],
-    images_per_s: float | None,
-    step_ms: float | None,
+    site: Site, recipe: str, settings: Sequence[tuple[str, str]], images_per_s: float | None, step_ms: float | None
 ) -> OneGpu:
     """A rate that the user gives: images per second, or the time of a step in milliseconds. Raises UsageError: it is no
     such number, or an option of the recipe is not valid.
