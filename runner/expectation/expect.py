@@ -123,22 +123,16 @@ def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
     return points[-1][1]
 
 
-class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Parameter(Range, frozen=True, forbid_unknown_fields=True):
     """As ``Input``, without the name."""
 
     unit: str
-    low: float
-    value: float
-    high: float
     source: str
 
 
 class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A GPU model.
-
-    Attributes:
-        pattern: regular expression in the GPU's name.
-        link: what connects the GPUs of a node. bus_gb_s: bus bandwidth of an allreduce inside it, GB/s.
+    """A GPU model, by a regular expression in its name, with what connects GPUs of a node, and the bus bandwidth of an
+    allreduce inside it, GB/s.
     """
 
     pattern: str
@@ -156,15 +150,12 @@ class Gradients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ready: tuple[tuple[float, float], ...]
 
 
-class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Rate(Range, frozen=True, forbid_unknown_fields=True):
     """What one GPU is known to reach, images per second. ``precision``: the beginning of the recipe's word for it."""
 
     pattern: str
     model: str
     precision: str
-    low: float
-    value: float
-    high: float
     source: str
 
 
@@ -217,17 +208,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Workload:
-    """What each rank trains.
-
-    Attributes:
-        batch: samples of a rank in a step. ready: as in ``Gradients``.
-        way, by_mpi: how gradients are reduced, and whether Horovod coordinates by MPI.
-    """
+    """What each rank trains: samples of a rank in a step, and the rest as in ``Training``."""
 
     batch: int
     ready: tuple[tuple[float, float], ...]
     way: Literal["horovod", "ddp"]
-    by_mpi: bool = False
+    by_mpi: bool = False  # how Horovod coordinates
     overlap: bool = True
 
 

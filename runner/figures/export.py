@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -22,7 +23,13 @@ from runner.model.output import ExportedRank, ExportedRun, ExportedRuns, Format
 from runner.model.records import ExitRecord, GpuSummary, NodeRecord, Report, StartRecord
 from runner.planning.options import options_of
 
-T = TypeVar("T")
+_OF_RUN = (
+    "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",
+    "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
+    "synchronisation", "arm", "doubts",
+)  # fmt: skip
+_OF_RANK = {name if name in ("rank", "node") else f"rank_{name}": name for name in ExportedRank.__struct_fields__}
+COLUMNS = (*_OF_RUN, *_OF_RANK)
 
 
 def exported_run(run: Run) -> ExportedRun:
@@ -35,21 +42,20 @@ def exported_run(run: Run) -> ExportedRun:
     verdict = standing(run)
     if isinstance(verdict, Standing):
         raise UnknownStateError(f"{run.run_id} has no verdict yet", fix=f"`{PROGRAM} wait {run.run_id}`, then export")
-    plan = run.needed_plan()
-    records = run.records
+    plan, records, marker = run.needed_plan(), run.records, run.marker
     starts = records.starts
     reports = records.records("report", Report, range(plan.tasks))
     exits = records.records("exit", ExitRecord)
-    gpus = _gpus(run, starts)
-    marker = run.marker
+    watchers = [rank for rank, start in starts.items() if start.local_rank == 0]
+    watched = records.records("node", NodeRecord, watchers)
+    gpus = {gpu.uuid: gpu for record in watched.values() for gpu in record.gpus if gpu.uuid}
     nodes = nodes_of(starts, plan.tasks_per_node)
-    began_s = starts[0].time_s if 0 in starts else None
-    low, high = verdict.precision or (None, None)
     ranks = tuple(
         _rank(rank, nodes.get(rank, ""), starts.get(rank), reports.get(rank), exits.get(rank), gpus)
         for rank in range(plan.tasks)
     )
     is_measured = verdict.outcome == "measured"
+    low, high = verdict.precision if verdict.precision and is_measured else (None, None)
     return ExportedRun(
         run=run.run_id,
         outcome=verdict.outcome,
@@ -62,10 +68,10 @@ def exported_run(run: Run) -> ExportedRun:
         nodes=plan.nodes,
         options=options_of(hidden_command(plan.program)),
         batch_per_gpu=reports[0].batch_size if 0 in reports else plan.samples_per_step,
-        started=utc(began_s),
+        started=utc(starts[0].time_s if 0 in starts else None),
         ended=utc(marker.end_s if marker else None),
-        precision_low=low if is_measured else None,
-        precision_high=high if is_measured else None,
+        precision_low=low,
+        precision_high=high,
         window_s=verdict.window_s if is_measured else None,
         steady=verdict.steady if is_measured else None,
         transport=verdict.transport,
@@ -83,9 +89,8 @@ def _rank(
     ended: ExitRecord | None,
     gpus: Mapping[str, GpuSummary],
 ) -> ExportedRank:
-    window_s = report.ends_s[-1] if report and report.ends_s else None
-    steps = len(report.ends_s) * report.group_steps if report and report.ends_s and report.group_steps else None
-    quarters = report.compute_quarters_p50_s if report else ()
+    ends_s, quarters = (report.ends_s, report.compute_quarters_p50_s) if report else ((), ())
+    steps = len(ends_s) * report.group_steps if report and ends_s and report.group_steps else None
     uuid = (report.device_uuid if report else None) or (start.device_uuid if start else None) or ""
     seen = gpus.get(uuid, GpuSummary())
     return ExportedRank(
@@ -94,7 +99,7 @@ def _rank(
         device_kind=report.device_kind if report else start.device_kind if start else "",
         device_uuid=uuid,
         exit_status=ended.status if ended else None,
-        window_s=window_s,
+        window_s=ends_s[-1] if ends_s else None,
         steps=steps,
         samples=steps * report.batch_size if report and report.batch_size and steps is not None else None,
         compute_s=median(quarters) if quarters else None,
@@ -104,37 +109,15 @@ def _rank(
     )
 
 
-def _gpus(run: Run, starts: Mapping[int, StartRecord]) -> dict[str, GpuSummary]:
-    """What the nodes' watchers saw of each GPU, by its UUID."""
-    watchers = [rank for rank, start in starts.items() if start.local_rank == 0]
-    records = run.records.records("node", NodeRecord, watchers)
-    return {gpu.uuid: gpu for record in records.values() for gpu in record.gpus if gpu.uuid}
-
-
-_OF_RUN = (
-    "run", "outcome", "reason", "site", "recipe", "runtime", "image", "gpus", "nodes", "batch_per_gpu", "started",
-    "ended", "unit", "images_per_s", "precision_low", "precision_high", "steady", "transport", "demonstration",
-    "synchronisation", "arm", "doubts",
-)  # fmt: skip
-Facts = Mapping[str, Any]  # of a run, or of a rank
-_OF_RANK = {name if name in ("rank", "node") else f"rank_{name}": name for name in ExportedRank.__struct_fields__}
-
-
-def _of(place: int, key: str) -> Callable[[tuple[Facts, Facts]], Any]:
-    return lambda row: row[place][key]
-
-
-_COLUMNS = (
-    Column("", values={name: _of(0, name) for name in _OF_RUN}),
-    Column("", values={name: _of(1, key) for name, key in _OF_RANK.items()}),
-)
-COLUMNS = tuple(name for column in _COLUMNS for name, _ in column.csv_values())
-
-
 def csv_of(runs: Sequence[ExportedRun]) -> str:
     """One row for each rank of each run: the run's columns are equal in all rows of the run."""
-    facts = [msgspec.to_builtins(run) | {"doubts": in_words(_doubts(run))} for run in runs]
-    return as_csv(_COLUMNS, [(run, rank) for run in facts for rank in run["ranks"]])
+    rows = []
+    for run in runs:
+        facts = msgspec.to_builtins(run) | {"doubts": in_words(_doubts(run))}
+        of_run = {name: facts[name] for name in _OF_RUN}
+        rows += [of_run | {name: rank[key] for name, key in _OF_RANK.items()} for rank in facts["ranks"]]
+    column = Column[Mapping[str, Any]]("", values={name: itemgetter(name) for name in COLUMNS})
+    return as_csv([column], rows)
 
 
 def as_json(runs: Sequence[ExportedRun]) -> str:
@@ -143,31 +126,24 @@ def as_json(runs: Sequence[ExportedRun]) -> str:
 
 
 def as_reframe(runs: Sequence[ExportedRun]) -> str:
-    """A line for each run, for a regular expression: ``REFRAME``. ``none`` stands where there is no figure."""
-    return "".join(
-        f"gpu-runner: {_word(run.run)} outcome={run.outcome} gpus={run.gpus} "
-        f"throughput={'none' if run.images_per_s is None else f'{run.images_per_s:.3f}'} {run.unit}/s "
-        f"claim={_claim(run)}{'' if run.arm == 'full' else f' arm={run.arm}'}"
-        f"{f' doubts={in_codes(_doubts(run))}' if _doubts(run) else ''}\n"
-        for run in runs
-    )
-
-
-WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {
-    "csv": csv_of,
-    "json": as_json,
-    "reframe": as_reframe,
-}
-
-
-def _claim(run: ExportedRun) -> str:
-    """What the figure may be quoted as; of an arm that is not training as it is, that arm."""
-    return run.figure.claim if run.figure else "demonstration" if run.demonstration else "performance"
+    """A line for each run, for a regular expression. ``none`` stands where there is no figure."""
+    lines = []
+    for run in runs:
+        name = re.sub(r"\s", "_", run.run) or "-"
+        throughput = "none" if run.images_per_s is None else f"{run.images_per_s:.3f}"
+        # What the figure may be quoted as; of an arm that is not training as it is, that arm.
+        claim = run.figure.claim if run.figure else "demonstration" if run.demonstration else "performance"
+        arm = "" if run.arm == "full" else f" arm={run.arm}"
+        doubts = f" doubts={in_codes(_doubts(run))}" if _doubts(run) else ""
+        lines.append(
+            f"gpu-runner: {name} outcome={run.outcome} gpus={run.gpus} throughput={throughput} {run.unit}/s "
+            f"claim={claim}{arm}{doubts}\n"
+        )
+    return "".join(lines)
 
 
 def _doubts(run: ExportedRun) -> tuple[Doubt, ...]:
     return run.figure.doubts if run.figure else ()
 
 
-def _word(text: str) -> str:
-    return re.sub(r"\s", "_", text) or "-"
+WRITERS: dict[Format, Callable[[Sequence[ExportedRun]], str]] = {"csv": csv_of, "json": as_json, "reframe": as_reframe}

@@ -67,8 +67,7 @@ def run_columns(rows: Sequence[Row]) -> tuple[Column[Row], ...]:
     figure = {"images_per_s": "images_per_s", "images_per_s_low": "low", "images_per_s_high": "high"}
 
     def figure_text(row: Row) -> str:
-        more = f" {row.unit}/s" if is_mixed else ""
-        return "" if row.images_per_s is None else f"{rate(row.images_per_s)}{more}"
+        return _number(row.images_per_s, lambda value: f"{rate(value)} {row.unit}/s" if is_mixed else rate(value))
 
     def doubts(row: Row, *, labelled: bool = False) -> str:
         return in_words(row.figure.doubts, labelled=labelled) if row.figure else ""

@@ -30,10 +30,8 @@ Block = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Attributes:
-    efficiency: of the last level against the first.
-    losses: of each step; with the efficiency they add up to 1.
-    shares: of each step in the logarithm of the loss; they add up to 1. None where the whole loss is not clear of 0.
+    """Of the last level against the first; of each step its loss, and its share in the logarithm of the loss; no shares
+    where the whole loss is not clear of 0.
     """
 
     efficiency: Estimate

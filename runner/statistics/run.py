@@ -15,16 +15,13 @@ from runner.statistics.steadiness import MARGIN, Steadiness, steadiness
 
 @dataclass(frozen=True)
 class ArmWindow:
-    """What one rank recorded of one window.
-
-    Attributes:
-        end_s: when its last group ended, seconds since the ranks left the barrier before the window.
-        compute_s: own computing of each step, or of some that are the same on every rank, seconds; empty: unknown.
+    """What one rank recorded of one window; ``compute_s``: own computing of each step, or of some that are the same on
+    every rank; empty where it is unknown.
     """
 
     samples: int
     steps: int
-    end_s: float
+    end_s: float  # of its last group, since the ranks left the barrier before the window
     compute_s: Sequence[float] = ()
 
 
@@ -167,14 +164,10 @@ class RankWindow:
 
 @dataclass(frozen=True)
 class GroupAnalysis:
-    """A run's group times through the rules: ``interval`` and ``steady`` are those of the groups that are kept.
-
-    Attributes:
-        interval: of the mean group time, seconds; None where there are too few groups.
-    """
+    """A run's group times through the rules: ``interval`` and ``steady`` are those of the groups that are kept."""
 
     start: Transient
-    interval: Interval | None
+    interval: Interval | None  # of the mean group time
     steady: Steadiness
 
     @property

@@ -29,12 +29,10 @@ _CRITICAL_SPLIT = (
 
 @dataclass(frozen=True)
 class Stragglers:
-    """Slow units and their cost. Shares: 0.1 is 10 % slower.
+    """Slow nodes, ranks that their node does not explain, and ranks that got slower from the first quarter to the last,
+    each with its excess over the others (0.1 is 10 % slower).
 
     Attributes:
-        nodes: slow nodes, name -> excess over the nodes that are not slow.
-        ranks: slow ranks that their node does not explain, rank -> excess.
-        slowed: ranks that got slower from the first quarter to the last, against the others, rank -> by how much.
         largest: the slowest rank's level over the mean of the others.
         removable: (slowest - slowest rank that is not named) / step time: what the named ranks cost at most.
     """
@@ -59,7 +57,7 @@ def stragglers(quarters_s: Sequence[Sequence[float]], nodes: Sequence[str], step
     then the growth from the first quarter to the last.
 
     Args:
-        quarters_s: for each rank the medians of its compute time in each quarter, seconds, above 0.
+        quarters_s: for each rank the medians of its compute time in each quarter, seconds.
         nodes: of each rank. step_s: median step time, seconds.
 
     Raises:

@@ -18,16 +18,7 @@ from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.verdict import judge
 from runner.model.job import ExitMarker, JobState
 from runner.model.plan import Plan, PlannedImage
-from runner.model.study import (
-    Arm,
-    Estimate,
-    Launch,
-    LaunchFacts,
-    Loss,
-    LossRow,
-    PointFacts,
-    StudyFacts,
-)
+from runner.model.study import Arm, Estimate, Launch, LaunchFacts, Loss, LossRow, PointFacts, StudyFacts
 from runner.model.verdict import Verdict
 
 COMPLETED = JobState("ended", "COMPLETED", exit_code=0)

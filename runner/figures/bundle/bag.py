@@ -30,7 +30,6 @@ def write(file: BinaryIO, members: Iterable[tuple[str, Path | bytes]]) -> None:
 
     Raises:
         NotProvenError: a name that cannot stand in a bundle.
-        OSError: a file cannot be read, or the archive not be written.
     """
     for name, content in sorted(members, key=lambda member: member[0].encode()):
         raw = content if isinstance(content, bytes) else content.read_bytes()
@@ -105,18 +104,13 @@ def _refused(what: str, place: int) -> NotProvenError:
 DATA, INFO = "data/", "bag-info.txt"
 MANIFEST, TAG_MANIFEST = "manifest-sha256.txt", "tagmanifest-sha256.txt"
 SIGNATURE = f"{TAG_MANIFEST}.sig"
-_DECLARATION = b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n"
 
 
 def tag_files(payload: Mapping[str, str], size: int) -> dict[str, bytes]:
-    """The tag files of a bag.
-
-    Args:
-        payload: name below ``data/`` -> SHA-256, hex. size: of all of them, bytes.
-    """
+    """The tag files of a bag: ``payload`` is name below ``data/`` -> SHA-256, and ``size`` that of all of them."""
     about = f"External-Description: gpu-runner bundle\nPayload-Oxum: {size}.{len(payload)}\n"
     tags = {
-        "bagit.txt": _DECLARATION,
+        "bagit.txt": b"BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n",
         INFO: about.encode("ascii"),
         MANIFEST: _manifest({f"{DATA}{name}": digest for name, digest in payload.items()}),
     }
@@ -135,7 +129,8 @@ def check(payload: Mapping[str, str], size: int, tags: Mapping[str, bytes]) -> N
             continue
         where = name
         if name == MANIFEST and name in tags:
-            where = _first_difference(_lines(tags[name]), _lines(expected[name])) or name
+            given, wanted = _digests(tags[name]), _digests(expected[name])
+            where = next((each for each in sorted({*given, *wanted}) if given.get(each) != wanted.get(each)), name)
         how = "is missing" if name not in tags else "does not belong in a bundle" if name not in expected else ""
         raise NotProvenError(f"the bundle was altered: {where} {how or 'is not what its hash says'}", where=where)
 
@@ -144,13 +139,9 @@ def _manifest(digests: Mapping[str, str]) -> bytes:
     return "".join(f"{digests[name]}  {name}\n" for name in sorted(digests)).encode("ascii")
 
 
-def _lines(manifest: bytes) -> dict[str, str]:
+def _digests(manifest: bytes) -> dict[str, str]:
     pairs = (line.partition("  ") for line in manifest.decode("ascii", "replace").splitlines())
     return {name: digest for digest, _, name in pairs}
-
-
-def _first_difference(given: Mapping[str, str], expected: Mapping[str, str]) -> str:
-    return next((name for name in sorted({*given, *expected}) if given.get(name) != expected.get(name)), "")
 
 
 # The user's uncommitted changes (code.diff), the program and the ranks' output stay where they are.
@@ -162,7 +153,7 @@ _FILES = frozenset(
 )  # fmt: skip
 _RECORD = re.compile(r"ranks/(0|[1-9][0-9]{0,8})\.[a-z-]{1,20}\.json\Z", re.ASCII)
 _NCCL = re.compile(r"nccl/[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}\.log\Z", re.ASCII)
-_LEAST = frozenset(("plan.json", "job.sh", "job.json", "verdict.json"))
+LEAST_FILES = frozenset(("plan.json", "job.sh", "job.json", "verdict.json"))  # that every run has
 _NCCL_BYTES = 1 << 19  # of each log, as the verdict reads it
 _ERROR_BYTES = 50_000  # of the end of the script's log, as the verdict reads it
 
@@ -172,17 +163,8 @@ def is_member(name: str) -> bool:
     return name in _FILES or _RECORD.match(name) is not None or _NCCL.match(name) is not None
 
 
-def missing(names: set[str]) -> str:
-    """The first file that every run has and this one has not; empty if it has all."""
-    return min(_LEAST - names, default="")
-
-
 def files_of(run: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of a run directory that go into a bundle, in the order of their names; of logs what the verdict reads.
-
-    Raises:
-        OSError: one cannot be read.
-    """
+    """The files of a run directory that go into a bundle, by name; of logs what the verdict reads."""
     names = [name for name in _FILES if (run / name).is_file()]
     for folder in ("ranks", "nccl"):
         names += [f"{folder}/{path.name}" for path in run.glob(f"{folder}/*") if path.is_file()]

@@ -44,9 +44,13 @@ def secrets_of(plan: Plan) -> tuple[str, ...]:
 
 def redacted_text(text: str, secrets: Iterable[str]) -> str:
     """A script or log without secrets."""
+    return redacted(_without(text, secrets))[0]
+
+
+def _without(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, REDACTED)
-    return redacted(text)[0]
+    return text
 
 
 def redacted_json(value: Any, secrets: Sequence[str], key: str = "") -> Any:
@@ -55,11 +59,11 @@ def redacted_json(value: Any, secrets: Sequence[str], key: str = "") -> Any:
         return {name: _by_name(name, each, secrets) for name, each in value.items()}
     if isinstance(value, list):
         if key in _COMMANDS and all(isinstance(each, str) for each in value):
-            return [_plain(each, secrets) for each in hidden_command(value)]
+            return [hidden_value(_without(each, secrets)) for each in hidden_command(value)]
         if len(value) == 2 and isinstance(value[0], str):
             return [value[0], _by_name(value[0], value[1], secrets)]
         return [redacted_json(each, secrets) for each in value]
-    return _plain(value, secrets) if isinstance(value, str) else value
+    return hidden_value(_without(value, secrets)) if isinstance(value, str) else value
 
 
 def redacted_file(name: str, content: bytes, secrets: Sequence[str]) -> bytes:
@@ -92,12 +96,6 @@ def _by_name(name: str, value: Any, secrets: Sequence[str]) -> Any:
     return redacted_json(value, secrets, name)
 
 
-def _plain(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
-    return hidden_value(text)
-
-
 TOP = "gpu-runner-bundle"
 ABOUT = "bundle.json"
 SCHEMA: Final = "gpu-runner-bundle/1"
@@ -116,10 +114,8 @@ class StudyToBundle:
 
 
 def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyToBundle | None = None) -> MadeBundle:
-    """Write a bundle of these runs. The same runs give the same bytes; a signature is the key's.
-
-    Args:
-        key: of the user's, to sign with. study: that the runs are of, all of them.
+    """Write a bundle of these runs, all of the study if there is one. The same runs give the same bytes; a signature is
+    the key's.
 
     Raises:
         NotProvenError: a run is not measured, or its records do not give its verdict.

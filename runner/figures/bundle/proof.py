@@ -31,11 +31,13 @@ _SAME = 1e-12
 _MOST_RANKS = 1_000_000
 
 
-def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
-    """The run in a directory, with the verdict that its records give.
+# What judging records may raise that a forger wrote.
+_UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
-    Args:
-        root: of the run, with the names of a run directory. redacted: file -> SHA-256 of what it was before.
+
+def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
+    """The run in a directory, with the verdict that its records give; ``redacted``: file -> SHA-256 of what it was
+    before.
 
     Raises:
         NotProvenError: the records do not give the verdict that is there, or it is not ``measured``.
@@ -46,15 +48,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         plan = run.needed_plan()
     except RunnerError as error:
         raise NotProvenError(f"{run.run_id}: {error.what}", where=error.where or run.run_id) from None
-    except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        RecursionError,
-    ) as error:
+    except _UNFIT as error:
         raise NotProvenError(f"{run.run_id}: its records cannot be judged: {error}", where=run.run_id) from None
     stored = run.verdict
     if stored is None:
@@ -93,8 +87,8 @@ def check_different(runs: Iterable[Path]) -> None:
     """
     twice = copy_among((run.run_id, identity_of(first_rank_of(run))) for run in map(Run, runs))
     if twice is not None:
-        first, other = twice
-        raise NotProvenError(f"{first} and {other} are one launch: one is a copy of the other", where=other, fix=FIX)
+        what = f"{' and '.join(twice)} are one launch: one is a copy of the other"
+        raise NotProvenError(what, where=twice[1], fix=FIX)
 
 
 def difference(given: Any, expected: Any, key: str = "") -> str:
@@ -113,11 +107,7 @@ def difference(given: Any, expected: Any, key: str = "") -> str:
 
 
 def _judged(run: Run, redacted: dict[str, str]) -> Verdict:
-    """The verdict by today's rules on what is there.
-
-    Raises:
-        RunnerError: a file that it hangs on is missing, or not the one that the job had.
-    """
+    """The verdict by today's rules on what is there."""
     tasks = run.needed_plan().tasks_per_node
     recorded = sum(path.name.endswith(".start.json") for path in run.ranks.iterdir()) if run.ranks.is_dir() else 0
     if min(tasks, default=0) < 1 or sum(tasks) != recorded or recorded > _MOST_RANKS:
@@ -146,15 +136,16 @@ Figures = Callable[[Study, Mapping[str, Run]], tuple[tuple[PointFacts, ...], tup
 
 
 def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> BundledStudy:
-    """The study whose question lies in ``data``, beside its runs, which were proven already.
-
-    Args:
-        runs: key of a launch -> id of its run; launches that are not proven may be missing, or have an empty id.
+    """The study whose question lies in ``data``, beside its runs, which were proven already; ``runs``: key of a launch
+    -> id of its run; launches that are not proven may be missing, or have an empty id.
 
     Raises:
         NotProvenError: the question cannot be read, a run is not of its launch, or a run is of no launch.
     """
-    study = _question(data)
+    try:
+        study = msgspec.convert(json.loads((data / STUDY).read_bytes()), Study)
+    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
+        raise NotProvenError("the study's question cannot be read", where=STUDY) from None
     proven = {key: Run(data / RUNS / run) for key, run in runs.items() if run}
     there = sorted(path.name for path in (data / RUNS).iterdir())
     if sorted(run.run_id for run in proven.values()) != there:
@@ -162,8 +153,7 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
     launches = {launch.key: launch for launch in study.launches}
     plans = {key: run.needed_plan() for key, run in proven.items()}
     for key, plan in plans.items():
-        why = _misfit(study, launches.get(key), plan)
-        if why:
+        if why := _misfit(study, launches.get(key), plan):
             raise NotProvenError(f"{proven[key].run_id} is not of the launch {key}: {why}", where=STUDY)
     check_batches(study, plans)
     try:
@@ -174,23 +164,18 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
     return BundledStudy(study.study, named, points, losses)
 
 
-def _question(data: Path) -> Study:
-    try:
-        return msgspec.convert(json.loads((data / STUDY).read_bytes()), Study)
-    except (OSError, ValueError, RecursionError, msgspec.ValidationError):
-        raise NotProvenError("the study's question cannot be read", where=STUDY) from None
-
-
 def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
     """Why a run cannot be one of this launch; empty if it can."""
     if launch is None:
         return "the study has no such launch"
     options = options_of(plan.program)
+    # One GPU alone runs training as it is.
+    arms = launch.arms or (launch.arm if launch.arm in ARMS else "full",)
     for what, given, wanted in (
         ("GPUs", plan.gpus, launch.gpus),
         ("recipe", plan.recipe, study.recipe),
         ("site", plan.site, study.site),
-        ("arms", ",".join(plan.arms), ",".join(_arms(launch))),
+        ("arms", ",".join(plan.arms), ",".join(arms)),
         ("way", "separate" if plan.launch is None else "one-allocation", study.way),
     ):
         if given != wanted:
@@ -198,11 +183,6 @@ def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
     if launch.arm.startswith("solo") and launch.gpus != 1:
         return f"one GPU alone has no {gpus_text(launch.gpus)}"
     return next((f"it has another {name}" for name, value in launch.settings if not _is(options.get(name), value)), "")
-
-
-def _arms(launch: Launch) -> tuple[str, ...]:
-    """Between which the program of a launch takes turns; one GPU alone runs training as it is."""
-    return launch.arms or (launch.arm if launch.arm in ARMS else "full",)
 
 
 def check_batches(study: Study, plans: Mapping[str, Plan]) -> None:

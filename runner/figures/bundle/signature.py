@@ -13,7 +13,6 @@ from runner.core import process
 from runner.core.errors import NotProvenError, UsageError
 
 NAMESPACE = "gpu-runner-bundle"
-_TIMEOUT_S = 60.0
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 _HEAD, _FOOT = "-----BEGIN SSH SIGNATURE-----\n", "-----END SSH SIGNATURE-----\n"
 _COLUMNS = 70  # of ssh-keygen
@@ -27,19 +26,17 @@ def sign(manifest: bytes, key: Path) -> bytes:
     Raises:
         UsageError: the key cannot sign.
     """
-    _client()
     if not key.is_file():
         raise UsageError("there is no such key", where=str(key), fix="--sign FILE: a private ssh key, as of ssh-keygen")
     with tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
         file = Path(directory) / "manifest"
         file.write_bytes(manifest)
-        done = process.run(
-            ["ssh-keygen", "-Y", "sign", "-q", "-n", NAMESPACE, "-f", key, file], timeout_s=_TIMEOUT_S, check=False
-        )
+        done = _keygen("sign", "-q", "-n", NAMESPACE, "-f", key, file)
         signature = file.with_name(f"{file.name}.sig")
         if done.code != 0 or not signature.is_file():
+            why = [line.strip() for line in done.err.splitlines() if line.strip()] or ["ssh-keygen gives no reason"]
             fix = "a key with a passphrase signs through ssh-agent: give its .pub file"
-            raise UsageError(f"the key cannot sign: {_last_line(done.err)}", where=str(key), fix=fix)
+            raise UsageError(f"the key cannot sign: {why[-1]}", where=str(key), fix=fix)
         return signature.read_bytes()
 
 
@@ -53,16 +50,13 @@ def verify(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tu
     """
     if allowed is not None and not allowed.is_file():
         raise UsageError("there is no such file of allowed signers", where=str(allowed))
+    if signature is None and allowed is not None:
+        raise NotProvenError("the bundle has no signature", fix="without --allowed-signers its consistency is verified")
     if signature is None:
-        if allowed is not None:
-            raise NotProvenError(
-                "the bundle has no signature", fix="without --allowed-signers its consistency is verified"
-            )
         return "none", ""
     _check_form(signature)
     if allowed is None and process.find("ssh-keygen") is None:
         return "not checked", ""
-    _client()
     with tempfile.TemporaryDirectory(prefix="gpu-runner-") as directory:
         file = Path(directory) / "signature"
         file.write_bytes(signature)
@@ -73,8 +67,8 @@ def verify(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tu
             raise NotProvenError("the signature is not one of this bundle: it, or the bundle, was altered")
         if allowed is None:
             return "unknown signer", key[0]
-        found = _keygen("find-principals", "-s", file, "-f", allowed, text=text)
-        for signer in found.out.replace(",", "\n").splitlines() if found.code == 0 else ():
+        principals = _keygen("find-principals", "-s", file, "-f", allowed, text=text)
+        for signer in principals.out.replace(",", "\n").splitlines() if principals.code == 0 else ():
             if _keygen("verify", "-f", allowed, "-I", signer, *common, text=text).code == 0:
                 return "valid", signer
     raise NotProvenError(
@@ -85,23 +79,16 @@ def verify(manifest: bytes, signature: bytes | None, allowed: Path | None) -> tu
     )
 
 
-def _keygen(what: str, *words: str | Path, text: str) -> process.Completed:
-    return process.run(["ssh-keygen", "-Y", what, *words], timeout_s=_TIMEOUT_S, input_text=text, check=False)
-
-
-def _client() -> None:
+def _keygen(what: str, *arguments: str | Path, text: str | None = None) -> process.Completed:
     if process.find("ssh-keygen") is None:
         raise UsageError(
             "there is no ssh-keygen here, which signs and verifies", fix="install OpenSSH's client, 8.2 or newer"
         )
+    return process.run(["ssh-keygen", "-Y", what, *arguments], timeout_s=60.0, input_text=text, check=False)
 
 
 def _check_form(signature: bytes) -> None:
-    """Exactly what ssh-keygen writes: nothing can be added to it.
-
-    Raises:
-        NotProvenError: it is not.
-    """
+    """Refuse what is not exactly as ssh-keygen writes it: nothing can be added to it."""
     try:
         text = signature.decode("ascii")
         body = text.removeprefix(_HEAD).removesuffix(_FOOT)
@@ -112,7 +99,3 @@ def _check_form(signature: bytes) -> None:
     lines = "".join(f"{code[start : start + _COLUMNS]}\n" for start in range(0, len(code), _COLUMNS))
     if len(signature) > _MOST_BYTES or text != f"{_HEAD}{lines}{_FOOT}":
         raise NotProvenError("the signature was altered: it is not as ssh-keygen writes it")
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "ssh-keygen gives no reason")

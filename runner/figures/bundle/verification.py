@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +19,7 @@ from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import UnusableFileError, open_regular, sha256
 from runner.core.hide import REDACTED
 from runner.figures.bundle import bag, signature
-from runner.figures.bundle.bag import is_member, missing
+from runner.figures.bundle.bag import LEAST_FILES, is_member
 from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
 from runner.figures.bundle.proof import RUNS, STUDY, Figures, check_different, difference, proven_run, proven_study
 from runner.model.output import Bundle, BundledRun, VerifiedBundle
@@ -47,7 +47,11 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
             opened.seek(0)
             for name, content in _members(opened):
                 if name.startswith(bag.DATA):
-                    _unpack(name.removeprefix(bag.DATA), content, digests, data)
+                    if digests.get(name.removeprefix(bag.DATA)) != sha256(content):
+                        raise NotProvenError("the bundle was altered while it was read", where=name)
+                    path = data / name.removeprefix(bag.DATA)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(content)
             about, said = _about(data)
             runs = _runs(data, digests, {run.run: run for run in about.runs})
             study = None
@@ -67,11 +71,7 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
 
 
 def _hashed(opened: BinaryIO) -> tuple[dict[str, str], dict[str, bytes]]:
-    """The payload's hashes by name and the tag files, which fit each other. Nothing is written for it.
-
-    Raises:
-        NotProvenError: they do not.
-    """
+    """The payload's hashes by name and the tag files, which fit each other. Nothing is written for it."""
     digests: dict[str, str] = {}
     tags: dict[str, bytes] = {}
     size = 0
@@ -83,7 +83,10 @@ def _hashed(opened: BinaryIO) -> tuple[dict[str, str], dict[str, bytes]]:
             tags[name] = content
     bag.check(digests, size, tags)
     for name in digests:
-        _check_name(name)
+        folder, _, rest = name.partition("/")
+        if name not in (ABOUT, STUDY) and not (folder == RUNS and is_member(rest.partition("/")[2])):
+            what = f"the bundle was altered: {name} does not belong in a bundle"
+            raise NotProvenError(what, where=f"{bag.DATA}{name}")
     return digests, tags
 
 
@@ -96,21 +99,6 @@ def _members(opened: BinaryIO) -> Iterator[tuple[str, bytes]]:
         if name == member:
             raise NotProvenError(f"the bundle was altered: {member} is not below {TOP}", where=member)
         yield name, content
-
-
-def _unpack(name: str, content: bytes, digests: Mapping[str, str], data: Path) -> None:
-    if digests.get(name) != sha256(content):
-        raise NotProvenError("the bundle was altered while it was read", where=name)
-    path = data / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
-def _check_name(name: str) -> None:
-    folder, _, rest = name.partition("/")
-    _run, _, of_run = rest.partition("/")
-    if name not in (ABOUT, STUDY) and not (folder == RUNS and is_member(of_run)):
-        raise NotProvenError(f"the bundle was altered: {name} does not belong in a bundle", where=f"{bag.DATA}{name}")
 
 
 def _about(data: Path) -> tuple[Bundle, Any]:
@@ -134,26 +122,24 @@ def _without_later_keys(value: Any, said: Any) -> Any:
     return value
 
 
-def _runs(data: Path, digests: Mapping[str, str], said: Mapping[str, BundledRun]) -> tuple[BundledRun, ...]:
+def _runs(data: Path, digests: Iterable[str], said: Mapping[str, BundledRun]) -> tuple[BundledRun, ...]:
     files: dict[str, set[str]] = {}
-    for name in digests:
-        folder, _, rest = name.partition("/")
+    for folder, _, rest in (name.partition("/") for name in digests):
         if folder == RUNS:
             files.setdefault(rest.partition("/")[0], set()).add(rest.partition("/")[2])
     runs: list[BundledRun] = []
     for run_id in sorted(files):
+        root, where = data / RUNS / run_id, f"{bag.DATA}{RUNS}/{run_id}"
         if run_id not in said:
-            raise NotProvenError(f"{ABOUT} does not name the run {run_id}", where=f"{bag.DATA}{RUNS}/{run_id}")
-        lacking = missing(files[run_id])
-        if lacking:
-            raise NotProvenError(f"{run_id} has no {lacking}", where=f"{bag.DATA}{RUNS}/{run_id}")
+            raise NotProvenError(f"{ABOUT} does not name the run {run_id}", where=where)
+        if lacking := LEAST_FILES - files[run_id]:
+            raise NotProvenError(f"{run_id} has no {min(lacking)}", where=where)
         redacted = said[run_id].redacted
         for name in redacted:
-            if name not in files[run_id] or REDACTED.encode() not in (data / RUNS / run_id / name).read_bytes():
+            if name not in files[run_id] or REDACTED.encode() not in (root / name).read_bytes():
                 raise NotProvenError(f"{run_id}: nothing was redacted in {name}", where=f"{bag.DATA}{ABOUT}")
-        made = proven_run(data / RUNS / run_id, redacted)
         # Which version made the bundle is for people: it cannot be known from the records.
-        runs.append(msgspec.structs.replace(made, version=said[run_id].version))
+        runs.append(msgspec.structs.replace(proven_run(root, redacted), version=said[run_id].version))
     if not runs:
         raise NotProvenError("the bundle has no run")
     check_different(data / RUNS / run.run for run in runs)

@@ -10,26 +10,11 @@ from itertools import islice
 
 from runner.core.columns import Table, for_page
 from runner.core.text import first_of, gpus_text, percent, rate, seconds
+from runner.figures import tables
 from runner.figures.report.charts import heat_map, losses, node_cells
 from runner.figures.report.curves import Axes, Reference, Series, curves, time_line
 from runner.figures.report.picture import Drawing, Picture, svg
 from runner.figures.report.summary import largest_point
-from runner.figures.tables import (
-    MOST_SERIES,
-    Ranked,
-    all_settings,
-    curve,
-    interval,
-    loss_columns,
-    losses_of,
-    main_settings,
-    of_each,
-    point_columns,
-    rank_columns,
-    run_columns,
-    settings_text,
-    units_of,
-)
 from runner.model.report import Report, Row, RunReport, StepTimes
 from runner.model.study import Estimate, PointFacts, StudyFacts
 
@@ -48,7 +33,9 @@ def gallery(report: Report) -> Iterator[Picture]:
 
 def _without_time_lines(report: Report) -> Iterator[Picture]:
     study = report.study
-    by_setting = {} if study is None else {each: curve(study.points, each) for each in main_settings(study)}
+    by_setting = {}
+    if study is not None:
+        by_setting = {settings: tables.curve(study.points, settings) for settings in tables.main_settings(study)}
     if study is not None and by_setting:
         yield from _scaling(study, report, by_setting)
     else:
@@ -76,7 +63,7 @@ def _ideal_each(points: Sequence[PointFacts]) -> float | None:
 
 
 def _name(settings: Settings) -> str:
-    return settings_text(settings) or "measured"
+    return tables.settings_text(settings) or "measured"
 
 
 def _ideal(series: Sequence[Series], value: float, *, whole: bool = False) -> Reference:
@@ -95,7 +82,7 @@ def _expected(report: Report, each: float) -> Reference:
 
 
 def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, list[PointFacts]]) -> Iterator[Picture]:
-    left_out = len(all_settings(study.points)) - len(by_setting)
+    left_out = len(tables.all_settings(study.points)) - len(by_setting)
     more = f" {left_out} more settings are in the table." if left_out > 0 else ""
     series = []
     for settings, points in by_setting.items():
@@ -104,7 +91,7 @@ def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, li
             for row in report.rows
             if row.per_gpu is not None and row.settings == settings and row.arm == "full"
         )
-        estimates = tuple((point.gpus, one) for point in points if (one := of_each(point)) is not None)
+        estimates = tuple((point.gpus, one) for point in points if (one := tables.of_each(point)) is not None)
         series.append(Series(_name(settings), estimates, dots))
     ideal = _ideal_each(next(iter(by_setting.values())))
     references = [_ideal(series, ideal)] if ideal is not None and len(by_setting) == 1 else []
@@ -116,9 +103,9 @@ def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, li
         0.0,
     )
     point = largest_point(study)
-    each_now = of_each(point) if point is not None else None
+    each_now = tables.of_each(point) if point is not None else None
     assert point is not None and each_now is not None
-    sure = interval(each_now, rate)
+    sure = tables.interval(each_now, rate)
     says = f"{rate(each_now.value)} {report.unit}/s per GPU at {gpus_text(point.gpus)}"
     says += f" (95 %: {sure})." if sure else "."
     drawing = curves(Axes(f"{report.unit}/s per GPU", rate, 0.0, 1.12 * highest), series, references)
@@ -144,7 +131,7 @@ def _efficiency(
     values += [value for each in references[1:] for _, limits in each.points for value in limits]
     low = max(0.0, math.floor(20 * (min(values) - 0.02)) / 20)
     gpus, last = series[0].points[-1]
-    sure = interval(last)
+    sure = tables.interval(last)
     says = f"{percent(last.value)} at {gpus_text(gpus)}" + (f" (95 %: {sure})" if sure else ", without an interval")
     says += f". The axis begins at {percent(low, 0)}." if low > 0.0 else "."
     title = "Strong-scaling efficiency" if study.strong else "Weak-scaling efficiency"
@@ -173,7 +160,7 @@ def _whole(study: StudyFacts, report: Report, by_setting: Mapping[Settings, list
 
 
 def _points_table(study: StudyFacts, report: Report) -> Table:
-    return for_page(point_columns(report.unit), study.points[:MOST_ROWS])
+    return for_page(tables.point_columns(report.unit), study.points[:MOST_ROWS])
 
 
 def _of_runs(report: Report) -> Iterator[Picture]:
@@ -181,7 +168,7 @@ def _of_runs(report: Report) -> Iterator[Picture]:
     in it a curve for each kind of run, of those with the largest sizes.
     """
     rows = [row for row in report.rows if row.per_gpu is not None and row.arm in ("", "full")]
-    units = units_of(rows)
+    units = tables.units_of(rows)
     for number, unit in enumerate(units):
         key, more = f"per-gpu-{number}" if number else "per-gpu", f", {unit}" if len(units) > 1 else ""
         yield _of_unit(report, key, f"Throughput per GPU{more}", [row for row in rows if row.unit == unit])
@@ -192,7 +179,7 @@ def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Pictu
     largest: dict[Settings, int] = {}
     for row in rows:
         largest[row.settings] = max(row.gpus, largest.get(row.settings, 0))
-    kinds = sorted(largest, key=lambda kind: -largest[kind])[:MOST_SERIES]
+    kinds = sorted(largest, key=lambda kind: -largest[kind])[: tables.MOST_SERIES]
     series, values, is_single = [], [], True
     for kind in kinds:
         own = [row for row in rows if row.settings == kind]
@@ -203,10 +190,10 @@ def _of_unit(report: Report, key: str, title: str, rows: Sequence[Row]) -> Pictu
         values += [value for _, one in points for value in (one.value, one.high or 0.0)]
         values += [value for _, value in dots]
         is_single = is_single and len(own) == len(first)
-        name = settings_text(kind) or ("run" if is_single else "first run of a size")
+        name = tables.settings_text(kind) or ("run" if is_single else "first run of a size")
         series.append(Series(name, points, () if len(own) == len(first) else dots))
     best = max((row for row in rows if row.settings in kinds), key=lambda row: (row.gpus, row.per_gpu or 0.0))
-    of = f" ({settings_text(best.settings)})" if best.settings else ""
+    of = f" ({tables.settings_text(best.settings)})" if best.settings else ""
     says = f"{rate(best.per_gpu or 0.0)} {best.unit}/s per GPU at {gpus_text(best.gpus)}{of}. "
     says += "Limits are each run's own precision."
     if len(kinds) > 1:
@@ -224,7 +211,7 @@ def _estimate_each(row: Row) -> Estimate:
 
 def rows_table(rows: Sequence[Row]) -> Table:
     """Runs, as many as a page can show."""
-    return for_page(run_columns(rows), rows[:MOST_ROWS])
+    return for_page(tables.run_columns(rows), rows[:MOST_ROWS])
 
 
 def _heat_maps(report: Report) -> Iterator[Picture]:
@@ -256,8 +243,8 @@ def _slow_sentence(each: RunReport) -> str:
 def _ranks_table(each: RunReport) -> Table:
     """Ranks, or nodes where there are many."""
     if len(each.ranks) <= MOST_ROWS:
-        columns = rank_columns(demonstration=bool(each.row.demonstration))
-        return for_page(columns, [Ranked(each, rank) for rank in each.ranks])
+        columns = tables.rank_columns(demonstration=bool(each.row.demonstration))
+        return for_page(columns, [tables.Ranked(each, rank) for rank in each.ranks])
     name, slow = ("stands out", "yes") if each.row.demonstration else ("named", "slow")
     cells = node_cells(each.ranks, MOST_ROWS)
     shown = tuple((cell.name, percent(cell.excess), slow if cell.slow else "") for cell in cells)
@@ -273,9 +260,9 @@ def _losses(study: StudyFacts, report: Report) -> Iterator[Picture]:
     says = f"At {gpus_text(last.gpus)} {percent(sum(row.loss.value for row in last.rows))} of the ideal is lost"
     if worst.loss.value > 0.0:
         is_sure = worst.loss.low is None or worst.loss.low > 0.0
-        about = "" if is_sure else f"; 95 %: {interval(worst.loss)}"
+        about = "" if is_sure else f"; 95 %: {tables.interval(worst.loss)}"
         says += f"; the largest part is {worst.name} ({percent(worst.loss.value)}{about})"
-    table = for_page(loss_columns(), losses_of(known)[:MOST_ROWS])
+    table = for_page(tables.loss_columns(), tables.losses_of(known)[:MOST_ROWS])
     what = "Stacked bars over the number of GPUs."
     yield _picture(report, "loss", "Where the rest goes", f"{says}.", what, losses(known), table)
 

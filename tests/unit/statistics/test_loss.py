@@ -107,8 +107,7 @@ def test_rows_say_what_else_they_hold() -> None:
     """Clocks that fall by 2 % under load, no launches with hooks alone, and computing that is not recorded."""
     slower = [
         changed(
-            each,
-            arms=tuple(msgspec.structs.replace(arm, sm_clock_mhz=1370.0, compute_s=None) for arm in each.arms),
+            each, arms=tuple(msgspec.structs.replace(arm, sm_clock_mhz=1370.0, compute_s=None) for arm in each.arms)
         )
         for each in without(lambda each: each.launch.arm == "solo-hooks")
     ]

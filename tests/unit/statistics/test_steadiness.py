@@ -17,8 +17,7 @@ def verdicts(**shape: float) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("trend", "steady", "not_steady"),
-    [(0.0, (95, 100), (0, 2)), (0.01, (0, 5), (0, 100)), (0.02, (0, 0), (95, 100))],
+    ("trend", "steady", "not_steady"), [(0.0, (95, 100), (0, 2)), (0.01, (0, 5), (0, 100)), (0.02, (0, 0), (95, 100))]
 )
 def test_a_window_is_steady_by_its_trend(trend: float, steady: tuple[int, int], not_steady: tuple[int, int]) -> None:
     made = verdicts(trend=trend)

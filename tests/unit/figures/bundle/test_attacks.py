@@ -10,7 +10,6 @@ import resource
 import shutil
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,16 +76,18 @@ def test_an_altered_byte_is_found_wherever_it_is(file: Path, good: Path) -> None
         refusal(file)
 
 
-@pytest.mark.parametrize("length", [0, 1, 511, 512, 513, 5_000, -1, -512, -1024, -1025])
-def test_a_bundle_that_is_cut_off_is_refused(length: int, file: Path, good: Path) -> None:
-    file.write_bytes(good.read_bytes()[:length])
-    refusal(file)
-
-
-@pytest.mark.parametrize("more", [b"\0", b"x", bytes(512), b"more" * 300])
-def test_nothing_may_follow_its_end(more: bytes, file: Path, good: Path) -> None:
-    file.write_bytes(good.read_bytes() + more)
-    assert "something behind its end" in refusal(file)
+def test_a_bundle_that_is_cut_off_or_has_more_is_refused(file: Path, good: Path) -> None:
+    content = good.read_bytes()
+    for length in (0, 1, 511, 512, 513, 5_000, -1, -512, -1024, -1025):
+        file.write_bytes(content[:length])
+        refusal(file)
+    for more in (b"\0", b"x", bytes(512), b"more" * 300):
+        file.write_bytes(content + more)
+        assert "something behind its end" in refusal(file)
+    file.write_bytes(content[: 512 * 2] + content)  # a header and one block of content
+    assert "twice, or out of order" in refusal(file)
+    file.write_bytes(gzip.compress(bytes(1 << 24)))
+    assert "not a bundle" in refusal(file), "what is packed is not unpacked"
 
 
 MANY: dict[str, Callable[[Members], Members]] = {
@@ -147,18 +148,6 @@ def test_members_that_no_bundle_has(case: str, file: Path) -> None:
     assert not (file.parent.parent / "escaped").exists()
 
 
-def test_a_member_that_is_there_twice(file: Path) -> None:
-    content = file.read_bytes()
-    first = content[: 512 * 2]  # a header and one block of content
-    file.write_bytes(first + content)
-    assert "twice, or out of order" in refusal(file)
-
-
-def test_what_is_packed_is_not_unpacked(file: Path) -> None:
-    file.write_bytes(gzip.compress(bytes(1 << 24)))
-    assert "not a bundle" in refusal(file)
-
-
 @pytest.mark.parametrize("size", ["77777777777", "00000000000", "02000000000", "-0000000001", "٠0000000001"])
 def test_a_size_that_is_not_there_takes_no_memory(size: str, file: Path) -> None:
     content = bytearray(file.read_bytes())
@@ -171,15 +160,7 @@ def test_a_size_that_is_not_there_takes_no_memory(size: str, file: Path) -> None
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 
 
-def removed(name: str) -> Callable[[Members], None]:
-    def change(payload: Members) -> None:
-        for each in [each for each in payload if each.endswith(name)]:
-            del payload[each]
-
-    return change
-
-
-def removed_all(part: str) -> Callable[[Members], None]:
+def removed(part: str) -> Callable[[Members], None]:
     def change(payload: Members) -> None:
         for each in [each for each in payload if part in each]:
             del payload[each]
@@ -254,7 +235,7 @@ FORGED: dict[str, tuple[Callable[[Members], None], str]] = {
     "a failed job": (of("ended.json", name="FAILED", exit_code=1), "differs"),
     "a program": (added(f"runs/{RUN}/recipe/main.py", b"x"), "does not belong"),
     "a run that it does not name": (added(f"runs/another/{PLAN}", b"{}"), "does not name the run another"),
-    "a run taken away": (removed_all(RUN), "runs differs"),
+    "a run taken away": (removed(RUN), "runs differs"),
     "what it says of itself": (about(images_per_s=9e9), "images_per_s differs"),
     "its site": (about(site="elsewhere"), "site differs"),
     "nothing of itself": (added(ABOUT, b"{}"), "cannot be read"),
@@ -267,15 +248,19 @@ FORGED: dict[str, tuple[Callable[[Members], None], str]] = {
 def test_a_forger_who_makes_the_manifests_fit_is_found_by_the_records(case: str, file: Path) -> None:
     change, says = FORGED[case]
     forged(file, change)
-    members = members_of(file)
-    write_members(file, {name: each for name, each in members.items() if name != bag.SIGNATURE})
+    unsigned(file)
     assert says in refusal(file)
 
 
-def test_the_forger_of_these_tests_makes_a_bundle_that_holds(file: Path, good: Path) -> None:
-    """What is refused above is refused for what was changed."""
+def unsigned(file: Path) -> None:
+    write_members(file, {name: each for name, each in members_of(file).items() if name != bag.SIGNATURE})
+
+
+def test_what_is_refused_is_refused_for_what_was_changed(file: Path, good: Path) -> None:
     forged(file, removed("nothing at all"))
     assert file.read_bytes() == good.read_bytes()
+    members = members_of(file.rename(file.with_name("x")))
+    assert verify(file.with_name("x")).sha256 == sha256(members[bag.TAG_MANIFEST]), "the file's name says nothing"
 
 
 def test_one_launch_under_two_names_is_refused(file: Path) -> None:
@@ -290,27 +275,18 @@ def test_one_launch_under_two_names_is_refused(file: Path) -> None:
         payload["bundle.json"] = json.dumps(about).encode()
 
     forged(file, change)
-    write_members(file, {name: each for name, each in members_of(file).items() if name != bag.SIGNATURE})
+    unsigned(file)
     assert "are one launch: one is a copy of the other" in refusal(file)
 
 
 def test_a_forger_of_every_record_is_found_by_the_signature_only(file: Path, good: Path) -> None:
     """What unsigned means: a bundle whose records were all forged alike is consistent."""
-    before = verify(file)
-
-    def change(payload: Members) -> None:
-        about = json.loads(payload["bundle.json"])
-        about["runs"] = about["runs"][1:]
-        payload["bundle.json"] = json.dumps(about).encode()
-        for name in [name for name in payload if RUN in name]:
-            del payload[name]
-
-    forged(file, change)
+    forged(file, edited(ABOUT, lambda about: about | {"runs": about["runs"][1:]}))
+    forged(file, removed(RUN))
     assert "not one of this bundle" in refusal(file)
-    members = members_of(file)
-    write_members(file, {name: each for name, each in members.items() if name != bag.SIGNATURE})
+    unsigned(file)
     consistent = verify(file)
-    assert (consistent.signature, len(consistent.runs), len(before.runs)) == ("none", 1, 2)
+    assert (consistent.signature, len(consistent.runs)) == ("none", 1)
     assert "has no signature" in refusal(file, good.parent / "me.allowed")
 
 
@@ -353,13 +329,9 @@ def test_a_signature_is_not_believed_without_ssh_keygen(
     assert "no ssh-keygen" in capsys.readouterr().err
 
 
-def test_the_name_of_the_file_says_nothing(file: Path) -> None:
-    assert verify(file.rename(file.with_name("x"))).sha256 == sha256(members_of(file.with_name("x"))[bag.TAG_MANIFEST])
-
-
 def test_what_a_forger_wrote_reaches_no_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     forged(file, edited(VERDICT, lambda verdict: verdict["versions"].update({"\x1b[2J\u202e": "1"})))
-    write_members(file, {name: each for name, each in members_of(file).items() if name != bag.SIGNATURE})
+    unsigned(file)
     assert runner(["verify", str(file)]) == Exit.NOT_PROVEN
     assert r"versions.\x1b[2J\u202e differs" in capsys.readouterr().err
 
@@ -373,11 +345,3 @@ def test_the_commands_of_the_page_verify_it_without_gpu_runner(file: Path, good:
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert 'Good "gpu-runner-bundle" signature for me@example.org' in done.stdout
-
-
-def test_a_refusal_is_quick(file: Path) -> None:
-    """Not after everything was judged: the bytes are compared first."""
-    write_members(file, members_of(file) | {f"data/runs/{RUN}/job.sh": b"x"})
-    began_s = time.monotonic()
-    refusal(file)
-    assert time.monotonic() - began_s < 2.0

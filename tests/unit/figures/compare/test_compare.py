@@ -52,10 +52,7 @@ def compared(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> 
     return result(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "verdict"),
-    [(1.1, "faster"), (0.9, "slower"), (1.0, "equivalent")],
-)
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.1, "faster"), (0.9, "slower"), (1.0, "equivalent")])
 def test_launches_in_turns_get_a_verdict(
     sides: Sides, ratio: float, verdict: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,18 +178,14 @@ def test_what_cannot_be_compared_is_refused_with_its_code(sides: Sides, capsys: 
 
 def test_alike_figures_are_compared_in_their_own_unit(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = sides("ABBABA", 1.1)
-    for name in (*first.split(","), *second.split(",")):
-        in_tokens(Run(Path(name)))
+    for run in (Run(Path(name)) for name in (*first.split(","), *second.split(","))):
+        verdict = run.read("verdict.json", Verdict)
+        assert verdict is not None
+        run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
     assert runner(["compare", first, second]) == Exit.GOOD
     printed = capsys.readouterr().out
     assert "tokens/s, 3 launches" in printed
     assert "images" not in printed
-
-
-def in_tokens(run: Run) -> None:
-    verdict = run.read("verdict.json", Verdict)
-    assert verdict is not None
-    run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
 
 
 def test_launches_of_one_side_must_be_repeats(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,27 +200,24 @@ def test_launches_of_one_side_must_be_repeats(sides: Sides, capsys: pytest.Captu
 def test_other_code_is_a_difference_and_within_one_side_no_repeat(
     sides: Sides, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the program leaves beside itself is no code."""
+    """By its commit where it was not copied. What the program leaves beside itself is no code."""
     first, second = sides("ABBABA")
-    for names, text in ((first, "a"), (second, "b")):
+    for names, commit in ((first, "c0ffee"), (second, "f00d")):
         for name in names.split(","):
-            (Path(name) / "recipe").mkdir()
-            (Path(name) / "recipe" / "main.py").write_text(text)
-            (Path(name) / "recipe" / "losses.json").write_text(name)
+            Run(Path(name)).write("code.json", CodeRecord("/home/u/work", commit, "main", dirty=False))
+    assert compared(capsys, first, second)["differences"] == ["code commit"]
+    for names, text in ((first, "a"), (second, "b")):
+        for path in map(Path, names.split(",")):
+            (path / "code.json").unlink()
+            (path / "recipe").mkdir()
+            (path / "recipe" / "main.py").write_text(text)
+            (path / "recipe" / "losses.json").write_text(path.name)
     assert compared(capsys, first, second)["differences"] == ["code program"]
     assert runner(["diff", first.split(",")[0], second.split(",")[0]]) == Exit.GOOD
     assert "program: sha256 " in capsys.readouterr().out
     (Path(first.split(",")[1]) / "recipe" / "main.py").write_text("c")
     assert runner(["compare", first, second]) == Exit.REFUSED
     assert "launches of A are no repeats: " in capsys.readouterr().err
-
-
-def test_a_commit_counts_where_the_code_was_not_copied(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = sides("ABBABA")
-    for names, commit in ((first, "c0ffee"), (second, "f00d")):
-        for name in names.split(","):
-            Run(Path(name)).write("code.json", CodeRecord("/home/u/work", commit, "main", dirty=False))
-    assert compared(capsys, first, second)["differences"] == ["code commit"]
 
 
 @pytest.mark.parametrize(

@@ -138,14 +138,13 @@ def test_a_file_that_does_not_fit_is_explained(tmp_path: Path, case: str, capsys
     assert says.lower() in capsys.readouterr().err.lower()
 
 
-def test_a_file_that_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runner(["compare", str(measured_run(tmp_path / "runs", 0).path), "--reference"]) == Exit.USAGE
-    assert str(tmp_path / "references.yaml") in capsys.readouterr().err
-
-
-def test_a_copy_of_a_run_is_no_further_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "references.yaml").write_text(ONE.replace("VALUE", "400"))
+def test_a_copy_of_a_run_is_no_further_launch_and_a_missing_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = measured_run(tmp_path / "runs", 0)
+    assert runner(["compare", str(run.path), "--reference"]) == Exit.USAGE
+    assert str(tmp_path / "references.yaml") in capsys.readouterr().err
+    (tmp_path / "references.yaml").write_text(ONE.replace("VALUE", "400"))
     copies = [shutil.copytree(run.path, tmp_path / f"{run.run_id}{number}") for number in range(2)]
     assert runner(["compare", ",".join(map(str, (run.path, *copies))), "--reference"]) == Exit.USAGE
     assert "are one launch: the same ranks began at the same instant" in capsys.readouterr().err

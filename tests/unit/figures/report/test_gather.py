@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from runner.figures.report.gallery import gallery
 from runner.figures.report.gather import MOST_POINTS, of_runs, of_study, step_times
+from runner.jobs.directory import Run
 from runner.model.report import Report
 from runner.model.study import Estimate, PointFacts, SingleGpus, StudyFacts
 from runner.model.verdict import Verdict
@@ -23,6 +26,12 @@ def values(report: Report) -> dict[str, tuple[str, str]]:
     }
 
 
+def changed(run: Run, **verdict: Any) -> None:
+    stored = run.read("verdict.json", Verdict)
+    assert stored is not None
+    run.write("verdict.json", msgspec.structs.replace(stored, **verdict))
+
+
 def test_first_come_throughput_per_gpu_efficiency_the_slow_node_and_the_cause(report: Report) -> None:
     shown = values(report)
     assert list(shown)[:4] == ["Throughput per GPU at 16 GPUs", "Efficiency", "Slowest", "Largest loss"]
@@ -31,6 +40,9 @@ def test_first_come_throughput_per_gpu_efficiency_the_slow_node_and_the_cause(re
     assert "6.1 % slower" in shown["Slowest"][1]
     assert shown["Largest loss"][0] == "waiting for slower ranks"
     assert "3.4 % of the ideal; 95 %: 2.7 % to 4.1 %" in shown["Largest loss"][1]
+    assert [(each.gpus, each.state) for each in report.expected][-1] == (16, "below")
+    assert shown["Expected at 16 GPUs"][0] == "more than measured"
+    assert "36 707 to 37 299 measured; shown: slow ranks" in shown["Expected at 16 GPUs"][1]
 
 
 @pytest.mark.parametrize(
@@ -66,80 +78,60 @@ def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_name
     assert ("slowest: GPU 3 of node 1, 4.1 % below the mean" in note) is (not demonstration)
 
 
-def test_a_point_below_its_expected_range_is_named_with_what_its_records_show(report: Report) -> None:
-    assert [(each.gpus, each.state) for each in report.expected][-1] == (16, "below")
-    assert report.expected[0].gpus == 1
-    value, note = values(report)["Expected at 16 GPUs"]
-    assert value == "more than measured"
-    assert "36 707 to 37 299 measured; shown: slow ranks" in note
-
-
-def test_nothing_is_expected_of_a_demonstration_and_of_an_unknown_site(study: StudyFacts) -> None:
-    for changes, why in (
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
         ({"demonstration": "CPU"}, "nothing is expected of a demonstration (CPU)"),
         ({"site": "nowhere"}, "no site"),
         ({"strong": True}, "strong scaling"),
         ({"recipe": "probe"}, "does not cover the recipe probe"),
-    ):
-        made = of_study(msgspec.structs.replace(study, **changes))
-        assert made.expected == () and why in made.why_not_expected, made.why_not_expected
+    ],
+)
+def test_why_nothing_is_expected_is_said(study: StudyFacts, changes: dict[str, Any], why: str) -> None:
+    made = of_study(msgspec.structs.replace(study, **changes))
+    assert made.expected == () and why in made.why_not_expected, made.why_not_expected
 
 
-def test_without_a_run_of_one_gpu_the_efficiency_is_of_uncoupled_ones_and_says_so() -> None:
+def test_studies_without_what_is_usual(tmp_path: Path) -> None:
     point = PointFacts(8, "full", (), 3, 3, estimate(1000.0), None, estimate(0.95))
     value, note = values(of_study(study_facts([], [point])))["Efficiency"]
     assert value == "95.0 %"
     assert note.startswith("of as many GPUs at once that do not communicate; 95 %: 93.9 %")
+    none = of_study(study_facts([launch_facts(None, 2, 1, 0, why="the queue is closed")], [], state="incomplete"))
+    assert values(none) == {"Throughput per GPU": ("not proven", "the queue is closed")}
+    assert none.detailed == ()
+    one = of_study(study_facts([launch_facts(measured_run(tmp_path, "20261122-120000-r-1", 1), 1, 1, 0)], []))
+    assert "on technion, 1 GPU, weak scaling; 1 of 1 run proven" in one.subtitle
 
 
 def test_of_each_size_the_median_run_is_shown_in_detail(study: StudyFacts, report: Report) -> None:
     assert [each.row.gpus for each in report.detailed] == [16, 8, 4, 2, 1]
-    largest = [each for each in study.launches if each.launch.gpus == 16]
-    figures = sorted(each.images_per_s or 0.0 for each in largest)
+    figures = sorted(each.images_per_s or 0.0 for each in study.launches if each.launch.gpus == 16)
     assert report.detailed[0].row.images_per_s == figures[1]
-
-
-def test_a_rank_is_held_against_those_that_are_not_slow(report: Report) -> None:
-    ranks = report.detailed[0].ranks
+    ranks = report.detailed[0].ranks  # each held against those that are not slow
     assert [rank.slow for rank in ranks] == [False] * 8 + [True] * 8
     assert all(abs(rank.relative) < 0.005 for rank in ranks[:8])
     assert all(0.055 < rank.relative < 0.068 for rank in ranks[8:])
 
 
-def test_a_verdict_that_its_records_do_not_give_is_named(tmp_path: Path) -> None:
-    run = measured_run(tmp_path, "20261122-120000-r-2", 2)
-    verdict = run.read("verdict.json", Verdict)
-    assert verdict is not None and verdict.images_per_s is not None
-    run.write("verdict.json", msgspec.structs.replace(verdict, images_per_s=3.0 * verdict.images_per_s))
-    (each,) = of_runs([(run, "")]).detailed
-    assert each.ranks == () and "the verdict says" in each.problem and "and the records give" in each.problem
-
-
-def test_a_run_that_is_not_proven_is_in_no_figure_and_named_in_what_to_cite(report: Report) -> None:
-    (missing,) = [row for row in report.rows if row.state != "proven"]
-    assert (missing.gpus, missing.state, missing.why) == (32, "missing", "its job was cancelled before it started")
-    assert report.cite[-1] == "1 of 16 runs not proven, and in no figure."
-
-
-def test_what_to_cite_has_the_figure_its_interval_and_what_it_ran_on(report: Report) -> None:
-    first, made_of, *_ = (sentence.replace("\u202f", " ") for sentence in report.cite)
+def test_what_to_cite_has_the_figure_its_interval_what_it_ran_on_and_what_is_missing(
+    study: StudyFacts, report: Report
+) -> None:
+    first, made_of, *_, last = (sentence.replace("\u202f", " ") for sentence in report.cite)
     assert "horovod-pytorch on 16 GPUs of technion: 37 002 images/s (95 % interval over 3 launches: " in first
     assert "weak-scaling efficiency 90.7 % of one GPU alone (90.0 % to 91.4 %)" in first
     assert f"image digest sha256:{'ab' * 32}" in made_of
-
-
-def test_a_demonstration_is_what_a_citation_begins_with(study: StudyFacts) -> None:
-    label = "demonstration, no performance claim: CPU"
-    made = of_study(msgspec.structs.replace(study, demonstration=label))
-    assert made.cite[0] == "Demonstration, no performance claim: CPU."
+    assert last == "1 of 16 runs not proven, and in no figure."
+    (missing,) = [row for row in report.rows if row.state != "proven"]
+    assert (missing.gpus, missing.state, missing.why) == (32, "missing", "its job was cancelled before it started")
+    demonstrated = of_study(msgspec.structs.replace(study, demonstration="demonstration, no performance claim: CPU"))
+    assert demonstrated.cite[0] == "Demonstration, no performance claim: CPU."
 
 
 def test_the_environment_names_each_value_with_its_runs_where_they_differ(tmp_path: Path) -> None:
     runs = [measured_run(tmp_path, f"2026112{n}-120000-r-2", 2, recipe="a" if n else "b", site="s") for n in range(3)]
     facts = {fact.name: fact.value for fact in of_runs([(run, "") for run in runs]).environment}
-    assert facts["site"] == "s"
-    assert facts["recipe"] == "b (1 run); a (2 runs)"
-    assert facts["NCCL's networks"] == "IB"
+    assert (facts["site"], facts["recipe"], facts["NCCL's networks"]) == ("s", "b (1 run); a (2 runs)", "IB")
 
 
 def test_a_run_whose_directory_is_gone_is_still_in_the_report(tmp_path: Path) -> None:
@@ -149,13 +141,6 @@ def test_a_run_whose_directory_is_gone_is_still_in_the_report(tmp_path: Path) ->
     assert [each.problem for each in made.detailed if each.row.gpus == 2] == [""]
     assert made.detailed[0].steps is None
     assert [row.state for row in made.rows] == ["proven", "proven", "missing"]
-
-
-def test_of_a_study_without_a_proven_run_the_report_says_why() -> None:
-    facts = [launch_facts(None, 2, 1, 0, why="the queue is closed")]
-    made = of_study(study_facts(facts, [], state="incomplete"))
-    assert values(made) == {"Throughput per GPU": ("not proven", "the queue is closed")}
-    assert made.detailed == ()
 
 
 def test_single_runs_have_their_own_precision_and_make_no_claim(tmp_path: Path) -> None:
@@ -168,28 +153,32 @@ def test_single_runs_have_their_own_precision_and_make_no_claim(tmp_path: Path) 
     assert "no claim about other launches" in made.cite[0]
 
 
-def test_a_run_without_a_verdict_says_its_state(tmp_path: Path) -> None:
-    run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
-    (run.path / "verdict.json").unlink()
-    (row,) = of_runs([(run, "running")]).rows
-    assert (row.state, row.why, row.images_per_s) == ("running", "it has no verdict yet", None)
-
-
-def test_records_that_were_changed_after_the_verdict_give_no_details(tmp_path: Path) -> None:
-    run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
+def slower(run: Run) -> None:
     record = run.path / "ranks/2.report.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"elapsed_s": 70.0}))
-    (each,) = of_runs([(run, "")]).detailed
-    assert each.ranks == () and "says that its window took" in each.problem
 
 
-def test_a_run_whose_plan_is_gone_is_not_proven(tmp_path: Path) -> None:
+# What was done to a run, and: its state, why it is not proven, the problem of its details.
+BROKEN: dict[str, tuple[Callable[[Run], None], str, str, str]] = {
+    "no verdict": (lambda run: (run.path / "verdict.json").unlink(), "running", "it has no verdict yet", ""),
+    "no plan": (lambda run: (run.path / "plan.json").unlink(), "not-proven", "its plan cannot be read", ""),
+    "other records": (slower, "proven", "", "says that its window took"),
+    "another verdict": (
+        lambda run: changed(run, images_per_s=3e4), "proven", "",
+        "the verdict says 30000.0 images/s, and the records give ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_a_run_lacks_or_does_not_hold_is_said(case: str, tmp_path: Path) -> None:
+    change, state, why, problem = BROKEN[case]
     run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
-    (run.path / "plan.json").unlink()
-    made = of_runs([(run, "")])
-    assert [(row.state, row.why, row.images_per_s) for row in made.rows] == [
-        ("not-proven", "its plan cannot be read", None)
-    ]
+    change(run)
+    made = of_runs([(run, "running")])
+    assert [(row.state, row.why, row.images_per_s is None) for row in made.rows] == [(state, why, bool(why))]
+    if problem:
+        assert made.detailed[0].ranks == () and problem in made.detailed[0].problem
 
 
 def test_secrets_of_the_job_are_not_in_its_script(tmp_path: Path) -> None:
@@ -199,20 +188,12 @@ def test_secrets_of_the_job_are_not_in_its_script(tmp_path: Path) -> None:
     run = measured_run(tmp_path, "20261122-120000-r-2", 2, script=script, env=(("API_KEY", secret),))
     made = msgspec.json.encode(of_runs([(run, "")])).decode()
     assert "python3 main.py" in made
-    for hidden in (secret, token, "pw1234"):
-        assert hidden not in made
+    assert [hidden for hidden in (secret, token, "pw1234") if hidden in made] == []
 
 
 def test_a_long_time_line_is_drawn_by_points_that_keep_what_stands_out() -> None:
-    ends = [float(group + 1) for group in range(5000)]
-    ends = [end + (3.0 if end > 2500 else 0.0) for end in ends]
+    ends = [float(group + 1) + (3.0 if group >= 2500 else 0.0) for group in range(5000)]
     steps = step_times(ends, 10, 40.0)
     assert len(steps.at_s) <= MOST_POINTS
     assert max(steps.high_s) == pytest.approx(0.4)
     assert (steps.at_s[-1], steps.groups, steps.cut_s) == (5003.0, 5000, 40.0)
-
-
-def test_a_study_of_one_gpu_has_no_plural(tmp_path: Path) -> None:
-    run = measured_run(tmp_path, "20261122-120000-resnet-1", 1)
-    made = of_study(study_facts([launch_facts(run, 1, 1, 0)], []))
-    assert "on technion, 1 GPU, weak scaling; 1 of 1 run proven" in made.subtitle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ import runner.figures.report
 from runner.figures.report.gallery import MOST_ROWS, gallery
 from runner.figures.report.gather import of_runs, of_study
 from runner.figures.report.page import page
+from runner.figures.report.picture import Markup, escaped, join, tag
 from runner.model.report import Report, Row, RunReport
 from runner.model.study import Estimate, Loss, LossRow, PointFacts, StudyFacts
 from tests.support.pages import Element, parsed
@@ -44,13 +46,10 @@ def test_every_picture_has_a_name_a_description_and_a_table(report: Report) -> N
         assert next(table.all("caption")).text
 
 
-def test_ids_are_unique(report: Report) -> None:
-    ids = [element.attributes["id"] for element in parsed(page(report)).all() if "id" in element.attributes]
-    assert len(ids) == len(set(ids))
-
-
-def test_nothing_is_fetched_and_nothing_runs(report: Report) -> None:
+def test_nothing_is_fetched_nothing_runs_and_ids_are_unique(report: Report) -> None:
     elements = list(parsed(page(report)).all())
+    ids = [element.attributes["id"] for element in elements if "id" in element.attributes]
+    assert len(ids) == len(set(ids))
     assert not {"script", "img", "link", "iframe", "object", "image", "use"} & {element.tag for element in elements}
     for element in elements:
         for name, value in element.attributes.items():
@@ -81,7 +80,8 @@ def test_a_demonstration_is_labelled_on_each_picture(study: StudyFacts, report: 
     assert "DEMONSTRATION" not in page(report)
 
 
-def test_values_stand_in_the_pictures_and_in_their_tables(report: Report) -> None:
+def test_values_stand_in_the_pictures_and_in_their_tables_and_parts_differ_without_colour(report: Report) -> None:
+    """Bars by pattern, series by marker and dash."""
     per_gpu, efficiency, ranks, losses, *_ = figures(page(report))
     for figure, wanted in ((per_gpu, "2\u202f313"), (efficiency, "90.7\u202f%"), (ranks, "+6"), (losses, "3.4\u202f%")):
         (svg,) = figure.all("svg")
@@ -89,16 +89,10 @@ def test_values_stand_in_the_pictures_and_in_their_tables(report: Report) -> Non
     assert "dgx01" in next(ranks.all("table")).text
     assert "waiting for slower ranks" in next(losses.all("table")).text
 
-
-def test_parts_differ_without_colour(report: Report) -> None:
-    """Bars by pattern, series by marker and dash."""
-    figures_shown = figures(page(report))
-    losses = figures_shown[3]
     fills = [each.attributes.get("fill", "") for each in losses.all("rect")]
     assert len({fill for fill in fills if fill.startswith("url(#loss-pattern")}) == 6
     patterns = [next(each.all("path")).attributes["d"] for each in losses.all("pattern")]
     assert len(set(patterns)) == len(patterns) == 6
-    efficiency = figures_shown[1]
     assert any("point s1" in each.attributes.get("class", "") for each in efficiency.all("polygon"))
     assert any("point s0" in each.attributes.get("class", "") for each in efficiency.all("circle"))
     dashes = re.findall(r"\.curve\.s[1-3] \{ stroke-dasharray: ([^;]+);", STYLE)
@@ -171,15 +165,8 @@ def test_many_settings_are_drawn_as_the_best_four_and_the_rest_is_in_the_table()
 
 
 def test_many_ranks_are_drawn_by_node(tmp_path: Path) -> None:
-    run = measured_run(
-        tmp_path,
-        "20261122-120000-r-1024",
-        1024,
-        groups=31,
-        compute_s=lambda rank: 0.08 * (1.07 if rank // 8 == 99 else 1.0),
-    )
-    made = of_runs([(run, "")])
-    document = page(made)
+    slow: dict[str, Any] = {"compute_s": lambda rank: 0.08 * (1.07 if rank // 8 == 99 else 1.0)}
+    document = page(of_runs([(measured_run(tmp_path, "20261122-120000-r-1024", 1024, groups=31, **slow), "")]))
     (ranks,) = [each for each in figures(document) if "Compute time" in next(each.all("h2")).text]
     cells = [each for each in ranks.all("rect") if "heat" in each.attributes.get("class", "")]
     assert len(cells) == 128 + 5  # and the scale's
@@ -209,10 +196,7 @@ def contrast(one: str, other: str) -> float:
 
 def schemes() -> dict[str, dict[str, str]]:
     """The style's colours in light, and in dark."""
-    light, dark = (
-        STYLE.split("@media (prefers-color-scheme: dark)")[0],
-        STYLE.split("@media (prefers-color-scheme: dark)")[1],
-    )
+    light, dark = STYLE.split("@media (prefers-color-scheme: dark)")
     colours = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in (light, dark.partition("* {")[0])]
     return {"light": colours[0], "dark": colours[0] | colours[1]}
 
@@ -253,16 +237,42 @@ def test_records_that_do_not_hold_a_figure_are_named(tmp_path: Path) -> None:
     assert len(figures(document)) == 1
 
 
-def test_without_attribution_the_page_says_why() -> None:
+def test_without_attribution_and_without_figures_the_page_says_why() -> None:
     point = PointFacts(4, "full", (), 1, 1, estimate(10.0), estimate(0.9))
     why = Loss(4, (), None, (), "separate jobs give no attribution")
-    document = page(of_study(study_facts([], [point], [why, loss(8, 1.0)])))
-    assert "separate jobs give no attribution" in document
-
-
-def test_runs_that_measured_nothing_have_a_page_too() -> None:
+    assert why.why in page(of_study(study_facts([], [point], [why, loss(8, 1.0)])))
     row = Row("k", "20261122-120000-probe-2", "", 2, "ran", why="it measures nothing")
     made = msgspec.structs.replace(of_runs([]), rows=(row,), detailed=(RunReport(row, problem="gone"),))
     document = page(made)
     assert figures(document) == []
     assert "it measures nothing" in document
+
+
+HOSTILE_TEXTS = (
+    *("<script>alert(1)</script>", "\" onload='x'", "&lt;", "a\x00b\x1b[2J", "\u202egnp", "\udcff", "日本 ñ"),
+    "</style>",
+)
+
+
+@given(st.text())
+def test_any_text_is_one_text_and_any_attribute_one_attribute(value: str) -> None:
+    page = parsed(tag("p", value, title=value, data_x=value))
+    (element,) = page.children
+    assert not isinstance(element, str)
+    assert (element.tag, set(element.attributes)) == ("p", {"title", "data-x"})
+    assert all(isinstance(child, str) for child in element.children)
+
+
+@pytest.mark.parametrize("value", HOSTILE_TEXTS)
+def test_hostile_text_is_shown_and_does_nothing(value: str) -> None:
+    made = tag("b", value)
+    assert len(list(parsed(made).all())) == 1
+    assert "<script" not in made
+    assert made.encode("utf-8")
+    assert all(each.isprintable() for each in made)
+
+
+def test_markup_stays_what_it_is_numbers_are_short_and_control_characters_are_shown_by_their_codes() -> None:
+    assert escaped("a\x1bb\u202ec\udcff") == "a\\x1bb\\u202ec\\udcff"
+    assert join(Markup("<b>"), "<b>", None, [Markup("<i>"), "x"]) == "<b>&lt;b&gt;<i>x"
+    assert tag("line", x1=1.0, y1=2.345, class_="a", d=None) == '<line x1="1" y1="2.35" class="a"></line>'

@@ -22,6 +22,7 @@ from runner.figures.report import png as slide
 from runner.figures.report.gallery import gallery
 from runner.figures.report.gather import of_runs, of_study
 from runner.figures.report.writing import NAMES, write
+from runner.jobs.directory import Run
 from runner.model.figure import figure_keys
 from runner.model.report import Report
 from runner.model.study import StudyFacts
@@ -145,12 +146,16 @@ def test_one_that_is_killed_while_it_writes_leaves_what_was_there(report: Report
     assert {path.name for path in directory.iterdir()} == set(NAMES), "what it left behind is gone"
 
 
-def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: Path) -> None:
-    counted = tuple(msgspec.structs.replace(each, unit="tokens") for each in study.launches)
-    run = measured_run(tmp_path / "runs", "20261122-120000-own-4", 4)
+def in_tokens(run: Run) -> None:
     verdict = run.read("verdict.json", Verdict)
     assert verdict is not None
     run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
+
+
+def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: Path) -> None:
+    counted = tuple(msgspec.structs.replace(each, unit="tokens") for each in study.launches)
+    run = measured_run(tmp_path / "runs", "20261122-120000-own-4", 4)
+    in_tokens(run)
     for number, made in enumerate((of_study(msgspec.structs.replace(study, launches=counted)), of_runs([(run, "")]))):
         place = tmp_path / f"report{number}"
         write(made, place, silent)
@@ -161,17 +166,13 @@ def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: P
         shown = "\n".join((page, *made.cite, *(each.value for each in made.highlights), *report_lines(made, None)))
         assert "images/s" not in shown.lower()
         assert "TOKENS/S" in shown
-        (first, *_) = csv.DictReader((place / "runs.csv").open())
-        assert first["unit"] == "tokens"
-    (first, *_) = csv.DictReader((tmp_path / "report0/points.csv").open())
-    assert first["unit"] == "tokens"
+        for table in place.glob("[rp][uo]*.csv"):  # runs.csv, points.csv
+            assert next(csv.DictReader(table.open()))["unit"] == "tokens"
 
 
 def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -> None:
     runs = [measured_run(tmp_path / "runs", f"20261122-12000{place}-own-4", 4) for place in range(2)]
-    verdict = runs[1].read("verdict.json", Verdict)
-    assert verdict is not None
-    runs[1].write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
+    in_tokens(runs[1])
     made = of_runs([(run, "") for run in runs])
     assert [row.unit for row in made.rows] == ["images", "tokens"]
     assert made.unit == "images or tokens"
@@ -274,16 +275,12 @@ def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_pa
     assert "all ranks ran, each on its own device, and trained in step." in " ".join(of_study(study).cite)
 
 
-def test_a_sentence_of_a_demonstration_claims_no_gpus(study: StudyFacts) -> None:
-    said = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration")).cite
-    (figure,) = [each for each in said if "images/s" in each]
+def test_a_demonstration_claims_no_gpus_and_names_no_slow_node(study: StudyFacts) -> None:
+    made = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration"))
+    (figure,) = [each for each in made.cite if "images/s" in each]
     assert "on 16 ranks (a demonstration) of technion" in figure
     assert "GPU" not in figure
-    assert not any("its own device" in each for each in said)
-
-
-def test_a_study_of_demonstrations_names_no_slow_node(study: StudyFacts) -> None:
-    made = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration"))
+    assert not any("its own device" in each for each in made.cite)
     names = [each.name for each in made.highlights]
     assert "Stands out (demonstration)" in names and "Slowest" not in names
     assert not any("Slow: " in each.takeaway for each in gallery(made))
