@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TIMEOUT_S = 600
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     out: str
     err: str
+
+
+Call = Callable[..., Output]  # the fixture ``call``: words, and ``code``
 
 
 def ran(words: Sequence[Any], *, code: int = 0, timeout_s: float = TIMEOUT_S, **options: Any) -> Output:
