@@ -321,14 +321,14 @@ def containers_of(client: docker.DockerClient, image: str) -> list[str]:
 
 CONVERTING = """
 import sys, pathlib
-from runner.images.engine import connection
-from runner.images.conversion.squashfs import convert
+from runner.images.engine import connect
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.core.progress import Silent
 class Loud(Silent):
     def moved(self, done, total):
         if done > 50_000_000: print("moved", flush=True)
 try:
-    convert(sys.argv[1], connection.connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
+    convert_engine_image(sys.argv[1], connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
 except KeyboardInterrupt:
     sys.exit(130)
 """

@@ -186,7 +186,7 @@ def test_a_proof_that_fails_fails_the_build(
 
 INTERRUPTED = """
 import sys, pathlib
-from runner.images.engine import connection, private_engine
+from runner.images.engine import connect
 from runner.images.building import build
 from runner.core.progress import Silent
 share = pathlib.Path(sys.argv[1])
@@ -195,7 +195,7 @@ build.image_name = lambda *_, **__: "gpu-runner/test-broken:1"
 class Loud(Silent):
     def line(self, text): print(text, flush=True)
 try:
-    build.build("pytorch", "standin", connection.connect(), Loud())
+    build.build("pytorch", "standin", connect(), Loud())
 except KeyboardInterrupt:
     sys.exit(130)
 """
