@@ -22,7 +22,8 @@ BASE, SLOW = "gpu-runner/test-light:1", "gpu-runner/test-slow:1"
 # The command line as it is, with other Dockerfiles than the shipped ones.
 PLANTED = """
 import pathlib, sys
-from runner import cli, paths
+from runner import cli
+from runner.core import paths
 share = pathlib.Path(sys.argv[1])
 paths.share = lambda name: share / name
 cli.main(sys.argv[2:])

@@ -27,7 +27,7 @@ LIMIT_S = 300
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
-from runner.images.conversion.squashfs import convert
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.engine import connect
 from runner.core.progress import Silent
 image, directory, url, fatal = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
@@ -47,7 +47,7 @@ def count(event, _words):
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
 print("ready", flush=True)
-done = convert(image, client, Loud(), store_dir=directory, method=way)
+done = convert_engine_image(image, client, Loud(), store_dir=directory, method=way)
 print("done", done.made, events, done.image.path, flush=True)
 """
 
