@@ -38,7 +38,7 @@ IMAGES = {"sif": "image.sif", "registry": "registry.example.org/m1234/horovod:25
 
 @dataclass(frozen=True)
 class Machine:
-    """What a site's GPU nodes are, and which plugins' options its srun and sbatch have; ``further``: more partitions."""
+    """What a site's GPU nodes are, and its srun's and sbatch's plugins; ``further``: more partitions."""
 
     nodes: int
     shape: NodeShape
