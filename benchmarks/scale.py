@@ -120,8 +120,7 @@ def write_run(root: Path, ranks: int) -> Run:
         (path / "nccl" / f"node{rank // PER_NODE}.{rank}.log").write_text(log)
     rate = ranks * BATCH * GROUP_STEPS * GROUPS / float(GROUPS)
     run.write(
-        "result.json",
-        {"schema": "2", "size": ranks, "window_s": float(GROUPS), "preliminary_images_per_s": rate},
+        "result.json", {"schema": "2", "size": ranks, "window_s": float(GROUPS), "preliminary_images_per_s": rate}
     )
     run.write("exit.json", ExitMarker("1", 0, 1.0))
     return run

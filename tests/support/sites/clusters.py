@@ -71,9 +71,7 @@ MACHINES = {
         further=("cas_v100nv_8",),
     ),
     "slurm": Machine(
-        4,
-        NodeShape(cores_per_socket=16, threads_per_core=1, memory_mb=256_000, gpus=4),
-        plugins="pyxis shifter",
+        4, NodeShape(cores_per_socket=16, threads_per_core=1, memory_mb=256_000, gpus=4), plugins="pyxis shifter"
     ),
 }
 
