@@ -104,9 +104,7 @@ def test_what_cleans_up_is_on_every_node_before_a_cancel_could_refuse_it(name: s
     """It is a step that runs already, and no list of the ranks' nodes decides where."""
     text = script_of(name).text
     kept = re.findall(
-        r"^coproc RUNNER_KEEPER \{\n(.*?)^\}\nrunner_until_ready\n",
-        text.replace("\\\n", " "),
-        re.MULTILINE | re.DOTALL,
+        r"^coproc RUNNER_KEEPER \{\n(.*?)^\}\nrunner_until_ready\n", text.replace("\\\n", " "), re.MULTILINE | re.DOTALL
     )
     assert len(kept) == ("enroot" in name or "staged" in name)
     for command in kept:

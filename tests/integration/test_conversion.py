@@ -78,14 +78,7 @@ def convert_odd(engine_client: docker.DockerClient) -> Iterator[Convert]:
     odd_image.load(engine_client, ODD)
 
     def call(store: Path, method: Any, progress: Silent | None = None, **options: Any) -> StoredImage:
-        made = convert_engine_image(
-            ODD,
-            engine_client,
-            progress or Silent(),
-            store_dir=store,
-            method=method,
-            **options,
-        )
+        made = convert_engine_image(ODD, engine_client, progress or Silent(), store_dir=store, method=method, **options)
         return made.image
 
     yield call

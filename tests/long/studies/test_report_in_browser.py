@@ -277,12 +277,6 @@ class Tab:
         shown = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") == role]
         return [node.get("name", {}).get("value", "") for node in shown]
 
-    def screenshot(self) -> bytes:
-        size = self.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
-        clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
-        return base64.b64decode(answer["data"])
-
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._back], [], [], _ANSWER_S)
