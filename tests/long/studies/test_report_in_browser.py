@@ -23,6 +23,7 @@ from runner.cli.results import json_schema
 from runner.figures.report.gather import of_runs, of_study
 from runner.figures.report.writing import write
 from runner.setup.machine import Package, install_packages
+from tests.support.commands import ran
 from tests.support.json_schema import faults
 from tests.support.reports import launch_facts, measured_run, study_facts, whole_study
 from tests.support.timed import SUBMIT
@@ -131,11 +132,8 @@ def test_a_real_study_is_reported(browser: Tab, tmp_path: Path) -> None:
     own = os.environ | {"RUNNER_STATE": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
     scale = ("scale", *SUBMIT[1:], "--site", "local", "--gpus", "1,2", "--repeats", "2", "--name", "real", "--yes")
     for words in (scale, ("report", "real", "-o", "report", "--json")):
-        done = subprocess.run(
-            [sys.executable, "-m", "runner", *words], cwd=tmp_path, env=own, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+        printed = ran([sys.executable, "-m", "runner", *words], cwd=tmp_path, env=own).out
+    document = json.loads(printed)
     assert faults(document, json_schema()) == []
     result = document["result"]
     assert [row["state"] for row in result["rows"]] == ["proven"] * 4
