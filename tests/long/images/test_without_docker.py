@@ -20,12 +20,13 @@ from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.images.building import dockerfile, standin
 from runner.images.store import store
-from tests.support import charliecloud, light_base
+from tests.support import light_base
 from tests.support import registry as registries
 from tests.support.build_bench import read_until
 from tests.support.commands import Output, ran
 from tests.support.documents import result
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
+from tests.support.packages import ch_run_tools
 
 pytestmark = pytest.mark.integration
 UNPRIVILEGED = 65534
@@ -93,7 +94,7 @@ def login() -> Iterator[Login]:
     """The home of an ordinary user; no engine answers."""
     home = Path(tempfile.mkdtemp(prefix="login-"))
     home.chmod(0o755)
-    variables = charliecloud.tools(home)
+    variables = ch_run_tools(home)
     for name, place in (("HOME", "home"), ("RUNNER_CACHE", "cache"), ("RUNNER_STORE", "images"), ("TMPDIR", "tmp")):
         variables[name] = str(home / place)
     variables["DOCKER_HOST"] = "unix:///nowhere/docker.sock"
