@@ -5,8 +5,6 @@ coordinate, then move gradients. Nodes have up to eight GPUs. Each repeat runs e
 then all GPUs with arms in alternation.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from random import Random

@@ -5,8 +5,6 @@ The growth is the exponent of a power of the size, from one row to the next: 1 i
 about 1 GB below the directory for temporary files.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json
@@ -56,7 +54,6 @@ FAILED = JobState("ended", "FAILED", exit_code=1)
 
 
 def plan(ranks: int) -> Plan:
-    """A run of that many ranks that measures."""
     return Plan(
         job_name="scale", recipe="scale", framework="horovod", result="throughput", site="scale", scheduler="local",
         runtime="pyxis", tasks_per_node=(PER_NODE,) * (ranks // PER_NODE), gpus_per_node=PER_NODE, gpu_type="",
@@ -93,7 +90,6 @@ def report(rank: int, ranks: int) -> dict[str, Any]:
 
 
 def ended(rank: int, **changes: Any) -> ExitRecord:
-    """An exit record of a rank that ended well, with changes."""
     fields: dict[str, Any] = {
         "schema": "2", "rank": rank, "host": f"node{rank // PER_NODE}", "status": 0, "exit_code": 0,
         "ended_s": 1000.0 + rank * 1e-3, "max_rss_bytes": 1, "program_started_monotonic_s": 100.0,
@@ -103,7 +99,6 @@ def ended(rank: int, **changes: Any) -> ExitRecord:
 
 
 def write_run(root: Path, ranks: int) -> Run:
-    """The run directory of a good run."""
     path = root / f"ranks-{ranks}"
     for folder in ("logs", "ranks", "nccl"):
         (path / folder).mkdir(parents=True)
@@ -160,7 +155,6 @@ def bad_ends(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
 
 
 def costs_of_ranks(root: Path, ranks: int) -> dict[str, float]:
-    """Seconds of each part of watching and judging one run."""
     run = write_run(root, ranks)
     costs: dict[str, float] = {}
     with _timed(costs, "one poll: list the records"):
@@ -180,7 +174,6 @@ def costs_of_ranks(root: Path, ranks: int) -> dict[str, float]:
 
 
 def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
-    """Seconds of what looks at the list of runs."""
     os.environ["RUNNER_STATE"] = str(root / f"state-{runs}")
     for number in range(runs):
         run = directory.create(root / f"runs-{runs}", f"{number:05}-{PER_NODE}", float(number))
@@ -308,7 +301,6 @@ def judged(run: Run) -> Run:
 
 
 def table(unit: str, sizes: tuple[int, ...], costs_of: Callable[[Path, int], dict[str, float]], root: Path) -> None:
-    """Print seconds for each size, and how they grow from the last but one to the last."""
     rows = {size: costs_of(root, size) for size in sizes}
     print(f"\n| {unit} | " + " | ".join(f"{size}: s" for size in sizes) + " | growth |")
     print("|---" * (len(sizes) + 2) + "|")
@@ -320,7 +312,6 @@ def table(unit: str, sizes: tuple[int, ...], costs_of: Callable[[Path, int], dic
 
 
 def main() -> None:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smaller", type=int, default=1, help="divide all sizes by this number (default 1)")
     smaller = parser.parse_args().smaller

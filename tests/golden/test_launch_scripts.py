@@ -1,7 +1,5 @@
 """What the scripts of a study's launches in one allocation have, whatever else changes in their goldens."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What people's jobs fail of, by public threads, and no script of ours has: docs/failures.md names the rows."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -16,7 +14,6 @@ SLURM = [name for name in SCRIPTS if read_site(CASES[name][0]).scheduler == "slu
 
 
 def commands(name: str) -> list[str]:
-    """The script's commands, each on one line."""
     return script_of(name).text.replace("\\\n", " ").splitlines()
 
 

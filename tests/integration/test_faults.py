@@ -3,8 +3,6 @@
 The slow ones, time limits for one, are in tests/long/faults.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -72,7 +70,6 @@ TOLD = {
 
 @pytest.fixture(scope="module")
 def runs(runner: Runner) -> dict[str, Path]:
-    """All of them, submitted together."""
     return submitted(runner, TOLD)
 
 
@@ -111,7 +108,6 @@ def ports_taken(daemons: Daemons, ports: list[int]) -> Iterator[None]:
 
 
 def rendezvous_ports(daemons: Daemons) -> list[int]:
-    """The ports that the next job will try (gpu_runner_inside.launcher.network)."""
     from gpu_runner_inside.launcher import network
 
     return network.candidates(12000 + daemons.next_job() % 16000)
@@ -255,7 +251,6 @@ def test_an_interrupted_submission_says_that_it_may_have_been_taken(
 
 
 def first_run(runner: Runner) -> Path:
-    """The first run directory, as soon as its job is about to be submitted."""
     record = until(lambda: next(runner.runs.glob("*/job.json"), None), "a run", every_s=0.05)
     assert record is not None
     return record.parent
@@ -263,7 +258,6 @@ def first_run(runner: Runner) -> Path:
 
 @contextmanager
 def killed_at_the_end(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whatever happens, the process is killed outright."""
     try:
         yield
     finally:

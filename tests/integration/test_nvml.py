@@ -1,7 +1,5 @@
 """NVML by ctypes, on a stand-in library with the real ABI, compiled here."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is released is what the checkout is: built, installed in an empty environment, and run from ``/``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -26,7 +24,6 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """Of this checkout."""
     return build(tmp_path_factory.mktemp("distributions"))
 
 

@@ -1,7 +1,5 @@
 """Transport proven by counters, for real: Horovod's Gloo between two network namespaces with two links."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

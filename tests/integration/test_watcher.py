@@ -1,7 +1,5 @@
 """The watcher of a node, started by a real launcher whose program marks a window."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Debian's ch-run, unpacked into the cache, not installed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

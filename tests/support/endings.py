@@ -1,7 +1,5 @@
 """The ways in which a job ends, and what it leaves on its nodes: nothing, or what the next job there removes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The jobs for a scheduler whose scripts are kept in tests/golden/scripts, and how each script is made."""
 
-from __future__ import annotations
-
 import msgspec
 
 from runner.backends.runtimes import common, runtime

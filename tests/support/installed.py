@@ -1,7 +1,5 @@
 """The distributions, built as for a release, and the command line installed from them in an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -43,7 +41,6 @@ class Installed:
         return done.stdout
 
     def python(self, program: str) -> str:
-        """What a program of the environment's Python prints."""
         done = self._run([self.bin_dir / "python", "-c", program], {})
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -72,7 +69,6 @@ def build(directory: Path) -> Distributions:
 
 
 def install(wheel: Path, python: str, directory: Path) -> Installed:
-    """The wheel, with what its own bounds bring from the package index, in an empty environment."""
     bin_dir = environment(python, directory / "environment")
     _pip(bin_dir, "install", str(wheel))
     home = directory / "home"
@@ -81,7 +77,6 @@ def install(wheel: Path, python: str, directory: Path) -> Installed:
 
 
 def environment(python: str, directory: Path) -> Path:
-    """The bin directory of a new virtual environment."""
     subprocess.run([python, "-m", "venv", directory], check=True, timeout=TIMEOUT_S)
     return directory / "bin"
 
@@ -98,7 +93,6 @@ def pythons() -> list[str]:
 
 
 def names(archive: Path) -> dict[str, int]:
-    """Mode of every file in a wheel or sdist, by its name; an sdist's names without its own first directory."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             return {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
@@ -143,7 +137,6 @@ def check_everyday_verbs(installed: Installed, directory: Path) -> None:
 
 
 def of_the_checkout(*words: str) -> str:
-    """What the same command prints from here."""
     here = Installed(Path(sys.executable).parent, Path.home())
     program = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from runner.cli import main; main({list(words)!r})"
     return here.python(program)

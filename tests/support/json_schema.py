@@ -1,7 +1,5 @@
 """Holds JSON against a JSON Schema, by the part of it that ours uses; every key must be one that it names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

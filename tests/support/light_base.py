@@ -4,8 +4,6 @@ For what is about engines and builders, not about Horovod: the Dockerfile's step
 ``/slow`` in it, the base takes minutes to answer and to prove.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Programs of Debian's packages, unpacked into the cache: nothing is installed, nothing is started."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """A real registry on this machine's loopback (Debian's docker-registry), and an unkind proxy to put before it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
@@ -33,7 +31,6 @@ _PACKAGE = "docker-registry"
 
 
 def program() -> Path:
-    """The registry's program."""
     return unpacked(_PACKAGE) / "usr/bin" / _PACKAGE
 
 
@@ -74,8 +71,6 @@ def digest(raw: bytes) -> str:
 
 @dataclass(frozen=True)
 class Pushed:
-    """A manifest as it lies in the registry."""
-
     raw: bytes
     media_type: str
 
@@ -174,7 +169,6 @@ class Moods:
 
 @contextmanager
 def proxied(target: str, moods: Moods) -> Iterator[str]:
-    """``127.0.0.1:PORT`` of a proxy in these moods before the registry ``target``."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(target, moods))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

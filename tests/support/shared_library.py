@@ -1,7 +1,5 @@
 """Stand-ins, with the real ABI, for libraries that only a GPU's driver brings: C, compiled by Debian's small tcc."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

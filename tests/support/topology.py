@@ -5,8 +5,6 @@ DGX A100: NVIDIA's user guide and ``nvidia-smi topo -m`` (GPUs 0 and 1 near NUMA
 in four NUMA nodes, GPUs in reversed order; Slingshot, so no InfiniBand).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the meter costs: ``make bench-meter`` prints a table; it belongs in docs/meter.md. About five minutes."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

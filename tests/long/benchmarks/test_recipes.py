@@ -3,8 +3,6 @@
 They belong in docs/recipes/speed.md. Two ranks with one thread each, in containers on this machine: ratios only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -45,7 +43,6 @@ LENGTHS = {"warmup-steps": str(WARMUP_STEPS), "warmup-seconds": "0", "steps": st
 
 @pytest.fixture
 def local(tmp_path: Path, squashfs: StoredImage, tensorflow_squashfs: StoredImage, ch_run: Path) -> Runner:
-    """The command line with this machine as its site, and the images in the store."""
     assert squashfs.path.is_file()
     assert tensorflow_squashfs.path.is_file()
     path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
@@ -76,7 +73,6 @@ def test_how_fast_a_benchmark_is_beside_a_plain_script(local: Runner, tmp_path: 
 
 
 def with_models(framework: Framework, directory: Path) -> Path:
-    """The plain script, with the recipe's networks beside it."""
     directory.mkdir()
     shutil.copy(UNCHANGED / SCRIPTS[framework], directory)
     shutil.copy(RECIPES / f"horovod-{framework}" / "models.py", directory)

@@ -1,7 +1,5 @@
 """A store that cannot be broken: 16 at once, a kill at 100 moments, a full disk, an engine that dies."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """The image built with no container engine, by an ordinary user: in a writable root, by the real ch-run."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re
@@ -55,7 +53,6 @@ class Login:
         return self(sys.executable, "-m", "runner", *words, code=code)
 
     def build(self, base: str, *words: str) -> dict[str, Any]:
-        """What ``build --with ch-run`` says of the image."""
         said = self.runner("build", "pytorch", "--with", "ch-run", "--base", base, "--json", *words)
         found = result(said.stdout)
         assert isinstance(found, dict)
@@ -70,7 +67,6 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def base(engine_client: docker.DockerClient, registry: str) -> str:
-    """The stand-in base in a registry, where an engine has pushed it."""
     wanted = standin.find_standin("pytorch", "standin")
     assert wanted is not None
     local = standin.ensure_standin(wanted, engine_client, Silent())
@@ -78,7 +74,6 @@ def base(engine_client: docker.DockerClient, registry: str) -> str:
 
 
 def light(client: docker.DockerClient, registry: str, tag: str, **more: bytes) -> str:
-    """The light base in the registry."""
     local = f"gpu-runner/test-light-{os.getpid()}:{tag}"
     client.api.import_image_from_data(light_base.archive(**more), repository=local, changes=list(light_base.CHANGES))
     try:

@@ -1,29 +1,22 @@
 """The meter on a training script with peculiarities, in containers: each has an outcome, and a sentence."""
 
-from __future__ import annotations
-
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.json_schema import check
 from tests.support.rank_records import records
-from tests.support.recipes import measure, states
+from tests.support.recipes import SCRIPT, measure, states
 
 pytestmark = pytest.mark.integration
 BOTH = pytest.mark.parametrize("source", ["script", "hook"])
 
 
 @pytest.fixture
-def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
-    """The command line with this machine as its site, and the image in the store."""
-    assert squashfs.path.is_file()
-    path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
-    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
+def local(contained: Runner) -> Runner:
+    return contained
 
 
 def is_measured(run: Path, verdict: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -184,7 +177,6 @@ def test_without_a_model_it_only_ran(local: Runner) -> None:
 
 def test_ranks_of_the_programs_own(local: Runner) -> None:
     """Under torchrun the launcher sees one process: what they measure is printed, and not judged."""
-    from tests.support.recipes import SCRIPT
 
     program = ("torchrun", "--nproc-per-node", "2", "main.py", "plain", "none")
     local("submit", "--gpus", "2", "--wireup", "own", "--meter", "--wait", "--", *program, code=0, cwd=SCRIPT)

@@ -3,8 +3,6 @@
 Only where a prefix on this machine holds both (``tests/support/sites/enroot_prefix.py``).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -34,7 +32,6 @@ class Bench:
     directory: Path
 
     def on_second_node(self, *command: str) -> None:
-        """Run it there, in the namespace that the node's jobs see."""
         subprocess.run([self.cluster.bin_dir / "srun", "-w", "dgx02", *command], check=True, timeout=60)
 
     def path(self, text: str) -> str:
@@ -47,7 +44,6 @@ _LEFT_OUT = ("test", "lib2to3", "idlelib", "pydoc_data", "ensurepip")
 
 
 def tree(box_root: Path, target: Path) -> Path:
-    """The image's root directory."""
     loader = box_root / "lib64/ld-linux-x86-64.so.2"
     libraries = next((box_root / "usr/lib").glob("*-linux-gnu"))
     python = next(path for path in (box_root / "usr/bin").glob("python3.*") if path.name[8:].isdigit())
@@ -84,7 +80,6 @@ def tree(box_root: Path, target: Path) -> Path:
 
 
 def packed(root: Path, image: Path) -> Path:
-    """The tree as a squashfs file."""
     subprocess.run(
         ["mksquashfs", root, image, "-all-root", "-comp", "gzip", "-no-progress", "-noappend"],
         check=True, stdout=subprocess.DEVNULL,
@@ -188,7 +183,6 @@ if FOUND:
 
     @pytest.fixture(scope="module")
     def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Good and bad images, and the directory that a job mounts."""
         directory = tmp_path_factory.mktemp("faults")
         (directory / "images").mkdir()
         (directory / "data/in").mkdir(parents=True)

@@ -3,8 +3,6 @@
 Sites have GPUs and these clusters have none, so each run must report "saw no GPU" of all its ranks, and nothing else.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -34,11 +34,6 @@ REPEATS = (1, 2, 3)
 STEP = {"compute_seconds": 0.04, "window_seconds": 0.8}
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Runner:
-    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path)
-
-
 def share(made: Loss, *rows: str) -> float:
     """Of the whole loss, in these rows; all rows and the efficiency add up to 1."""
     assert made.efficiency is not None, made.why

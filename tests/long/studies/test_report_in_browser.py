@@ -261,15 +261,12 @@ class Tab:
             time.sleep(0.02)
 
     def resize(self, width: int, height: int) -> None:
-        """Give the screen another size."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def printed(self) -> bytes:
-        """The page as PDF."""
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression, of what JSON can hold."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
@@ -281,7 +278,6 @@ class Tab:
         return [node.get("name", {}).get("value", "") for node in shown]
 
     def screenshot(self) -> bytes:
-        """The whole page as PNG."""
         size = self.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
         clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
         answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
@@ -310,7 +306,6 @@ class Tab:
 
 @contextmanager
 def tab() -> Iterator[Tab]:
-    """A page in a browser of its own."""
     to_read, to_write = os.pipe()
     back_read, back_write = os.pipe()
 

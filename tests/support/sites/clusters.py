@@ -2,8 +2,6 @@
 environment modules. The shapes are the machines' own, not those of the site files that are tried on them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -4,8 +4,6 @@
 are the tests' own (clusters.py): the program then runs on the node itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
