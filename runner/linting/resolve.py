@@ -304,7 +304,8 @@ class Resolver:
 
     def _parameter(self, function: Any, name: str) -> Value:
         """What a parameter is given, by any call."""
-        owner, parameters = class_of(function), [each.name for each in function.args.arguments]
+        positional = (*(function.args.posonlyargs or ()), *(function.args.args or ()))
+        owner, parameters = class_of(function), [each.name for each in positional]
         if owner is not None and [name] == parameters[:1]:
             return Value(frozenset(("instance",)), reference=owner)
         by_place = parameters[0 if owner is None else 1 :]

@@ -1,7 +1,5 @@
 """The least that is taken for a squashfs image where only its first 96 bytes are read."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from pathlib import Path
