@@ -103,7 +103,7 @@ def difference(given: Any, expected: Any, key: str = "") -> str:
         return "" if math.isclose(given, expected, rel_tol=_SAME) else key
     else:
         return "" if given == expected and type(given) is type(expected) else key
-    return next((found for name, one, two in parts if (found := difference(one, two, f"{key}.{name}".strip(".")))), "")
+    return next(filter(None, (difference(one, two, f"{key}.{name}".strip(".")) for name, one, two in parts)), "")
 
 
 def _judged(run: Run, redacted: dict[str, str]) -> Verdict:
