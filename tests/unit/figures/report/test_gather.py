@@ -87,7 +87,7 @@ def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_name
         ({"recipe": "probe"}, "does not cover the recipe probe"),
     ],
 )
-def test_why_nothing_is_expected_is_said(study: StudyFacts, changes: dict[str, Any], why: str) -> None:
+def test_why_nothing_is_expected(study: StudyFacts, changes: dict[str, Any], why: str) -> None:
     made = study_report(msgspec.structs.replace(study, **changes))
     assert made.expected == () and why in made.why_not_expected, made.why_not_expected
 
@@ -171,7 +171,7 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_a_run_lacks_or_does_not_hold_is_said(case: str, tmp_path: Path) -> None:
+def test_a_run_that_lacks_something_or_whose_records_do_not_hold(case: str, tmp_path: Path) -> None:
     change, state, why, problem = BROKEN[case]
     run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
     change(run)
