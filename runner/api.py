@@ -24,18 +24,8 @@ from runner.model.report import Report
 from runner.model.request import Wireup
 from runner.model.study import Arm, PlannedStudy, StudyFacts
 from runner.model.verdict import Verdict
-from runner.preparation.options import (
-    Options,
-    count_of,
-    number_of,
-    pairs_of,
-    path_of,
-    place_of,
-    program_of,
-    taken,
-    texts_of,
-    values_of,
-)
+from runner.preparation import options as given
+from runner.preparation.options import Options, taken
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,20 +34,8 @@ if TYPE_CHECKING:
     from runner.study.directory import StudyDirectory, Subject
     from runner.study.separate import Listener
 
-__all__ = [
-    "CheckRefusedError",
-    "Options",
-    "Run",
-    "Study",
-    "bundle",
-    "compare",
-    "expect",
-    "report",
-    "runs",
-    "scale",
-    "submit",
-    "verify",
-]
+__all__ = ["CheckRefusedError", "Options", "Run", "Study", "bundle", "compare", "expect", "report", "runs", "scale",
+           "submit", "verify"]  # fmt: skip
 T = TypeVar("T")
 
 
@@ -130,11 +108,7 @@ class Run(_Directory):
         return finish(self._files, lambda _progress: None, _warn, timeout_s=timeout)
 
     def cancel(self) -> Cancellation:
-        """Cancel its job; no error if it has already ended.
-
-        Raises:
-            UnknownStateError: the scheduler does not answer.
-        """
+        """Cancel its job; no error if it has already ended. Raises UnknownStateError: the scheduler does not answer."""
         from runner.jobs.states import cancel_run
 
         job_id, had_ended = cancel_run(self._files)
@@ -234,7 +208,7 @@ def submit(
     from runner.preparation.job import prepare, start
     from runner.preparation.request import make_request
 
-    request = make_request({**values_of("submit", options), "gpus": gpus, "arguments": program_of(command)})
+    request = make_request({**given.values_of("submit", options), "gpus": gpus, "arguments": given.program_of(command)})
     prepared = prepare(request, keep=not dry_run)
     if dry_run:
         return Preparation(
@@ -280,20 +254,11 @@ def scale(
 
 
 def scale(
-    gpus: Sequence[int],
-    command: Sequence[str] = (),
-    *,
-    arms: Sequence[Arm] = ("full",),
-    repeats: int = 3,
-    strong: bool = False,
-    same_nodes: bool = False,
-    solo_gpus: int | None = None,
-    budget: float | None = None,
-    attempts: int = 3,
-    wait: bool = False,
-    dry_run: bool = False,
-    **options: Unpack[Options],
-) -> Study | PlannedStudy:
+    gpus: Sequence[int], command: Sequence[str] = (), *, arms: Sequence[Arm] = ("full",), repeats: int = 3,
+    strong: bool = False, same_nodes: bool = False, solo_gpus: int | None = None, budget: float | None = None,
+    attempts: int = 3, wait: bool = False,
+    dry_run: bool = False, **options: Unpack[Options],
+) -> Study | PlannedStudy:  # fmt: skip
     """Begin a study. It returns when every launch is in the queue; on this machine and on hosts, when all have ended.
 
     Args:
@@ -311,10 +276,10 @@ def scale(
     from runner.study.question import ask
 
     sizes = taken("gpus", _counts, gpus)
-    named_arms = taken("arms", texts_of, arms)
-    repeats, attempts = taken("repeats", count_of, repeats), taken("attempts", count_of, attempts)
-    budget, solo_gpus = _optional("budget", number_of, budget), _optional("solo_gpus", count_of, solo_gpus)
-    request = make_request({**values_of("scale", options), "gpus": 1, "arguments": program_of(command)})
+    named_arms = taken("arms", given.texts_of, arms)
+    repeats, attempts = taken("repeats", given.count_of, repeats), taken("attempts", given.count_of, attempts)
+    budget, solo_gpus = _optional("budget", given.number_of, budget), _optional("solo_gpus", given.count_of, solo_gpus)
+    request = make_request({**given.values_of("scale", options), "gpus": 1, "arguments": given.program_of(command)})
     question = ask(request, sizes, arms=named_arms, repeats=repeats, strong=strong, solo_gpus=solo_gpus)
     how = studies.How(same_nodes, budget, attempts, wait, dry_run)
     done = studies.run(question, how, _Quiet(), lambda record: CommandLine((), record.request.directory, record.site))
@@ -373,7 +338,7 @@ def compare(
     if second is None:
         file = default_file() if isinstance(reference, bool) else taken("reference", _place, reference)
         return compare_with_references(_side(first), margin, file)
-    codes = taken("force", texts_of, force)
+    codes = taken("force", given.texts_of, force)
     return compare_sides(_side(first), _side(second), margin, fail_below=fail_below, force=codes)
 
 
@@ -396,22 +361,13 @@ def report(*subjects: Named, output: str | os.PathLike[str] | None = None) -> Re
 
 
 def expect(
-    gpus: int | Sequence[int],
-    *,
-    nodes: int | None = None,
-    site: str | os.PathLike[str] | None = None,
-    recipe: str | os.PathLike[str] | None = None,
-    set: Mapping[str, object] | None = None,
-    one_gpu: Run | str | None = None,
-    images_per_s: float | None = None,
-    step_ms: float | None = None,
-    input_images_per_s: float | None = None,
-    nccl_tests: str | os.PathLike[str] | None = None,
-    nccl_gpus: int | None = None,
-    allreduce: Run | str | None = None,
-    wireup: Wireup | None = None,
+    gpus: int | Sequence[int], *, nodes: int | None = None, site: str | os.PathLike[str] | None = None,
+    recipe: str | os.PathLike[str] | None = None, set: Mapping[str, object] | None = None,
+    one_gpu: Run | str | None = None, images_per_s: float | None = None, step_ms: float | None = None,
+    input_images_per_s: float | None = None, nccl_tests: str | os.PathLike[str] | None = None,
+    nccl_gpus: int | None = None, allreduce: Run | str | None = None, wireup: Wireup | None = None,
     assume: Mapping[str, float | tuple[float, float, float]] | None = None,
-) -> Expectation:
+) -> Expectation:  # fmt: skip
     """What a recipe should reach on so many GPUs: ranges, with what they rest on. Nothing is run.
 
     Args:
@@ -427,16 +383,16 @@ def expect(
         raise UsageError(f"no wireup {wireup!r}", where="wireup", fix=f"one of {', '.join(get_args(Wireup))}")
     return expectation(
         taken("gpus", _counts, (gpus,) if isinstance(gpus, SupportsIndex) else gpus),
-        nodes=_optional("nodes", count_of, nodes),
-        site=_optional("site", path_of, site) or os.environ.get("RUNNER_SITE") or None,
-        recipe=_optional("recipe", path_of, recipe),
-        settings=taken("set", pairs_of, set or {}),
+        nodes=_optional("nodes", given.count_of, nodes),
+        site=_optional("site", given.path_of, site) or os.environ.get("RUNNER_SITE") or None,
+        recipe=_optional("recipe", given.path_of, recipe),
+        settings=taken("set", given.pairs_of, set or {}),
         one_gpu=_optional("one_gpu", _name, one_gpu),
-        images_per_s=_optional("images_per_s", number_of, images_per_s),
-        step_ms=_optional("step_ms", number_of, step_ms),
-        input_images_per_s=_optional("input_images_per_s", number_of, input_images_per_s),
+        images_per_s=_optional("images_per_s", given.number_of, images_per_s),
+        step_ms=_optional("step_ms", given.number_of, step_ms),
+        input_images_per_s=_optional("input_images_per_s", given.number_of, input_images_per_s),
         nccl_tests=_optional("nccl_tests", _place, nccl_tests),
-        nccl_gpus=_optional("nccl_gpus", count_of, nccl_gpus),
+        nccl_gpus=_optional("nccl_gpus", given.count_of, nccl_gpus),
         allreduce=_optional("allreduce", _name, allreduce),
         wireup=wireup,
         assumed=taken("assume", _ranges, assume or {}),
@@ -446,7 +402,7 @@ def expect(
 def _counts(values: Sequence[int]) -> tuple[int, ...]:
     if isinstance(values, str | int):
         raise TypeError("the sizes are one value, and must be a list: [1, 2, 4, 8]")
-    counts = tuple(map(count_of, values))
+    counts = tuple(map(given.count_of, values))
     if not counts:
         raise ValueError("no sizes are given")
     return counts
@@ -456,7 +412,9 @@ def _ranges(values: Mapping[str, object]) -> dict[str, tuple[float, float, float
     """Each assumption as (low, value, high)."""
     ranges = {}
     for name, value in values.items():
-        numbers = tuple(map(number_of, value)) if isinstance(value, list | tuple) else (number_of(value),) * 3
+        numbers = (
+            tuple(map(given.number_of, value)) if isinstance(value, list | tuple) else (given.number_of(value),) * 3
+        )
         if len(numbers) != 3:
             raise ValueError("an assumption is VALUE, or (LOW, VALUE, HIGH)")
         ranges[name] = (numbers[0], numbers[1], numbers[2])
@@ -492,11 +450,11 @@ def verify(file: str | os.PathLike[str], *, allowed_signers: str | os.PathLike[s
 
 
 def _place(value: object) -> Path:
-    return Path(place_of(value))
+    return Path(given.place_of(value))
 
 
 def _name(subject: Named) -> str:
-    return str(subject.directory) if isinstance(subject, Run | Study) else path_of(subject)
+    return str(subject.directory) if isinstance(subject, Run | Study) else given.path_of(subject)
 
 
 def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:

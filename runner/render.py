@@ -127,10 +127,8 @@ def _library_text(path: Path) -> str:
 
 
 def pbs_directive(option: str, value: str) -> str:
-    """One directive line: ``option`` is one letter, or the name of a resource, which becomes ``-l NAME=VALUE``.
-
-    Raises:
-        UsageError: the name or value cannot stand in a directive (says which character).
+    """One directive line: ``option`` is one letter, or the name of a resource, which becomes ``-l NAME=VALUE``. Raises
+    UsageError: the name or value cannot stand in a directive (says which character).
     """
     if not _RESOURCE.match(option):
         raise UsageError(f"{option!r} is no option of qsub and no resource", where="directives")

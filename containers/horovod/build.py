@@ -18,7 +18,6 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -26,7 +25,7 @@ import time
 import zipfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cuda
 import fixes
@@ -38,6 +37,7 @@ from frameworks import (
     Variant,
     ask_framework,
     base_facts,
+    captured,
     headers_problem,
     nccl_header,
     nccl_home,
@@ -46,7 +46,7 @@ from frameworks import (
     release,
     variant_of,
     variant_options,
-)
+)  # fmt: skip
 
 HERE = Path(__file__).resolve().parent
 VERSION = "0.28.1"
@@ -63,7 +63,7 @@ def cxx_standard(framework: Framework, version: str, asked: str) -> str:
 
 
 def switches(
-    framework: Framework, facts: dict[str, object], standard: str, architectures: list[int], nccl: str = ""
+    framework: Framework, facts: dict[str, Any], standard: str, architectures: list[int], nccl: str = ""
 ) -> dict[str, str]:
     """The environment that tells Horovod's CMake what to build: what is promised is required, never probed.
 
@@ -85,9 +85,7 @@ def switches(
     for other in ("TENSORFLOW", "PYTORCH", "MXNET"):
         if "HOROVOD_WITH_" + other not in chosen:
             chosen["HOROVOD_WITHOUT_" + other] = "1"
-    mpi = facts["mpi"]
-    assert isinstance(mpi, dict)
-    chosen["HOROVOD_WITH_MPI" if mpi["flavour"] else "HOROVOD_WITHOUT_MPI"] = "1"
+    chosen["HOROVOD_WITH_MPI" if facts["mpi"]["flavour"] else "HOROVOD_WITHOUT_MPI"] = "1"
     if architectures:
         chosen["HOROVOD_BUILD_CUDA_CC_LIST"] = ",".join(map(str, architectures))
     if facts["cuda"] and facts["nccl_headers"]:
@@ -100,7 +98,7 @@ def switches(
     return chosen
 
 
-def wheel_key(facts: dict[str, object], chosen: dict[str, str], nvcc: str = "") -> str:
+def wheel_key(facts: dict[str, Any], chosen: dict[str, str], nvcc: str = "") -> str:
     """Hash of everything that goes into the wheel: source, fixes, switches, base. 24 hex digits.
 
     ``nvcc``: its version; empty without CUDA.
@@ -119,7 +117,7 @@ def why_not_shipped(framework: Framework, variant: Variant) -> str:
     install.keras(framework.name)
     words = [sys.executable, str(HERE / "prove.py"), "--framework", framework.name]
     words += ["--mpi", variant.mpi, "--nccl", variant.nccl, "--place", variant.place]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = captured(words)
     if done.returncode == 0:
         return ""
     return "the base's own Horovod does not pass: " + "\n".join(done.stdout.strip().splitlines()[-8:])
@@ -160,9 +158,9 @@ def fetch(target: Path) -> Path:
     """
     install.by_hash("download", f"{PINNED}\n", "--no-binary", "horovod", "--dest", str(target))
     path = target / SDIST
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != SDIST_SHA256:
-        raise SystemExit(f"{SDIST} has sha256 {found}, expected {SDIST_SHA256}: not built")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != SDIST_SHA256:
+        raise SystemExit(f"{SDIST} has sha256 {digest}, expected {SDIST_SHA256}: not built")
     with tarfile.open(path) as archive:
         archive.extractall(target)
     return target / f"horovod-{VERSION}"
@@ -230,34 +228,32 @@ class Gpu(NamedTuple):
         return {**chosen, "nvcc": self.toolkit.version, "nccl": self.nccl_version}
 
 
-def gpu_of(framework: Framework, found: dict[str, object], variant: Variant, archs: str) -> Gpu | None:
+def gpu_of(framework: Framework, answer: dict[str, Any], variant: Variant, archs: str) -> Gpu | None:
     """What to compile the GPU code with; None where there will be none.
 
     Without NCCL, torch's kind of Horovod has GPU code all the same wherever torch finds an nvcc: it must fit, too.
 
     Args:
-        found: what ask_framework answered. archs: ``auto``, or as the user gave them.
+        answer: what ask_framework answered. archs: ``auto``, or as the user gave them.
 
     Raises:
         SystemExit: NCCL or the toolkit is not there, is of another CUDA, or lacks a part.
     """
-    version = str(found["cuda"] or "")
+    version = str(answer["cuda"] or "")
     bare = variant.nccl == "none"
     if not version or (bare and (framework.name != "pytorch" or not any(cuda.compilers(os.environ)))):
         return None
-    own = str(found.get("nccl_file") or "")
+    own = str(answer.get("nccl_file") or "")
     problem = nccl_problem(variant.nccl, own)
     if problem:
         major = version.partition(".")[0]
         raise SystemExit(
-            f"{framework.name} {found['version']} is of CUDA {version}, and there is no whole NCCL for Horovod: "
+            f"{framework.name} {answer['version']} is of CUDA {version}, and there is no whole NCCL for Horovod: "
             f"{problem}; fix: load NCCL's module, install nvidia-nccl-cu{major} with pip (in an image libnccl-dev), or "
             "name its directory with --nccl; --nccl none builds for CPUs alone"
         )
     toolkit = cuda.toolkit(version, variant.place, os.environ)
-    names = found["archs"]
-    assert isinstance(names, list)
-    chosen = cuda.architectures(archs, names, toolkit.architectures, toolkit.version)
+    chosen = cuda.architectures(archs, answer["archs"], toolkit.architectures, toolkit.version)
     header = nccl_header(variant.nccl, own)
     text = header.read_text(errors="replace") if header else ""
     home = nccl_home(variant.nccl, own)
@@ -268,7 +264,7 @@ def gpu_of(framework: Framework, found: dict[str, object], variant: Variant, arc
 def build_wheel(
     framework: Framework,
     include: list[str],
-    facts: dict[str, object],
+    facts: dict[str, Any],
     chosen: dict[str, str],
     key: str,
     out: Path,
@@ -374,10 +370,10 @@ def main() -> None:
             return
     framework = FRAMEWORKS[asked.framework]
     variant = variant_of(asked)
-    found = ask_framework(framework)
-    facts = base_facts(framework, found, variant)
+    answer = ask_framework(framework)
+    facts = base_facts(framework, answer, variant)
     why = why_not_shipped(framework, variant) if asked.horovod == "auto" else "a build was asked for"
-    gpu = gpu_of(framework, found, variant, asked.cuda_archs) if why else None
+    gpu = gpu_of(framework, answer, variant, asked.cuda_archs) if why else None
     nccl = "" if gpu is None else NCCL_OF_PIP if gpu.beside else gpu.nccl
     chosen = switches(framework, facts, asked.cxx_standard, gpu.architectures if gpu else [], nccl)
     key = wheel_key(facts, chosen, gpu.toolkit.version if gpu else "") if why else SHIPPED
@@ -389,9 +385,8 @@ def main() -> None:
         print("horovod: the base's own is taken", flush=True)
         return
     print(f"horovod: {why}", flush=True)
-    include = found["include"]
-    assert isinstance(include, list)
-    build_wheel(framework, include, facts, chosen, key, asked.out, gpu=gpu, shelf=asked.shelf, place=variant.place)
+    wheel = (facts, chosen, key, asked.out)
+    build_wheel(framework, answer["include"], *wheel, gpu=gpu, shelf=asked.shelf, place=variant.place)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def lacks(root: str) -> list[str]:
     return [
         part
         for part, places in parts.items()
-        if not any(found.exists() for place in places for found in below.glob(f"{place}/{Path(part).name}"))
+        if not any(path.exists() for place in places for path in below.glob(f"{place}/{Path(part).name}"))
     ]
 
 
@@ -187,11 +187,8 @@ def installed(cuda: str) -> tuple[Toolkit, Callable[[], None]]:
 
 def variables(root: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment in which CMake, torch and Horovod's own helper find this toolkit, and no other."""
-    return {
-        "CUDA_HOME": root,
-        "HOROVOD_CUDA_HOME": root,
-        "PATH": f"{root}/bin:{environment.get('PATH', os.defpath)}",
-    }
+    path = f"{root}/bin:{environment.get('PATH', os.defpath)}"
+    return {"CUDA_HOME": root, "HOROVOD_CUDA_HOME": root, "PATH": path}
 
 
 def number(name: str) -> int | None:

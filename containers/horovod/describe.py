@@ -15,6 +15,7 @@ import re
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import fixes
 import wheel_record
@@ -30,17 +31,12 @@ _COMPAT = "/usr/local/cuda/compat"
 
 def pmi_of_openmpi(said: str) -> list[str]:
     """Process managers that an Open MPI can be started by directly, out of ``ompi_info --parsable``."""
-    found = set()
-    for name in re.findall(r"(?m)^mca:pmix:(\w+):", said):
-        if name == "s1":
-            found.add("pmi1")
-        elif name == "s2":
-            found.add("pmi2")
-        elif name.startswith(("pmix", "ext")):
-            found.add("pmix")
+    names = re.findall(r"(?m)^mca:pmix:(\w+):", said)
+    managers = {{"s1": "pmi1", "s2": "pmi2"}.get(name, "pmix" if name.startswith(("pmix", "ext")) else "")
+                for name in names}  # fmt: skip
     if re.search(r"(?m)^(ident|ompi:version:full):v?5\.", said):
-        found.add("pmix")  # from 5.0 on it knows nothing else
-    return sorted(found)
+        managers.add("pmix")  # from 5.0 on it knows nothing else
+    return sorted(managers - {""})
 
 
 def pmi(flavour: str) -> list[str]:
@@ -55,10 +51,9 @@ def pmi(flavour: str) -> list[str]:
 
 def libraries(framework: Framework) -> list[Path]:
     """Horovod's own libraries for this framework."""
-    found = find_spec("horovod")
-    assert found is not None
-    assert found.origin is not None
-    return sorted(Path(found.origin).parent.joinpath(framework.horovod_module.split(".")[1]).glob("mpi_lib*.so"))
+    spec = find_spec("horovod")
+    assert spec is not None and spec.origin is not None
+    return sorted(Path(spec.origin).parent.joinpath(framework.horovod_module.split(".")[1]).glob("mpi_lib*.so"))
 
 
 def mpi_abi(library: bytes) -> str:
@@ -74,15 +69,13 @@ def compat_driver(directory: str = _COMPAT) -> str:
     return max((version for version in versions if version.count(".")), default="")
 
 
-def describe(framework: Framework, proof: dict[str, object], key: str) -> dict[str, object]:
+def describe(framework: Framework, proof: dict[str, Any], key: str) -> dict[str, object]:
     """Everything that is known of the image; the keys are those of runner/model/image.py.
 
     Args:
         proof: what prove.py wrote. key: of Horovod's wheel, or ``shipped``.
     """
     facts, abilities = proof["facts"], proof["abilities"]
-    assert isinstance(facts, dict)
-    assert isinstance(abilities, dict)
     mpi = facts["mpi"]
     cuda = str(facts["cuda"] or "")
     return {

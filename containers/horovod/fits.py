@@ -11,12 +11,12 @@ import json
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 
-def misfit(manifest: dict[str, object], python: str, machine: str, glibc: str) -> str:
+def misfit(manifest: dict[str, Any], python: str, machine: str, glibc: str) -> str:
     """Why the packages do not fit; empty where they do. ``glibc``: this machine's, empty where it is another libc."""
     pythons = manifest["pythons"]
-    assert isinstance(pythons, list)
     if python not in pythons:
         return f"they are for Python {', '.join(pythons)}, and this is Python {python} ({sys.executable})"
     if machine != manifest["machine"]:

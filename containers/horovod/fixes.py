@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 DIRECTORY = Path(__file__).resolve().parent / "fixes"
 
 
-def needed(facts: dict[str, object]) -> list[str]:
+def needed(facts: dict[str, Any]) -> list[str]:
     """Names of the patches that a base with these facts needs; each patch states why, and for which versions."""
     names = ["cxx-standard"]
     compiler = re.match(r"\d+", str(facts["compiler"]))

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Framework(NamedTuple):
@@ -125,7 +125,7 @@ def variant_of(asked: argparse.Namespace) -> Variant:
     return Variant(asked.mpi, asked.nccl, asked.place)
 
 
-def ask_framework(framework: Framework) -> dict[str, object]:
+def ask_framework(framework: Framework) -> dict[str, Any]:
     """Facts about the installed framework (see Framework.ask).
 
     Raises:
@@ -134,9 +134,7 @@ def ask_framework(framework: Framework) -> dict[str, object]:
     done = subprocess.run([sys.executable, "-c", framework.ask + _TELL], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"there is no working {framework.name} here: {done.stderr.strip().splitlines()[-1:]}")
-    answer = json.loads(done.stdout.strip().splitlines()[-1])
-    assert isinstance(answer, dict)
-    return answer
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
 
 
 def headers_problem(framework: Framework, include: list[str]) -> str:
@@ -157,13 +155,18 @@ def headers_problem(framework: Framework, include: list[str]) -> str:
     return f"{said[0] if said else framework.header}; {framework.headers_fix}"
 
 
+def captured(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program, its output and errors in one text."""
+    return subprocess.run(  # type: ignore[no-any-return, unused-ignore]
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more
+    )
+
+
 def says(words: list[str]) -> str:
     """What a program prints, empty where it is absent or fails."""
     if shutil.which(words[0]) is None:
         return ""
-    done = subprocess.run(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, check=False
-    )
+    done = captured(words, stdin=subprocess.DEVNULL)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -173,12 +176,8 @@ def mpi_flavour() -> dict[str, str]:
         return {"flavour": "", "version": ""}
     line = says(["mpirun", "--version"]).partition("\n")[0]
     number = re.search(r"\d+(\.\d+)+\w*", line)
-    if "Open MPI" in line or "OpenRTE" in line:
-        flavour = "openmpi"
-    elif "HYDRA" in line or "MPICH" in line or says(["mpichversion"]):
-        flavour = "mpich"
-    else:
-        flavour = "other"
+    is_mpich = "HYDRA" in line or "MPICH" in line or says(["mpichversion"])
+    flavour = "openmpi" if "Open MPI" in line or "OpenRTE" in line else "mpich" if is_mpich else "other"
     return {"flavour": flavour, "version": number.group(0) if number else ""}
 
 
@@ -190,10 +189,10 @@ def chosen_mpi(asked: str) -> dict[str, str]:
     """
     if asked == "none":
         return {"flavour": "", "version": ""}
-    found = mpi_flavour()
-    if asked not in ("auto", found["flavour"]):
-        raise SystemExit(f"{asked} was asked for, and the mpicxx of PATH is of: {found['flavour'] or 'there is none'}")
-    return found
+    mpi = mpi_flavour()
+    if asked not in ("auto", mpi["flavour"]):
+        raise SystemExit(f"{asked} was asked for, and the mpicxx of PATH is of: {mpi['flavour'] or 'there is none'}")
+    return mpi
 
 
 def nccl_home(asked: str, own: str = "") -> str:
@@ -223,8 +222,8 @@ def nccl_home(asked: str, own: str = "") -> str:
 
 def packaged_nccl() -> list[str]:
     """Directories of NCCL out of pip's packages (``nvidia-nccl-cu13``), which hold header and libnccl.so.2."""
-    found = importlib.util.find_spec("nvidia")
-    return [str(Path(each) / "nccl") for each in (found.submodule_search_locations or () if found else ())]
+    spec = importlib.util.find_spec("nvidia")
+    return [str(Path(each) / "nccl") for each in (spec.submodule_search_locations or () if spec else ())]
 
 
 def nccl_header(asked: str, own: str = "") -> Path | None:
@@ -243,11 +242,9 @@ def nccl_problem(asked: str, own: str = "") -> str:
         places = ", ".join(str(Path(place).parent) for place in _NCCL_HEADERS)
         return f"no nccl.h in {places}, nor below {', '.join(_NCCL_HOMES)}, nor in a package of pip"
     roots = (header.parents[1], Path("/usr"), Path("/usr/local"))  # a system's header may lie apart from its library
-    names = ("libnccl.so", "libnccl.so.2")
-    found = [
-        path for root in roots for each in _NCCL_LIBRARIES for name in names for path in root.glob(f"{each}/{name}")
-    ]
-    return "" if any(path.exists() for path in found) else f"{header} is there, and no {' or '.join(names)} beside it"
+    names = [f"{each}/{name}" for each in _NCCL_LIBRARIES for name in ("libnccl.so", "libnccl.so.2")]
+    is_there = any(path.exists() for root in roots for name in names for path in root.glob(name))
+    return "" if is_there else f"{header} is there, and no libnccl.so or libnccl.so.2 beside it"
 
 
 def nccl_version(header: str) -> str | None:
@@ -278,25 +275,24 @@ def _names_gpu_stream_value(library: Path) -> bool:
         return content.find(b"\0_ZN15stream_executor3gpu16AsGpuStreamValueEPNS_6StreamE\0") >= 0
 
 
-def base_facts(framework: Framework, found: dict[str, object], variant: Variant = AS_FOUND) -> dict[str, object]:
+def base_facts(framework: Framework, answer: dict[str, Any], variant: Variant = AS_FOUND) -> dict[str, Any]:
     """What decides how Horovod is built in this base, and whether a wheel built elsewhere fits it.
 
     Args:
-        found: what ask_framework answered.
+        answer: what ask_framework answered.
     """
-    include = found["include"]
-    assert isinstance(include, list)
-    header = nccl_header(variant.nccl, str(found.get("nccl_file") or ""))
-    told = nccl_version(header.read_text(errors="replace")) if header and found["cuda"] else None
-    more: dict[str, object] = {}
-    if framework.name == "tensorflow" and found["cuda"]:
-        more["gpu_stream_value"] = has_gpu_stream_value([str(each) for each in include])
+    include = [str(each) for each in answer["include"]]
+    header = nccl_header(variant.nccl, str(answer.get("nccl_file") or ""))
+    told = nccl_version(header.read_text(errors="replace")) if header and answer["cuda"] else None
+    more: dict[str, Any] = {}
+    if framework.name == "tensorflow" and answer["cuda"]:
+        more["gpu_stream_value"] = has_gpu_stream_value(include)
     return {
         **more,
         "framework": framework.name,
-        "framework_version": found["version"],
-        "cuda": found["cuda"],
-        "nccl": found["nccl"] or told,
+        "framework_version": answer["version"],
+        "cuda": answer["cuda"],
+        "nccl": answer["nccl"] or told,
         "nccl_headers": header is not None,
         "xla_headers": any((Path(each) / _XLA_HEADER).exists() for each in include),
         "python": platform.python_version(),

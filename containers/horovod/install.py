@@ -172,17 +172,8 @@ def by_hash(verb: str, text: str, *words: str) -> None:
         file.flush()
         # No name in it is constrained, and pip cannot hold hashes against a constraint file that has none.
         checked = ("--require-hashes", "--no-build-isolation", "--no-binary", ":none:")
-        pip(
-            verb,
-            "--no-cache-dir",
-            "--quiet",
-            "--no-deps",
-            *checked,
-            *words,
-            "-r",
-            file.name,
-            env={**os.environ, **UNCONSTRAINED},
-        )
+        quiet = ("--no-cache-dir", "--quiet", "--no-deps")
+        pip(verb, *quiet, *checked, *words, "-r", file.name, env={**os.environ, **UNCONSTRAINED})
 
 
 def keras_of(version: str) -> str:

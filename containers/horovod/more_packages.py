@@ -40,26 +40,22 @@ def constraints(distributions: Iterable[tuple[str, str]]) -> str:
 
 def installed(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Name, version, SHA-256 and whether it was asked for, of each package in pip's installation report."""
-    found = []
+    packages = []
     for item in report["install"]:
         archive = item.get("download_info", {}).get("archive_info", {})
         # pip before 23.1 has ``hash`` alone: sha256=...
         kind, _, value = str(archive.get("hash") or "").partition("=")
         sha256 = archive.get("hashes", {}).get("sha256") or (value if kind == "sha256" else "")
         about = item["metadata"]
-        found.append({
-            "name": about["name"], "version": about["version"], "sha256": sha256,
-            "requested": bool(item.get("requested")),
-        })  # fmt: skip
-    return sorted(found, key=lambda each: plain(each["name"]))
+        packages.append({"name": about["name"], "version": about["version"], "sha256": sha256,
+                         "requested": bool(item.get("requested"))})  # fmt: skip
+    return sorted(packages, key=lambda each: plain(each["name"]))
 
 
 def modules(files: Iterable[str], top_level: str) -> list[str]:
     """What a distribution lets be imported, by its own list (``top_level.txt``) or by its files."""
-    if top_level.split():
-        names = set(top_level.split())
-    else:
-        names = set()
+    names = set(top_level.split())
+    if not names:
         for path in map(PurePosixPath, files):
             if len(path.parts) == 2 and path.name == "__init__.py":
                 names.add(path.parts[0])
@@ -96,9 +92,9 @@ def ensure_imports(names: Iterable[str]) -> None:
         SystemExit: one cannot be imported; its output stands before.
     """
     for name in names:
-        found = metadata.distribution(name)
-        files = [str(path) for path in found.files or ()]
-        for module in modules(files, found.read_text("top_level.txt") or ""):
+        distribution = metadata.distribution(name)
+        files = [str(path) for path in distribution.files or ()]
+        for module in modules(files, distribution.read_text("top_level.txt") or ""):
             print(f"+ import {module}", flush=True)
             if subprocess.call([sys.executable, "-c", f"import {module}"], cwd="/") != 0:
                 raise SystemExit(f"{name} was installed, and its module {module} cannot be imported")

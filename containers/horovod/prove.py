@@ -25,8 +25,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from frameworks import FRAMEWORKS, Framework, Variant, ask_framework, base_facts, variant_of, variant_options
+from frameworks import FRAMEWORKS, Framework, Variant, ask_framework, base_facts, captured, variant_of, variant_options
 
 HERE = Path(__file__).resolve().parent
 RANKS = 2
@@ -39,51 +40,42 @@ def fail(what: str) -> None:
 
 def check_build(framework: Framework) -> dict[str, list[str]]:
     """Section -> abilities marked ``[X]`` by ``horovodrun --check-build``."""
-    done = subprocess.run(
-        ["horovodrun", "--check-build"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=LIMIT_S,
-        text=True,
-        check=False,
-    )
+    done = captured(["horovodrun", "--check-build"], timeout=LIMIT_S)
     if done.returncode != 0:
         fail(f"horovodrun --check-build exited {done.returncode}:\n{done.stdout}")
-    found = parse_check_build(done.stdout)
     print(done.stdout, flush=True)
-    if framework.name not in [name.lower() for name in found.get("frameworks", [])]:
+    abilities = parse_check_build(done.stdout)
+    if framework.name not in [name.lower() for name in abilities["frameworks"]]:
         fail(f"horovodrun --check-build does not list {framework.name}")
-    return found
+    return abilities
 
 
 def parse_check_build(text: str) -> dict[str, list[str]]:
     """Parse the report; sections are ``frameworks``, ``controllers`` and ``operations``."""
     section = ""
-    found = {"frameworks": [], "controllers": [], "operations": []}
+    marks = {"frameworks": [], "controllers": [], "operations": []}
     for line in text.splitlines():
         heading = re.match(r"Available (?:Tensor )?(\w+):", line)
         if heading:
             section = heading.group(1).lower()
         marked = re.match(r"\s+\[X\] (.+)", line)
-        if marked and section in found:
-            found[section].append(marked.group(1).strip())
-    return found
+        if marked and section in marks:
+            marks[section].append(marked.group(1).strip())
+    return marks
 
 
-def expect(what: str, wanted: Sequence[str], found: Sequence[str]) -> None:
+def expect(what: str, wanted: Sequence[str], listed: Sequence[str]) -> None:
     for name in wanted:
-        if name not in found:
-            fail("{} of Horovod lack {}: found {}".format(what, name, ", ".join(found) or "none"))
+        if name not in listed:
+            fail(f"{what} of Horovod lack {name}: found {', '.join(listed) or 'none'}")
 
 
-def report(output: str) -> dict[str, object] | None:
+def report(output: str) -> dict[str, Any] | None:
     """The JSON line of a rank, among all that a launcher or framework prints."""
     for line in output.splitlines():
         match = re.search(r"\{\"proof\".*\}", line)
         if match:
-            parsed = json.loads(match.group(0))
-            assert isinstance(parsed, dict)
-            return parsed
+            return dict(json.loads(match.group(0)))
     return None
 
 
@@ -94,25 +86,21 @@ def rank_command(framework: Framework) -> list[str]:
 RIGHT = [11.0, 11.0, 1.0, 1.0]  # rank.py's sums for two ranks
 
 
-def verify(how: str, outputs: Sequence[str], codes: Sequence[int]) -> dict[str, object]:
+def verify(how: str, outputs: Sequence[str], codes: Sequence[int]) -> dict[str, Any]:
     """Every rank exited 0, saw size 2 and got the right sums; returns the report of one of them."""
     said = [answer for answer in map(report, outputs) if answer is not None]
     if any(codes) or len(said) != RANKS or sorted(str(answer["rank"]) for answer in said) != ["0", "1"]:
-        fail(
-            "{}: exit codes {}, {} of {} ranks answered\n{}".format(
-                how, list(codes), len(said), RANKS, "\n".join(outputs)
-            )
-        )
+        shown = "\n".join(outputs)
+        fail(f"{how}: exit codes {list(codes)}, {len(said)} of {RANKS} ranks answered\n{shown}")
     for answer in said:
         if answer["size"] != RANKS or answer["local_size"] != RANKS:
-            fail("{}: rank {} sees a world of size {}".format(how, answer["rank"], answer["size"]))
+            fail(f"{how}: rank {answer['rank']} sees a world of size {answer['size']}")
         if answer["sum"] != RIGHT:
-            fail("{}: rank {} reduced to {}, right is {}".format(how, answer["rank"], answer["sum"], RIGHT))
+            fail(f"{how}: rank {answer['rank']} reduced to {answer['sum']}, right is {RIGHT}")
         if not answer["moved"]:
             fail(f"{how}: a step of training changed nothing on rank {answer['rank']}")
-        files = answer["nccl_files"]
-        if isinstance(files, list) and len(files) > 1:
-            fail(f"{how}: two NCCLs in one process, the framework's and Horovod's: {', '.join(files)}")
+        if len(answer["nccl_files"]) > 1:
+            fail(f"{how}: two NCCLs in one process, the framework's and Horovod's: {', '.join(answer['nccl_files'])}")
     if len({answer["weights"] for answer in said}) != 1:
         fail(f"{how}: after a step on unlike data the weights differ: training is not synchronised")
     for answer in sorted(said, key=lambda answer: str(answer["rank"])):
@@ -144,7 +132,7 @@ def resolve_own_name(place: str) -> None:
             hosts.write(f"127.0.0.1 {name}\n")
 
 
-def prove_gloo(framework: Framework) -> dict[str, object]:
+def prove_gloo(framework: Framework) -> dict[str, Any]:
     """Two plain processes and Horovod's rendezvous server on the loopback; no launcher at all."""
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.http.http_server import RendezvousServer
@@ -157,35 +145,23 @@ def prove_gloo(framework: Framework) -> dict[str, object]:
     try:
         for slot in slots:
             world = {
-                "HOROVOD_CONTROLLER": "gloo",
-                "HOROVOD_CPU_OPERATIONS": "gloo",
-                "HOROVOD_HOSTNAME": "localhost",
-                "HOROVOD_GLOO_IFACE": "lo",
-                "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
-                "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
-            }
+                "CONTROLLER": "gloo", "CPU_OPERATIONS": "gloo", "HOSTNAME": "localhost", "GLOO_IFACE": "lo",
+                "GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "GLOO_RENDEZVOUS_PORT": str(port),
+            }  # fmt: skip
             for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
-                world["HOROVOD_" + name.upper()] = str(getattr(slot, name))
-            children.append(
-                subprocess.Popen(
-                    rank_command(framework),
-                    env=dict(clean_environment(), **world),
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    universal_newlines=True,
-                )
-            )
+                world[name.upper()] = str(getattr(slot, name))
+            environment = {**clean_environment(), **{f"HOROVOD_{name}": value for name, value in world.items()}}
+            words = rank_command(framework)
+            children.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                             universal_newlines=True))  # fmt: skip
         outputs = [child.communicate(timeout=LIMIT_S)[0] for child in children]
     finally:
         for child in children:
             if child.poll() is None:
                 child.kill()
         server.stop()
-    return verify(
-        "Gloo, formed by environment variables and a rendezvous server",
-        outputs,
-        [child.returncode for child in children],
-    )
+    codes = [child.returncode for child in children]
+    return verify("Gloo, formed by environment variables and a rendezvous server", outputs, codes)
 
 
 def prove_mpi(framework: Framework, flavour: str) -> None:
@@ -196,22 +172,10 @@ def prove_mpi(framework: Framework, flavour: str) -> None:
         words += ["--allow-run-as-root", "--host", f"localhost:{RANKS}", "--bind-to", "none"]
         # A build container may not read another process's memory (its name before and from Open MPI 5.0 on), and has
         # no fabric to probe.
-        world.update(
-            OMPI_MCA_btl_vader_single_copy_mechanism="none",
-            OMPI_MCA_smsc="^cma",
-            OMPI_MCA_pml="ob1",
-            OMPI_MCA_btl="self,vader",
-            OMPI_MCA_plm_rsh_agent="",
-        )
-    done = subprocess.run(
-        words + rank_command(framework),
-        env=dict(clean_environment(), **world),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=LIMIT_S,
-        text=True,
-        check=False,
-    )
+        world.update(OMPI_MCA_btl_vader_single_copy_mechanism="none", OMPI_MCA_smsc="^cma", OMPI_MCA_pml="ob1",
+                     OMPI_MCA_btl="self,vader", OMPI_MCA_plm_rsh_agent="")  # fmt: skip
+    environment = dict(clean_environment(), **world)
+    done = captured(words + rank_command(framework), env=environment, timeout=LIMIT_S)
     answers = [line for line in done.stdout.splitlines() if '{"proof"' in line]
     if len(answers) != RANKS:
         fail(f"MPI: exit code {done.returncode}\n{done.stdout}")
@@ -231,15 +195,15 @@ def nccl_version(code: int) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def wants_nccl(found: dict[str, object], variant: Variant) -> bool:
+def wants_nccl(answer: dict[str, Any], variant: Variant) -> bool:
     """Whether Horovod must have NCCL: wherever the framework has CUDA, unless none was asked for.
 
     What the build has found of NCCL decides nothing here: the proof would miss what the build has missed.
 
     Args:
-        found: what ask_framework answered.
+        answer: what ask_framework answered.
     """
-    return bool(found["cuda"]) and variant.nccl != "none"
+    return bool(answer["cuda"]) and variant.nccl != "none"
 
 
 def prove_nccl(framework: Framework, cuda: str, built: dict[str, int], asked: str) -> None:
@@ -257,10 +221,9 @@ def prove_nccl(framework: Framework, cuda: str, built: dict[str, int], asked: st
             f"{cuda}, and this Horovod has no NCCL ({', '.join(operations_of(built)) or 'no operation at all'} only), "
             f"so that gradients on GPUs would go through the host; {fix}"
         )
-    found = importlib.util.find_spec(framework.horovod_module)
-    assert found is not None
-    assert found.origin is not None
-    for library in sorted(Path(found.origin).parent.glob("mpi_lib*.so")):
+    spec = importlib.util.find_spec(framework.horovod_module)
+    assert spec is not None and spec.origin is not None
+    for library in sorted(Path(spec.origin).parent.glob("mpi_lib*.so")):
         if not asks_for_nccl(library.read_bytes()):
             fail(f"{library} holds an NCCL of its own beside the framework's: build it with HOROVOD_NCCL_LINK=SHARED")
 
@@ -284,16 +247,14 @@ def main() -> None:
     resolve_own_name(variant.place)
     with ThreadPoolExecutor(max_workers=1) as pool:
         checked = pool.submit(check_build, framework)  # half of the time: it imports the framework again and again
-        found = ask_framework(framework)
-        facts = base_facts(framework, found, variant)
+        answer = ask_framework(framework)
+        facts = base_facts(framework, answer, variant)
         mpi = facts["mpi"]
-        assert isinstance(mpi, dict)
-        with_nccl = wants_nccl(found, variant)
+        with_nccl = wants_nccl(answer, variant)
         said = prove_gloo(framework)
         built = said["built"]
-        assert isinstance(built, dict)
         if with_nccl:
-            prove_nccl(framework, str(found["cuda"]), built, variant.nccl)
+            prove_nccl(framework, str(answer["cuda"]), built, variant.nccl)
         proven = ["gloo"]
         if mpi["flavour"]:
             prove_mpi(framework, mpi["flavour"])
@@ -307,7 +268,7 @@ def main() -> None:
     nccl = nccl_version(built.get("NCCL", 0))
     print("OPERATIONS: " + ", ".join(operations_of(built)).replace("NCCL", f"NCCL {nccl}".strip()), flush=True)
     if asked.write:
-        more = {"facts": facts, "archs": found["archs"], "keras": said["keras"], "nccl": nccl}
+        more = {"facts": facts, "archs": answer["archs"], "keras": said["keras"], "nccl": nccl}
         proof = {"abilities": abilities, "proven": proven, **more}
         asked.write.write_text(json.dumps(proof) + "\n")
     print(f"PROVEN in {time.monotonic() - started:.0f} s", flush=True)

@@ -75,7 +75,7 @@ def dynamic_section(library: bytes) -> dict[str, list[str]]:
         (start,) = struct.unpack_from("<Q", library, 32)
         size, count = struct.unpack_from("<HH", library, 54)
         segments = [struct.unpack_from("<IIQQQQ", library, start + size * index) for index in range(count)]
-        found: dict[str, list[str]] = {"needed": [], "runpath": []}
+        section: dict[str, list[str]] = {"needed": [], "runpath": []}
         for _, _, offset, _, _, length in (segment for segment in segments if segment[0] == _DYNAMIC):
             entries = [struct.unpack_from("<QQ", library, offset + 16 * index) for index in range(length // 16)]
             table = next(value for tag, value in entries if tag == _STRTAB)
@@ -84,10 +84,10 @@ def dynamic_section(library: bytes) -> dict[str, list[str]]:
             for tag, value in entries:
                 if tag in (_NEEDED, _RPATH, _RUNPATH):
                     text = library[strings + value : library.index(b"\0", strings + value)].decode()
-                    found["needed" if tag == _NEEDED else "runpath"] += [text] if tag == _NEEDED else text.split(":")
+                    section["needed" if tag == _NEEDED else "runpath"] += [text] if tag == _NEEDED else text.split(":")
     except (struct.error, StopIteration) as error:
         raise ValueError("a damaged library") from error
-    return found
+    return section
 
 
 def lost_directories(wheel: Path, work: list[str]) -> list[str]:
@@ -109,7 +109,7 @@ def lost_directories(wheel: Path, work: list[str]) -> list[str]:
 
 def without_nccl(wheel: Path) -> list[str]:
     """Horovod's libraries in a wheel that do not ask the loader for NCCL; what cannot be read asks for nothing."""
-    found = []
+    lacking = []
     with zipfile.ZipFile(str(wheel)) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"horovod/\w+/mpi_lib[^/]*\.so", name)]
         for name in names:
@@ -118,5 +118,5 @@ def without_nccl(wheel: Path) -> list[str]:
             except ValueError:
                 needed = []
             if not any(each.startswith("libnccl.so") for each in needed):
-                found.append(name)
-    return found if names else ["no library at all"]
+                lacking.append(name)
+    return lacking if names else ["no library at all"]

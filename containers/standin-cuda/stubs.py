@@ -16,21 +16,11 @@ from collections import defaultdict
 from pathlib import Path
 
 # Beginning of a library's name -> beginning of its functions' names.
-FAMILIES = {
-    "libcublas": "cublas",
-    "libcublasLt": "cublasLt",
-    "libcudnn": "cudnn",
-    "libcufft": "cufft",
-    "libcufile": "cuFile",
-    "libcupti": "cupti",
-    "libcurand": "curand",
-    "libcusolver": "cusolver",
-    "libcusparse": "cusparse",
-    "libcusparseLt": "cusparseLt",
-    "libnvJitLink": "nvJitLink",
-    "libnvrtc": "nvrtc",
-    "libnvshmem": "nvshmem",
-}
+_NAMES = (
+    "cublas", "cublasLt", "cudnn", "cufft", "cupti", "curand", "cusolver", "cusparse", "cusparseLt", "nvJitLink",
+    "nvrtc", "nvshmem",
+)  # fmt: skip
+FAMILIES = {"libcufile": "cuFile", **{f"lib{name}": name for name in _NAMES}}
 
 
 def longest(text: str, beginnings: list[str]) -> str:
@@ -46,13 +36,13 @@ def stubbed(dynamic: str) -> list[str]:
 
 def owners(versions: str) -> dict[str, str]:
     """Version of symbols -> the library that has it, out of ``readelf --version-info``."""
-    found, library = {}, ""
+    libraries, library = {}, ""
     for line in versions.splitlines():
         if (named := re.search(r"File: (\S+)", line)) is not None:
             library = named[1]
         elif library and (version := re.search(r"Name: (\S+)\s+Flags", line)) is not None:
-            found[version[1]] = library
-    return found
+            libraries[version[1]] = library
+    return libraries
 
 
 def undefined(symbols: str) -> list[tuple[str, str]]:

@@ -46,12 +46,9 @@ def _cpus(case: Case) -> Iterator[Finding]:
     elif cpus * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
         fit = f"do not fit on a node of {counted(node.cpus, 'CPU')}"
         unsure = case.site.settings.divides_cpus({})  # the node may have hardware threads
-        yield Finding(
-            "too-many-cpus",
-            "warn" if unsure else "refuse",
-            f"{gpus_text(gpus)} with {counted(cpus, 'CPU')} each {fit}",
-            f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node",
-        )
+        what = f"{gpus_text(gpus)} with {counted(cpus, 'CPU')} each {fit}"
+        fix = f"--cpus-per-gpu {node.cpus // gpus}, or fewer GPUs a node"
+        yield Finding("too-many-cpus", "warn" if unsure else "refuse", what, fix)
 
 
 @rule()
@@ -92,12 +89,8 @@ def storage_findings(plan: Plan, site: Site, observed: Observed) -> Iterator[Fin
         where = f"lies in the home directory, which at {plan.site} "
         where += f"holds {quota} GB" if for_jobs else "is not for jobs to write to"
         if _lies_below(observed.run_directory, observed.home):
-            yield Finding(
-                "run-directory-in-home",
-                "warn" if for_jobs else "refuse",
-                f"the run directory {where}",
-                f"--runs {scratch}/runs",
-            )
+            what = f"the run directory {where}"
+            yield Finding("run-directory-in-home", "warn" if for_jobs else "refuse", what, f"--runs {scratch}/runs")
         if _lies_below(image, observed.home):
             size = f" ({plan.image.size_bytes / 1e9:.1f} GB)" if plan.image.size_bytes else ""
             fix = f"RUNNER_STORE={scratch}/images, and convert it again"

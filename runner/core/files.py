@@ -77,11 +77,8 @@ class UnusableFileError(OSError):
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """The file, to be read. A pipe would block for ever, and a device never end: neither is opened.
-
-    Raises:
-        UnusableFileError: it is no regular file, or its links lead nowhere.
-        OSError: it cannot be opened.
+    """The file, to be read. A pipe would block for ever, and a device never end: neither is opened. Raises
+    UnusableFileError: it is no regular file, or its links lead nowhere; OSError: it cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -183,9 +180,7 @@ def temporary_owner(path: Path) -> str:
 @contextmanager
 def replacement(path: Path) -> Iterator[Path]:
     """A temporary name to write a file under; it takes the name ``path`` when the block ends, and goes if it fails.
-
-    Raises:
-        OSError: the disk is full, or the directory may not be written to; ``path`` is as it was.
+    Raises OSError: the disk is full, or the directory may not be written to; ``path`` is as it was.
     """
     temporary = temporary_name(path)
     try:
@@ -200,10 +195,8 @@ def replacement(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Replace the content of a file; its directory exists. ``mode``: permissions; None leaves them to the umask.
-
-    Raises:
-        OSError: as ``replacement``.
+    """Replace the content of a file; its directory exists. ``mode``: permissions; None leaves them to the umask. Raises
+    OSError: as ``replacement``.
     """
     with replacement(path) as temporary:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else PRIVATE)

@@ -48,7 +48,7 @@ def called(words: Sequence[str], find: Callable[[str], str | None] = _in_path) -
         words: the whole command line of this process, as the system has it: ``sys.orig_argv``.
         find: where a program of PATH is; a program that PATH finds is named without its directory.
     """
-    script = next((word for word in words[:2] if _parts(word)[1] == _INSTALLED), "")
+    script = next((word for word in words[:2] if os.path.split(word)[1] == _INSTALLED), "")
     if script:
         return _name(script, find)
     module = next((at for at, word in enumerate(words) if word == "-m"), 0)
@@ -58,21 +58,11 @@ def called(words: Sequence[str], find: Callable[[str], str | None] = _in_path) -
 
 
 def _name(program: str, find: Callable[[str], str | None]) -> str:
-    short = _parts(program)[1]
-    return short if program == short or _same(find(short), program) else shlex.quote(program)
-
-
-def _same(found: str | None, program: str) -> bool:
-    """Whether both are one name in one directory. The file behind it says nothing: a virtual environment's Python is a
-    link to the system's, and another program.
-    """
-    return found is not None and os.path.realpath(_parts(found)[0]) == os.path.realpath(_parts(program)[0])
-
-
-def _parts(path: str) -> tuple[str, str]:
-    """Directory and name. Every call of this program comes here, and pathlib takes a tenth of the help's time."""
-    directory, slash, name = path.rpartition("/")
-    return directory or slash or ".", name
+    directory, short = os.path.split(program)
+    in_path = find(short)
+    # The file behind it says nothing: a virtual environment's Python is a link to the system's, and another program.
+    same = in_path is not None and os.path.realpath(os.path.split(in_path)[0]) == os.path.realpath(directory)
+    return short if same or not directory else shlex.quote(program)
 
 
 PROGRAM = called(sys.orig_argv)

@@ -115,10 +115,8 @@ def collect_fix(directory: Path) -> str:
 
 
 def read(directory: Path) -> Manifest:
-    """The manifest of a directory whose collection is finished; its files are not looked at.
-
-    Raises:
-        UsageError: there is no such directory. RefusedError: it has no manifest, or a damaged one.
+    """The manifest of a directory whose collection is finished; its files are not looked at. Raises UsageError: there
+    is no such directory. RefusedError: it has no manifest, or a damaged one.
     """
     if not directory.is_dir():
         raise UsageError(

@@ -20,15 +20,31 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 def cache_dir() -> Path:
     """The cache directory, absolute; not necessarily existing."""
-    override = os.environ.get("RUNNER_CACHE")
-    return Path(override).absolute() if override else _of_user("XDG_CACHE_HOME", ".cache")
+    return _directory("RUNNER_CACHE", "XDG_CACHE_HOME", ".cache")
+
+
+def state_dir() -> Path:
+    """What must outlive the cache: the list of runs. ``RUNNER_STATE`` overrides ``~/.local/state/gpu-runner``."""
+    return _directory("RUNNER_STATE", "XDG_STATE_HOME", ".local/state")
+
+
+def config_file() -> Path:
+    """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
+    override = os.environ.get("RUNNER_CONFIG")
+    return Path(override) if override else _directory("", "XDG_CONFIG_HOME", ".config") / "config.yaml"
+
+
+def _directory(override: str, variable: str, otherwise: str) -> Path:
+    """Our directory in one of the user's, by the XDG Base Directory Specification: a relative path does not count."""
+    given, named = os.environ.get(override), os.environ.get(variable, "")
+    if given:
+        return Path(given).absolute()
+    return (Path(named) if named.startswith("/") else home() / otherwise) / "gpu-runner"
 
 
 def expanded(text: str) -> Path:
-    """The absolute path for what a user wrote, with ``~`` and ``~NAME`` replaced.
-
-    Raises:
-        UsageError: there is no user of that name here.
+    """The absolute path for what a user wrote, with ``~`` and ``~NAME`` replaced. Raises UsageError: there is no user
+    of that name here.
     """
     try:
         return Path(text).expanduser().absolute()
@@ -80,24 +96,6 @@ def _is_marked(directory: Path) -> bool:
         return (directory / MARKER).read_text("utf-8", "replace").splitlines()[:2] == [_SIGNATURE, _OWNER]
     except OSError:
         return False
-
-
-def state_dir() -> Path:
-    """What must outlive the cache: the list of runs. ``RUNNER_STATE`` overrides ``~/.local/state/gpu-runner``."""
-    override = os.environ.get("RUNNER_STATE")
-    return Path(override).absolute() if override else _of_user("XDG_STATE_HOME", ".local/state")
-
-
-def config_file() -> Path:
-    """The user's own settings. ``RUNNER_CONFIG`` overrides ``~/.config/gpu-runner/config.yaml``."""
-    override = os.environ.get("RUNNER_CONFIG")
-    return Path(override) if override else _of_user("XDG_CONFIG_HOME", ".config") / "config.yaml"
-
-
-def _of_user(variable: str, otherwise: str) -> Path:
-    """Our directory in one of the user's, by the XDG Base Directory Specification: a relative path does not count."""
-    named = os.environ.get(variable, "")
-    return (Path(named) if named.startswith("/") else home() / otherwise) / "gpu-runner"
 
 
 def home() -> Path:

@@ -128,10 +128,8 @@ class Answer:
 def read(
     argv: Sequence[str | Path], most: int, *, timeout_s: float, cwd: Path | None = None, env: Mapping[str, str]
 ) -> Answer:
-    """Run a program and return at most the first ``most`` bytes of its output, whatever its status.
-
-    Raises:
-        CommandNotFoundError, CommandTimeoutError.
+    """Run a program and return at most the first ``most`` bytes of its output, whatever its status. Raises
+    CommandNotFoundError, CommandTimeoutError.
     """
     import tempfile
 
@@ -158,10 +156,8 @@ def stream(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a program, handing each line of its output and errors (merged) to ``on_line``; returns its status.
-
-    Raises:
-        CommandNotFoundError, CommandTimeoutError.
+    """Run a program, handing each line of its output and errors (merged) to ``on_line``; returns its status. Raises
+    CommandNotFoundError, CommandTimeoutError.
     """
     child = start(argv, cwd=cwd, env=env, stderr=STDOUT)
     with _limited(child, timeout_s) as late:
@@ -243,10 +239,8 @@ def start(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Child:
-    """Start a program in its own session and return at once: for pipelines and daemons. The caller ends it.
-
-    Raises:
-        CommandNotFoundError; RunnerError: there is no directory ``cwd``.
+    """Start a program in its own session and return at once: for pipelines and daemons. The caller ends it. Raises
+    CommandNotFoundError; RunnerError: there is no directory ``cwd``.
     """
     command = _words(argv)
     try:

@@ -48,8 +48,7 @@ def entry(pid: int) -> Entry | None:
 
 def is_running(pid: int, start: int) -> bool:
     """Whether the process with that number and start time still runs."""
-    process = entry(pid)
-    return process is not None and process.running and process.start == start
+    return _start(pid) == start
 
 
 def session(leader: int) -> Iterator[Entry]:
@@ -61,10 +60,8 @@ def session(leader: int) -> Iterator[Entry]:
 
 
 def send(process: Entry, number: int) -> None:
-    """Send a signal to this very process; nothing happens where it has ended, and its number may be another's.
-
-    Raises:
-        PermissionError: it is another user's.
+    """Send a signal to this very process; nothing happens where it has ended, and its number may be another's. Raises
+    PermissionError: it is another user's.
     """
     handle: int | None = None
     with suppress(OSError):  # Linux before 5.3 has none, and a container may forbid them

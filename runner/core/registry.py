@@ -61,10 +61,8 @@ class Registry(Mapping[str, T], Generic[T]):
         self._built_in: tuple[str, ...] = ()
 
     def module(self, name: str) -> ModuleType:
-        """The module of the backend of that name.
-
-        Raises:
-            UnknownNameError: there is none; names the nearest. UsageError: another distribution's cannot be used.
+        """The module of the backend of that name. Raises UnknownNameError: there is none; names the nearest.
+        UsageError: another distribution's cannot be used.
         """
         if name not in self._modules:
             built_in = self._built_in_module(name) if _NAME.match(name) else None

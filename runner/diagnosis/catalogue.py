@@ -370,11 +370,7 @@ def find(source: Source, text: str, context: str = "") -> Failure | None:
 
 
 def classify(source: Source, text: str, context: str = "") -> Failure:
-    """As ``find``, for a source whose last row matches everything.
-
-    Raises:
-        LookupError: the source has no such row.
-    """
+    """As ``find``, for a source whose last row matches everything. Raises LookupError: the source has no such row."""
     if (failure := find(source, text, context)) is None:
         raise LookupError(f"no failure of source {source!r} matches {text!r}")
     return failure

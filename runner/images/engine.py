@@ -31,6 +31,7 @@ _CGROUP_PARENT = "gpu-runner-engine"
 _NAMESPACE = "gpu-runner"
 # A daemon's fixed places on the host; the private one mounts its own directories over them.
 _FIXED_PLACES = (Path("/run/containerd"), Path("/run/docker"))
+_CREATED = "made"  # the file that lists those which the host did not have before this engine
 
 
 def _open_client(url: str, *, where: str) -> docker.DockerClient:
@@ -128,10 +129,6 @@ def start_private(state: Path) -> str:
     rules, its own data root, containerd namespace and cgroup parent, and is ended by its process id. Facts: docs of
     dockerd 20.10 and later; an engine without a bridge builds and runs with the host's network. Needs root, or ``sudo``
     without a password; the socket then belongs to the user's group.
-
-    Raises:
-        RefusedError: dockerd is absent, root is out of reach, or another user owns the directory of its sockets.
-        InfrastructureError: it did not come up; the log's last lines are in the message.
     """
     address = private_url(state)
     if _pid(state) is not None and _comes_to_answer(address, lambda: _pid(state) is not None):
@@ -141,7 +138,8 @@ def start_private(state: Path) -> str:
     stop_private(state)  # removes what a killed one left: its pid files and sockets would stop a new one
     paths.ensure_directory(state)
     _make_private(_run_dir(state))
-    _created_note(state).write_text("".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists()))
+    created = "".join(f"{place}\n" for place in _FIXED_PLACES if not place.exists())
+    (_run_dir(state) / _CREATED).write_text(created)
     log_path = state / "dockerd.log"
     with log_path.open("ab") as log:
         started = process.start(
@@ -163,19 +161,15 @@ def start_private(state: Path) -> str:
 def stop_private(state: Path) -> bool:
     """Stop the private engine and all of its processes; its images stay. False where none was running."""
     pid = _pid(state)
-    if pid is not None:
-        _signal(pid, signal.SIGTERM)
-        if not _ended(pid, _STOP_S):
-            _signal(pid, signal.SIGKILL)
-            _ended(pid, 5.0)
+    if pid is not None and not _ended(pid, signal.SIGTERM, _STOP_S):
+        _ended(pid, signal.SIGKILL, 5.0)
     if not has_private_sockets(state):
         return False  # absent, or another user's: its content is not to be trusted
     orphan = _process(_run_dir(state) / "x/containerd/containerd.pid", _run_dir(state) / "x/containerd/containerd.toml")
     if orphan is not None:
-        _signal(orphan, signal.SIGKILL)
-        _ended(orphan, 5.0)
+        _ended(orphan, signal.SIGKILL, 5.0)
     if not _another_runs():
-        cgroups, note = Path("/sys/fs/cgroup"), _created_note(state)
+        cgroups, note = Path("/sys/fs/cgroup"), _run_dir(state) / _CREATED
         places = map(Path, note.read_text().splitlines() if note.exists() else ())
         for place in (cgroups / _CGROUP_PARENT, *cgroups.glob(f"*/{_CGROUP_PARENT}"), *places):
             _remove_empty_below(place)
@@ -253,11 +247,6 @@ def _dockerd_command(state: Path) -> list[str]:
     return command
 
 
-def _created_note(state: Path) -> Path:
-    """Lists the fixed places that the host did not have before this engine."""
-    return _run_dir(state) / "made"
-
-
 def _another_runs() -> bool:
     """Whether a private engine of another clone or user runs: they share cgroup parent and fixed places."""
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
@@ -311,16 +300,14 @@ def _comes_to_answer(address: str, goes_on: Callable[[], bool]) -> bool:
     return False
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
+def _ended(pid: int, number: signal.Signals, limit_s: float) -> bool:
+    """Whether a process has ended that many seconds after a signal."""
     try:
         os.kill(pid, number)
     except PermissionError:
         process.run([*_as_root(), "kill", f"-{int(number)}", str(pid)], timeout_s=10, check=False)
     except ProcessLookupError:
         pass
-
-
-def _ended(pid: int, limit_s: float) -> bool:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         with suppress(ChildProcessError):

@@ -38,10 +38,8 @@ class Reference:
 
 
 def parse(text: str) -> Reference:
-    """Parse any of the ways an image is written: with a scheme or none, ``#`` or ``/`` after the registry.
-
-    Podman's ``docker.io/library/x`` and ``localhost/x`` come back without those prefixes, so that the same image
-    has one name.
+    """Parse any of the ways an image is written: with a scheme or none, ``#`` or ``/`` after the registry. Podman's
+    ``docker.io/library/x`` and ``localhost/x`` come back without those prefixes, so that the same image has one name.
     """
     registry, rest = _split(text)
     match = _PATTERN.fullmatch(rest)

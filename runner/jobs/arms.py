@@ -88,7 +88,6 @@ def remarks(arm: RunArm) -> Iterable[str]:
 
 
 def _times_fault(evidence: Evidence, report: Report, main: int) -> str:
-    """What is wrong with one rank's windows; empty if nothing is."""
     ended = evidence.exits.get(report.rank)
     if not report.arms or ended is None:
         return ""
@@ -109,7 +108,6 @@ def _times_fault(evidence: Evidence, report: Report, main: int) -> str:
 
 
 def _window_fault(window: ArmRecord, where: str) -> str:
-    """What is wrong with the times of one window; empty if nothing is."""
     if not all(LEAST_S <= after - before <= MOST_S for before, after in pairwise((0.0, *window.ends_s))):
         return f"the times of {where} do not rise"
     packed = struct.pack(f"<{len(window.ends_s)}d", *window.ends_s)

@@ -67,10 +67,8 @@ class Repository:
 
 
 def repository_of(place: Path) -> Repository | None:
-    """The repository whose work tree holds a directory; None where there is none.
-
-    Raises:
-        GitError: something stands there that is not understood.
+    """The repository whose work tree holds a directory; None where there is none. Raises GitError: something stands
+    there that is not understood.
     """
     real = place.resolve()
     for top in (real, *real.parents):
@@ -125,10 +123,8 @@ class GitReader:
 
 @contextmanager
 def git_reader(repository: Repository) -> Iterator[GitReader]:
-    """Git with a directory of its own, whose configuration has the repository's harmless settings alone.
-
-    Raises:
-        GitError: git is not there, or the repository's configuration cannot be read.
+    """Git with a directory of its own, whose configuration has the repository's harmless settings alone. Raises
+    GitError: git is not there, or the repository's configuration cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="gpu-runner-git-") as name:
         own = Path(name)
@@ -182,7 +178,6 @@ def _run(top: Path, env: dict[str, str], *arguments: str) -> bytes:
 
 
 def _head(directory: Path, common: Path) -> tuple[str, str]:
-    """Commit and branch of HEAD."""
     text = _line(directory / "HEAD")
     branch = text.removeprefix("ref: refs/heads/") if text.startswith("ref: refs/heads/") else ""
     if branch == ".invalid":
@@ -232,19 +227,6 @@ _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)  # of names in quotes, as in
 _LETTERS = {b"a": b"\a", b"b": b"\b", b"t": b"\t", b"n": b"\n", b"v": b"\v", b"f": b"\f", b"r": b"\r"}
 
 
-@dataclass(frozen=True)
-class Change:
-    """One file of a difference: its name, and its part of the text."""
-
-    name: str
-    text: bytes
-
-    @property
-    def is_binary(self) -> bool:
-        """Whether git only says that it differs."""
-        return b"\nBinary files " in self.text
-
-
 def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> tuple[CodeRecord, str]:
     """The record of the code that a job runs, and the difference to keep. Never fails: what is unknown is said.
 
@@ -266,26 +248,32 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
             untracked = "" if file is None or reader.tracked(file) else str(file.relative_to(repository.top))
     except (GitError, OSError) as error:
         return replace(base, problem=f"what differs from the commit is unknown: {error}"), ""
-    changes = tuple(changes_of(answer))
     if len(answer) >= MOST_ANSWER_BYTES:
         return replace(base, dirty=True, problem="what differs from the commit is too much to be read"), ""
     # Those of text that fit, without secrets; a long one does not crowd out the others.
+    changed: list[str] = []
     texts: list[bytes] = []
     binary, too_long = [], []
     left = MOST_BYTES
-    for change in changes:
-        if change.is_binary:
-            binary.append(change.name)
-        elif len(change.text) > left:
-            too_long.append(change.name)
+    starts = [match.start() for match in _FILE.finditer(answer)]
+    for start, end in pairwise([*starts, len(answer)]):
+        change = answer[start:end]
+        head, _, rest = change.partition(b"\n")
+        if not rest:  # only its times differ
+            continue
+        changed.append(name := _name(head.removeprefix(b"diff --git ")))
+        if b"\nBinary files " in change:
+            binary.append(name)
+        elif len(change) > left:
+            too_long.append(name)
         else:
-            texts.append(change.text)
-            left -= len(change.text)
+            texts.append(change)
+            left -= len(change)
     text, count = redacted(b"".join(texts).decode("utf-8", "surrogateescape"))
     record = replace(
         base,
-        dirty=bool(changes),
-        changed=tuple(change.name for change in changes)[:_MOST_NAMES],
+        dirty=bool(changed),
+        changed=tuple(changed[:_MOST_NAMES]),
         binary=tuple(binary[:_MOST_NAMES]),
         too_long=tuple(too_long[:_MOST_NAMES]),
         untracked=untracked,
@@ -305,15 +293,6 @@ def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:
     except (OSError, files.UnusableFileError):
         text = ""
     return (record, text) if text else (replace(record, redacted=0, diff_kept=False), "")
-
-
-def changes_of(answer: bytes) -> Iterator[Change]:
-    """The files of git's difference. One of which only the times differ has a head alone, and is none."""
-    starts = [found.start() for found in _FILE.finditer(answer)]
-    for start, end in pairwise([*starts, len(answer)]):
-        head, _, rest = answer[start:end].partition(b"\n")
-        if rest:
-            yield Change(_name(head.removeprefix(b"diff --git ")), answer[start:end])
 
 
 def _name(head: bytes) -> str:

@@ -141,10 +141,8 @@ class Evidence:
 
 
 def collect(run: Run, state: JobState) -> Evidence:
-    """The evidence in a run directory.
-
-    Raises:
-        UsageError: the plan cannot be read, so there is nothing to hold the records against.
+    """The evidence in a run directory. Raises UsageError: the plan cannot be read, so there is nothing to hold the
+    records against.
     """
     plan = run.needed_plan()
     damaged: list[str] = []

@@ -222,10 +222,8 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
-    """All that differs between two runs, but for their ids, directories, jobs and times.
-
-    Raises:
-        UsageError: a plan cannot be read.
+    """All that differs between two runs, but for their ids, directories, jobs and times. Raises UsageError: a plan
+    cannot be read.
     """
     runs, plans = (first, second), (first.needed_plan(), second.needed_plan())
     commands = [run.command for run in runs]
@@ -262,7 +260,6 @@ def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:
 
 
 def _decisions(plan: Plan) -> dict[str, str]:
-    """A plan's decisions by their names, those of a scheduler one by one."""
     decisions: dict[str, str] = {}
     for name in Plan.__struct_fields__:
         own = name == "scheduler_settings"

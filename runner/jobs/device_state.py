@@ -158,7 +158,6 @@ def _state(end: WindowEnd, index: int, summary: GpuSummary) -> GpuState:
 
 
 def _stopped_answering(evidence: Evidence, record: NodeRecord) -> bool:
-    """Whether a GPU that was visible at the window's begin was not at its end."""
     begin, end = record.window_begin, record.window_end
     if begin is None or end is None:
         return False
@@ -219,7 +218,6 @@ def _of_gpu(summary: GpuSummary, begin: GpuState, end: GpuState, links: int) -> 
 
 
 def _of_processors(evidence: Evidence, begin: WindowEnd, end: WindowEnd) -> Iterable[str]:
-    """Throttling of processors, and on CPU runs the load of others."""
     span_s = end.monotonic_s - begin.monotonic_s
     first, last = begin.processors, end.processors
     if first.throttles is not None and last.throttles is not None and last.throttles > first.throttles:

@@ -67,10 +67,8 @@ class Records:
         return self.record(rank, "report", Report)
 
     def listing(self) -> dict[str, tuple[int, ...]]:
-        """The ranks that have left a record, damaged ones too, by its kind (``start``), by one look.
-
-        Raises:
-            OSError: the directory cannot be listed.
+        """The ranks that have left a record, damaged ones too, by its kind (``start``), by one look. Raises OSError:
+        the directory cannot be listed.
         """
         by_kind: dict[str, list[int]] = {}
         for match in filter(None, map(_RECORD.match, files.names_in(self.ranks))):
@@ -211,31 +209,19 @@ class Run:
 
     @property
     def evidence(self) -> Evidence:
-        """All that it has left, for judging it without a scheduler.
-
-        Raises:
-            UsageError: its plan cannot be read.
-        """
+        """All that it has left, for judging it without a scheduler. Raises UsageError: its plan cannot be read."""
         from runner.jobs.collect import collect  # judging takes what most readers have no use for
 
         return collect(self, self.ended or JobState("unknown"))
 
     def needed_plan(self) -> PlanRecord:
-        """Its plan.
-
-        Raises:
-            UsageError: it cannot be read.
-        """
+        """Its plan. Raises UsageError: it cannot be read."""
         if (plan := self.plan) is None:
             raise UsageError("the run's plan cannot be read", where=str(self.path / PLAN), fix="submit again")
         return plan
 
     def needed_command(self) -> CommandLine:
-        """The command line that submitted it.
-
-        Raises:
-            UsageError: none was recorded.
-        """
+        """The command line that submitted it. Raises UsageError: none was recorded."""
         command = self.command
         if command.arguments[:1] not in (("submit",), ("run",)):
             raise UsageError(
@@ -253,10 +239,8 @@ class Run:
             return b""
 
     def read(self, name: str, kind: type[T]) -> T | None:
-        """The JSON file ``name`` as ``kind``; None where it is not there or not whole.
-
-        Raises:
-            OSError: it is there and cannot be read.
+        """The JSON file ``name`` as ``kind``; None where it is not there or not whole. Raises OSError: it is there and
+        cannot be read.
         """
         try:
             return decoded(files.read_bytes(self.path / name), kind)
@@ -292,10 +276,7 @@ def utc(seconds: float | None) -> datetime | None:
 
 def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
     """A new run directory below ``root`` with a unique name, known from anywhere by it; or one at ``at``, which is not
-    among this user's runs, as nothing is submitted from it.
-
-    Raises:
-        UsageError: it cannot be made there.
+    among this user's runs, as nothing is submitted from it. Raises UsageError: it cannot be made there.
     """
     try:
         if at is None:

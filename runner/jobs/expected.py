@@ -115,11 +115,7 @@ def expect(
 
 
 def check_assumptions(given: Mapping[str, tuple[float, float, float]]) -> None:
-    """Refuse names that are no input, and numbers that make no sense.
-
-    Raises:
-        UsageError: says which.
-    """
+    """Refuse names that are no input, and numbers that make no sense. Raises UsageError: says which."""
     for name, numbers in given.items():
         if name not in ASSUMABLE:
             fix = instead(name, ASSUMABLE, f"inputs: {', '.join(ASSUMABLE)}")
@@ -137,10 +133,8 @@ def check_assumptions(given: Mapping[str, tuple[float, float, float]]) -> None:
 
 
 def one_gpu_of(run: Run) -> OneGpu:
-    """The rate of a run of one GPU, and its recipe's settings.
-
-    Raises:
-        UsageError: it is not of one GPU, not measured, or a demonstration.
+    """The rate of a run of one GPU, and its recipe's settings. Raises UsageError: it is not of one GPU, not measured,
+    or a demonstration.
     """
     plan, verdict, figure = run.needed_plan(), run.verdict, run.figure
     where, fix = str(run.path), "give a measured run of one GPU (submit --gpus 1), or --images-per-s"
@@ -163,10 +157,8 @@ def one_gpu_of(run: Run) -> OneGpu:
 
 
 def with_settings(one_gpu: OneGpu, settings: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The settings of the run that measured one GPU, and the user's.
-
-    Raises:
-        UsageError: they contradict each other in what decides the time of a step.
+    """The settings of the run that measured one GPU, and the user's. Raises UsageError: they contradict each other in
+    what decides the time of a step.
     """
     measured, wanted = dict(one_gpu.settings), dict(settings)
     for key, value in measured.items():
@@ -181,16 +173,10 @@ def with_settings(one_gpu: OneGpu, settings: Sequence[tuple[str, str]]) -> tuple
 
 
 def given_rate(
-    site: Site,
-    recipe: str,
-    settings: Sequence[tuple[str, str]],
-    images_per_s: float | None,
-    step_ms: float | None,
+    site: Site, recipe: str, settings: Sequence[tuple[str, str]], images_per_s: float | None, step_ms: float | None
 ) -> OneGpu:
-    """A rate that the user gives: images per second, or the time of a step in milliseconds.
-
-    Raises:
-        UsageError: it is no such number, or an option of the recipe is not valid.
+    """A rate that the user gives: images per second, or the time of a step in milliseconds. Raises UsageError: it is no
+    such number, or an option of the recipe is not valid.
     """
     read = read_recipe(recipe).recipe
     if images_per_s is not None:
@@ -204,10 +190,8 @@ def given_rate(
 
 
 def curve_of_run(run: Run) -> Curve:
-    """The times of a run of the recipe ``allreduce``: the mean over ranks of each round, of which the median.
-
-    Raises:
-        UsageError: it is another recipe's run, did not end well, ran on processors, or lacks records.
+    """The times of a run of the recipe ``allreduce``: the mean over ranks of each round, of which the median. Raises
+    UsageError: it is another recipe's run, did not end well, ran on processors, or lacks records.
     """
     plan, verdict = run.needed_plan(), run.verdict
     where, fix = str(run.path), "give a run of submit --recipe allreduce that ended well, on GPUs"
@@ -242,11 +226,7 @@ def curve_of_run(run: Run) -> Curve:
 
 
 def curve_of_file(path: Path, ranks: int | None) -> Curve:
-    """What nccl-tests printed.
-
-    Raises:
-        UsageError: the file cannot be read, or is none of nccl-tests'.
-    """
+    """What nccl-tests printed. Raises UsageError: the file cannot be read, or is none of nccl-tests'."""
     try:
         raw = files.read_bytes(path, _MOST_BYTES)
     except OSError as error:
@@ -283,7 +263,6 @@ def signs_of(evidence: Evidence, site: Site | None = None) -> Signs:
 
 
 def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
-    """Samples of a rank in a step."""
     batch = chosen.get(recipe.samples_option) if recipe.samples_option else None
     if recipe.name in _SHARDED:
         raise RefusedError(
@@ -303,7 +282,6 @@ def _batch(recipe: Recipe, chosen: Mapping[str, Option]) -> int:
 
 
 def _workload(recipe: Recipe, known: _Known) -> tuple[Workload, tuple[tuple[str, str], ...]]:
-    """What the recipe trains, and its settings as a reader should see them."""
     chosen, models = known.chosen, known.parameters.models
     size = _batch(recipe, chosen)
     ready = models[known.model].ready if known.model in models else ((1.0, 1.0),)
@@ -334,11 +312,7 @@ class _Known:
         return str(self.chosen.get("model", ""))
 
     def input(self, name: str, nodes: int) -> Input:
-        """One input, of a point on so many nodes.
-
-        Raises:
-            RefusedError: it is not known; says how to give it.
-        """
+        """One input, of a point on so many nodes. Raises RefusedError: it is not known; says how to give it."""
         if name in self.given:
             unit = next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
             return Input(name, *self.given[name], unit, _GIVEN)

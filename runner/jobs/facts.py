@@ -113,21 +113,16 @@ def _selected(selection: Selection) -> Iterator[_Known]:
         if not selection.of_studies and run.group is not None:
             continue
         with suppress(OSError):
-            known = _known(run)
-            if known is None or known.record.submitted_s < selection.since_s:
+            record, verdict = run.submitted, run.verdict
+            if (
+                record is None or record.submitted_s < selection.since_s
+            ):  # none: cut off before the scheduler was called
                 continue
-            if selection.site and (known.plan is None or known.plan.site != selection.site):
+            plan = run.plan
+            if selection.site and (plan is None or plan.site != selection.site):
                 continue
-            yield known
-
-
-def _known(run: Run) -> _Known | None:
-    """None where it was cut off before the scheduler was called."""
-    record, verdict = run.submitted, run.verdict
-    if record is None:
-        return None
-    verdict = None if verdict is None or verdict.outcome == "unknown" else verdict
-    return _Known(run, record, run.plan, verdict, verdict is not None or run.ended is not None)
+            verdict = None if verdict is None or verdict.outcome == "unknown" else verdict
+            yield _Known(run, record, plan, verdict, verdict is not None or run.ended is not None)
 
 
 def _row(known: _Known, state: JobState | None) -> ListedRun:
@@ -169,10 +164,8 @@ def run_facts(run: Run, now: Now) -> RunFacts:
 
 
 def shown_run(run: Run, now: Now) -> ShownRun:
-    """The same, and its command line, the user's code, the image, the nodes and GPUs it had.
-
-    Raises:
-        UsageError: its plan cannot be read.
+    """The same, and its command line, the user's code, the image, the nodes and GPUs it had. Raises UsageError: its
+    plan cannot be read.
     """
     plan, command, code, ended = run.needed_plan(), run.command, run.code, run.ended
     return ShownRun(

@@ -171,7 +171,6 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
 
 
 def _causes(evidence: Evidence) -> list[ExitRecord]:
-    """The ends of ranks that failed by themselves."""
     without_image = _ranks_without_image(evidence)
     return [
         record
@@ -329,7 +328,6 @@ def _with_code(evidence: Evidence, code: int) -> Verdict:
 
 
 def _failure_of(evidence: Evidence, record: ExitRecord) -> Failure:
-    """How the rank ended, by its own record."""
     if record.error is not None:
         return classify("launcher error", record.error, record.message)
     if record.signal is not None:
@@ -358,7 +356,6 @@ def _ranks_without_image(evidence: Evidence) -> set[int]:
 
 
 def _sentences(evidence: Evidence, record: ExitRecord) -> list[str]:
-    """The sentences of a rank's failure, filled in from its record."""
     failure = _failure_of(evidence, record)
     known = {
         "who": _rank_name(evidence, record.rank),

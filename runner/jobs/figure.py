@@ -270,7 +270,6 @@ def _one_job(evidence: Evidence) -> Iterable[str]:
 
 
 def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
-    """What is wrong with one rank's times; empty if nothing is."""
     ends = (0.0, *report.ends_s)
     if not all(LEAST_S <= after - before <= MOST_S for before, after in pairwise(ends)):
         return f"the times of rank {rank} do not rise"
@@ -286,7 +285,6 @@ def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
 
 
 def _life_fault(evidence: Evidence, rank: int, report: Report) -> str:
-    """Whether the window lies within the program's life, by the clock that launcher and program share."""
     ended, began_s = evidence.exits.get(rank), report.window_began_monotonic_s
     if ended is None or ended.program_started_monotonic_s is None or ended.ended_monotonic_s is None:
         return f"the launcher of rank {rank} does not say when the program ran"
@@ -353,7 +351,6 @@ def _marks(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
 
 
 def _against_result(evidence: Evidence, run: Throughput) -> Iterable[str]:
-    """The program's own sums over the whole window."""
     result = evidence.result
     if result is None:
         return

@@ -140,11 +140,7 @@ def one_rank(rank: int, *, script: bool | frozenset[str] = False) -> Selection:
 
 
 def parse_ranks(text: str) -> tuple[range, ...]:
-    """The ranks of ``0,3-5``.
-
-    Raises:
-        UsageError: it names none.
-    """
+    """The ranks of ``0,3-5``. Raises UsageError: it names none."""
     parts = [_PART.match(part.strip()) for part in text.split(",")]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part is not None]
     if len(ranges) < len(parts) or not all(ranges):
@@ -153,11 +149,7 @@ def parse_ranks(text: str) -> tuple[range, ...]:
 
 
 def check_ranks(ranks: tuple[range, ...], tasks: int) -> None:
-    """That the run has every one of these ranks.
-
-    Raises:
-        UsageError: it has not; says which it has.
-    """
+    """That the run has every one of these ranks. Raises UsageError: it has not; says which it has."""
     last = max(part[-1] for part in ranks)
     if last >= tasks > 0:
         has = "only rank 0" if tasks == 1 else f"ranks 0 to {tasks - 1}"
@@ -179,10 +171,8 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
 
 
 def read(log: LogFile, lines: int | None) -> Iterator[bytes]:
-    """The last lines of a log, whole lines at a time; without a number, up to WHOLE_BYTES of its end.
-
-    Raises:
-        OSError: it cannot be read.
+    """The last lines of a log, whole lines at a time; without a number, up to WHOLE_BYTES of its end. Raises OSError:
+    it cannot be read.
     """
     reader = _Reader(log.path, lines)
     end = reader.size

@@ -105,7 +105,6 @@ def _record(run: Run) -> Submitted | None:
 
 
 def _is_beginning(run: Run, wanted: str) -> bool:
-    """Of the id, or of what follows the time in it."""
     begins_so = run.run_id.startswith(wanted) or run.run_id.split("-", 2)[-1].startswith(wanted)
     return begins_so and run.group is None
 
@@ -117,7 +116,6 @@ def _no_match(wanted: str) -> UsageError:
 
 
 def _listed(runs: Sequence[Run], most: int) -> str:
-    """The first of them, with what is known of their ends."""
     texts = [f"{run.run_id} ({outcome})" if (outcome := kept_outcome(run)) else run.run_id for run in runs[:most]]
     more = f" and {len(runs) - most} more" if len(runs) > most else ""
     return f"{', '.join(texts)}{more}"

@@ -155,10 +155,8 @@ def _copy_one(source: int, target: int, name: str, most: int) -> tuple[int, str]
 
 @contextmanager
 def _parents(top: int, parts: list[str], *, make: bool) -> Iterator[int]:
-    """The directory that holds the last of the parts, by real directories only.
-
-    Raises:
-        OSError: one is missing, or a link.
+    """The directory that holds the last of the parts, by real directories only. Raises OSError: one is missing, or a
+    link.
     """
     folder = os.dup(top)
     try:
@@ -181,5 +179,4 @@ def _parts(name: str) -> list[str]:
 
 
 def _leads_out(name: str, link: str) -> bool:
-    """Whether a link of that name leads out of the repository, or by an absolute path."""
     return link.startswith("/") or posixpath.normpath(posixpath.join(posixpath.dirname(name), link)).startswith("..")

@@ -118,10 +118,7 @@ class InAllocation:
 
     def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
         """The id of the allocation's job, as recorded, or as the scheduler knows it by its directory; None where that
-        knows none.
-
-        Raises:
-            NotAcceptedError: the scheduler did not accept it.
+        knows none. Raises NotAcceptedError: the scheduler did not accept it.
         """
         own = Run(self._allocation)
         record, marker = own.submitted, own.marker
@@ -145,10 +142,8 @@ class InAllocation:
         return {run: launch_state(left_by(run), known) for run in jobs}
 
     def cancel(self, job_id: str) -> None:  # noqa: ARG002
-        """Ask the allocation's script to end this launch, and no other.
-
-        Raises:
-            UnknownStateError: it cannot be asked, because nothing can be written there.
+        """Ask the allocation's script to end this launch, and no other. Raises UnknownStateError: it cannot be asked,
+        because nothing can be written there.
         """
         request = self._run.path / CANCELLED
         if request.exists():  # ``cancel`` writes it with who asks
@@ -277,10 +272,8 @@ def cancel_run(run: Run) -> tuple[str, bool]:
 
 
 def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
-    """Cancel the run's job; no error if it has already ended.
-
-    Raises:
-        RefusedError: the run directory is another user's. UnknownStateError: the scheduler did not answer, or refused.
+    """Cancel the run's job; no error if it has already ended. Raises RefusedError: the run directory is another user's.
+    UnknownStateError: the scheduler did not answer, or refused.
     """
     _ensure_own(run)
     try:

@@ -64,7 +64,11 @@ def submit(job: Submission) -> Run:
     """
     run, record = make(job)
     try:
-        job_id = _submitted(run, job.scheduler)
+        try:
+            job_id = job.scheduler.submit(run.path, SCRIPT)
+        except UnknownStateError:  # the job's own records may tell
+            if not (job_id := id_in_records(run)):
+                raise
     except NotAcceptedError as error:
         run.write(JOB, msgspec.structs.replace(record, refused=error.what))
         raise
@@ -102,7 +106,17 @@ def make(job: Submission, *, allocation: str = "", at: Path | None = None) -> tu
     )
     documents = {
         PLAN: record_of(job.plan, job.findings),
-        PROVENANCE: _provenance(job),
+        PROVENANCE: Provenance(
+            runner=__version__,
+            source=_source(),
+            python=platform.python_version(),
+            directory=str(Path.cwd()),
+            host=platform.node(),
+            scheduler=job.plan.scheduler,
+            runtime=job.plan.runtime,
+            findings=job.findings,
+            unconfirmed=job.unconfirmed,
+        ),
         COMMAND: job.command,
         REQUEST: job.request,
         CODE: job.code,
@@ -129,30 +143,6 @@ def make(job: Submission, *, allocation: str = "", at: Path | None = None) -> tu
         directory.discard(run)
         raise
     return run, record
-
-
-def _submitted(run: Run, scheduler: Scheduler) -> str:
-    """The job's id, from the scheduler or, where it does not answer, from the job's own records."""
-    try:
-        return scheduler.submit(run.path, SCRIPT)
-    except UnknownStateError:
-        if job_id := id_in_records(run):
-            return job_id
-        raise
-
-
-def _provenance(job: Submission) -> Provenance:
-    return Provenance(
-        runner=__version__,
-        source=_source(),
-        python=platform.python_version(),
-        directory=str(Path.cwd()),
-        host=platform.node(),
-        scheduler=job.plan.scheduler,
-        runtime=job.plan.runtime,
-        findings=job.findings,
-        unconfirmed=job.unconfirmed,
-    )
 
 
 def _source() -> Source | None:

@@ -134,7 +134,6 @@ def _share(evidence: Evidence, node: int, needed: int) -> _Share:
 
 
 def _check_marks(evidence: Evidence, record: NodeRecord, begin: PortReading, end: PortReading) -> None:
-    """The marks enclose the reported window, and little else."""
     start, report = evidence.starts.get(record.rank), evidence.reports.get(record.rank)
     if (
         start is None
@@ -150,7 +149,6 @@ def _check_marks(evidence: Evidence, record: NodeRecord, begin: PortReading, end
 
 
 def _planned(evidence: Evidence, record: NodeRecord, ports: Iterable[Port]) -> tuple[str, ...]:
-    """Names of the ports that carry what ranks exchange."""
     plan = evidence.plan
     if plan.transport is None:
         raise _CannotTell("the site plans no transport")

@@ -45,7 +45,6 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _unproven(evidence: Evidence) -> Verdict | None:
-    """It ran: is what it claims proven?"""
     faults = [*_incomplete(evidence), *_world(evidence), *_devices(evidence)]
     if _claims_a_figure(evidence):
         faults += [*transport.faults(evidence), *_collectives(evidence), *_synchronised(evidence), *_figure(evidence)]
@@ -60,7 +59,6 @@ def _claims_a_figure(evidence: Evidence) -> bool:
 
 
 def _incomplete(evidence: Evidence) -> Iterable[str]:
-    """Records that are missing, damaged or too many."""
     for sentence in evidence.damaged:
         yield f"a record cannot be read: {sentence}"
     yield from missing_records(evidence)
@@ -70,7 +68,6 @@ def _incomplete(evidence: Evidence) -> Iterable[str]:
 
 
 def _world(evidence: Evidence) -> Iterable[str]:
-    """The world as starter, launcher and framework saw it, against the plan."""
     plan, tasks = evidence.plan, evidence.plan.tasks
     for rank, start in sorted(evidence.starts.items()):
         if start.size != tasks:
@@ -111,7 +108,6 @@ def _planned(tasks_per_node: tuple[int, ...]) -> str:
 
 
 def _devices(evidence: Evidence) -> Iterable[str]:
-    """Every rank on a device of its own, of the planned kind."""
     kind, uuids = evidence.plan.device, _reported_uuids(evidence)
     if kind == "cuda":
         # The launcher does not see the parts of a GPU (MIG); the framework that used one does.
@@ -194,7 +190,6 @@ def _reduced(reports: Sequence[Report]) -> Iterable[str]:
 
 
 def _figure(evidence: Evidence) -> Iterable[str]:
-    """The figure against what the ranks' own records give."""
     result = evidence.result
     if result is None:
         yield "the program left no result"
@@ -223,7 +218,6 @@ def _collectives(evidence: Evidence) -> Iterable[str]:
 
 
 def _reported_uuids(evidence: Evidence) -> dict[int, str]:
-    """The device UUIDs of the framework, by rank, where it reported one."""
     return {
         rank: report.device_uuid
         for rank, report in evidence.reports.items()

@@ -44,10 +44,8 @@ class Presence:
 
 
 def presence(run: Run) -> Presence:
-    """What is there now: two listings, whatever the number of ranks.
-
-    Raises:
-        OSError: the run directory cannot be listed.
+    """What is there now: two listings, whatever the number of ranks. Raises OSError: the run directory cannot be
+    listed.
     """
     # The records come before the marker: once that is seen, they are.
     above = files.names_in(run.path)

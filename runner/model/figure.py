@@ -102,9 +102,7 @@ DOUBTS: dict[str, DoubtKind] = {
         lambda verdict, _: "cannot tell whether steady" if verdict.steady is None else "", "steady?", of_value=True
     ),
     "no-interval": DoubtKind(
-        lambda verdict, _: "no interval" if verdict.precision is None else "",
-        "no interval",
-        of_value=True,
+        lambda verdict, _: "no interval" if verdict.precision is None else "", "no interval", of_value=True
     ),
 }
 
@@ -122,7 +120,7 @@ def figure_of(verdict: Verdict | None, arm: RunArm | None = None) -> Figure | No
     if verdict is None or verdict.outcome != "measured" or verdict.images_per_s is None:
         return None
     own = verdict.arm if arm is None else arm
-    found = ((code, kind.words(verdict, own)) for code, kind in DOUBTS.items())
+    doubts = (Doubt(code, kind.words(verdict, own)) for code, kind in DOUBTS.items())
     return Figure(
         value=verdict.images_per_s,
         unit=verdict.unit,
@@ -132,7 +130,7 @@ def figure_of(verdict: Verdict | None, arm: RunArm | None = None) -> Figure | No
         demonstration=verdict.demonstration,
         proven=verdict.proven,
         steady=verdict.steady,
-        doubts=tuple(Doubt(code, words) for code, words in found if words),
+        doubts=tuple(doubt for doubt in doubts if doubt.words),
     )
 
 

@@ -88,10 +88,8 @@ class Mount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_mount(text: str) -> Mount:
-    """``SRC:DST[:ro]``; a relative SRC stays relative.
-
-    Raises:
-        ValueError: it is something else, or begins with ``~NAME`` of an unknown user.
+    """``SRC:DST[:ro]``; a relative SRC stays relative. Raises ValueError: it is something else, or begins with
+    ``~NAME`` of an unknown user.
     """
     parts = text.split(":")
     read_only = len(parts) == 3 and parts[2] in ("ro", "rw") and parts.pop() == "ro"

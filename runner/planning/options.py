@@ -61,11 +61,9 @@ def _within_limits(recipe: Recipe, chosen: Mapping[str, Option]) -> None:
             value = chosen.get(other)
             if value is not None and written(value) not in map(written, allowed):
                 left = " or ".join(f"{other}={written(each)}" for each in allowed)
-                raise UsageError(
-                    f"{other}={written(value)} does not go with {key}={set_to}",
-                    where=f"the options of the recipe {recipe.name}",
-                    fix=f"leave one of them out; with {key}={set_to} goes {left}",
-                )
+                what = f"{other}={written(value)} does not go with {key}={set_to}"
+                fix = f"leave one of them out; with {key}={set_to} goes {left}"
+                raise UsageError(what, where=f"the options of the recipe {recipe.name}", fix=fix)
 
 
 def _typed(key: str, value: Option, default: Option) -> Option:

@@ -59,11 +59,8 @@ def with_queue(site: Site, request: Request) -> tuple[Site, Request]:
     name = request.queue or of_type or site.queue
     queue = site.queues.get(name or "", Queue())
     if of_type is not None and queue.gpu_type not in ("", wanted):
-        raise UsageError(
-            f"the GPUs of {name} are {queue.gpu_type}; {wanted} are in {of_type}",
-            where="--gpu-type and --queue",
-            fix=f"leave out --queue, or name {of_type}",
-        )
+        what = f"the GPUs of {name} are {queue.gpu_type}; {wanted} are in {of_type}"
+        raise UsageError(what, where="--gpu-type and --queue", fix=f"leave out --queue, or name {of_type}")
     if wanted and queue.gpu_type == wanted:
         request = msgspec.structs.replace(request, queue=name, gpu_type=None)
     node, hardware = queue.node or site.node, queue.hardware or site.hardware
@@ -116,11 +113,8 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
     _check_spread(gpus, nodes)
     needed = nodes if nodes is not None else -(-gpus // shape.gpus)
     if gpus > needed * shape.gpus:
-        raise RefusedError(
-            f"{gpus} GPUs do not fit on {counted(needed, 'node')} of {shape.gpus}",
-            where="--nodes",
-            fix=f"request {counted(-(-gpus // shape.gpus), 'node')} or more",
-        )
+        what = f"{gpus} GPUs do not fit on {counted(needed, 'node')} of {shape.gpus}"
+        raise RefusedError(what, where="--nodes", fix=f"request {counted(-(-gpus // shape.gpus), 'node')} or more")
     if shape.count is not None and needed > shape.count:
         all_gpus = gpus_text(shape.count * shape.gpus)
         what = f"{gpus} GPUs need {needed} nodes; this site has {shape.count} ({all_gpus})"
@@ -150,11 +144,9 @@ def place_on_hosts(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tu
         nodes = next((count for count in range(1, len(room) + 1) if sum(room[:count]) >= gpus), len(room))
     if nodes > len(room) or sum(room[:nodes]) < gpus:
         listed = ",".join(f"{name}:{ranks}" for name, ranks in hosts.items())
-        raise RefusedError(
-            f"{gpus} GPUs do not fit on {nodes} of these hosts: {listed}",
-            where="--hosts",
-            fix="list more hosts, or more room on them (NAME:8), or request fewer GPUs",
-        )
+        what = f"{gpus} GPUs do not fit on {nodes} of these hosts: {listed}"
+        fix = "list more hosts, or more room on them (NAME:8), or request fewer GPUs"
+        raise RefusedError(what, where="--hosts", fix=fix)
     return _spread(gpus, room[:nodes])
 
 

@@ -152,11 +152,9 @@ def _runtime_of_this_machine(site: Site, requested: str | None, find_program: Fi
     if chosen is None:
         rows = ((name, RUNTIMES[name]) for name in site.runtimes)
         known = [f"{name}: {facts.install}" for name, facts in rows if facts.without_scheduler]
-        raise RefusedError(
-            f"none of {', '.join(site.runtimes)} is installed on this machine",
-            where="PATH",
-            fix=f"install one ({'; '.join(known)})" if known else "use runtimes that work without a scheduler",
-        )
+        what = f"none of {', '.join(site.runtimes)} is installed on this machine"
+        fix = f"install one ({'; '.join(known)})" if known else "use runtimes that work without a scheduler"
+        raise RefusedError(what, where="PATH", fix=fix)
     return chosen
 
 

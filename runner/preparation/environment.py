@@ -126,25 +126,18 @@ def _from_packages(
     wheels, manifest = packages.path, packages.manifest
     where = f"--wheels {wheels}"
     if requirements:
-        raise UsageError(
-            "what is installed was chosen when the packages were collected",
-            where="--requirement",
-            fix=f"leave it out, or give it where there is a network: {package_directory.collect_command(wheels)}",
-        )
+        what = "what is installed was chosen when the packages were collected"
+        fix = f"leave it out, or give it where there is a network: {package_directory.collect_command(wheels)}"
+        raise UsageError(what, where="--requirement", fix=fix)
     if manifest.framework != spec.framework:
-        raise RefusedError(
-            f"these packages are for {manifest.framework}, and not for {spec.framework}",
-            where=where,
-            fix=f"--framework {manifest.framework}, or collect with --framework {spec.framework}",
-        )
+        what = f"these packages are for {manifest.framework}, and not for {spec.framework}"
+        fix = f"--framework {manifest.framework}, or collect with --framework {spec.framework}"
+        raise RefusedError(what, where=where, fix=fix)
     if not spec.requirements:
         return replace(spec, packages=manifest.identity)
     if not manifest.requirements:
-        raise RefusedError(
-            f"these packages hold no {spec.framework}: they are for images, or for modules that bring it",
-            where=where,
-            fix=package_directory.collect_fix(wheels),
-        )
+        what = f"these packages hold no {spec.framework}: they are for images, or for modules that bring it"
+        raise RefusedError(what, where=where, fix=package_directory.collect_fix(wheels))
     device = user_site.site.device
     other = manifest.requirements == REQUIREMENTS.get((spec.framework, manifest.device))
     if other and spec.requirements != manifest.requirements:
@@ -180,44 +173,31 @@ def prepare_packages(
     chosen = framework or "pytorch"
     if not image:
         if platform:
-            raise UsageError(
-                "an environment's packages are those of the machine that collects them",
-                where="--platform",
-                fix="collect on a machine with such a processor; for images: --image",
-            )
+            what = "an environment's packages are those of the machine that collects them"
+            fix = "collect on a machine with such a processor; for images: --image"
+            raise UsageError(what, where="--platform", fix=fix)
         return packages_of_site(
             found, kind=kind, framework=chosen, modules=modules, requirements=requirements, python=python
         )
     environment = {"--module": modules, "--kind": kind, "--requirement": requirements, "--python": python}
     conflicting = [name for name, value in environment.items() if value]
     if conflicting:
-        raise UsageError(
-            f"{conflicting[0]} is for environments, and --image for images",
-            where=conflicting[0],
-            fix="leave out one of them",
-        )
+        what = f"{conflicting[0]} is for environments, and --image for images"
+        raise UsageError(what, where=conflicting[0], fix="leave out one of them")
     if platform and platform not in MACHINES:
-        raise UsageError(
-            f"Horovod's packages for {platform} are not known",
-            where="--platform",
-            fix=f"one of: {', '.join(MACHINES)}",
-        )
+        what = f"Horovod's packages for {platform} are not known"
+        raise UsageError(what, where="--platform", fix=f"one of: {', '.join(MACHINES)}")
     return packages_of_images(found, chosen, MACHINES[platform] if platform else "")
 
 
 def _check_installer(installer: Path, spec: EnvironmentSpec) -> None:
     if spec.kind != "conda":
-        raise UsageError(
-            f"this environment is of the kind {spec.kind}",
-            where="--conda-installer",
-            fix="--kind conda, or leave it out",
-        )
+        what = f"this environment is of the kind {spec.kind}"
+        raise UsageError(what, where="--conda-installer", fix="--kind conda, or leave it out")
     if not installer.is_file():
-        raise UsageError(
-            "there is no such file",
-            where=f"--conda-installer {installer}",
-            fix="download the installer of Miniforge or Miniconda, and name its file",
-        )
+        what = "there is no such file"
+        fix = "download the installer of Miniforge or Miniconda, and name its file"
+        raise UsageError(what, where=f"--conda-installer {installer}", fix=fix)
 
 
 def choose_proof(

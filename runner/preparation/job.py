@@ -1,17 +1,4 @@
-"""A job from its options to a script that is ready, and on to a run: the stages, in their order.
-
-    prepare()                                     start()
-      1  request        with what the shell adds    12  code       its commit and changes
-      2  file systems   that they answer            13  clients    where the scheduler's are
-      3  snapshot       which files to copy         14  submit     a run directory, and the job
-      4  site           with the user's values
-      5  recipe         or the user's program
-      6  choices        runtime, environment
-      7  image          pinned, or the environment
-      8  allocation     for a step of one
-      9  plan           pure; final
-     10  findings       observation, then checks
-     11  script         a function of the plan
+"""A job from its request to a script that is ready, and on to a run: the stages, in their order.
 
 No stage changes the result of an earlier one.
 """
@@ -118,6 +105,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     observed = observe(request, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, request.force)
     script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
+    is_shipped = loaded.directory is not None and paths.share("recipes") in loaded.directory.parents
     return PreparedJob(
         asked,
         choices.site,
@@ -125,25 +113,18 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         findings,
         script,
         loaded.directory,
-        _code_directory(request, loaded.directory),
+        None if is_shipped else loaded.directory or Path(request.directory),
         snapshot,
         user_site.file,
     )
 
 
 def _existing_allocation(site: Site) -> Allocation | None:
-    """The allocation of this shell; None where there is none.
-
-    Raises:
-        RefusedError: it has ended, the site is a box that is not up, or its scheduler has no steps.
-    """
+    """The allocation of this shell; None where there is none."""
     facts = SCHEDULERS[site.scheduler]
     if not facts.steps:
-        raise RefusedError(
-            f"no job of {facts.title} can be a step of an existing allocation, as jobs of Slurm can",
-            where=f"site {site.name}",
-            fix="use `submit`",
-        )
+        what = f"no job of {facts.title} can be a step of an existing allocation, as jobs of Slurm can"
+        raise RefusedError(what, where=f"site {site.name}", fix="use `submit`")
     return scheduler_module(site.scheduler).allocation(clients(site))
 
 
@@ -172,12 +153,6 @@ def _with_snapshot(request: Request) -> tuple[Request, Snapshot | None]:
     else:
         snapshot = snapshot_of(request)
     return msgspec.structs.replace(request, copied_start=snapshot.start), snapshot
-
-
-def _code_directory(request: Request, recipe_directory: Path | None) -> Path | None:
-    if recipe_directory is None:
-        return Path(request.directory)
-    return None if paths.share("recipes") in recipe_directory.parents else recipe_directory
 
 
 def code_of(prepared: PreparedJob) -> tuple[CodeRecord | None, str]:
@@ -228,13 +203,7 @@ def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     return replace(prepared, plan=plan, script=render(plan, common.staged_step(plan, runtime(plan.runtime))))
 
 
-def make_launch(
-    prepared: PreparedJob,
-    runs: Path,
-    allocation: Path,
-    *,
-    command: CommandLine | None = None,
-) -> Run:
+def make_launch(prepared: PreparedJob, runs: Path, allocation: Path, *, command: CommandLine | None = None) -> Run:
     """Make the run directory of a launch, which the allocation's script will start.
 
     Args:

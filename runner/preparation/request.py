@@ -171,11 +171,9 @@ def refuse_silent(places: Iterable[str | Path], patience_s: float = PATIENCE_S) 
     deadline = time.monotonic() + patience_s
     for path, answered in events.items():
         if not answered.wait(max(0.0, deadline - time.monotonic())):
-            raise RefusedError(
-                f"the file system of {path} has not answered for {patience_s:g} s",
-                where=path,
-                fix="wait until it does (`df`), or use another directory; nothing was submitted",
-            )
+            what = f"the file system of {path} has not answered for {patience_s:g} s"
+            fix = "wait until it does (`df`), or use another directory; nothing was submitted"
+            raise RefusedError(what, where=path, fix=fix)
 
 
 def refuse_missing_script(
@@ -263,11 +261,9 @@ def repeated(
         values["env"] = tuple((name, True if name in first.env_of_shell else value) for name, value in first.env)
     old, new = first.program or first.arguments, tuple(changes.get("arguments", ()))
     if first.program and "recipe" not in changes and new and new[0].startswith("-"):
-        raise UsageError(
-            f"{new[0]} is no program",
-            where="the arguments after --",
-            fix=f"give the whole program again, as `-- {old[0]} ...`; without it the recorded one is run",
-        )
+        what = f"{new[0]} is no program"
+        fix = f"give the whole program again, as `-- {old[0]} ...`; without it the recorded one is run"
+        raise UsageError(what, where="the arguments after --", fix=fix)
     values["arguments"] = new or old
     for name, value in changes.items():
         key = FIELDS[name][1].kind.key if name in FIELDS else None

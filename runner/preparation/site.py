@@ -157,11 +157,9 @@ def _cluster_here(named: str | None) -> tuple[str, str] | None:
             unanswered.append(answer)
     if not unanswered:
         return None
-    raise RefusedError(
-        f"the name of this cluster is not available: {unanswered[0].problem or 'it gives no name'}",
-        where=unanswered[0].command,
-        fix=f"try again when the scheduler answers, or name the site: {_ways_to_name()}",
-    )
+    what = f"the name of this cluster is not available: {unanswered[0].problem or 'it gives no name'}"
+    fix = f"try again when the scheduler answers, or name the site: {_ways_to_name()}"
+    raise RefusedError(what, where=unanswered[0].command, fix=fix)
 
 
 def _detected(name: str, scheduler: str, say: Say, *, keep: bool) -> tuple[Document, ...]:
@@ -177,11 +175,9 @@ def _detected(name: str, scheduler: str, say: Say, *, keep: bool) -> tuple[Docum
     detected = detect()
     if detected.cluster.lacking:
         why = "; ".join(f"`{command}`: {detected.cluster.silent[command]}" for command in detected.cluster.lacking)
-        raise RefusedError(
-            f"{name} has answered only in part, so no site file is kept: {why}",
-            where=detected.scheduler,
-            fix=f"try again when the scheduler answers, or name the site: {_ways_to_name()}",
-        )
+        what = f"{name} has answered only in part, so no site file is kept: {why}"
+        fix = f"try again when the scheduler answers, or name the site: {_ways_to_name()}"
+        raise RefusedError(what, where=detected.scheduler, fix=fix)
     text = draft(detected, name)
     documents = loader.with_bases(strict_yaml.document_of(text.encode(), str(path)))
     if keep:

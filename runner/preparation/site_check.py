@@ -1,4 +1,4 @@
-"""A site file against the live cluster: what no longer holds, who can fix it, and how."""
+"""``site check`` and ``site detect``: a site's files, tried, and compared with the cluster that answers here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runner.core.text import gpus_text, instead
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, PlannedImage
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm, Request
-from runner.model.site import Queue, RuntimeAtSite, Site
+from runner.model.site import RuntimeAtSite, Site
 from runner.planning.plan import plan
 from runner.preparation.observation import clients
 from runner.preparation.site import UserSite, plain_name, with_user_values
@@ -28,81 +28,52 @@ from runner.sites.detection.cluster import Detected, detect
 from runner.sites.loader import GENERIC, Unknown, check_shape, read_config, read_documents, site_of, unknowns
 
 
-def differences(site: Site, found: Detected) -> tuple[Finding, ...]:
+def differences(site: Site, detected: Detected) -> tuple[Finding, ...]:
     """What differs, refusals first: what would fail is refused, what would only be planned worse is warned of."""
-    if site.scheduler != found.scheduler_name:
-        what = f"{site.name} has {site.scheduler}, and {found.scheduler} answers here"
+    if site.scheduler != detected.scheduler_name:
+        what = f"{site.name} has {site.scheduler}, and {detected.scheduler} answers here"
         fix = "check it on its own login node, or correct `scheduler`"
         return (Finding("scheduler-differs", "refuse", what, fix),)
+    # Queues that jobs can go to now, with their limits; none where the file's queues are something else.
+    live = detected.cluster.queue_limits() if site.settings.lists_queues else {}
     findings = [
-        *_queues(site, found),
-        *_node(site, found),
-        *_runtimes(site, found),
-        *_mpi(site, found),
-        *_host(site, found),
+        *_queues(site, live),
+        *_node(site, detected, [name for name in site.queues if name in live]),
+        *_runtimes(site, detected),
+        *_host(site, detected),
     ]
     return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
 
 
-def _queues(site: Site, found: Detected) -> Iterator[Finding]:
-    live = _live_queues(site, found)
+def _queues(site: Site, live: dict[str, dict[str, int]]) -> Iterator[Finding]:
+    """Queues that are gone, and limits that are stricter than the file says: a job that it takes for good would be
+    refused, or never start.
+    """
     for name in dict.fromkeys((*((site.queue,) if site.queue else ()), *site.queues)) if live else ():
         if name not in live:
-            yield Finding(
-                "queue-gone",
-                "refuse",
-                f"there is no queue {name!r} (any more)",
-                instead(name, live, f"queues: {', '.join(live)}"),
-            )
+            fix = instead(name, live, f"queues: {', '.join(live)}")
+            yield Finding("queue-gone", "refuse", f"there is no queue {name!r} (any more)", fix)
             continue
-        if name in site.queues:
-            yield from _limits(name, site.queues[name], live[name])
+        for key, theirs in live[name].items() if name in site.queues else ():
+            ours = getattr(site.queues[name], key)
+            if ours is None or (ours < theirs if key == "min_nodes" else ours > theirs):
+                shown = "no limit" if ours is None else str(ours)
+                what = f"queue {name}: {key} is {theirs}, the file says {shown}"
+                yield Finding("queue-limit-differs", "warn", what, f"queues.{name}.{key}: {theirs}")
 
 
-def _limits(name: str, stated: Queue, live: dict[str, int]) -> Iterator[Finding]:
-    """Limits that are stricter than the file says: a job that it takes for good would be refused, or never start."""
-    for key, theirs in live.items():
-        ours = getattr(stated, key)
-        if ours is None or (ours < theirs if key == "min_nodes" else ours > theirs):
-            shown = "no limit" if ours is None else str(ours)
-            what = f"queue {name}: {key} is {theirs}, the file says {shown}"
-            yield Finding("queue-limit-differs", "warn", what, f"queues.{name}.{key}: {theirs}")
-
-
-def _live_queues(site: Site, found: Detected) -> dict[str, dict[str, int]]:
-    """Those that jobs can go to now, with their limits; empty where the file's queues are something else."""
-    return found.cluster.queue_limits() if site.settings.lists_queues else {}
-
-
-def _node(site: Site, found: Detected) -> Iterator[Finding]:
-    node, live = site.node, _live_queues(site, found)
-    there = found.cluster.gpu_nodes(name for name in site.queues if name in live)
+def _node(site: Site, detected: Detected, queues: list[str]) -> Iterator[Finding]:
+    """A file that claims more than a node has makes jobs that never start; one that claims less wastes."""
+    node, there = site.node, detected.cluster.gpu_nodes(queues)
     if there is None:
-        yield _no_gpus(site)
+        where = f"in {', '.join(site.queues)}" if site.queues else "here"
+        yield Finding("gpus-differ", "refuse", f"no node {where} has GPUs", "name queues that hold GPU nodes")
         return
     if node.gpu_type and node.gpu_type not in there.kinds:
-        yield Finding(
-            "gpu-type-differs",
-            "refuse",
-            f"the nodes have GPUs of type {', '.join(there.kinds) or 'none'}, the file says {node.gpu_type!r}",
-            instead(node.gpu_type, there.kinds, "correct node.gpu_type; empty where GPUs have no type"),
-        )
-    yield from _sizes(site, there.kinds.get(node.gpu_type) or there.gpus, there.cpus, there.memory_mb)
-    if there.up == 0:
-        yield Finding("nodes-down", "warn", f"none of the {there.count} GPU nodes is up", "wait", who="administrator")
-    elif node.count is not None and node.count > there.count:
-        what = f"there are {there.count} such nodes, the file says {node.count}"
-        yield Finding("fewer-nodes", "warn", what, f"node.count: {there.count}")
-
-
-def _no_gpus(site: Site) -> Finding:
-    where = f"in {', '.join(site.queues)}" if site.queues else "here"
-    return Finding("gpus-differ", "refuse", f"no node {where} has GPUs", "name queues that hold GPU nodes")
-
-
-def _sizes(site: Site, gpus: int, cpus: int, memory_mb: int) -> Iterator[Finding]:
-    """A file that claims more than a node has makes jobs that never start; one that claims less wastes."""
-    node = site.node
+        what = f"the nodes have GPUs of type {', '.join(there.kinds) or 'none'}, the file says {node.gpu_type!r}"
+        fix = instead(node.gpu_type, there.kinds, "correct node.gpu_type; empty where GPUs have no type")
+        yield Finding("gpu-type-differs", "refuse", what, fix)
+    gpus, cpus = there.kinds.get(node.gpu_type) or there.gpus, there.cpus
     if gpus != node.gpus:
         what = f"a node has {gpus_text(gpus)}, the file says {node.gpus}"
         yield Finding("gpus-differ", "refuse", what, f"node.gpus: {gpus}")
@@ -110,61 +81,57 @@ def _sizes(site: Site, gpus: int, cpus: int, memory_mb: int) -> Iterator[Finding
         what = f"a node has {cpus} CPUs to give, the file says {node.cores} cores of {node.threads_per_core} threads"
         fix = "node.cores and node.threads_per_core (`scontrol show node`, `pbsnodes`)"
         yield Finding("cpus-differ", "refuse" if cpus < node.cpus else "warn", what, fix)
-    if memory_mb < node.memory_mb:
-        what = f"a node has {memory_mb} MiB, the file says {node.memory_mb}"
-        severity: Literal["refuse", "warn"] = "refuse" if site.settings.asks_memory else "warn"
-        yield Finding("memory-differs", severity, what, f"node.memory_mb: {memory_mb}")
+    if there.memory_mb < node.memory_mb:
+        what = f"a node has {there.memory_mb} MiB, the file says {node.memory_mb}"
+        asked = site.settings.asks_memory
+        yield Finding("memory-differs", "refuse" if asked else "warn", what, f"node.memory_mb: {there.memory_mb}")
+    if there.up == 0:
+        yield Finding("nodes-down", "warn", f"none of the {there.count} GPU nodes is up", "wait", who="administrator")
+    elif node.count is not None and node.count > there.count:
+        what = f"there are {there.count} such nodes, the file says {node.count}"
+        yield Finding("fewer-nodes", "warn", what, f"node.count: {there.count}")
 
 
-def _runtimes(site: Site, found: Detected) -> Iterator[Finding]:
+def _runtimes(site: Site, detected: Detected) -> Iterator[Finding]:
     for name in site.runtimes:
         severity: Literal["refuse", "warn"] = "refuse" if name == site.runtimes[0] else "warn"  # jobs take the first
         facts = RUNTIMES[name]
-        if name in found.runtimes or not facts.is_container or site.ways.get(name, RuntimeAtSite()).load:
+        if name in detected.runtimes or not facts.is_container or site.ways.get(name, RuntimeAtSite()).load:
             continue
         if not facts.program:
             what = f"srun has no --{facts.srun_option}: the {facts.title} plugin is not loaded (plugstack.conf)"
             yield Finding("runtime-missing", severity, what, f"load {facts.plugin} for srun", who="administrator")
-        elif found.node is not None:
-            what = f"{name} is not on {found.node.name}"
+        elif detected.node is not None:
+            what = f"{name} is not on {detected.node.name}"
             fix = f"install it on the nodes, or say how it is loaded (ways.{name}.load)"
             yield Finding("runtime-missing", severity, what, fix, who="administrator")
         else:
             what = f"{name} is not on this host; whether GPU nodes have it was not asked"
             yield Finding("runtime-not-here", "warn", what, "site check --on-node")
-    where = found.node or found.login
-    needing = [name for name in site.runtimes if RUNTIMES[name].user_namespaces]
-    if where is not None and where.namespaces is False and needing:
-        yield Finding(
-            "user-namespaces-off",
-            "refuse" if found.node is not None else "warn",
-            f"ordinary users may make no user namespaces on {where.name}, and {', '.join(needing)} need them",
-            "sysctl user.max_user_namespaces=65536 (and kernel.unprivileged_userns_clone=1 on Debian)",
-            who="administrator",
-        )
 
 
-def _mpi(site: Site, found: Detected) -> Iterator[Finding]:
-    ways = found.cluster.mpi
+def _host(site: Site, detected: Detected) -> Iterator[Finding]:
+    ways, node, stated = detected.cluster.mpi, detected.node, site.hardware
+    where = node or detected.login
     for kind in site.mpi.pmi if ways else ():
         if not any(name.startswith(kind) for name in ways):
             what = f"srun has no --mpi={kind} (it has {', '.join(ways)})"
             yield Finding("pmi-missing", "refuse", what, "take it out of mpi.pmi")
-
-
-def _host(site: Site, found: Detected) -> Iterator[Finding]:
-    where, stated = found.node or found.login, site.hardware
+    needing = [name for name in site.runtimes if RUNTIMES[name].user_namespaces]
+    if where is not None and where.namespaces is False and needing:
+        what = f"ordinary users may make no user namespaces on {where.name}, and {', '.join(needing)} need them"
+        fix = "sysctl user.max_user_namespaces=65536 (and kernel.unprivileged_userns_clone=1 on Debian)"
+        yield Finding("user-namespaces-off", "refuse" if node else "warn", what, fix, who="administrator")
     if where is not None and stated.cpu and where.cpu and where.cpu != stated.cpu:
         what = f"{where.name} is {where.cpu}, the file says {stated.cpu}"
-        yield Finding("cpu-differs", "refuse" if found.node else "warn", what, f"hardware.cpu: {where.cpu}")
-    if found.node is None:
+        yield Finding("cpu-differs", "refuse" if node else "warn", what, f"hardware.cpu: {where.cpu}")
+    if node is None:
         return
-    driver = found.node.driver
-    if stated.driver and driver and version(driver) < version(stated.driver):
-        what = f"{found.node.name} has driver {driver}, the file says {stated.driver}"
-        yield Finding("driver-older", "refuse", what, f"hardware.driver: {driver}")
-    if site.device == "cuda" and not driver:
-        what = f"{found.node.name} has no NVIDIA driver loaded, and jobs are to compute on its GPUs"
+    if stated.driver and node.driver and version(node.driver) < version(stated.driver):
+        what = f"{node.name} has driver {node.driver}, the file says {stated.driver}"
+        yield Finding("driver-older", "refuse", what, f"hardware.driver: {node.driver}")
+    if site.device == "cuda" and not node.driver:
+        what = f"{node.name} has no NVIDIA driver loaded, and jobs are to compute on its GPUs"
         yield Finding("driver-missing", "refuse", what, "load the driver on the nodes", who="administrator")
 
 

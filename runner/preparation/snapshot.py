@@ -60,11 +60,8 @@ def copy_again(first: Run, program: Sequence[str]) -> Snapshot:
     found = first.read(CODE_FILES, CopiedFiles)
     top = first.path / COPY
     if found is None or not top.is_dir():
-        raise RefusedError(
-            "the code that ran is not available: its copy, or the list of its files, is not there",
-            where=str(top),
-            fix=_NOW,
-        )
+        what = "the code that ran is not available: its copy, or the list of its files, is not there"
+        raise RefusedError(what, where=str(top), fix=_NOW)
     names = frozenset(found.contents)
     for word in program:
         name = posixpath.normpath(posixpath.join(found.start, word))
@@ -99,17 +96,11 @@ def _check_word(word: str, directory: str, start: str, repository: Repository, n
         return
     file = Path(directory, word)
     if word.startswith(f"{WORKSPACE}/") or (word.startswith("/") and repository.top in file.parents):
-        raise RefusedError(
-            f"{word} names the original, and the copy is run",
-            where=_WHERE,
-            fix="name it by its path relative to the working directory",
-        )
+        what = f"{word} names the original, and the copy is run"
+        raise RefusedError(what, where=_WHERE, fix="name it by its path relative to the working directory")
     if word.startswith("/") or not file.is_file():
         return
     name = posixpath.normpath(posixpath.join(start, word))
     if name not in names:
-        raise RefusedError(
-            f"{word} is not tracked by git, so the copy does not have it",
-            where=_WHERE,
-            fix=f"`git add {word}` (no commit is needed), or leave out --snapshot",
-        )
+        what = f"{word} is not tracked by git, so the copy does not have it"
+        raise RefusedError(what, where=_WHERE, fix=f"`git add {word}` (no commit is needed), or leave out --snapshot")

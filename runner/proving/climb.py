@@ -109,11 +109,7 @@ class LadderDirectory(Campaign):
 
 
 def exclusive(root: Path) -> AbstractContextManager[None]:
-    """Hold the ladder during the block.
-
-    Raises:
-        RefusedError: another process climbs it.
-    """
+    """Hold the ladder during the block. Raises RefusedError: another process climbs it."""
     root.mkdir(parents=True, exist_ok=True)
     return LadderDirectory(root).exclusive(lambda _line: None)
 
@@ -197,11 +193,7 @@ def attempts(names: Iterable[str], rung: str, inputs: str) -> set[int]:
 
 
 def _prepared(job: Job, place: Place) -> PreparedJob:
-    """A job of the ladder, planned and checked.
-
-    Raises:
-        RefusedError: a check refuses it, or it cannot be planned. UsageError: as ``prepare``.
-    """
+    """A job of the ladder, planned and checked. Raises RefusedError where a check refuses it."""
     request = make_request(
         {
             **place.options,
@@ -384,11 +376,7 @@ def choose(
 
 
 def make_environment(choices: Choices, progress: Progress) -> None:
-    """Make the environment, if one is to be made; one that is up to date is kept.
-
-    Raises:
-        as ``runner.environments.make.make``.
-    """
+    """Make the environment, if one is to be made; one that is up to date is kept."""
     if choices.environment is not None:
         prepared = choices.environment
         make(prepared.spec, prepared.root, progress, given=prepared.given)

@@ -159,11 +159,7 @@ def step(
 
 
 def facts_of(ladder: Ladder, outcome: JobOutcome, name: str, kind: type[Facts]) -> list[Facts]:
-    """The typed facts of each rank of a step, by rank.
-
-    Raises:
-        FailedError: the step did not run as it should, or left no such facts.
-    """
+    """The typed facts of each rank of a step, by rank. Raises FailedError where it left none."""
     if outcome.outcome != "ran":
         raise FailedError(f"verdict {outcome.outcome}", *outcome.reasons[:3])
     if elsewhere := [each.rank for each in outcome.facts if each.device_kind != ladder.device or each.step != name]:

@@ -78,11 +78,9 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
     elif (Path(name_or_directory) / FILE).is_file():
         directory = Path(name_or_directory).absolute()
     else:
-        raise UsageError(
-            f"no recipe named {name_or_directory!r}",
-            where="--recipe",
-            fix=instead(name_or_directory, names(), f"recipes: {', '.join(names())}, or a directory's path"),
-        )
+        what = f"no recipe named {name_or_directory!r}"
+        fix = instead(name_or_directory, names(), f"recipes: {', '.join(names())}, or a directory's path")
+        raise UsageError(what, where="--recipe", fix=fix)
     recipe = load(directory / FILE, Recipe)
     if not PLAIN_NAME.match(recipe.name) or set(recipe.name) == {"."}:
         where = f"{directory / FILE}: name"

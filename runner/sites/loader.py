@@ -160,11 +160,9 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
             if file.is_file():
                 return file
     known = (*names(), *kept_names())
-    raise UsageError(
-        f"no site named {name_or_path!r}",
-        where=where,
-        fix=instead(name_or_path, known, f"sites: {', '.join(known)}, or the path of a site file"),
-    )
+    what = f"no site named {name_or_path!r}"
+    fix = instead(name_or_path, known, f"sites: {', '.join(known)}, or the path of a site file")
+    raise UsageError(what, where=where, fix=fix)
 
 
 def _over(document: Document, base: Document) -> Document:

@@ -68,11 +68,9 @@ def _check_entry(config: UserConfig, site: str) -> None:
         return
     near = nearest(site, sorted(config.sites.keys() - set(shipped)), least=_NEAR)
     if near:
-        raise UsageError(
-            f"no site is named {near!r}: did you mean {site!r}?",
-            where=f"{paths.config_file()}: sites.{near}",
-            fix=f"correct the name; if {near!r} is a site of your own, give {site!r} an entry, too: `{site}: {{}}`",
-        )
+        what = f"no site is named {near!r}: did you mean {site!r}?"
+        fix = f"correct the name; if {near!r} is a site of your own, give {site!r} an entry, too: `{site}: {{}}`"
+        raise UsageError(what, where=f"{paths.config_file()}: sites.{near}", fix=fix)
 
 
 def expand_placeholders(site: Site, personal: Personal) -> Site:
@@ -83,11 +81,9 @@ def expand_placeholders(site: Site, personal: Personal) -> Site:
             of the comment.
     """
     if _NO_FIELD.search(personal.field):
-        raise UsageError(
-            f"{personal.field!r} is no field of research: no ; = or quotes may stand in its name",
-            where="--field, or `field` of your configuration",
-            fix="give the name alone, and a whole comment as -S 'comment=field=NAME;appl=NAME'",
-        )
+        what = f"{personal.field!r} is no field of research: no ; = or quotes may stand in its name"
+        fix = "give the name alone, and a whole comment as -S 'comment=field=NAME;appl=NAME'"
+        raise UsageError(what, where="--field, or `field` of your configuration", fix=fix)
 
     def value_of(match: re.Match[str]) -> str:
         name = match[1]

@@ -94,11 +94,7 @@ def without_verdict(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def attempt_of(run: Run, state: JobState | None) -> Attempt | None:
-    """What became of a run; None where the scheduler did not take it: it is no attempt.
-
-    Args:
-        state: of its job, by its scheduler; None where that does not answer.
-    """
+    """What became of a run, with its job's state; None where the scheduler did not take it: it is no attempt."""
     verdict = _kept(run)
     record = run.submitted
     if record is not None and never_began(run, record, state):

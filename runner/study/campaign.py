@@ -161,13 +161,10 @@ class Campaign:
             return True
 
     def exclusive(self, say: Callable[[str], None]) -> AbstractContextManager[None]:
-        """Hold it during the block: one process at a time starts launches.
+        """Hold it during the block: one process at a time starts launches. Raises RefusedError where another does.
 
         Args:
             say: takes a line where it waits for a process of another machine that may be dead.
-
-        Raises:
-            RefusedError: another process holds it.
         """
         if not files.is_local(self.path):
             return self.held_among_machines(say)

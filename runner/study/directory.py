@@ -113,11 +113,7 @@ def ids() -> tuple[str, ...]:
 
 
 def find(wanted: str) -> StudyDirectory:
-    """The study that a user means.
-
-    Raises:
-        UsageError: there is none, or there are several.
-    """
+    """The study that a user means. Raises UsageError: there is none, or there are several."""
     study = _exactly(wanted) or _beginning(wanted)
     if study is None:
         known = ids()[:3]

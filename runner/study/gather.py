@@ -62,11 +62,7 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
 
 
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
-    """All that is known of a study now.
-
-    Args:
-        made: its attempts, where they are known already.
-    """
+    """All that is known of a study now. ``made``: its attempts, where they are known already."""
     made = attempts(study) if made is None else made
     asked = study.study
     launches = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in asked.launches)
@@ -156,11 +152,7 @@ def _losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
 def list_studies(
     *, name: str = "", site: str = "", since_s: float = 0.0, last: int | None = None
 ) -> tuple[ListedStudy, ...]:
-    """Studies of this user, the newest first.
-
-    Args:
-        name: that begin so. site: of this site. since_s: begun at this Unix time or later. last: at most so many.
-    """
+    """Studies of this user, the newest first. ``since_s``: begun at this Unix time or later; ``last``: so many."""
     studies = (study for study_id in ids() if (study := read(index() / study_id)) is not None)
     wanted = (
         each
@@ -189,15 +181,7 @@ def _listed(study: StudyDirectory) -> ListedStudy:
 
 
 def wait(study: StudyDirectory, warn: Warn, *, timeout_s: float | None = None, clock: Clock = REAL_CLOCK) -> StudyFacts:
-    """The study's facts once it is still. Its runs are judged as they end.
-
-    Args:
-        warn: called with what could not be kept.
-        timeout_s: seconds to wait at most.
-
-    Raises:
-        UnknownStateError: the time is over.
-    """
+    """The study's facts once it is still. Its runs are judged as they end. UnknownStateError: the time is over."""
     began = clock.monotonic()
     pause = _SHORTEST_S
     while True:

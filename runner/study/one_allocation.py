@@ -99,12 +99,8 @@ def in_place(plan: Plan, launch: Launch, largest: Plan) -> Plan:
 
 
 def _start(work: Work, wanted: Sequence[Launch]) -> None:
-    """Make the run directories of these launches, in their order, and submit the allocation that runs them.
-
-    Raises:
-        RefusedError: jobs of this scheduler cannot have several launches.
-        UsageError, InfrastructureError, NotAcceptedError: as ``runner.preparation.job.start``; nothing is left.
-        UnknownStateError: it is unknown whether the scheduler accepted it; the run directories stay.
+    """Make the run directories of these launches, in their order, and submit the allocation that runs them. Nothing is
+    left where that fails; the run directories stay where it is unknown whether the scheduler accepted it.
     """
     # Of the study, not of what is left of it: each allocation has the same shape.
     largest = work.prepare(max(work.launches, key=lambda launch: launch.gpus))
@@ -210,12 +206,7 @@ def _wait(work: Work) -> None:
 
 
 def _begins(run: Run, on_progress: Callable[[JobProgress], None]) -> bool:
-    """Wait until the launch has begun; False where its allocation is over before.
-
-    Raises:
-        WaitInterrupted: Ctrl-C.
-        UnknownStateError: the scheduler did not answer for SILENCE_S.
-    """
+    """Wait until the launch has begun; False where its allocation is over before."""
     scheduler, job_id = scheduler_of(run)
     began = answered = time.monotonic()
     try:

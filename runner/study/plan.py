@@ -30,11 +30,7 @@ _KEY = re.compile(r"g\d+-[A-Za-z0-9._=+-]+\Z", re.ASCII)
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """``1,2,4,8,16`` as rising numbers.
-
-    Raises:
-        UsageError: it is something else.
-    """
+    """``1,2,4,8,16`` as rising numbers. Raises UsageError: it is something else."""
     parts = text.split(",")
     if not all(re.fullmatch(r"[1-9]\d{0,6}", part, re.ASCII) for part in parts):
         raise UsageError(f"{text!r} is no list of sizes", where="--gpus", fix="write numbers of GPUs: --gpus 1,2,4,8")
@@ -45,11 +41,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 
 def parse_arms(text: str) -> tuple[Arm, ...]:
-    """``full,solo`` as arms, ``full`` always among them.
-
-    Raises:
-        UsageError: one is unknown.
-    """
+    """``full,solo`` as arms, ``full`` always among them. Raises UsageError: one is unknown."""
     names = text.split(",")
     for name in names:
         if name not in ARMS:

@@ -73,11 +73,7 @@ def most_s(lengths: Sequence[tuple[float, int]]) -> int:
 
 
 def separate_cost(of: Sequence[Launch], plans: Mapping[str, Plan], *, queued: bool) -> WayCost:
-    """Each launch as a job of its own.
-
-    Args:
-        plans: by the launch's key. queued: the scheduler gives out nodes.
-    """
+    """Each launch as a job of its own. ``plans``: by the launch's key; ``queued``: the scheduler gives out nodes."""
     jobs = [(plans[each.key], launch_s(plans[each.key], each)) for each in of]
     notes = [_APART]
     if any(each.arm.startswith("solo") for each in of):
@@ -160,12 +156,7 @@ class Question:
         return launches(self.gpus, self.arms, self.settings, self.repeats, solo_places=solo_places, solo_gpus=most)
 
     def request_of(self, launch: Launch) -> Request:
-        """The launch as a job of its own.
-
-        Raises:
-            UsageError: a whole batch that cannot be shared, or no option for it; an arm that the recipe does not have;
-                the recipe measures nothing.
-        """
+        """The launch as a job of its own. Raises UsageError where the recipe cannot be launched so."""
         recipe = recipe_of(self.request).recipe
         if recipe.result == "none":
             fix = "use one that measures throughput"
@@ -202,14 +193,7 @@ def ask(
     strong: bool = False,
     solo_gpus: int | None = None,
 ) -> Question:
-    """A question from what a user gives.
-
-    Args:
-        gpus, arms: each, or with commas between them.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """A question from what a user gives; ``gpus`` and ``arms`` may have commas between them. Raises UsageError."""
     shared, settings = parse_settings(request.options)
     if any(name == "arms" for setting in (shared, *settings) for name, _ in setting):
         raise UsageError("arms are no option of a study's recipe", where="--set arms", fix="use --arms full,uncoupled")
@@ -222,22 +206,14 @@ def ask(
 
 @dataclass
 class Preparations:
-    """Launches of a question that were prepared: one job for all repeats of a point.
-
-    Attributes:
-        prepare: as ``runner.preparation.job.prepare``.
-    """
+    """Launches of a question that were prepared: one job for all repeats of a point."""
 
     question: Question
     prepare: Callable[[Request], PreparedJob]
     _made: dict[tuple[object, ...], PreparedJob] = field(default_factory=dict)
 
     def of(self, launch: Launch) -> PreparedJob:
-        """The launch as a job.
-
-        Raises:
-            UsageError, RefusedError: it cannot be planned.
-        """
+        """The launch as a job. Raises UsageError, RefusedError: it cannot be planned."""
         point = (launch.gpus, launch.arm, launch.arms, launch.settings)
         if point not in self._made:
             self._made[point] = self.prepare(self.question.request_of(launch))
@@ -263,11 +239,7 @@ class Offer:
 
 
 def offers(question: Question, jobs: Preparations) -> tuple[Offer, ...]:
-    """Every way to carry the study out that there is, the plainest first.
-
-    Raises:
-        UsageError, RefusedError: a launch cannot be planned.
-    """
+    """Every way to carry the study out that there is, the plainest first. Raises as ``Preparations.of``."""
     apart = offer("separate", question.launches(), jobs)
     largest = max(apart.jobs, key=lambda job: job.plan.gpus).plan
     if not SCHEDULERS[largest.scheduler].launches:
@@ -280,9 +252,6 @@ def offer(way: Way, wanted: tuple[Launch, ...], jobs: Preparations, of: Sequence
 
     Args:
         of: all launches of their study, where these are some: an allocation has the size of the largest of all.
-
-    Raises:
-        UsageError, RefusedError: a launch cannot be planned.
     """
     plans = {launch.key: jobs.of(launch).plan for launch in wanted}
     if way == "one-allocation":
@@ -325,9 +294,6 @@ def check_budget(chosen: WayCost, budget: float | None, used: float = 0.0) -> No
     Args:
         budget: of the whole study, GPU-hours; None for no limit. used: by earlier runs of it, with
             what those that have not ended are expected to take.
-
-    Raises:
-        RefusedError: it is more.
     """
     if budget is None or used + chosen.gpu_hours <= budget:
         return

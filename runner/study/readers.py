@@ -70,21 +70,12 @@ def _chosen_settings(text: str) -> tuple[str, Settings]:
 
 
 def runs_of(subject: Subject) -> Sequence[Run]:
-    """A run, or the measured runs of a study.
-
-    Raises:
-        NotProvenError: a study has none.
-    """
+    """A run, or the measured runs of a study. Raises NotProvenError: a study has none."""
     return [subject] if isinstance(subject, Run) else tuple(_measured_runs(subject).values())
 
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
-    """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs.
-
-    Raises:
-        NotProvenError: one is not measured.
-        UsageError: as ``runner.figures.bundle.making.make``.
-    """
+    """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
     runs = [run for subject in subjects for run in runs_of(subject)]
     alone = subjects[0]
     if len(subjects) > 1 or isinstance(alone, Run):
@@ -94,14 +85,7 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
 
 
 def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
-    """The report on runs, or on a study, and a name for it; runs that have ended are judged first.
-
-    Args:
-        warn: called with why the state of a run is unknown.
-
-    Raises:
-        UsageError: these cannot be in one report.
-    """
+    """The report on runs, or on a study, and a name for it; runs that have ended are judged first."""
     from runner.figures.report.gather import runs_report, study_report
 
     runs = [each for each in subjects if isinstance(each, Run)]

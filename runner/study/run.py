@@ -198,11 +198,7 @@ def _planned(of: Sequence[Offer], chosen: Offer) -> PlannedStudy:
 def _goes_on(
     planned: PlannedStudy, chosen: Offer, how: How, caller: Caller, used: Callable[[], float] = lambda: 0.0
 ) -> bool:
-    """Whether launches are to be submitted, after what they cost was shown.
-
-    Raises:
-        RefusedError: the budget is too small.
-    """
+    """Whether launches are to be submitted, after what they cost was shown. Raises RefusedError by the budget."""
     caller.planned(planned)
     if any(job.is_refused for job in chosen.jobs):
         return False

@@ -31,10 +31,8 @@ class _WithImages(Protocol):
 
 
 def runtime(name: str) -> Runtime:
-    """The runtime of that name.
-
-    Raises:
-        UsageError: there is none, and names the nearest; or another distribution's cannot be used.
+    """The runtime of that name. Raises UsageError: there is none, and names the nearest; or another distribution's
+    cannot be used.
     """
     return cast(Runtime, RUNTIMES.module(name))
 

@@ -109,10 +109,8 @@ def prefixed(name: str, value: Argument) -> Export:
 
 
 def image_file(plan: Plan) -> Argument:
-    """The image's file, as a path that no runtime mistakes for something else.
-
-    Raises:
-        UsageError: the path is not absolute.
+    """The image's file, as a path that no runtime mistakes for something else. Raises UsageError: the path is not
+    absolute.
     """
     if not plan.image.path.startswith("/"):
         what = f"{RUNTIMES[plan.runtime].title} would take {plan.image.path!r} for a registry's image"
@@ -121,10 +119,8 @@ def image_file(plan: Plan) -> Argument:
 
 
 def image_reference(plan: Plan) -> str:
-    """The image's reference, for a runtime that has images of its own.
-
-    Raises:
-        UsageError: the image was given as a file.
+    """The image's reference, for a runtime that has images of its own. Raises UsageError: the image was given as a
+    file.
     """
     if plan.image.reference.startswith((".", "/", "~")) or plan.image.reference.endswith((".sqsh", ".sif")):
         raise UsageError(
@@ -150,10 +146,8 @@ def mount_problem(runtime: str, path: str) -> str | None:
 
 
 def mounted(plan: Plan) -> tuple[tuple[Mount, str], ...]:
-    """The plan's mounts, each with the value of the runtime's mount option.
-
-    Raises:
-        UsageError: the runtime cannot mount a path, or not read-only.
+    """The plan's mounts, each with the value of the runtime's mount option. Raises UsageError: the runtime cannot mount
+    a path, or not read-only.
     """
     facts = RUNTIMES[plan.runtime]
     values = []

@@ -26,10 +26,8 @@ FACTS = RuntimeFacts(
 
 
 def step(plan: Plan) -> StepSpec:
-    """The launcher and program straight from the run directory. ``RESULTS`` and mounts are names of containers.
-
-    Raises:
-        UsageError: a mount that only a container can make.
+    """The launcher and program straight from the run directory. ``RESULTS`` and mounts are names of containers. Raises
+    UsageError: a mount that only a container can make.
     """
     for mount in plan.mounts:
         if mount.target == plan.workdir:

@@ -33,11 +33,8 @@ class Scheduler(Protocol):
         """Where its client programs lie; None for PATH."""
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Submit ``script`` (a file name) from the run directory, once; returns the job id.
-
-        Raises:
-            NotAcceptedError: refused, with the scheduler's message.
-            UnknownStateError: it is unknown whether the job was accepted.
+        """Submit ``script`` (a file name) from the run directory, once; returns the job id. Raises NotAcceptedError:
+        refused, with the scheduler's message; UnknownStateError: it is unknown whether the job was accepted.
         """
 
     def find(self, run_directory: Path) -> str | None:
@@ -63,21 +60,16 @@ class SchedulerModule(Protocol):
         """The scheduler, through the client programs in ``clients`` (None: PATH)."""
 
     def render(self, plan: Plan, step: StepSpec) -> JobScript:
-        """The plan's whole batch script: a function of plan and step alone.
-
-        Raises:
-            UsageError: a value that the shell or the scheduler cannot take; says which.
+        """The plan's whole batch script: a function of plan and step alone. Raises UsageError: a value that the shell
+        or the scheduler cannot take; says which.
         """
 
     def render_launches(self, plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
         """The script of a job that runs a study's launches one after another."""
 
     def allocation(self, clients: Path | None) -> Allocation | None:
-        """The allocation of this shell; None where there is none.
-
-        Raises:
-            RefusedError: it has ended, or has not begun.
-            UnknownStateError: the scheduler does not answer.
+        """The allocation of this shell; None where there is none. Raises RefusedError: it has ended, or has not begun;
+        UnknownStateError: the scheduler does not answer.
         """
 
     def salloc(self, plan: Plan, step: StepSpec) -> str:

@@ -38,14 +38,10 @@ _BASE_VARIABLES = "/.singularity.d/env/10-docker2singularity.sh"
 
 
 def definition(stages: Sequence[Stage], context: Path, is_directory: Callable[[str], bool], head: Sequence[str]) -> str:
-    """The whole file.
+    """The whole file; ``head``: comment lines for its top. RefusedError: the format cannot express a path or a value.
 
     Args:
         context: the directory that COPY copies from, absolute. is_directory: whether a source in it is one.
-        head: comment lines for the top.
-
-    Raises:
-        RefusedError: the format cannot express a path or a value.
     """
     texts = ["".join(f"# {line}\n" for line in head)]
     for number, stage in enumerate(stages):

@@ -18,14 +18,13 @@ class NvidiaBase:
     """One base image.
 
     Attributes:
-        framework: ``pytorch`` or ``tensorflow``. release: ``25.02``. tag: of the image.
+        framework: ``pytorch`` or ``tensorflow``. tag: of the image, ``25.02-py3``.
         cuda: ``12.8``. driver: the release of the driver that it asks for; every later one carries it, too.
         compat: least driver of older branches that carry it on data-center GPUs by the compat package inside.
         source: the notes that say so.
     """
 
     framework: str
-    release: str
     tag: str
     cuda: str
     driver: str
@@ -67,16 +66,16 @@ _CUDA_11_8 = ("11.8", "520", ("450.51", "470.57", "510.47", "515.65"), "Triton I
 # Newest first, for each framework. TensorFlow 1 ended with 23.03-tf1-py3 (TensorFlow 1.15.5, Python 3.8; releases of
 # github.com/NVIDIA/tensorflow): its images are for those who name one, never chosen.
 BASES = (
-    NvidiaBase("pytorch", "25.02", "25.02-py3", *_CUDA_12_8),
-    NvidiaBase("pytorch", "24.04", "24.04-py3", *_CUDA_12_4),
-    NvidiaBase("pytorch", "23.10", "23.10-py3", *_CUDA_12_2),
-    NvidiaBase("pytorch", "23.03", "23.03-py3", *_CUDA_12_1),
-    NvidiaBase("pytorch", "22.09", "22.09-py3", *_CUDA_11_8),
-    NvidiaBase("tensorflow", "25.02", "25.02-tf2-py3", *_CUDA_12_8),
-    NvidiaBase("tensorflow", "24.04", "24.04-tf2-py3", *_CUDA_12_4),
-    NvidiaBase("tensorflow", "23.10", "23.10-tf2-py3", *_CUDA_12_2),
-    NvidiaBase("tensorflow", "23.03", "23.03-tf2-py3", *_CUDA_12_1),
-    NvidiaBase("tensorflow", "22.09", "22.09-tf2-py3", *_CUDA_11_8),
+    NvidiaBase("pytorch", "25.02-py3", *_CUDA_12_8),
+    NvidiaBase("pytorch", "24.04-py3", *_CUDA_12_4),
+    NvidiaBase("pytorch", "23.10-py3", *_CUDA_12_2),
+    NvidiaBase("pytorch", "23.03-py3", *_CUDA_12_1),
+    NvidiaBase("pytorch", "22.09-py3", *_CUDA_11_8),
+    NvidiaBase("tensorflow", "25.02-tf2-py3", *_CUDA_12_8),
+    NvidiaBase("tensorflow", "24.04-tf2-py3", *_CUDA_12_4),
+    NvidiaBase("tensorflow", "23.10-tf2-py3", *_CUDA_12_2),
+    NvidiaBase("tensorflow", "23.03-tf2-py3", *_CUDA_12_1),
+    NvidiaBase("tensorflow", "22.09-tf2-py3", *_CUDA_11_8),
 )
 
 

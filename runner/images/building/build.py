@@ -1,8 +1,7 @@
 """Build an image: a base with a framework, plus a Horovod that is proven inside it.
 
 A build is skipped where an image with the same inputs exists. Nothing is compiled where a wheel for the base is kept
-or the base ships a Horovod that passes the proof. Containers and untagged images of a failed or interrupted build are
-removed.
+or the base ships a Horovod that passes the proof. What a failed or interrupted build leaves in an engine is removed.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ def build(
     """Build ``framework``'s image on ``base`` (a stand-in's name, a reference, or None for the framework's default).
 
     Args:
-        platform: such as ``linux/arm64``, passed through to the engine.
         args: build arguments (CXX_STANDARD, CUDA_ARCHS, NCCL, for TensorFlow LEGACY_KERAS) over the defaults.
         packages: what pip takes packages from; nothing then uses a network.
 
@@ -143,9 +141,6 @@ def image_name(framework: str, base: str, args: Mapping[str, str] | None = None)
 
     ``docker.io/someone/pytorch:25.02-py3`` becomes ``gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3``, and an
     image that keeps Keras 3 ends in ``-keras3``, one that is to have no NCCL in ``-without-nccl``.
-
-    Args:
-        args: build arguments.
     """
     endings = (("LEGACY_KERAS", "0", "-keras3"), ("NCCL", "none", "-without-nccl"))
     ending = "".join(text for name, value, text in endings if (args or {}).get(name) == value)
@@ -227,12 +222,7 @@ def _build_final(
 
 @dataclass(frozen=True)
 class _Horovod:
-    """Which Horovod an image gets.
-
-    Attributes:
-        key: of its wheel, or SHIPPED. wheel: the kept wheel; None for the base's own.
-        facts: about the base. fixes: patches that the wheel was built with.
-    """
+    """Which Horovod an image gets. key: of its wheel, or SHIPPED. wheel: the kept one; None for the base's own."""
 
     key: str
     wheel: Path | None

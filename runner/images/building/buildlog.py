@@ -113,14 +113,10 @@ class Report:
 def followed(
     command: Sequence[str | Path], progress: Progress, *, what: str, room: str, env: Mapping[str, str] | None = None
 ) -> None:
-    """Run a program of a build.
+    """Run a program of a build. ProgramFailedError: it failed; says the last step that it named and its last lines.
 
     Args:
         what: describes the program in messages. room: the disk that it fills.
-        env: its whole environment; None inherits ours.
-
-    Raises:
-        ProgramFailedError: it failed; the last step that it named and its last lines. InfrastructureError: for room.
     """
     log, report = BuildLog(), Report(progress)
 

@@ -1,7 +1,6 @@
 """What a Dockerfile does, as data: so that every builder does the same, and the Dockerfile is written once.
 
-Read are the plain instructions that the project's own Dockerfiles keep to (ARG, FROM, LABEL, ENV, COPY, RUN);
-anything else is refused, so that a step can never be lost in silence.
+Read are the plain instructions ARG, FROM, LABEL, ENV, COPY and RUN; anything else is refused, never lost in silence.
 """
 
 from __future__ import annotations
@@ -223,12 +222,7 @@ def of_shell(command: str) -> str:
 
 @dataclass(frozen=True)
 class ResolvedBase:
-    """The base image as a builder found it.
-
-    Attributes:
-        reference: as the user named it. digest: of its manifest where a registry has it, else of its content.
-        path: where the builder keeps it; None where no file of it is known.
-    """
+    """The base image as a builder has it: digest of its manifest in a registry, else of its content."""
 
     reference: str
     digest: str
@@ -240,9 +234,8 @@ class BuildSpec:
     """An image to build.
 
     Attributes:
-        name: of the image. base: what it starts from. stages: the Dockerfile's, all values put in.
-        files: the build's context as (name, path). labels: of the image, its stages' own included.
-        inputs: hash of everything that goes into it.
+        stages: the Dockerfile's, all values put in. files: the build's context as (name, path).
+        labels: of the image, its stages' own included. inputs: hash of everything that goes into it.
     """
 
     name: str

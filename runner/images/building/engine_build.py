@@ -128,14 +128,11 @@ def run(
     labels: Mapping[str, str] | None = None,
 ) -> Image:
     """Stream one build of the framework's Dockerfile; the image that had its name before is removed if nothing else
-    uses it. A failed build leaves nothing behind.
+    uses it. A failed build leaves nothing behind; its error names the step, with its last lines.
 
     Args:
         files: (name in the context, path). target: the stage to stop at; empty for the last.
         args: build arguments besides those of the base. labels: of the image.
-
-    Raises:
-        ProgramFailedError: a step failed; names it, with its last lines. InfrastructureError: the engine failed.
     """
     import docker
     import requests

@@ -75,14 +75,8 @@ def add(
     nccl: str = "auto",
     platform: str | None = None,
 ) -> BuiltImage:
-    """The image with these packages; it is skipped where one with the same inputs exists.
-
-    Args:
-        lines: as ``requirements.together`` gives them. nccl: the build argument of the image.
-
-    Raises:
-        ProgramFailedError: pip refused, a package cannot be imported, or Horovod no longer passes its proof.
-        InfrastructureError: the engine failed.
+    """The image with these packages, as ``together`` gives them; it is skipped where one with the same inputs exists.
+    ProgramFailedError: pip refused, a package cannot be imported, or Horovod no longer passes its proof.
     """
     import docker
 

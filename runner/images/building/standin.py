@@ -147,13 +147,7 @@ _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/us
 
 
 def ensure_standin(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> str:
-    """The stand-in base's reference in this engine, made first where it is not there yet.
-
-    Raises:
-        RefusedError: mmdebstrap is absent, pip brought NVIDIA packages for a base without CUDA, or a base with CUDA
-            is wanted on another processor than x86_64.
-        ProgramFailedError, InfrastructureError: a step failed; its last lines are in the message.
-    """
+    """The stand-in base's reference in this engine, made first where it is not there yet."""
     import docker
 
     if wanted.cuda and platform.machine() != "x86_64":

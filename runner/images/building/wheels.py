@@ -1,10 +1,7 @@
 """Horovod's wheels, kept by key for whoever builds next: offered to a build, and taken out of one.
 
 A base image decides what is in the wheels that are made inside it, and what it calls their keys. So each base has a
-shelf of its own, by its digest: no other base is offered what is there.
-
-A wheel is a zip archive, whose checksums are compared before it is taken: one that is damaged is removed, and Horovod
-is compiled again.
+shelf of its own, by its digest: no other base is offered what is there. A wheel whose checksums are wrong is removed.
 """
 
 from __future__ import annotations

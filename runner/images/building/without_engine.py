@@ -47,8 +47,7 @@ class Built:
 
     Attributes:
         reference: its name, for ``submit --image``. path: its file. base, base_digest: what it was built on.
-        up_to_date: nothing was built. seconds: how long it took. size_bytes: of the file.
-        about: what it says of itself.
+        up_to_date: nothing was built. seconds: how long it took. size_bytes: of the file. about: as it says itself.
     """
 
     reference: str
@@ -69,10 +68,6 @@ def build(
     Args:
         base: reference, ``docker-archive:FILE`` or ``oci-archive:FILE``; None for the framework's default.
         args: build arguments over the defaults.
-
-    Raises:
-        RefusedError: the builder is absent, or the base is not available to it.
-        ProgramFailedError: a build step failed, its proof included. InfrastructureError: a disk or registry failed.
     """
     started = time.monotonic()
     wanted = _base(framework, base)
@@ -163,9 +158,8 @@ def _unpacked_base(reference: str, progress: Progress) -> ResolvedBase:
 def _built_in_writable_root(spec: BuildSpec, tool: Tool, progress: Progress) -> Path:
     """Build the image into the store: each stage's script runs in a writable copy of the base, whose squashfs is there.
 
-    What a stage brings lies below ``dockerfile.BROUGHT`` in its root, and no image has it. What is left is packed as
-    any image is: ``enroot export`` would use Enroot's squashfs options, which are slow (docs/conversion.md), and check
-    nothing.
+    What a stage brings lies below ``dockerfile.BROUGHT``, which no image has. The rest is packed as any image is:
+    ``enroot export`` would use Enroot's squashfs options, which are slow (docs/conversion.md), and check nothing.
     """
     assert spec.base.path is not None
     known = store.lookup(str(spec.base.path))

@@ -71,13 +71,8 @@ class Maker:
 def publish(
     maker: Maker, progress: Progress, *, store_dir: Path | None = None, history: tuple[Edit, ...] = ()
 ) -> Conversion:
-    """The stored image, made unless the store holds it; its names stand for it from now on.
-
-    Args:
-        history: changes by hand that led to it.
-
-    Raises:
-        RefusedError, InfrastructureError: as ``Maker.make``; nothing is left behind.
+    """The stored image, made unless the store holds it; its names stand for it from now on. Nothing is left of a
+    failure. ``history``: changes by hand that led to it.
     """
     started = time.monotonic()
     target = store_dir or store.directory()
@@ -88,7 +83,7 @@ def publish(
         if before is not None and before.digest != source.digest:
             moved_from = before.origin or before.digest
 
-    def named(image: StoredImage, *, made: bool) -> Conversion:
+    def conversion_of(image: StoredImage, *, made: bool) -> Conversion:
         """The image, after every name of the source was made to stand for it."""
         with suppress(InfrastructureError):  # a store that may only be read serves as well
             for name in (*source.names, source.name):
@@ -97,7 +92,7 @@ def publish(
 
     def kept() -> Conversion | None:
         image = next(filter(None, (_usable(each, target, maker.form) for each in maker.keys)), None)
-        return None if image is None else named(image, made=False)
+        return None if image is None else conversion_of(image, made=False)
 
     lease = store.lease_path(key, target)
     if (done := kept()) is not None and not (os.access(target, os.W_OK) and is_abandoned(lease)):
@@ -116,7 +111,7 @@ def publish(
             image = store.publish(partial, image)
         finally:
             partial.unlink(missing_ok=True)
-    return named(image, made=True)
+    return conversion_of(image, made=True)
 
 
 def about_of(raw: bytes | str | None) -> dict[str, Any]:

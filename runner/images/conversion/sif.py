@@ -48,11 +48,8 @@ def apptainer_program() -> str:
 def apptainer_build(
     arguments: Sequence[str], say: Callable[[str], None], *, where: str, variables: Mapping[str, str] | None = None
 ) -> None:
-    """``apptainer build`` with these further arguments, to its end; ``say`` receives its lines. RefusedError: no
-    builder is here. InfrastructureError: it failed; all of its output is in the message.
-
-    Args:
-        where: for messages. variables: over the inherited ones.
+    """``apptainer build`` with these further arguments, to its end; ``say`` receives its lines, and an error has all.
+    where: for messages. variables: over the inherited ones.
     """
     from spython.utils import stream_command  # type: ignore[import-untyped]
 
@@ -96,12 +93,7 @@ def sif_maker(source: Source, write: Callable[[Path], None]) -> Maker:
 def convert(
     image: str, client: docker.DockerClient, engine_url: str, progress: Progress, *, store_dir: Path | None = None
 ) -> Conversion:
-    """The stored SIF file of an engine's ``image``, made unless the store holds it. ``engine_url``: as in DOCKER_HOST.
-
-    Raises:
-        UsageError: no image reference. RefusedError: the engine has no such image, or no builder is here.
-        InfrastructureError: the builder or the disk failed; nothing is left behind.
-    """
+    """The stored SIF file of an engine's ``image``, made unless the store holds it. engine_url: as in DOCKER_HOST."""
     source = engine_image(image, client)
     built_from = f"docker-daemon:{source.digest}"
 

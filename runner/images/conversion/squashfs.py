@@ -35,11 +35,8 @@ _FILE_SCHEMES = ("docker-archive:", "oci-archive:", "oci:")
 
 @dataclass(frozen=True)
 class ImageName:
-    """What the text that names an image says of its source.
-
-    Attributes:
-        kind: "engine", "registry", a file's scheme without its colon, or "any" where the text leaves it open.
-        text: the rest: a reference, or a path with or without a name.
+    """What the text that names an image says of its source: "engine", "registry", a file's scheme without its colon, or
+    "any" where it leaves that open; and the rest: a reference, or a path with or without a name.
     """
 
     kind: str
@@ -74,14 +71,8 @@ def convert_engine_image(
     packing: Packing | None = None,
     method: Method = "auto",
 ) -> Conversion:
-    """The stored squashfs of an engine's ``image`` (a reference or an id), made unless the store holds it.
-
-    Args:
-        method: "layers" or "stream" uses that one or fails; "auto" the first that this machine allows.
-
-    Raises:
-        UsageError: no image reference. RefusedError: the engine has no such image, or squashfs-tools are absent.
-        InfrastructureError: the engine, mksquashfs or the disk failed; nothing is left behind.
+    """The stored squashfs of an engine's ``image`` (a reference or an id), made unless the store holds it. ``method``:
+    as ``engine_image``; the rest as ``convert_source``.
     """
     return convert_source(engine_image(image, client, method), progress, store_dir=store_dir, packing=packing)
 

@@ -113,13 +113,8 @@ class Source:
 
 
 def packed_stream(source: Iterable[bytes], job: PackJob, *, size: int | None = None) -> rootfs.Passed:
-    """Pack the tree that a tar stream holds, with what is put in; returns what went through.
-
-    Args:
-        source: the tar's bytes. size: about how many bytes will come, for the progress.
-
-    Raises:
-        InfrastructureError: the stream is no whole tar, or mksquashfs failed. RefusedError: see rootfs.filtered.
+    """Pack the tree that a tar stream holds, with what is put in; returns what went through. ``size``: about how many
+    bytes will come, for the progress.
     """
     passed = rootfs.Passed()
     done = 0
@@ -136,10 +131,8 @@ def packed_stream(source: Iterable[bytes], job: PackJob, *, size: int | None = N
 
 @contextmanager
 def _running(command: list[str], job: PackJob, *, stdout: int) -> Iterator[process.Child]:
-    """mksquashfs for the length of a ``with`` block, which waits for its end; an exception in the block kills it.
-
-    The squashfs carries the time of what is put in, and times after it become it; where it is 0 (unknown), only the
-    first.
+    """mksquashfs for the length of a ``with`` block, which waits for its end; an exception in the block kills it. The
+    squashfs carries the time of what is put in, and times after it become it; if it is 0 (unknown), only the first.
     """
     env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     if epoch := job.added.mtime:

@@ -1,6 +1,6 @@
 """A separate program, standard library only: mounts layers in a private namespace and becomes mksquashfs.
 
-It reads one JSON object (see ``mounted_layers.packed_layers``) on standard input, and answers on standard output:
+It reads one JSON object (see ``mksquashfs.packed_layers``) on standard input, and answers on standard output:
 ``ok``, the captured files as JSON, the bytes that will be read and every path of the tree; or ``no`` and the reason;
 or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs.
 
@@ -148,9 +148,8 @@ def _is_directory(path: Path) -> bool:
 def _walked() -> tuple[int, list[bytes]]:
     """(bytes of the regular files, all paths), after sockets were removed, which no engine exports.
 
-    Raises:
-        Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not, or times that
-            it would turn into others.
+    Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not, or times that it
+    would turn into others.
     """
 
     def check_attributes(path: bytes) -> None:

@@ -73,11 +73,8 @@ class Additions:
 
 @dataclass
 class Passed:
-    """What the packed root holds; complete once the stream has ended.
-
-    Attributes:
-        names: every path passed on or put in, relative, without a trailing slash; the root itself left out.
-        captured: contents of the requested files.
+    """What the packed root holds; complete once the stream has ended. names: every path passed on or put in, relative,
+    without a trailing slash; the root itself left out. captured: contents of the requested files.
     """
 
     names: set[str] = field(default_factory=set)
@@ -187,10 +184,6 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
     Args:
         source: the engine's export, read to its end. passed: filled while the blocks are taken.
         capture: names of small files whose contents are kept in ``passed``, if they have at most LARGEST_CAPTURED.
-
-    Raises:
-        InfrastructureError: the stream is no tar, or ends too early.
-        RefusedError: the image has something in the way of what is put in.
     """
     waiting = deque(added.files)
     replaced = frozenset(file.name for file in added.files)

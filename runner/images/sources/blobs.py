@@ -89,14 +89,12 @@ def keep(digest: str, content: bytes) -> None:
 
 
 def obtain(digest: str, size: int, fetch: Fetch, moved: Callable[[int], None], say: Callable[[str], None]) -> Path:
-    """The file of this digest: the kept one, or what ``fetch`` brings, verified before it gets its name.
+    """The file of this digest: the kept one, or what ``fetch`` brings, verified before it gets its name, and else not
+    kept.
 
     Args:
         size: bytes that it must have.
         moved: receives each number of bytes that has arrived; negative where a download starts again.
-
-    Raises:
-        InfrastructureError: the content has another digest; it is not kept.
     """
     path = _path(digest)
     lock, partial = (path.with_name(f".{path.name}.{suffix}") for suffix in ("lock", "partial"))

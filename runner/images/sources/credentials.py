@@ -38,13 +38,8 @@ class Login:
 
 def find(host: str) -> Login | None:
     """The login for a registry, or for the service that gives out its tokens: in Docker's file, then in Podman's
-    (containers-auth.json(5)), then in Enroot's.
-
-    Args:
-        host: as in references, with its port; ``docker.io`` for Docker's hub.
-
-    Raises:
-        RefusedError: a file or a credential helper is there and cannot be used.
+    (containers-auth.json(5)), then in Enroot's. ``host``: as in references, with its port; ``docker.io`` for Docker's
+    hub. RefusedError: a file or a credential helper is there and cannot be used.
     """
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")

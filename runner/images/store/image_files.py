@@ -19,6 +19,12 @@ _MAGIC = b"SIF_MAGIC\0"
 _DESCRIPTOR = struct.Struct("<i?3I3q4q128s2i376x")
 _PARTITION, _SQUASHFS, _PRIMARY_SYSTEM = 0x4004, 1, 2
 _MOST_DESCRIPTORS = 4096
+MAGIC = b"hsqs"
+_SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
+_COMPRESSORS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
+_LIST_S = 1800.0
+_LARGEST = 1 << 20  # bytes
+_TOP = "squashfs-root"
 
 
 @dataclass(frozen=True)
@@ -73,22 +79,12 @@ def _whole(path: Path) -> SifRoot:
     return root
 
 
-MAGIC = b"hsqs"
-_SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
-_COMPRESSORS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
-_LIST_S = 1800.0
-_LARGEST = 1 << 20  # bytes
-_TOP = "squashfs-root"
-
-
 @dataclass(frozen=True)
 class Superblock:
-    """The head of a squashfs. made_s: its time, seconds since the epoch. block: bytes of one. used: bytes of the file
-    that belong to the file system; what follows is padding.
+    """The head of a squashfs. block: bytes of one. used: bytes of the file that belong to the file system; what follows
+    is padding.
     """
 
-    inodes: int
-    made_s: int
     block: int
     compressor: str
     used: int
@@ -100,12 +96,12 @@ def superblock(path: Path) -> Superblock | None:
         raw = file.read(_SUPERBLOCK.size)
     if len(raw) < _SUPERBLOCK.size:
         return None
-    magic, inodes, made_s, block, _fragments, compressor, _log, _flags, _ids, major, _minor, _root, used, *_tables = (
+    magic, _inodes, _time, block, _fragments, compressor, _log, _flags, _ids, major, *_rest = fields = (
         _SUPERBLOCK.unpack(raw)
     )
     if magic != MAGIC or major != 4:
         return None
-    return Superblock(inodes, made_s, block, _COMPRESSORS.get(compressor, str(compressor)), used)
+    return Superblock(block, _COMPRESSORS.get(compressor, str(compressor)), fields[12])
 
 
 def squashfs_problem(path: Path) -> str:
@@ -142,12 +138,7 @@ def squashfs_content(path: Path, name: str, offset: int = 0) -> str:
 
 def check_listing(path: Path, names: Iterable[str]) -> None:
     """Check that the squashfs holds every name that went in, and no other; one with newlines is compared line by line.
-
-    Args:
-        names: relative, with ``/``; undecodable bytes as surrogate escapes. Directories above them are meant, too.
-
-    Raises:
-        InfrastructureError: it cannot be read, or holds something else; says what.
+    ``names``: relative; undecodable bytes as surrogate escapes. Directories above them are meant, too.
     """
     files = [f"{_TOP}/{name}" for name in names]
     above = (name[:cut] for name in files for cut, character in enumerate(name) if character == "/")

@@ -43,13 +43,11 @@ def problem(image: StoredImage) -> str:
 
 
 def verified(image: StoredImage) -> StoredImage:
-    """The image after a check of all its bytes against its checksum; ``broken`` says what is wrong with it.
+    """The image after a check of all its bytes against its checksum; ``broken`` says what is wrong with it. OSError: it
+    cannot be read, which says nothing about its bytes.
 
     A file without a known checksum is listed to its end. The result is kept in the sidecar, so that ``submit``
     refuses a broken image and ``convert`` makes it anew; a read-only store stays unchanged.
-
-    Raises:
-        OSError: it cannot be read, which says nothing about its bytes.
     """
     form = form_of(image.path)
     why = _PROBLEM[form](image.path)

@@ -58,12 +58,8 @@ def directory() -> Path:
 
 
 def lookup(text: str, store: Path | None = None, form: Form = "squashfs") -> StoredImage | None:
-    """The stored image that a reference, a digest (``sha256:...``) or a path stands for; None where there is none.
-
-    Any other file is accepted by its path, whatever its form, with nothing known about it.
-
-    Raises:
-        UsageError: the text is no reference. InfrastructureError: a sidecar cannot be read.
+    """The stored image that a reference, a digest (``sha256:...``) or a path stands for; None where there is none. Any
+    other file is accepted by its path, whatever its form, with nothing known about it.
     """
     if not references.is_path(text):
         name = _normalized(text)
@@ -313,11 +309,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Limits:
-    """Which images the user wants removed; all limits that are given must hold.
-
-    Attributes:
-        older_than_s: only images made longer ago. unused: only images that no known run has used.
-        max_bytes: the longest idle are removed until the rest has at most this size; None: all that the others allow.
+    """Which images the user wants removed; all limits that are given must hold. max_bytes: the longest idle are removed
+    until the rest has at most this size; None: all that the others allow.
     """
 
     older_than_s: float | None = None

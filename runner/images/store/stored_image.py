@@ -20,15 +20,12 @@ from runner.images.store.owners import unreadable, writing
 
 Form = Literal["squashfs", "sif"]
 SUFFIXES: Mapping[Form, str] = {"squashfs": ".sqsh", "sif": ".sif"}
+_LARGEST = 1 << 26  # bytes of a sidecar; a manifest and its configuration have at most 8 MiB
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """A change of an image by hand.
-
-    Attributes:
-        of: digest of the image that was changed, or the hash of its file, ``sha256:...``.
-        command: what ran in its writable copy, passwords hidden. tool: program and version that ran it.
-        at: when, ISO 8601, UTC.
+    """A change of an image by hand. of: digest of the image that was changed, or the hash of its file, ``sha256:...``.
+    command: what ran in its writable copy, passwords hidden. tool: program and version. at: ISO 8601, UTC.
     """
 
     of: str
@@ -104,20 +101,16 @@ def age_s(image: StoredImage) -> float:
 def file_name(reference: str, digest: str, sha256: str, form: Form = "squashfs") -> str:
     """``gpu-runner+horovod-pytorch+standin-0123456789ab-89abcdef.sqsh``: no character that a mount option splits at.
 
-    The file's own checksum is in its name: whoever else converts the same image to other bytes (another version of
-    the tool) makes another file, and a sidecar never stands beside bytes that are not its own.
+    It has the file's own checksum: whoever converts the same image to other bytes (another version of the tool) makes
+    another file, and a sidecar never stands beside bytes that are not its own.
     """
     slug = re.sub(r"[^A-Za-z0-9._-]", "+", reference.split("@", 1)[0])[-120:]
     return f"{slug.lstrip('.')}-{digest.removeprefix('sha256:')[:12]}-{sha256[:8]}{SUFFIXES[form]}"
 
 
-_SUFFIX = ".json"
-_LARGEST = 1 << 26  # bytes; a manifest and its configuration have at most 8 MiB
-
-
 def sidecar_path(path: Path) -> Path:
     """The sidecar's path, from the image's."""
-    return path.with_name(path.name + _SUFFIX)
+    return path.with_name(f"{path.name}.json")
 
 
 def read_sidecar(path: Path) -> StoredImage | None:

@@ -116,11 +116,8 @@ def detect(
     if on_node is not None:
         start = getattr(modules[name], "on_node", None)
         if start is None:
-            raise RefusedError(
-                f"a node of {schedulers[name].title} is asked by a job of your own: it has no command for one task",
-                where="--on-node",
-                fix="leave it out",
-            )
+            what = f"a node of {schedulers[name].title} is asked by a job of your own: it has no command for one task"
+            raise RefusedError(what, where="--on-node", fix="leave it out")
         node = _node(start(partition, on_node), clients)
     return Detected(
         scheduler_name=name,
@@ -161,11 +158,9 @@ def _node(start: tuple[str, ...], clients: Path | None) -> host.Host:
     answer = answers.ask((*start, *host.here()), clients, ON_NODE_S)
     found = host.read(answer)
     if found is None:
-        raise RefusedError(
-            f"no GPU node answered: {answer.problem or f'{start[0]} said nothing'}",
-            where=" ".join(start),
-            fix="options that the site demands: --on-node -S account=NAME -S partition=NAME; or leave --on-node out",
-        )
+        what = f"no GPU node answered: {answer.problem or f'{start[0]} said nothing'}"
+        fix = "options that the site demands: --on-node -S account=NAME -S partition=NAME; or leave --on-node out"
+        raise RefusedError(what, where=" ".join(start), fix=fix)
     return found
 
 
@@ -173,11 +168,9 @@ def _no_scheduler(first: Mapping[str, Answer]) -> RefusedError:
     """The error where no scheduler answers; ``first``: the title of each -> what became of its first command."""
     silent = next((answer for answer in first.values() if not answer.absent), None)
     if silent is None:
-        return RefusedError(
-            f"no client of {' or '.join(first)} is here",
-            where="PATH",
-            fix="run this on the cluster's login node; for this machine alone there is `--site local`",
-        )
+        what = f"no client of {' or '.join(first)} is here"
+        fix = "run this on the cluster's login node; for this machine alone there is `--site local`"
+        return RefusedError(what, where="PATH", fix=fix)
     return RefusedError(
         f"the scheduler does not answer: {silent.problem}", where=silent.command, fix="try again when it does"
     )

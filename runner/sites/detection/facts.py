@@ -34,7 +34,7 @@ class Answer:
 
     @property
     def both_streams(self) -> str:
-        """Both streams: some clients answer on the second."""
+        """Some clients answer on the second one."""
         return f"{self.out}\n{self.err}"
 
 

@@ -15,6 +15,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 _UNITS_KB = {"b": 1 / 1024, "kb": 1, "mb": 1024, "gb": 1024**2, "tb": 1024**3}
 _UNUSABLE = ("down", "offline", "stale", "unknown")
+_NEVER_TOLD = {
+    "needs": "[account] where jobs are charged to a project (qsub -A), else []: the site's guide",
+    "pbs.resources": "what every job must ask for (filesystems: home:eagle), else {}: the site's guide",
+    "mpi.abi": "the MPI whose mpiexec starts the tasks: mpich or openmpi (`mpiexec --version` on a node)",
+    "local_scratch": "a directory of each node's own with room for an image: the site's guide",
+}
 # Resources that every node has of its own, or that are asked for by number (pbs_resources(7B)).
 _USUAL = frozenset(("arch", "host", "vnode", "mem", "vmem", "hbmem", "ncpus", "ngpus", "mpiprocs"))
 
@@ -61,7 +67,6 @@ class Pbs:
     mpi: tuple[str, ...] = ()
 
     def queue_limits(self) -> dict[str, dict[str, int]]:
-        """Of the open queues."""
         return {queue.name: dict(queue.limits) for queue in self.queues if queue.open}
 
     def gpu_nodes(self, _queues: Iterable[str]) -> GpuNodes | None:
@@ -74,8 +79,25 @@ class Pbs:
         return GpuNodes({"": gpus}, gpus, cpus, memory_mb, len(group), sum(each.usable for each in group))
 
     def entries(self, _partition: str | None, day: str) -> Iterator[Entry]:
-        """See ``entries``."""
-        return entries(self, day)
+        """See ``Cluster``."""
+        group = chosen(self.nodes)
+        source = f"pbsnodes -a -v, {day}"
+        if group:
+            yield Fact("node.gpus", group[0].gpus, source)
+            yield Fact("node.cores", group[0].cpus, f"{source}: ncpus, which may be hardware threads")
+            yield Fact("node.memory_mb", min(node.memory_mb for node in group), source)
+            yield Fact("node.count", len(group), f"{source}; {sum(node.usable for node in group)} of them up")
+            yield from _chunk(group, source)
+        else:
+            how = "pbsnodes shows no GPU node: `pbsnodes NAME` of one, or ask the site"
+            yield from (Unknown(f"node.{key}", how, needed=True) for key in ("gpus", "cores", "memory_mb"))
+        yield Unknown("node.cpus_per_gpu", "the most CPUs for each GPU: the site's guide; null for no such rule")
+        open_queues = sorted((q for q in self.queues if q.open), key=lambda q: q.name != self.default_queue)
+        if open_queues:
+            yield Fact("queues", {queue.name: dict(queue.limits) for queue in open_queues}, f"qstat -Q -f, {day}")
+        else:
+            yield Unknown("queues", "`qstat -Q -f`: the queues that take GPU jobs, with their limits")
+        yield from (Unknown(key, how) for key, how in _NEVER_TOLD.items())
 
 
 def commands(_user: str) -> dict[str, tuple[str, ...]]:
@@ -108,33 +130,6 @@ def chosen(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         if node.gpus:
             groups.setdefault((node.gpus, node.cpus), []).append(node)
     return tuple(max(groups.values(), key=lambda group: sum(node.gpus for node in group), default=[]))
-
-
-def entries(complex_: Pbs, day: str) -> Iterator[Entry]:
-    """Facts, unknowns and remarks for a site file."""
-    group = chosen(complex_.nodes)
-    source = f"pbsnodes -a -v, {day}"
-    if group:
-        yield Fact("node.gpus", group[0].gpus, source)
-        yield Fact("node.cores", group[0].cpus, f"{source}: ncpus, which may be hardware threads")
-        yield Fact("node.memory_mb", min(node.memory_mb for node in group), source)
-        yield Fact("node.count", len(group), f"{source}; {sum(node.usable for node in group)} of them up")
-        yield from _chunk(group, source)
-    else:
-        for key in ("gpus", "cores", "memory_mb"):
-            yield Unknown(
-                f"node.{key}", "pbsnodes shows no GPU node: `pbsnodes NAME` of one, or ask the site", needed=True
-            )
-    yield Unknown("node.cpus_per_gpu", "the most CPUs for each GPU: the site's guide; null for no such rule")
-    open_queues = sorted((q for q in complex_.queues if q.open), key=lambda q: q.name != complex_.default_queue)
-    if open_queues:
-        yield Fact("queues", {queue.name: dict(queue.limits) for queue in open_queues}, f"qstat -Q -f, {day}")
-    else:
-        yield Unknown("queues", "`qstat -Q -f`: the queues that take GPU jobs, with their limits")
-    yield Unknown("needs", "[account] where jobs are charged to a project (qsub -A), else []: the site's guide")
-    yield Unknown("pbs.resources", "what every job must ask for (filesystems: home:eagle), else {}: the site's guide")
-    yield Unknown("mpi.abi", "the MPI whose mpiexec starts the tasks: mpich or openmpi (`mpiexec --version` on a node)")
-    yield Unknown("local_scratch", "a directory of each node's own with room for an image: the site's guide")
 
 
 def _chunk(group: tuple[Node, ...], source: str) -> Iterator[Entry]:

@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 _ACCOUNTS = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", "format=Account")
 _UNUSABLE = re.compile(r"down|drain|fail|maint|unknown|power_down|planned_down", re.IGNORECASE)
+_SETTING = re.compile(r"^([A-Za-z][A-Za-z0-9_]*)\s*=[ \t]*(.*)$", re.MULTILINE)
 _MIG = re.compile(r"\dg\.\d+gb", re.IGNORECASE)
 
 
@@ -94,21 +95,17 @@ class Slurm:
 
     @property
     def name(self) -> str:
-        """As Slurm names it."""
         return self.config.get("ClusterName", "")
 
     @property
     def version(self) -> str:
-        """``22.05.8``."""
         return self.config.get("SLURM_VERSION", "")
 
     @property
     def partitions_known(self) -> tuple[str, ...]:
-        """Of all partitions."""
         return tuple(each.name for each in self.partitions)
 
     def queue_limits(self) -> dict[str, dict[str, int]]:
-        """Of the partitions that are up."""
         return {each.name: each.limits for each in self.partitions if each.up}
 
     def gpu_nodes(self, queues: Iterable[str]) -> GpuNodes | None:
@@ -127,8 +124,11 @@ class Slurm:
         )
 
     def entries(self, partition: str | None, day: str) -> Iterator[Entry]:
-        """See ``entries``."""
-        return entries(self, partition, day)
+        """See ``Cluster``."""
+        group = chosen(self.nodes, (partition,) if partition else ())
+        yield from _node_entries(self, group, day)
+        yield from _queue_entries(self, group, partition, day)
+        yield from _slurm_entries(self, day)
 
 
 def commands(user: str) -> dict[str, tuple[str, ...]]:
@@ -150,22 +150,17 @@ def on_node(partition: str | None, options: tuple[str, ...]) -> tuple[str, ...]:
 def read(answers: Mapping[str, Answer]) -> Slurm:
     """The cluster that gave these answers."""
     good = {name: answers[name] if not answers[name].problem else Answer("") for name in answers}
+    options = frozenset(re.findall(r"^\s+--([\w-]+)", good["srun"].both_streams, re.MULTILINE))
     return Slurm(
-        config=_config(good["config"].out),
+        config={key: value.strip() for key, value in _SETTING.findall(good["config"].out)},
         partitions=tuple(_partitions(good["partitions"].out)),
         nodes=_nodes(good["nodes"].out),
         mpi=_mpi(good["mpi"].both_streams),
-        options=_plugins_options(good["srun"].both_streams),
-        accounts=_accounts(good["accounts"].out),
+        options=options & {RUNTIMES[name].srun_option for name in RUNTIMES.every()},
+        accounts=tuple(dict.fromkeys(filter(None, map(str.strip, good["accounts"].out.splitlines())))),
         silent={answer.command: answer.problem for answer in answers.values() if answer.problem},
         lacking=tuple(answers[name].command for name in ("nodes", "partitions") if answers[name].problem),
     )
-
-
-def _plugins_options(text: str) -> frozenset[str]:
-    """Of all options in srun's help those that a runtime's plugin adds."""
-    added = {RUNTIMES[name].srun_option for name in RUNTIMES.every()} - {""}
-    return frozenset(re.findall(r"^\s+--([\w-]+)", text, re.MULTILINE)) & added
 
 
 def chosen(nodes: Iterable[Node], partitions: Iterable[str] = ()) -> tuple[Node, ...]:
@@ -193,27 +188,17 @@ def count_of(gpus: Iterable[tuple[str, int]]) -> int:
     return sum(count for _, count in gpus)
 
 
-def _config(text: str) -> dict[str, str]:
-    pairs = re.findall(r"^([A-Za-z][A-Za-z0-9_]*)\s*=[ \t]*(.*)$", text, re.MULTILINE)
-    return {key: value.strip() for key, value in pairs}
-
-
-def _field(line: str, name: str) -> str:
-    found = re.search(rf"(?:^|\s){name}=(\S*)", line)
-    return found[1] if found else ""
-
-
 def _partitions(text: str) -> Iterator[Partition]:
     for line in text.splitlines():
-        name = _field(line, "PartitionName")
-        if name:
+        fields = dict(reversed(re.findall(r"(?:^|(?<=\s))([A-Za-z]+)=(\S*)", line)))  # the first of a name counts
+        if fields.get("PartitionName"):
             yield Partition(
-                name,
-                default=_field(line, "Default") == "YES",
-                up=_field(line, "State") == "UP",
-                min_nodes=natural(_field(line, "MinNodes")) or 1,
-                max_nodes=natural(_field(line, "MaxNodes")),
-                max_walltime_s=seconds(_field(line, "MaxTime")),
+                fields["PartitionName"],
+                default=fields.get("Default") == "YES",
+                up=fields.get("State") == "UP",
+                min_nodes=natural(fields.get("MinNodes", "")) or 1,
+                max_nodes=natural(fields.get("MaxNodes", "")),
+                max_walltime_s=seconds(fields.get("MaxTime", "")),
             )
 
 
@@ -251,31 +236,11 @@ def _mpi(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _accounts(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
-
-
-def entries(cluster: Slurm, partition: str | None, day: str) -> Iterator[Entry]:
-    """Facts, unknowns and remarks for a site file.
-
-    Args:
-        partition: whose nodes to take; None for those with the most GPUs.
-        day: when the cluster was asked.
-    """
-    group = chosen(cluster.nodes, (partition,) if partition else ())
-    yield from _node_entries(cluster, group, day)
-    yield from _queue_entries(cluster, group, partition, day)
-    yield from _account_entries(cluster, day)
-    yield from _slurm_entries(cluster, day)
-
-
 def _node_entries(cluster: Slurm, group: tuple[Node, ...], day: str) -> Iterator[Entry]:
     source = f"sinfo --Node, {day}"
     if not group:
-        for key in ("gpus", "cores", "memory_mb"):
-            yield Unknown(
-                f"node.{key}", "sinfo shows no GPU node: `scontrol show node NAME` of one, or ask the site", needed=True
-            )
+        how = "sinfo shows no GPU node: `scontrol show node NAME` of one, or ask the site"
+        yield from (Unknown(f"node.{key}", how, needed=True) for key in ("gpus", "cores", "memory_mb"))
         return
     shape = group[0].shape
     whole = shape.whole_gpus or shape.gpus
@@ -284,8 +249,8 @@ def _node_entries(cluster: Slurm, group: tuple[Node, ...], day: str) -> Iterator
     if kind:
         yield Fact("node.gpu_type", kind, source)
     if len(shape.gpus) > 1:
-        others = ", ".join(f"{count} x {name or 'untyped'}" for name, count in shape.gpus if name != kind)
-        yield Note("node.gpu_type", f"each node also has {others}: --gpu-type asks for them")
+        further = ", ".join(f"{count} x {name or 'untyped'}" for name, count in shape.gpus if name != kind)
+        yield Note("node.gpu_type", f"each node also has {further}: --gpu-type asks for them")
     yield Fact("node.cores", shape.cores, source)
     yield Fact("node.threads_per_core", shape.threads_per_core, source)
     yield Fact("node.memory_mb", min(node.shape.memory_mb for node in group), source)
@@ -300,20 +265,16 @@ def _node_entries(cluster: Slurm, group: tuple[Node, ...], day: str) -> Iterator
         features -= {FAKE_GPUS}
     if features:
         yield Note("slurm", f"slurm.directives.constraint can ask for {', '.join(sorted(features))}: all have it")
-    for other in _other_shapes(cluster.nodes, group):
-        yield Note("node", f"not described here, as these nodes differ: {other}")
-
-
-def _other_shapes(nodes: Iterable[Node], group: tuple[Node, ...]) -> Iterator[str]:
-    names = {node.name for node in group}
     others: dict[tuple[str, ...], list[Node]] = {}
-    for node in nodes:
-        if node.shape.gpus and node.name not in names:
+    described = {node.name for node in group}
+    for node in cluster.nodes:
+        if node.shape.gpus and node.name not in described:
             kinds = tuple(f"{count} x {kind or 'GPU'}" for kind, count in node.shape.gpus)
             others.setdefault(kinds, []).append(node)
     for kinds, alike in others.items():
         where = ", ".join(sorted(frozenset().union(*(node.partitions for node in alike))))
-        yield f"{len(alike)} with {' and '.join(kinds)} (`site detect --partition`: {where})"
+        text = f"{len(alike)} with {' and '.join(kinds)} (`site detect --partition`: {where})"
+        yield Note("node", f"not described here, as these nodes differ: {text}")
 
 
 def _queue_entries(cluster: Slurm, group: tuple[Node, ...], wanted: str | None, day: str) -> Iterator[Entry]:
@@ -328,7 +289,8 @@ def _queue_entries(cluster: Slurm, group: tuple[Node, ...], wanted: str | None, 
         yield Unknown("queues", "the partitions of the GPU nodes: `scontrol show partition`, or ask the site")
 
 
-def _account_entries(cluster: Slurm, day: str) -> Iterator[Entry]:
+def _slurm_entries(cluster: Slurm, day: str) -> Iterator[Entry]:
+    source = f"scontrol show config, {day}"
     enforced = cluster.config.get("AccountingStorageEnforce", "")
     known = f"; sacctmgr shows yours: {', '.join(cluster.accounts)}" if cluster.accounts else ""
     if "associations" in enforced:
@@ -337,10 +299,6 @@ def _account_entries(cluster: Slurm, day: str) -> Iterator[Entry]:
         yield Fact("needs", [], f"scontrol show config: AccountingStorageEnforce={enforced}, {day}")
     else:
         yield Unknown("needs", "[account] where jobs are charged to one, else []: the site's guide")
-
-
-def _slurm_entries(cluster: Slurm, day: str) -> Iterator[Entry]:
-    source = f"scontrol show config, {day}"
     select, parameters = cluster.config.get("SelectType", ""), cluster.config.get("SelectTypeParameters", "")
     if select:
         yield Fact("slurm.gpus", "per-node" if "cons_tres" in select else "gres", f"{source}: SelectType={select}")

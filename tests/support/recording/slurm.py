@@ -8,11 +8,7 @@ container command ends with the shell of ``runner.backends.runtimes.common``.
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,13 +16,13 @@ from pathlib import Path
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.core.errors import UsageError
-from runner.jobs.directory import write_script
 from runner.model.backends import RUNTIMES, runtime_programs
 from runner.model.plan import PlannedImage
-from runner.model.request import Mount, Recipe, Request
+from runner.model.request import Recipe
 from runner.model.site import NodeShape, Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
+from tests.support import recording
 
 _IMAGE_WINS = r"""
 image_wins() {  # the words of the container's command line
@@ -99,27 +95,15 @@ class Arrived:
 
 
 def executed(script: JobScript) -> Arrived:
-    """Run a batch script as Slurm would run it, in a run directory with an awkward name."""
-    with tempfile.TemporaryDirectory() as name:
-        run = Path(name) / "a run's $dir"
-        (run / "recipe").mkdir(parents=True)
-        write_script(run, script)
-        env = {
-            "PATH": f"{_stubs()}:{os.environ['PATH']}",
-            "RECORD": name,
-            "SLURM_SUBMIT_DIR": str(run),
-            "SLURM_JOB_ID": "42",
-            "SLURM_JOB_NODELIST": "n[1-2]",
-        }
-        done = subprocess.run(["/bin/bash", run / "job.sh"], env=env, capture_output=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
+    """Run a batch script as Slurm would run it."""
+    job = {"SLURM_SUBMIT_DIR": "{run}", "SLURM_JOB_ID": "42", "SLURM_JOB_NODELIST": "n[1-2]"}
+    with recording.ran(script, _stubs(), {"RECORD": "{records}", **job}) as (records, run):
         assert (run / "exit.json").is_file()
-        arrived = _split(Path(name) / "arrived")
-        pairs = (pair.partition(b"=") for pair in _split(Path(name) / "environment"))
+        arrived = recording.split(records / "arrived")
         return Arrived(
-            words=tuple(word for word in _split(Path(name) / "words") if word != b"--end-of-call--"),
+            words=tuple(word for word in recording.split(records / "words") if word != b"--end-of-call--"),
             program=arrived[arrived.index(b"--") + 1 :],
-            environment={key: value for key, _, value in pairs},
+            environment=recording.environment(records / "environment"),
         )
 
 
@@ -150,13 +134,7 @@ def arrives_or_is_refused(
     recipe = Recipe(
         name="r", description="", image="i", program=("python3", *of_recipe), options={"note": "x"}, env=recipe_env
     )
-    request = Request(
-        gpus=8,
-        mounts=tuple(Mount(source, target) for source, target in mounts),
-        env=tuple(envs[2].items()),
-        options=(("note", option),),
-        arguments=tuple(arguments),
-    )
+    request = recording.request(8, arguments, envs[2], option, mounts)
     env = {**envs[0], **envs[1], **envs[2]}
     try:
         planned = plan(recipe, site, request, PlannedImage("registry.example/i:1", "sha256:ab", image))
@@ -184,14 +162,5 @@ def arrives_or_is_refused(
 @cache
 def _stubs() -> Path:
     """A directory with a recording srun, containers and python3, and a scontrol that names two nodes."""
-    directory = Path(tempfile.mkdtemp(prefix="runner-stubs-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    contents = {"srun": _SRUN, "scontrol": _HOSTS, "python3": _PYTHON, **dict.fromkeys(_CONTAINERS, _CONTAINER)}
-    for name, content in contents.items():
-        (directory / name).write_text(content)
-        (directory / name).chmod(0o755)
-    return directory
-
-
-def _split(path: Path) -> list[bytes]:
-    return path.read_bytes().split(b"\0")[:-1]
+    containers = dict.fromkeys(_CONTAINERS, _CONTAINER)
+    return recording.stubs({"srun": _SRUN, "scontrol": _HOSTS, "python3": _PYTHON, **containers})

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,21 @@ import pytest
 
 import runner
 from runner import CheckRefusedError, Options, Run, Study, runs, submit
+from runner.api import bundle, compare, expect, report, scale, verify
 from runner.cli import run as command_line
 from runner.cli.job_options import job_options
 from runner.cli.results import json_schema
-from runner.core.errors import Exit, RefusedError, RunnerError, UsageError
+from runner.core.errors import Exit, NotProvenError, RefusedError, RunnerError, UsageError
 from runner.jobs import directory
 from runner.model.job import CommandLine
+from tests.support.documents import result
 from tests.support.json_schema import faults
+from tests.support.measured_runs import measured_run
 from tests.support.own_state import own_state
 
 ROOT = Path(__file__).resolve().parents[3]
 NATIVE: dict[str, Any] = {"site": "local", "runtime": "native"}
+TIMED = {**NATIVE, "recipe": str(ROOT / "tests/support/timed_recipe")}
 
 
 @pytest.fixture(autouse=True)
@@ -174,3 +179,123 @@ def test_importing_the_package_imports_none_of_it() -> None:
     assert done.stdout == "set()\n"
     with pytest.raises(AttributeError, match="no attribute 'sumbit'"):
         runner.sumbit  # type: ignore[attr-defined]  # noqa: B018
+
+
+def launched(tmp_path: Path, order: str, ratio: float) -> tuple[list[Run], list[Run]]:
+    """Launches in turns, those of B so much faster."""
+    sides: dict[str, list[Run]] = {"A": [], "B": []}
+    for place, side in enumerate(order):
+        speed = (ratio if side == "B" else 1.0) * (1.0 + 0.002 * (-1) ** place)
+        sides[side].append(Run(measured_run(tmp_path / "runs", place, speed=speed).path))
+    return sides["A"], sides["B"]
+
+
+def test_a_comparison_is_that_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = launched(tmp_path, "ABBABA", 1.1)
+    made = compare(a, b, fail_below=0.95)
+    assert (made.points[0].verdict, made.points[0].judgement) == ("faster", "good")
+    texts = [",".join(str(run.directory) for run in side) for side in (a, b)]
+    assert command_line(["compare", *texts, "--fail-below", "0.95", "--json"]) == Exit.GOOD
+    printed = result(capsys.readouterr().out)
+    assert printed["points"] == plain(made)["points"]
+    assert compare(a[0], b[0]).points[0].verdict == "no verdict"
+
+
+def test_a_report_is_written_only_where_an_output_is_named(tmp_path: Path) -> None:
+    (run,), _ = launched(tmp_path, "A", 1.0)
+    before = {path.name for path in tmp_path.iterdir()}
+    made = report(run)
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert made.rows[0].state == "proven" and made.files == ()
+    assert "report.html" in report(str(run.directory), output=tmp_path / "here").files
+    assert (tmp_path / "here" / "report.png").is_file()
+
+
+def test_a_bundle_is_made_and_verified(tmp_path: Path) -> None:
+    a, _ = launched(tmp_path, "AA", 1.0)
+    made = bundle(*a, file=tmp_path / "b.tar")
+    assert [each.run for each in made.runs] == sorted(run.id for run in a)
+    assert verify(tmp_path / "b.tar").runs == made.runs
+    content = bytearray((tmp_path / "b.tar").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "b.tar").write_bytes(content)
+    with pytest.raises(NotProvenError, match="altered"):
+        verify(tmp_path / "b.tar")
+
+
+def test_an_expectation_is_that_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    made = expect(
+        [8, 64], site="technion", images_per_s=2500, set={"batch-size": 128}, assume={"spread": (0, 0.01, 0.02)}
+    )
+    words = ["expect", "--gpus", "8,64", "--site", "technion", "--images-per-s", "2500", "--set", "batch-size=128"]
+    assert command_line([*words, "--assume", "spread=0:0.01:0.02", "--json"]) == Exit.GOOD
+    assert result(capsys.readouterr().out) == plain(made)
+
+
+BATCHES = {"set": {"batch-size": [8, 16], "window-seconds": 1}}
+ALONE = {"arms": ["full", "solo"], "same_nodes": True, "solo_gpus": 1}  # of the node's two GPUs, one in each repeat
+
+
+@pytest.mark.parametrize(
+    ("values", "words", "launches"),
+    [
+        (BATCHES, "--set batch-size=8,16 --set window-seconds=1", 8),
+        (ALONE, "--arms full,solo --same-nodes --solo-gpus 1", 6),
+    ],
+)
+def test_a_dry_run_plans_the_study_of_the_command_line_and_changes_nothing(
+    values: dict[str, Any], words: str, launches: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    made = scale([1, 2], **TIMED, **values, repeats=2, dry_run=True)
+    assert sorted(tmp_path.iterdir()) == before
+    shared = [f"--{name}={value}" for name, value in TIMED.items()]
+    assert (
+        command_line(["scale", "--gpus", "1,2", "--repeats", "2", *words.split(), *shared, "--dry-run", "--json"])
+        == Exit.GOOD
+    )
+    assert result(capsys.readouterr().out) == plain(made)
+    assert len(made.launches) == launches
+
+
+WRONG_CALLS: dict[str, tuple[Callable[[], object], type[RunnerError], str]] = {
+    "sizes of one text": (lambda: scale("1,2", **TIMED), UsageError, "sizes are one value"),  # type: ignore[arg-type]
+    "no repeats": (lambda: scale([1], **TIMED, repeats=0), UsageError, "'repeats' cannot be read: it must be one"),
+    "an option that is none": (lambda: scale([1], **TIMED, node=2), UsageError, "did you mean 'nodes'?"),  # type: ignore[call-overload]
+    "a small budget": (lambda: scale([1, 2], **TIMED, budget=0.0), RefusedError, "the budget is 0"),
+    "a size that is no number": (lambda: scale([1, "x"], **TIMED), UsageError, "must be a whole number"),  # type: ignore[list-item]
+    "single GPUs without their arm": (lambda: scale([1], **TIMED, solo_gpus=1), UsageError, "no GPU is alone"),
+    "no single GPU": (lambda: scale([1], **TIMED, solo_gpus=0), UsageError, "'solo_gpus' cannot be read"),
+    "no attempts": (lambda: scale([1], **TIMED, attempts=0), UsageError, "'attempts' cannot be read"),
+    "a budget in words": (lambda: scale([1], **TIMED, budget="much"), UsageError, "must be a number"),  # type: ignore[call-overload]
+    "a setting without a name": (lambda: scale([1], **TIMED, set={3: 4}), UsageError, "must be a text"),  # type: ignore[dict-item]
+    "a list of runs to report": (lambda: report(["a", "b"]), UsageError, "must be a text or a path"),  # type: ignore[arg-type]
+    "a report into a number": (lambda: report("a", output=3), UsageError, "'output' cannot be read"),  # type: ignore[arg-type]
+    "a code in no list": (lambda: compare("a", "b", force="other-batch"), UsageError, "must be a list"),
+    "a reference that is no file": (lambda: compare("a", reference=3), UsageError, "must be a text or a path"),  # type: ignore[arg-type]
+    "a bundle without a name": (lambda: bundle("a", file=None), UsageError, "'file' cannot be read"),  # type: ignore[arg-type]
+    "a name with NUL": (lambda: verify("a\0"), UsageError, "a NUL character"),
+    "a rate in words": (lambda: expect(8, images_per_s="fast"), UsageError, "must be a number"),  # type: ignore[arg-type]
+    "an assumption in words": (lambda: expect(8, assume={"spread": "x"}), UsageError, "must be a number"),  # type: ignore[dict-item]
+    "a wireup that is none": (lambda: expect(8, wireup="mpi"), UsageError, "no wireup 'mpi'"),  # type: ignore[arg-type]
+    "nothing to report": (report, UsageError, "no run and no study is named"),
+    "no such run": (lambda: report("none"), UsageError, "no run matches"),
+    "no second side": (lambda: compare("a"), UsageError, "a second side, or a reference"),
+    "a margin of 2": (lambda: compare("a", "b", margin=2), UsageError, "between 0 and 1"),
+    "a limit that is no number": (lambda: compare("a", "b", fail_below=float("nan")), UsageError, "between 0 and 10"),
+    "no launches": (lambda: compare([], "b"), UsageError, "no run is named"),
+    "no bundle": (lambda: verify("/nowhere/b.tar"), UsageError, "no such file"),
+    "no sizes": (lambda: expect([]), UsageError, "no sizes are given"),
+    "half a range": (lambda: expect(8, assume={"spread": (1, 2)}), UsageError, "VALUE, or (LOW, VALUE, HIGH)"),  # type: ignore[dict-item]
+    "both rates": (lambda: expect(8, images_per_s=1, step_ms=2), UsageError, "exclude each other"),
+    "no such study": (lambda: Study("/nowhere").status(), UsageError, "no study matches"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CALLS)
+def test_what_is_wrong_is_an_error_of_the_runner(case: str, tmp_path: Path) -> None:
+    call, kind, says = WRONG_CALLS[case]
+    with pytest.raises(kind) as raised:
+        call()
+    assert says in str(raised.value)
+    assert not (tmp_path / "runs").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from runner.diagnosis import logs
@@ -30,61 +32,70 @@ def code(lines: list[str], *, some_started: bool = False) -> str:
     return fault.failure.code if fault else ""
 
 
-def test_the_cause_stands_behind_pyxis_own_lines() -> None:
-    fault = logs.container_fault(pyxis(NODE2, "[ERROR] No such file or directory: /i.sqsh"), some_started=False)
+UNPACKING = "[INFO] Extracting squashfs filesystem..."
+STOPPED = "pyxis: child 1026 terminated with signal 15"
+CANCELLED_1 = f"{NODE1}*** STEP 7.0 ON dgx01 CANCELLED AT 2026-11-22T02:06:49 ***"
+CANCELLED_2 = f"{NODE2}*** STEP 7.0 ON dgx02 CANCELLED AT 2026-11-22T02:06:49 ***"
+# Lines -> the code of the cause; empty for none.
+FAULTS: dict[str, tuple[list[str], str]] = {
+    "ended by others": ([CANCELLED_1, *pyxis(NODE1, UNPACKING, first=STOPPED)], ""),
+    "silent, as others ended it": ([CANCELLED_1, NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)], ""),
+    "stopped": (pyxis(NODE1, UNPACKING, first=STOPPED), ""),
+    "failed before the step was ended": ([*pyxis(NODE2, "[ERROR] Invalid image format: /i.sqsh"), CANCELLED_2],
+        "image-damaged"),
+    "waited for the one that unpacks": ([NODE2 + "pyxis: container was not started successfully by another task",
+        NODE2 + PLUGIN, NODE2 + "Failed to invoke spank plugin stack"], ""),
+    # Pyxis shows an empty log where it could not start Enroot at all.
+    "silent": (pyxis(NODE2), "enroot-silent"),
+    "silent to the end": (pyxis(NODE2)[:3], "enroot-silent"),
+    "only unpacks": (pyxis(NODE2, UNPACKING), "runtime-failed"),
+    # A runtime's own line about its container.
+    **{line: ([line], "container-not-started") for line in ("ERROR: cannot open container file",
+        "FATAL:   container creation failed: no such device",
+        "\x1b[31mFATAL:  \x1b[0m while opening container file /i.sif", "podman-hpc: no container of this name",
+        "Error: OCI runtime error: crun: creating container: operation not permitted",
+        'time="2026-11-22T06:00:00Z" level=error msg="joining the container"', "shifter: cannot set up the container",
+        "[ERROR] The container is busy")},
+    # What a site greets with.
+    **{line: ([line], "") for line in ("Welcome! Containers: see https://docs.example.org/containers",
+        "* Enroot and Pyxis are now 4.1 and 0.24: your containers stay", "Loading container/1.2",
+        "no errors in container.log")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_cause_is_what_a_runtime_says_before_others_end_it(name: str) -> None:
+    lines, expected = FAULTS[name]
+    assert code(lines) == expected
+
+
+def test_a_programs_own_words_are_no_cause_once_ranks_have_started() -> None:
+    assert code(["ERROR: cannot open container file"], some_started=True) == ""
+
+
+MISSING = "[ERROR] No such file or directory: /i.sqsh"
+TMPFS = "enroot-mount: failed to mount: tmpfs at /data/pyxis_5.0/sys/class/infiniband: No such file or directory"
+HOOK = "[ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1"
+SOURCE = "pyxis: --container-mounts: source path does not exist: /data/in put"
+
+
+@pytest.mark.parametrize(
+    ("lines", "failure", "line", "value"),
+    [
+        (pyxis(NODE2, MISSING), "image-missing", MISSING, ("path", "/i.sqsh")),
+        (pyxis(NODE2, TMPFS, HOOK), "fabric-hook-failed", HOOK, ("before", TMPFS)),
+        # It outweighs a good unpacking.
+        (pyxis(NODE2, UNPACKING, "created 0 hardlinks", first=SOURCE), "mount-source-missing", SOURCE,
+            ("path", "/data/in put")),
+    ],
+)  # fmt: skip
+def test_the_cause_has_its_line_its_node_and_what_stands_in_it(
+    lines: list[str], failure: str, line: str, value: tuple[str, str]
+) -> None:
+    fault = logs.container_fault(lines, some_started=failure == "mount-source-missing")
     assert fault is not None
-    assert (fault.failure.code, fault.node) == ("image-missing", "dgx02")
-    assert fault.line == "[ERROR] No such file or directory: /i.sqsh"
-
-
-def test_a_container_that_others_ended_is_no_cause() -> None:
-    unpacking = "[INFO] Extracting squashfs filesystem..."
-    cancelled = f"{NODE1}*** STEP 7.0 ON dgx01 CANCELLED AT 2026-11-22T02:06:49 ***"
-    assert code([cancelled, *pyxis(NODE1, unpacking, first="pyxis: child 1026 terminated with signal 15")]) == ""
-    assert code([cancelled, NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)]) == ""
-    assert code(pyxis(NODE1, unpacking, first="pyxis: child 1026 terminated with signal 15")) == ""
-
-
-def test_what_failed_before_the_step_was_ended_is_the_cause() -> None:
-    ended = f"{NODE2}*** STEP 7.0 ON dgx02 CANCELLED AT 2026-11-22T02:06:49 ***"
-    assert code([*pyxis(NODE2, "[ERROR] Invalid image format: /i.sqsh"), ended]) == "image-damaged"
-
-
-def test_ranks_that_only_waited_for_the_one_that_unpacks_say_nothing() -> None:
-    waiting = "pyxis: container was not started successfully by another task"
-    assert code([NODE2 + waiting, NODE2 + PLUGIN, NODE2 + "Failed to invoke spank plugin stack"]) == ""
-
-
-def test_an_enroot_that_says_nothing() -> None:
-    """Pyxis shows an empty log where it could not start Enroot at all."""
-    assert code(pyxis(NODE2)) == "enroot-silent"
-    assert code(pyxis(NODE2)[:3]) == "enroot-silent"
-
-
-def test_an_enroot_that_only_unpacks_is_not_silent() -> None:
-    assert code(pyxis(NODE2, "[INFO] Extracting squashfs filesystem...")) == "runtime-failed"
-
-
-def test_the_line_before_tells_why_a_hook_failed() -> None:
-    mount = "enroot-mount: failed to mount: tmpfs at /data/pyxis_5.0/sys/class/infiniband: No such file or directory"
-    hook = "[ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1"
-    fault = logs.container_fault(pyxis(NODE2, mount, hook), some_started=False)
-    assert fault is not None
-    assert (fault.failure.code, fault.values["before"]) == ("fabric-hook-failed", mount)
-
-
-def test_a_mount_source_that_is_missing_outweighs_a_good_unpacking() -> None:
-    lines = [
-        "pyxis: --container-mounts: source path does not exist: /data/in put",
-        "pyxis: couldn't create enroot start configuration script",
-        "pyxis: printing enroot log file:",
-        "pyxis:     [INFO] Extracting squashfs filesystem...",
-        "pyxis:     created 0 hardlinks",
-        PLUGIN,
-    ]
-    fault = logs.container_fault([NODE2 + line for line in lines], some_started=True)
-    assert fault is not None
-    assert (fault.failure.code, fault.values["path"]) == ("mount-source-missing", "/data/in put")
+    assert (fault.failure.code, fault.node, fault.line) == (failure, "dgx02", line)
+    assert value in fault.values.items()
 
 
 @pytest.mark.parametrize(
@@ -113,40 +124,6 @@ def test_causes_by_enroots_own_lines(enroot: tuple[str, ...], expected: str) -> 
     assert code(pyxis(NODE2, *enroot)) == expected
     assert code(list(enroot)) == expected  # without Pyxis
     assert code(["slurmstepd: error: " + line for line in enroot], some_started=True) == expected
-
-
-def test_a_programs_own_words_are_no_cause_once_ranks_have_started() -> None:
-    assert code(["ERROR: cannot open container file"], some_started=True) == ""
-    assert code(["ERROR: cannot open container file"]) == "container-not-started"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "FATAL:   container creation failed: no such device",
-        "\x1b[31mFATAL:  \x1b[0m while opening container file /i.sif",
-        "podman-hpc: no container of this name",
-        "Error: OCI runtime error: crun: creating container: operation not permitted",
-        'time="2026-11-22T06:00:00Z" level=error msg="joining the container"',
-        "shifter: cannot set up the container",
-        "[ERROR] The container is busy",
-    ],
-)
-def test_a_runtimes_own_line_about_its_container(line: str) -> None:
-    assert code([line]) == "container-not-started"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Welcome! Containers: see https://docs.example.org/containers",
-        "* Enroot and Pyxis are now 4.1 and 0.24: your containers stay",
-        "Loading container/1.2",
-        "no errors in container.log",
-    ],
-)
-def test_what_a_site_greets_with_is_no_cause(line: str) -> None:
-    assert code([line]) == ""
 
 
 FAILED = "srun: error: dgx01: task 3: Exited with exit code 1"
@@ -181,33 +158,24 @@ def test_of_the_scripts_log_what_came_before_the_end_counts(lines: tuple[str, ..
     assert of_script(lines) == quoted
 
 
-@pytest.mark.parametrize("error", ["ValueError: planted", "my.module.CustomError: x", "main.c:7: fatal: no GPU"])
-@pytest.mark.parametrize("lost", [LOST, LOST[-1:], ("bash: Bus error",)])
-def test_of_a_ranks_log_the_error_before_the_loss_of_its_image_counts(error: str, lost: tuple[str, ...]) -> None:
-    assert before_end(("epoch 1", error, "cleaning up", *lost, "")) == error
-
-
-@pytest.mark.parametrize(
-    "lines", [(), ("ValueError: planted",), ("epoch 1", *LOST), ("ValueError: x", *LOST, "after it")]
-)
-def test_a_log_without_such_an_end_or_without_another_error_is_quoted_as_ever(lines: tuple[str, ...]) -> None:
-    assert before_end(lines) == ""
-
-
 STEP = "slurmstepd-dgx01: error: *** STEP 9.1 ON dgx01 CANCELLED AT 2026-11-22T09:55:25 ***"
+ERROR = "ValueError: planted"
 
 
 @pytest.mark.parametrize(
     ("lines", "quoted"),
     [
-        (("ValueError: planted", STEP), "ValueError: planted"),
-        (("ValueError: planted", *LOST, STEP, STEP), "ValueError: planted"),
-        (("epoch 1", *LOST, STEP), LOST[-1]),
-        ((STEP,), ""),
-        ((STEP, "ValueError: while it ended"), ""),
+        *((("epoch 1", error, "cleaning up", *lost, ""), error)
+            for error in (ERROR, "my.module.CustomError: x", "main.c:7: fatal: no GPU")
+            for lost in (LOST, LOST[-1:], ("bash: Bus error",))),
+        # Without such an end, or without another error, it is quoted as ever.
+        ((), ""), ((ERROR,), ""), (("epoch 1", *LOST), ""), (("ValueError: x", *LOST, "after it"), ""),
+        # What Slurm writes of the end into a rank's log.
+        ((ERROR, STEP), ERROR), ((ERROR, *LOST, STEP, STEP), ERROR), (("epoch 1", *LOST, STEP), LOST[-1]),
+        ((STEP,), ""), ((STEP, "ValueError: while it ended"), ""),
     ],
-)
-def test_what_slurm_writes_of_the_end_into_a_ranks_log_is_not_quoted(lines: tuple[str, ...], quoted: str) -> None:
+)  # fmt: skip
+def test_of_a_ranks_log_the_error_before_its_end_counts(lines: tuple[str, ...], quoted: str) -> None:
     assert before_end(lines) == quoted
 
 
@@ -250,27 +218,35 @@ h1:5:6 [0] NCCL INFO Connected Collnet Chains 0
 h1:5:6 [0] NCCL INFO NVLS multicast support is available on dev 0
 h1:5:6 [0] NCCL INFO Connected NVLS tree
 """
+# 2.21.5: src/transport/net_ib.cc, dual-port adapters that are used as one.
+MERGED = "h:1:2 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} ; OOB ib0:10.0.0.1<0>"
 
 
-def test_infiniband_with_gpudirect() -> None:
-    log = parse(INFINIBAND)
-    assert log == NcclLog(frozenset({"IB"}), frozenset({"mlx5_0:1", "mlx5_1:1", "mlx5_6:1"}), 2, 0, 3, processes=1)
-    assert log.sentence == (
-        "GPUDirect RDMA on 2 of 2 connections; inside nodes 3 connections from GPU to GPU, 0 through the host's "
-        "memory; ports mlx5_0:1, mlx5_1:1, mlx5_6:1"
-    )
+def log_of(*networks: str, adapters: str = "", providers: str = "", processes: int = 1, **fields: Any) -> NcclLog:
+    fields |= {"adapters": frozenset(adapters.split()), "providers": frozenset(providers.split())}
+    return NcclLog(frozenset(networks), processes=processes, **fields)
 
 
-def test_a_way_through_the_hosts_memory_is_counted() -> None:
-    assert parse(WITHOUT_GDR) == NcclLog(
-        frozenset({"IBext_v8"}), frozenset({"mlx5_2:1"}), without_gdr=1, shm=2, processes=1
-    )
-
-
-def test_a_networks_name_may_hold_a_blank() -> None:
-    log = parse(SLINGSHOT)
-    assert log == NcclLog(frozenset({"AWS Libfabric"}), with_gdr=1, providers=frozenset({"cxi"}), processes=1)
-    assert log.sentence == "GPUDirect RDMA on 1 of 1 connection; libfabric's provider cxi"
+@pytest.mark.parametrize(
+    ("text", "log", "sentence"),
+    [
+        (INFINIBAND, log_of("IB", adapters="mlx5_0:1 mlx5_1:1 mlx5_6:1", with_gdr=2, p2p=3),
+            "GPUDirect RDMA on 2 of 2 connections; inside nodes 3 connections from GPU to GPU, 0 through the host's "
+            "memory; ports mlx5_0:1, mlx5_1:1, mlx5_6:1"),
+        (WITHOUT_GDR, log_of("IBext_v8", adapters="mlx5_2:1", without_gdr=1, shm=2),
+            "GPUDirect RDMA on 0 of 1 connection; inside nodes 0 connections from GPU to GPU, 2 through the host's "
+            "memory; ports mlx5_2:1"),
+        (SLINGSHOT, log_of("AWS Libfabric", providers="cxi", with_gdr=1),
+            "GPUDirect RDMA on 1 of 1 connection; libfabric's provider cxi"),
+        (IN_THE_NETWORK, log_of(with_gdr=1, nvls=True, collnet=True, processes=0),
+            "GPUDirect RDMA on 1 of 1 connection; NVLink SHARP; reductions in the network (CollNet)"),
+        (MERGED, log_of(adapters="mlx5_0:1 mlx5_1:1", processes=0), "ports mlx5_0:1, mlx5_1:1"),
+        ("Using network IB\nvia P2P/IPC\n\x00\xff garbage\nNCCL INFO\n", NcclLog(), ""),  # lines of programs
+    ],
+)  # fmt: skip
+def test_a_log_says_which_networks_ports_and_ways_were_used(text: str, log: NcclLog, sentence: str) -> None:
+    assert parse(text) == log
+    assert log.sentence == sentence
 
 
 @pytest.mark.parametrize(
@@ -286,25 +262,11 @@ def test_libfabrics_provider(line: str, provider: str) -> None:
     assert parse(f"n1:7:8 [2] NCCL INFO {line}\n").providers == {provider}
 
 
-def test_reductions_in_the_network_and_in_nvlink() -> None:
-    assert parse(IN_THE_NETWORK) == NcclLog(with_gdr=1, nvls=True, collnet=True)
-
-
-def test_merged_ports_are_all_named() -> None:
-    """2.21.5: src/transport/net_ib.cc, dual-port adapters that are used as one."""
-    log = parse("h:1:2 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} ; OOB ib0:10.0.0.1<0>")
-    assert log.adapters == {"mlx5_0:1", "mlx5_1:1"}
-
-
 def test_logs_of_processes_add_up() -> None:
     log = together([parse(INFINIBAND), parse(WITHOUT_GDR), NcclLog()])
     assert log.networks == {"IB", "IBext_v8"}
     assert log.processes == 2
     assert (log.with_gdr, log.without_gdr, log.p2p, log.shm, log.nvls) == (2, 1, 3, 2, False)
-
-
-def test_lines_of_programs_are_passed_over() -> None:
-    assert parse("Using network IB\nvia P2P/IPC\n\x00\xff garbage\nNCCL INFO\n") == NcclLog()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Bandwidths from raw times, as nccl-tests define them."""
+"""Bandwidths from raw times, as nccl-tests define them, and summaries of a rank's own times."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 import pytest
 from gpu_runner_inside import bandwidth
 from gpu_runner_inside.bandwidth import Timed
+from gpu_runner_inside.benchmark import measure
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
@@ -53,3 +54,11 @@ def test_the_table_has_a_line_for_each_size() -> None:
     lines = bandwidth.table(rows).splitlines()
     assert " ".join(lines[0].split()) == "bytes time us (fastest to slowest round) alg GB/s bus GB/s"
     assert [line.split()[:2] for line in lines[1:]] == [["8", "1000.0"], ["16", "1000.0"]]
+
+
+def test_quantiles_lie_linearly_between_the_closest_values() -> None:
+    assert measure.median([3.0, 1.0, 2.0]) == 2.0
+    assert measure.median([1.0, 2.0, 3.0, 10.0]) == 2.5
+    assert measure.quantile([0.0, 10.0], 0.95) == pytest.approx(9.5)
+    with pytest.raises(ValueError, match="no values"):
+        measure.median([])

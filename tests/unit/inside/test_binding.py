@@ -24,15 +24,9 @@ def bound(node: Node, root: Path, allowed: frozenset[int] | None = None) -> list
 
 def test_each_rank_of_a_dgx_a100_gets_half_of_its_gpus_numa_node(tmp_path: Path) -> None:
     assert bound(DGX_A100, tmp_path) == [
-        "48-55,176-183",
-        "56-63,184-191",
-        "16-23,144-151",
-        "24-31,152-159",
-        "112-119,240-247",
-        "120-127,248-255",
-        "80-87,208-215",
-        "88-95,216-223",
-    ]
+        "48-55,176-183", "56-63,184-191", "16-23,144-151", "24-31,152-159",
+        "112-119,240-247", "120-127,248-255", "80-87,208-215", "88-95,216-223",
+    ]  # fmt: skip
 
 
 def test_a_gpu_has_the_same_processors_in_every_launch_of_a_study(tmp_path: Path) -> None:

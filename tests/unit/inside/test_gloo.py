@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,18 +29,8 @@ def launched(tmp_path: Path, framework: str, wireup: str = "rendezvous") -> list
     run = tmp_path / "run"
     (run / "ranks").mkdir(parents=True)
     (run / "plan.json").write_text(json.dumps({"framework": framework}))
-    words = [
-        sys.executable,
-        str(ROOT / "recipes/lib/launch.py"),
-        "--run",
-        str(run),
-        "--world",
-        "2",
-        "--wireup",
-        wireup,
-        "--bind",
-        "none",
-    ]
+    words = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(run)]
+    words += ["--world", "2", "--wireup", wireup, "--bind", "none", "--", "true"]
     ended: dict[int, tuple[int, str]] = {}
 
     def rank(number: int) -> None:
@@ -49,14 +39,11 @@ def launched(tmp_path: Path, framework: str, wireup: str = "rendezvous") -> list
             "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": "2", "RUNNER_RDV_HOST": "127.0.0.1", "RUNNER_RDV_KEY": "k",
             "RUNNER_RDV_PORT": "0" if wireup == "env" else "27431", "RUNNER_JOB_ID": str(os.getpid()),
         }  # fmt: skip
-        done = subprocess.run([*words, "--", "true"], env=env, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60)
         ended[number] = done.returncode, done.stderr
 
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(rank, range(2)))
     return [ended[number] for number in range(2)]
 
 

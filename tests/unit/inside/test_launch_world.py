@@ -11,13 +11,8 @@ from gpu_runner_inside.launcher import binding, environment, network, wireup, wo
 
 
 def slurm(rank: int, local: int, node: int, spread: str, size: int = 3) -> dict[str, str]:
-    return {
-        "SLURM_PROCID": str(rank),
-        "SLURM_NTASKS": str(size),
-        "SLURM_LOCALID": str(local),
-        "SLURM_NODEID": str(node),
-        "SLURM_STEP_TASKS_PER_NODE": spread,
-    }
+    numbers = {"PROCID": rank, "NTASKS": size, "LOCALID": local, "NODEID": node, "STEP_TASKS_PER_NODE": spread}
+    return {f"SLURM_{name}": str(number) for name, number in numbers.items()}
 
 
 @pytest.mark.parametrize(("text", "sizes"), [("8(x2)", (8, 8)), ("2,1", (2, 1)), ("4(x2),1", (4, 4, 1)), ("1", (1,))])
@@ -136,19 +131,11 @@ def test_a_world_of_one_needs_no_rendezvous_and_inherits_none() -> None:
 
 
 def test_no_secret_is_recorded() -> None:
-    result = environment.recorded(
-        {
-            "HOROVOD_RANK": "0",
-            "NCCL_API_KEY": "k",
-            "RUNNER_TOKEN": "t",
-            "RUNNER_RDV_KEY": "r",
-            "RUNNER_RENDEZVOUS": "10.0.0.5:12042/ab12",
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.5:12042/ab12",
-            "HF_HOME": "/x",
-            "UCX_URL": "http://me:pw@host/",
-            "SLURM_JWT": "j",
-        }
-    )
+    result = environment.recorded({
+        "HOROVOD_RANK": "0", "NCCL_API_KEY": "k", "RUNNER_TOKEN": "t", "RUNNER_RDV_KEY": "r", "HF_HOME": "/x",
+        "RUNNER_RENDEZVOUS": "10.0.0.5:12042/ab12", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.5:12042/ab12",
+        "UCX_URL": "http://me:pw@host/", "SLURM_JWT": "j",
+    })  # fmt: skip
     place = {name: "10.0.0.5:12042" for name in ("RUNNER_RENDEZVOUS", "HOROVOD_GLOO_RENDEZVOUS_ADDR")}
     assert result == {"HOROVOD_RANK": "0", "UCX_URL": "http://***@host/", **place}
 
@@ -252,15 +239,9 @@ def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() ->
 
 @pytest.mark.parametrize(
     ("variable", "gpus", "shown"),
-    [
-        (None, 2, "0,1"),
-        ("4,5,6", 2, "4,5"),
-        ("GPU-a,GPU-b", 1, "GPU-a"),
-        ("1", 2, "1"),
-        (None, 8, None),
-        (None, None, None),
-    ],
-)
+    [(None, 2, "0,1"), ("4,5,6", 2, "4,5"), ("GPU-a,GPU-b", 1, "GPU-a"), ("1", 2, "1"), (None, 8, None),
+     (None, None, None)],
+)  # fmt: skip
 def test_a_program_with_processes_of_its_own_sees_the_gpus_that_are_its(
     variable: str | None, gpus: int | None, shown: str | None
 ) -> None:

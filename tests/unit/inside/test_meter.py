@@ -23,18 +23,14 @@ LIB = Path(__file__).parents[3] / "recipes" / "lib"
 TOKEN = "0123456789abcdef"
 
 
-def run(code: str, run_dir: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """A program that measures itself as rank 0 of a job, to its end."""
+def run(code: str, run_dir: Path, *, good: bool = True, **env: str) -> str:
+    """What a program that measures itself as rank 0 of a job says on standard error; it ends well, or does not."""
     own = {"PATH": os.environ["PATH"], "RUNNER_RUN_DIR": str(run_dir), "RUNNER_TOKEN": "t", "RUNNER_RANK": "0"}
     made = metering.variables({}, {"result": "if-left"}, "rendezvous")
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**own, **made, **env},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = subprocess.run([sys.executable, "-c", code], env={**own, **made, **env}, capture_output=True, text=True,
+                          check=False, timeout=60)  # fmt: skip
+    assert (done.returncode == 0) is good, done.stderr
+    return done.stderr
 
 
 TRAINS = "import runner_meter\nmeter = runner_meter.start(batch_size=10{more})\nfor _ in range({steps}): meter.step()\n"
@@ -49,8 +45,7 @@ def left(run_dir: Path, kind: str) -> dict[str, Any]:
 
 def test_a_script_leaves_raw_times_and_no_claim(tmp_path: Path) -> None:
     """Without a model and an optimizer there is a report, and no result: the run only ran."""
-    done = run(TRAINS.format(more="", steps=40), tmp_path)
-    assert done.returncode == 0, done.stderr
+    said = run(TRAINS.format(more="", steps=40), tmp_path)
     report = left(tmp_path, "report")
     assert (report["synchronisation"], report["unit"], report["meter"]) == ("not-given", "samples", "script")
     assert (report["warmup_steps"], report["steps"], report["batch_size"]) == (3, 20, 10)
@@ -60,7 +55,7 @@ def test_a_script_leaves_raw_times_and_no_claim(tmp_path: Path) -> None:
     assert "parameters_moved" not in report
     assert left(tmp_path, "meter")["state"] == "measured"
     assert not (tmp_path / "result.json").exists()
-    assert "synchronisation not proven" in done.stderr
+    assert "synchronisation not proven" in said
 
 
 def test_a_smaller_last_batch_and_accumulation_count_as_they_are(tmp_path: Path) -> None:
@@ -92,18 +87,17 @@ def test_a_claim_needs_the_lengths_of_the_benchmarks(tmp_path: Path) -> None:
     ],
 )
 def test_a_program_that_ends_half_way(tmp_path: Path, end: str, state: str, why: str) -> None:
-    done = run(TRAINS.format(more="", steps=10) + end, tmp_path)
+    said = run(TRAINS.format(more="", steps=10) + end, tmp_path, good="os._exit" in end)
     meter = left(tmp_path, "meter")
     assert (meter["state"], meter["why"]) == (state, why)
     assert records(tmp_path, "report") == {}
-    assert "runner_meter" not in done.stderr, "its last line stays its own"
+    assert "runner_meter" not in said, "its last line stays its own"
 
 
 @pytest.mark.parametrize("samples", ["'many'", "-5", "float('nan')", "[]"])
 def test_a_step_of_no_number_of_samples_ends_the_meter_and_not_the_program(tmp_path: Path, samples: str) -> None:
     code = TRAINS.format(more="", steps=10) + f"meter.step({samples})\nfor _ in range(40): meter.step()\n"
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    run(code, tmp_path)
     assert left(tmp_path, "meter")["why"].endswith(" is no number of samples")
     assert records(tmp_path, "report") == {}
 
@@ -140,9 +134,8 @@ def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(
     (directory / "__init__.py").write_text(f"class {name}: pass\n")
     if directory.parent != tmp_path / "packages":
         (directory.parent / "__init__.py").touch()
-    done = run(f"import sys; sys.path.insert(0, {str(tmp_path / 'packages')!r})\n{code}", tmp_path)
+    run(f"import sys; sys.path.insert(0, {str(tmp_path / 'packages')!r})\n{code}", tmp_path)
     report = left(tmp_path, "report")
-    assert done.returncode == 0, done.stderr
     assert report["group_steps"] == 1
     assert set(report["group_samples"]) == {40, 20}
     assert sum(sorted(report["group_samples"])[:6]) == 120
@@ -152,9 +145,9 @@ def test_a_second_meter_measures_nothing(tmp_path: Path) -> None:
     code = (
         TRAINS.format(more="", steps=1) + "runner_meter.start(batch_size=99)\n" + "for _ in range(40): meter.step()\n"
     )
-    done = run(code, tmp_path)
+    said = run(code, tmp_path)
     assert left(tmp_path, "report")["batch_size"] == 10
-    assert "this process has a meter already" in done.stderr
+    assert "this process has a meter already" in said
 
 
 def test_what_was_measured_stands_when_the_program_begins_anew(tmp_path: Path) -> None:
@@ -162,10 +155,9 @@ def test_what_was_measured_stands_when_the_program_begins_anew(tmp_path: Path) -
     code = TRAINS.format(more="", steps=40) + (
         "import os, sys\nif len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, '-c', CODE, 'again'])\n"
     )
-    done = run(f"CODE = {code!r}\nexec(CODE)", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("preliminary throughput") == 1
-    assert "this process has a meter already" in done.stderr
+    said = run(f"CODE = {code!r}\nexec(CODE)", tmp_path)
+    assert said.count("preliminary throughput") == 1
+    assert "this process has a meter already" in said
 
 
 def test_a_process_that_the_program_starts_counts_nothing(tmp_path: Path) -> None:
@@ -181,10 +173,9 @@ def test_a_process_that_the_program_starts_counts_nothing(tmp_path: Path) -> Non
         "subprocess.run([sys.executable, '-c', other], check=True)\n"
         "for _ in range(8): meter.step()\n"
     )
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    said = run(code, tmp_path)
     assert left(tmp_path, "meter")["why"] == "the program ended after 10 steps, in the window"
-    assert "which measures" in done.stderr
+    assert "which measures" in said
     assert records(tmp_path, "report") == {}
 
 
@@ -210,8 +201,7 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path: Path) -> None:
         "        except ValueError as error: assert str(error).startswith(f'runner_meter: {name}='), (value, error)\n"
         "        else: raise AssertionError((name, value))\n"
     )
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    run(code, tmp_path)
     assert records(tmp_path, "meter") == {}
 
 
@@ -222,9 +212,8 @@ def test_the_least_and_the_most_that_can_be_right_are_taken(tmp_path: Path) -> N
         "meter = runner_meter.start(batch_size=Whole(), warmup_steps=0, warmup_seconds=0, steps=1, window_seconds=0)\n"
         "for _ in range(3): meter.step()\n"
     )
-    done = run(code, tmp_path)
+    run(code, tmp_path)
     report = left(tmp_path, "report")
-    assert done.returncode == 0, done.stderr
     assert (report["batch_size"], report["steps"], report["group_samples"]) == (3, 1, [3])
 
 
@@ -237,16 +226,14 @@ def test_clocks_that_are_replaced_later_change_nothing(tmp_path: Path) -> None:
         "meter = runner_meter.start(batch_size=10)\n"
         "for _ in range(40): sleep(0.001); meter.step()\n"
     )
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    run(code, tmp_path)
     assert left(tmp_path, "report")["ends_s"][-1] > 0.02
 
 
 @pytest.mark.parametrize("clock", ["lambda: 1.0", "time.process_time"])
 def test_clocks_that_were_replaced_before_are_not_believed(tmp_path: Path, clock: str) -> None:
     code = f"import time\ntime.monotonic = {clock}\n" + TRAINS.format(more="", steps=40)
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    run(code, tmp_path)
     meter = left(tmp_path, "meter")
     assert meter["state"] == "given-up"
     assert meter["why"].startswith("time.monotonic had been replaced before the meter was imported")
@@ -266,8 +253,7 @@ def test_steps_of_two_threads_end_the_meter_and_not_the_program(tmp_path: Path) 
         "import threading\nother = threading.Thread(target=meter.step)\nother.start(); other.join()\n"
         "for _ in range(40): meter.step()\n"
     )
-    done = run(code, tmp_path)
-    assert done.returncode == 0, done.stderr
+    run(code, tmp_path)
     assert left(tmp_path, "meter")["why"].startswith("step() was called by more than one thread; fix: ")
 
 

@@ -1,7 +1,8 @@
-"""Notices of the time limit reach the programs that listen, through a file, and nothing else of the step."""
+"""The launcher's program hears notices of the time limit where it listens, and has no variable that was unset."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from runner.core import paths
 from tests.support.waiting import until
 
+LAUNCHER = (sys.executable, str(paths.share("recipes") / "lib/launch.py"))
 LISTENS = (
     "import os, signal, sys, time\n"
     "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(print('checkpoint', flush=True)))\n"
@@ -20,8 +22,12 @@ DEAF = "import time; print('up', flush=True); time.sleep(4)"
 
 
 def start(run: Path, *program: str) -> subprocess.Popen[str]:
-    launcher = (sys.executable, str(paths.share("recipes") / "lib/launch.py"), "--run", str(run), "--world", "1")
-    return subprocess.Popen([*launcher, "--", *program], stdout=subprocess.PIPE, text=True)
+    """The launcher of a program that has said that it is up."""
+    words = [*LAUNCHER, "--run", str(run), "--world", "1", "--", *program]
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "up\n"
+    return child
 
 
 def notice(run: Path) -> None:
@@ -38,25 +44,29 @@ def notice(run: Path) -> None:
 def test_a_program_that_listens_hears_it(tmp_path: Path, program: tuple[str, ...]) -> None:
     (tmp_path / "notices").touch()
     with start(tmp_path, *program) as launcher:
-        assert launcher.stdout is not None
-        assert launcher.stdout.readline() == "up\n"
         notice(tmp_path)
+        assert launcher.stdout is not None
         assert launcher.stdout.readline() == "checkpoint\n"
     assert launcher.returncode == 0
 
 
 def test_a_program_that_does_not_listen_goes_on(tmp_path: Path) -> None:
     with start(tmp_path, sys.executable, "-c", DEAF) as launcher:
-        assert launcher.stdout is not None
-        assert launcher.stdout.readline() == "up\n"
         notice(tmp_path)
     assert launcher.returncode == 0
 
 
 def test_signals_still_reach_the_launcher_while_it_looks_for_notices(tmp_path: Path) -> None:
     with start(tmp_path, sys.executable, "-c", DEAF.replace("4", "60")) as launcher:
-        assert launcher.stdout is not None
-        assert launcher.stdout.readline() == "up\n"
         launcher.terminate()
         until(lambda: launcher.poll() is not None, "the launcher ends", timeout_s=20)
     assert launcher.returncode == 128 + 15
+
+
+def test_the_program_has_none_of_them_wherever_they_came_from() -> None:
+    env = {"PATH": os.environ["PATH"], "OF_THE_IMAGE": "1", "KEPT": "a b", "TMPDIR": "/tmp"}
+    words = (*LAUNCHER, "--world", "1", "--unset", "OF_THE_IMAGE,CUDA_DEVICE_ORDER,NOT_SET", "--", "env", "-0")
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
+    seen = dict(line.partition("=")[::2] for line in done.stdout.split("\0"))
+    assert seen["KEPT"] == "a b"
+    assert not {"OF_THE_IMAGE", "CUDA_DEVICE_ORDER", "NOT_SET"} & set(seen)

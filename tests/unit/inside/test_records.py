@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu_runner_inside import records
+from gpu_runner_inside import records, world_report
 
 from tests.support.json_schema import check
 from tests.support.limits import largest_file
@@ -95,3 +95,23 @@ def test_a_start_record_does_not_grow_with_the_number_of_nodes(tmp_path: Path) -
 def test_the_schema_check_itself_sees_faults(record: dict[str, object], fault: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(fault)):
         check(record)
+
+
+def test_a_report_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("RUNNER_RANK", "3")
+    monkeypatch.setenv("RUNNER_HOST", "n1")
+    world_report.leave("horovod", (0, 1, 0), "cpu", 0.5, framework_version="2")
+    record = json.loads((tmp_path / "ranks" / "3.report.json").read_text())
+    check(record)
+    assert (record["rank"], record["world_rank"], record["world_size"]) == (3, 0, 1), (
+        "Horovod fell back to a world of 1"
+    )
+    assert (record["host"], record["framework_version"]) == ("n1", "2")
+
+
+def test_outside_of_a_job_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNNER_RUN_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    world_report.leave("horovod", (0, 1, 0), "cpu", 0.5)
+    assert not list(tmp_path.iterdir())

@@ -26,13 +26,10 @@ def looks(reduce: Any, common: float = 1.0, noise: float = 1.0) -> list[dict[str
     made = []
     for rank in range(RANKS):
         places = range(rank * SIZE // RANKS, (rank + 1) * SIZE // RANKS)
-        made.append(
-            {
-                "own": buckets(own[rank]),
-                "own_part": buckets([own[rank][place] for place in places], places[0]),
-                "reduced": buckets([reduce(own, rank, place) for place in places], places[0]),
-            }
-        )
+        made.append({
+            "own": buckets(own[rank]), "own_part": buckets([own[rank][place] for place in places], places[0]),
+            "reduced": buckets([reduce(own, rank, place) for place in places], places[0]),
+        })  # fmt: skip
     return made
 
 

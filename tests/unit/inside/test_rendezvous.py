@@ -1,4 +1,4 @@
-"""The rendezvous server, asked as Horovod's client asks."""
+"""The rendezvous server, asked as Horovod's client asks; a rank that joins compares its clock with rank 0's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from gpu_runner_inside.launcher import rendezvous, rendezvous_server
+from gpu_runner_inside.launcher import meeting, rendezvous, rendezvous_server
 from gpu_runner_inside.launcher.lobby import Lobby
+from gpu_runner_inside.launcher.rendezvous_server import greeting
+from gpu_runner_inside.launcher.world import World
 
 from tests.recipes.mesh import mesh_servers
 from tests.recipes.mesh.mesh_clients import Herd
@@ -173,3 +176,48 @@ def test_the_service_counts_which_ranks_programs_came_to_it(store: rendezvous.St
     for scope, key in (("global", "1"), ("global", "rank_1"), ("global", "1"), ("local_host", "0"), ("mine", "x")):
         store.put(scope, key, b"x")
     assert counts() == (5, 1)
+
+
+AHEAD_S = 100.0
+SLOW_S = 0.2
+
+
+class Rank0(BaseHTTPRequestHandler):
+    """The service of a rank 0 whose clock is AHEAD_S ahead, and that takes SLOW_S to answer."""
+
+    def do_GET(self) -> None:
+        time.sleep(SLOW_S)
+        _ask, answer = greeting(TOKEN, self.connection.getsockname()[1])
+        welcome = {"answer": answer, "size": 1, "notified": 0, "master_port": 0, "time_s": time.time() + AHEAD_S}
+        self._answer(json.dumps(welcome).encode() if self.path.endswith("present") else b"")
+
+    def do_PUT(self) -> None:
+        self._answer(b"")
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words: object) -> None:
+        """Nothing on standard error."""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Rank0)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_offset_of_the_clocks_is_measured_with_its_error(port: int) -> None:
+    joined = meeting.join(World(0, 1, 0, 1, 0, 1, (1,), "single"), "127.0.0.1", port, TOKEN, 10.0)
+    assert joined.clock_offset_s is not None
+    assert joined.clock_error_s is not None
+    assert SLOW_S / 2 <= joined.clock_error_s < 2.0
+    assert abs(joined.clock_offset_s - AHEAD_S) <= joined.clock_error_s

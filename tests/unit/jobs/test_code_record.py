@@ -12,6 +12,7 @@ from runner.jobs import code_record as reading
 from runner.jobs.code_record import code_record
 from runner.model.job import CodeRecord
 from tests.support.repositories import git, repository
+from tests.support.shell_files import stand_in
 
 ODD = "a b/q'\"$ü\n\\t.py"
 
@@ -131,8 +132,7 @@ def test_a_hostile_repository_runs_nothing(tmp_path: Path, monkeypatch: pytest.M
     top = repository(tmp_path / "r", {"a.py": b"1\n", "b.py": b"1\n", ".gitattributes": b"* filter=f diff=d\n"})
     ran = tmp_path / "ran"
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\necho \"$0 $*\" >>'{ran}'\ncat\n")
-    program.chmod(0o755)
+    stand_in(tmp_path, "program", f"echo \"$0 $*\" >>'{ran}'\ncat")
     hooks = tmp_path / "hooks"
     hooks.mkdir()
     for name in ("post-index-change", "fsmonitor-watchman", "reference-transaction", "post-checkout"):
@@ -171,8 +171,7 @@ def test_git_that_is_missing_or_silent_is_reported(tmp_path: Path, monkeypatch: 
         "main", 40, "what differs from the commit is unknown: git is not installed here",
     )  # fmt: skip
     monkeypatch.setattr(reading, "TIMEOUT_S", 0.3)
-    (programs / "git").write_text("#!/bin/sh\nexec /bin/sleep 30\n")
-    (programs / "git").chmod(0o755)
+    stand_in(programs, "git", "exec /bin/sleep 30")
     assert "git did not answer within 0.3 s" in record(top)[0].problem
 
 

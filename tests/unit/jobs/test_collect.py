@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,7 @@ from runner.model.job import ExitMarker, JobState
 from runner.model.verdict import Verdict
 from tests.support.evidence import GOOD, ended, node, start, write_plan, write_record
 from tests.support.plans import PLAN
+from tests.support.shell_files import stand_in
 
 ENDED = JobState("ended", "FAILED", exit_code=1)
 
@@ -74,15 +75,8 @@ def test_a_file_of_a_users_own_program_is_no_result_of_ours(run: Run) -> None:
     assert len(collect(run, ENDED).damaged) == 1  # where a figure is promised, it must be one
 
 
-def test_the_last_word_of_a_rank_that_left_no_record(run: Run) -> None:
-    (run.logs / "rank-2.err").write_text("one\ncannot go on\n\n")
-    assert collect(run, ENDED).rank_lines == {2: "cannot go on"}
-
-
 def test_who_cancels_leaves_word(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scancel = tmp_path / "scancel"
-    scancel.write_text("#!/bin/sh\nexit 0\n")
-    scancel.chmod(0o755)
+    stand_in(tmp_path, "scancel", "exit 0")
     monkeypatch.setenv("LOGNAME", "ann")
     cancel(run, Slurm(tmp_path), "5")
     cancelled = collect(run, ENDED).cancelled
@@ -116,10 +110,6 @@ def test_what_is_no_file_neither_blocks_nor_fills_memory(run: Run, made: str) ->
     assert (evidence.starts, evidence.exits, evidence.reports, evidence.watched) == ({}, {}, {}, {})
     assert (evidence.result, evidence.marker, evidence.cancelled) == (None, None, None)
     assert judge(evidence).outcome == "failed"
-
-
-@pytest.mark.parametrize("made", NO_FILES)
-def test_a_plan_that_is_no_file_cannot_be_read(run: Run, made: str) -> None:
     (run.path / "plan.json").unlink()
     NO_FILES[made](run.path / "plan.json")
     with pytest.raises(UsageError, match="plan cannot be read"):
@@ -157,11 +147,11 @@ def test_which_versions_ran_is_what_the_job_recorded(run: Run) -> None:
 FAILED = JobState("ended", "FAILED", exit_code=1)
 MISSING = "[ERROR] No such file or directory: /lustre/u/images/x.sqsh"
 CANCELLED = "slurmstepd: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-11-22T02:06:49 ***"
-SRUN = """\
-srun: error: n1: tasks 2-3: Exited with exit code 1
-srun: launch/slurm: _step_signal: Terminating StepId=7.0
-srun: error: n0: tasks 0-1: Exited with exit code 1
-"""
+SRUN = (
+    "srun: error: n1: tasks 2-3: Exited with exit code 1",
+    "srun: launch/slurm: _step_signal: Terminating StepId=7.0",
+    "srun: error: n0: tasks 0-1: Exited with exit code 1",
+)
 
 
 def log(run: Run, name: str, *lines: str) -> None:
@@ -177,29 +167,61 @@ def verdict(run: Run, state: JobState = FAILED) -> Verdict:
     return judge(collect(run, state))
 
 
-def test_the_node_is_that_of_the_cause_and_not_the_one_that_was_stopped(run: Run) -> None:
-    (run.logs / "batch.err").write_text(SRUN)
-    log(run, "rank-0.err", CANCELLED, *pyxis("[INFO] Extracting squashfs filesystem..."))
+def test_the_last_lines_of_logs_that_tell_of_an_end(run: Run) -> None:
+    log(run, "rank-2.err", "one", "cannot go on", "")
+    log(run, "batch.err", "srun: error: n1: task 1: Exited with exit code 9", CANCELLED, "srun: error: n0: Terminated")
+    evidence = collect(run, FAILED)
+    assert evidence.rank_lines == {2: "cannot go on"}
+    assert evidence.batch_line == "srun: error: n1: task 1: Exited with exit code 9"
+    log(run, "batch.err", CANCELLED)
+    assert collect(run, FAILED).batch_line == CANCELLED
+
+
+NOT_STARTED = "the container did not start on"
+ONLY_UNPACKS = "[INFO] Extracting squashfs filesystem..."
+# Logs, the job's exit code, the first sentence of the verdict, and the line that it quotes.
+CONTAINERS: dict[str, tuple[dict[str, Sequence[str]], int, str, str]] = {
+    "the node of the cause, not the one that was stopped": ({"batch.err": SRUN,
+        "rank-0.err": (CANCELLED, *pyxis(ONLY_UNPACKS)), "rank-2.err": pyxis(MISSING)}, 1,
+        f"{NOT_STARTED} n1: the image {PLAN.image.path} is not there", f"logs/rank-2.err: {MISSING}"),
+    "all nodes": ({"batch.err": SRUN, "rank-1.err": pyxis(MISSING), "rank-3.err": pyxis(MISSING)}, 1,
+        f"{NOT_STARTED} any node: the image", f"logs/rank-1.err: {MISSING}"),
+    # The cancelled node's own log is in the file of a rank that does not say it was cancelled.
+    "lines that name no cause: the first reported node": ({"batch.err": SRUN, "rank-1.err": pyxis(),
+        "rank-2.err": pyxis()}, 1, f"{NOT_STARTED} n1: Enroot ended without a message", "logs/rank-2.err: Enroot"),
+    "far from the end of a log": ({"rank-2.err": (*pyxis(MISSING), *["slurmstepd: error: and so on"] * 5000)}, 1,
+        NOT_STARTED.removesuffix(" on"), f"logs/rank-2.err: {MISSING}"),
+    **{f"a script that stopped before any, with {code}": ({"batch.err": ("While processing the module container/1.2",
+        )}, code, says, "") for code,
+        says in ((73, "the allocation has other nodes"), (74, "a file that the script read"))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_why_containers_did_not_start_by_all_logs_together(run: Run, name: str) -> None:
+    logs, code, says, line = CONTAINERS[name]
+    for file, lines in logs.items():
+        log(run, file, *lines)
+    judged = verdict(run, JobState("ended", "FAILED", exit_code=code))
+    assert (judged.outcome, judged.reasons[0][: len(says)]) == ("infrastructure", says)
+    assert judged.log.startswith(line)
+
+
+def test_what_is_no_evidence_of_a_container(run: Run) -> None:
+    log(run, "cleanup.log", "[ERROR] No such file or directory: /var/tmp/data/runner-7", *SRUN)
+    evidence = collect(run, FAILED)
+    assert (evidence.container_faults, evidence.task_ends) == ((), {})
+    for rank in (0, 1, 3):
+        write_record(run, start(rank))
+        write_record(run, ended(rank, status=1, exit_code=1))
+    log(run, "node-n1.log", MISSING)  # of nodes that were made ready, once ranks have started
+    (run.ranks / "2.start.json").write_text("{")  # its launcher ran: what its program says of containers is its own
     log(run, "rank-2.err", *pyxis(MISSING))
-    found = verdict(run)
-    assert found.reasons == (f"the container did not start on n1: the image {PLAN.image.path} is not there",)
-    assert (found.outcome, found.log) == ("infrastructure", f"logs/rank-2.err: {MISSING}")
-    assert (found.who, found.fix[:11]) == ("site", "keep images")
-
-
-def test_a_cause_that_all_nodes_show(run: Run) -> None:
-    (run.logs / "batch.err").write_text(SRUN)
-    for rank in (1, 3):
-        log(run, f"rank-{rank}.err", *pyxis(MISSING))
-    assert verdict(run).reasons[0].startswith("the container did not start on any node: the image")
-
-
-def test_of_lines_that_name_no_cause_that_of_the_first_reported_node_counts(run: Run) -> None:
-    """The cancelled node's own log is in the file of a rank that does not say it was cancelled."""
-    (run.logs / "batch.err").write_text(SRUN)
-    log(run, "rank-1.err", *pyxis())
-    log(run, "rank-2.err", *pyxis())
-    assert verdict(run).reasons[0].startswith("the container did not start on n1: Enroot ended without a message")
+    assert collect(run, FAILED).container_faults == ()
+    for record in run.ranks.iterdir():
+        record.unlink()
+    run.write("plan.json", msgspec.structs.replace(PLAN, runtime="native"))
+    assert collect(run, FAILED).container_faults == ()
 
 
 def test_ranks_that_started_and_waited_do_not_hide_the_node_that_did_not(run: Run) -> None:
@@ -240,47 +262,6 @@ def test_a_launcher_that_failed_before_its_start_record_was_in_its_container(run
     assert "container did not start" not in str(found.reasons)
 
 
-def test_a_damaged_record_shows_that_its_launcher_ran(run: Run) -> None:
-    """What its program says of containers is its own."""
-    for rank in (0, 1, 3):
-        write_record(run, start(rank))
-        write_record(run, ended(rank, status=1, exit_code=1))
-    (run.ranks / "2.start.json").write_text("{")
-    log(run, "rank-2.err", *pyxis(MISSING))
-    assert collect(run, FAILED).container_faults == ()
-
-
-def test_a_cause_far_from_the_end_of_a_log(run: Run) -> None:
-    log(run, "rank-2.err", *pyxis(MISSING), *("slurmstepd: error: and so on" for _ in range(5000)))
-    assert verdict(run).log == f"logs/rank-2.err: {MISSING}"
-
-
-@pytest.mark.parametrize(("code", "says"), [(73, "nodes"), (74, "module")])
-def test_a_script_that_stopped_before_any_container_is_no_containers_fault(run: Run, code: int, says: str) -> None:
-    log(run, "batch.err", "While processing the module container/1.2")
-    found = verdict(run, JobState("ended", "FAILED", exit_code=code))
-    assert says in found.reasons[0]
-    assert "container did not start" not in str(found.reasons)
-
-
-def test_without_a_container_none_has_failed(run: Run) -> None:
-    run.write("plan.json", msgspec.structs.replace(PLAN, runtime="native"))
-    log(run, "rank-0.err", "bash: container/activate: No such file or directory")
-    assert collect(run, FAILED).container_faults == ()
-
-
-def test_what_the_clean_up_says_is_no_evidence(run: Run) -> None:
-    log(run, "cleanup.log", "[ERROR] No such file or directory: /var/tmp/data/runner-7", *SRUN.splitlines())
-    evidence = collect(run, FAILED)
-    assert (evidence.container_faults, evidence.task_ends) == ((), {})
-
-
-def test_nodes_that_were_made_ready_are_no_evidence_once_ranks_have_started(run: Run) -> None:
-    write_record(run, start(0))
-    log(run, "node-n1.log", MISSING)
-    assert collect(run, FAILED).container_faults == ()
-
-
 def test_an_image_that_cannot_be_read_is_not_the_ranks_fault(run: Run) -> None:
     """A damaged image that is mounted, not unpacked, shows while a program runs."""
     for rank in range(4):
@@ -302,10 +283,3 @@ def test_ranks_that_were_never_launched_explain_a_time_limit(run: Run) -> None:
     assert found.reasons[0].startswith("ranks 2, 3 on n1 left no exit record; srun reports: launch failed: Plugin")
     assert found.reasons[1] == "the job ran into its time limit"
     assert (found.outcome, found.who) == ("infrastructure", "site")
-
-
-def test_the_batch_scripts_line_is_a_cause_and_not_what_followed(run: Run) -> None:
-    log(run, "batch.err", "srun: error: n1: task 1: Exited with exit code 9", CANCELLED, "srun: error: n0: Terminated")
-    assert collect(run, FAILED).batch_line == "srun: error: n1: task 1: Exited with exit code 9"
-    log(run, "batch.err", CANCELLED)
-    assert collect(run, FAILED).batch_line == CANCELLED

@@ -35,10 +35,6 @@ from tests.support.plans import PLAN
 changed = msgspec.structs.replace
 
 
-def test_equal_plans_differ_in_nothing() -> None:
-    assert plan_differences(PLAN, PLAN) == ()
-
-
 def test_decisions_images_and_variables() -> None:
     second = changed(
         PLAN,
@@ -51,6 +47,7 @@ def test_decisions_images_and_variables() -> None:
         unset=("X",),
     )
     first = changed(PLAN, env=(("HF_TOKEN", "also planted"),))
+    assert plan_differences(first, first) == ()
     assert plan_differences(first, second) == (
         Difference("plan", "tasks_per_node", "2, 2", "4"),
         Difference("plan", "mounts", "none", "/a:/b:ro"),
@@ -61,15 +58,6 @@ def test_decisions_images_and_variables() -> None:
         Difference("environment", "HF_TOKEN", "***", "*** (another value)"),
         Difference("environment", "LR", "none", "1"),
         Difference("environment", "X", "none", "taken away"),
-    )
-
-
-def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
-    first = changed(PLAN, env=(("PROXY", "http://me:planted@proxy"), ("KEY", f"hf_{'planted0' * 4}")))
-    second = changed(PLAN, env=(("PROXY", "http://me:also-planted@proxy"),))
-    assert plan_differences(first, second) == (
-        Difference("environment", "PROXY", "http://***@proxy", "http://***@proxy (another value)"),
-        Difference("environment", "KEY", "***", "none"),
     )
 
 
@@ -185,13 +173,18 @@ def test_every_fact_decides_something_and_has_a_case() -> None:
         assert {fact.key for fact in facts_for(question)} == set(keys.split())  # type: ignore[arg-type]
 
 
-def test_what_a_run_did_not_record_is_no_difference_where_only_records_count() -> None:
+def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
+    first = changed(PLAN, env=(("PROXY", "http://me:planted@proxy"), ("KEY", f"hf_{'planted0' * 4}")))
+    assert plan_differences(first, changed(PLAN, env=(("PROXY", "http://me:also-planted@proxy"),))) == (
+        Difference("environment", "PROXY", "http://***@proxy", "http://***@proxy (another value)"),
+        Difference("environment", "KEY", "***", "none"),
+    )
+
+
+def test_what_was_not_recorded_and_copies_of_a_launch() -> None:
     unknown = dataclasses.replace(ONE, code={})
     assert first_difference("study", ONE, unknown, recorded=True) is None
     assert first_difference("repeats", ONE, unknown) is not None
-
-
-def test_the_first_copy_is_named() -> None:
     one, other = ("41", "t", 1.0), ("42", "t", 1.0)
     assert copy_among([("a", one), ("b", None), ("c", other), ("d", None), ("e", one)]) == ("a", "e")
     assert copy_among([("a", one), ("b", other), ("c", None), ("d", None)]) is None

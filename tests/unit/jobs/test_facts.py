@@ -15,6 +15,7 @@ from runner.jobs.image_usage import image_uses
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
 from tests.support.plans import PLAN
+from tests.support.shell_files import stand_in
 
 
 @pytest.fixture
@@ -45,8 +46,7 @@ def slurm(root: Path, **states: tuple[str, Run]) -> None:
         ("scontrol", f"case $3 in\n{shown}\n*) echo Invalid job id >&2; exit 1;; esac"),
         ("sacct", "exit 1"),
     ):
-        (root / program).write_text(f"#!/bin/sh\n{body}\n")
-        (root / program).chmod(0o755)
+        stand_in(root, program, body)
 
 
 def names(**selection: object) -> list[str]:
@@ -137,8 +137,7 @@ def test_a_job_that_slurm_has_forgotten_is_judged_by_its_marker(root: Path) -> N
 def test_a_scheduler_that_does_not_answer_is_reported(root: Path) -> None:
     submitted(root, "a", "1")
     submitted(root, "b", "2").write("verdict.json", Verdict("ran"))
-    (root / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
-    (root / "squeue").chmod(0o755)
+    stand_in(root, "squeue", "echo 'Unable to contact slurm controller' >&2\nexit 1")
     listing = list_runs(Selection())
     assert [(run.name, run.state) for run in listing.runs] == [("b", "ended"), ("a", "unknown")]
     (error,) = listing.errors
@@ -183,9 +182,7 @@ def test_one_query_tells_of_all_runs_of_a_scheduler(root: Path) -> None:
         f"{9}|PENDING|Priority|{runs['cut'].path}",
     ]
     (clients / "queue").write_text("\n".join(lines) + "\n")
-    squeue = clients / "squeue"
-    squeue.write_text(f"#!/bin/sh\necho called >>{clients}/calls\ncat {clients}/queue\n")
-    squeue.chmod(0o755)
+    stand_in(clients, "squeue", f"echo called >>{clients}/calls\ncat {clients}/queue")
     assert states() == {
         "/a": "running", "/b": "ended", "/cut": "pending", "/old": "unknown", "/no": "refused", "/done": "ended",
         "/never": "unknown",

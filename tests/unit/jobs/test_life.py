@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from runner.core.errors import UnknownStateError
@@ -24,7 +23,8 @@ from runner.jobs.watch import Clock, JobProgress
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import RESULTS
 from runner.model.verdict import Verdict
-from tests.support.evidence import GOOD, changed, ended, report, start, write_record, write_run
+from tests.support.evidence import GOOD, changed, ended, report, with_plan, write_record, write_run
+from tests.support.shell_files import stand_in
 
 JOB = "999999.1.00000000"  # of another boot: the scheduler knows no more than the marker says
 
@@ -123,8 +123,10 @@ class Time:
         return Clock(self.monotonic, self.sleep, settle_s)
 
 
-def judged(run: Run, clock: Clock) -> Verdict:
-    return finish(run, lambda progress: None, unexpected, clock=clock)
+def judged(run: Run, *later: tuple[float, Callable[[], object]]) -> tuple[Verdict, float]:
+    """The verdict, and how many seconds it was waited for."""
+    passing = Time(list(later))
+    return finish(run, lambda progress: None, unexpected, clock=passing.clock()), passing.now_s
 
 
 def marked(code: int, why: str = "") -> ExitMarker:
@@ -155,26 +157,67 @@ def test_a_record_that_comes_45_s_late_is_waited_for(run: Run, kind: str) -> Non
     write_run(run, evidence)
     hidden = run.path / "hidden"
     (run.path / name).rename(hidden)
-    passing = Time([(45.0, lambda: hidden.rename(run.path / name))])
-    verdict = judged(run, passing.clock())
-    assert 45.0 <= passing.now_s <= 76.0
-    if says:
-        assert says in verdict.reasons
-    else:
-        assert verdict.outcome == "measured"
+    verdict, waited_s = judged(run, (45.0, lambda: hidden.rename(run.path / name)))
+    assert 45.0 <= waited_s <= 76.0
+    assert says in verdict.reasons if says else verdict.outcome == "measured"
     # `wait` after `submit --wait`, and `status`, say the same.
-    later = Time()
-    assert judged(run, later.clock()) == standing(run) == verdict
-    assert later.now_s == 0.0
+    assert judged(run) == (standing(run), 0.0) == (verdict, 0.0)
 
 
-def test_what_never_comes_is_believed_missing_after_75_s(run: Run) -> None:
-    write_run(run, changed(marker=marked(0), exits={rank: ended(rank) for rank in (0, 1, 2)}))
-    passing = Time()
-    verdict = judged(run, passing.clock())
-    assert verdict.reasons[0] == "no exit record of rank 3"
-    assert passing.now_s == pytest.approx(75.0)
-    assert judged(run, Time().clock()) == verdict
+def cut(name: str) -> Callable[[Path], object]:
+    """A record of which only the first bytes are there."""
+    return lambda run: (run / name).write_bytes((run / name).read_bytes()[:40])
+
+
+def never_started(run: Path) -> None:
+    (run / "logs/batch.err").write_text("slurmstepd: error: pyxis: container start failed with error code: 1\n")
+
+
+def never_started_and_unlistable(run: Path) -> None:
+    never_started(run)
+    (run / "nccl").rmdir()
+
+
+def nothing(_run: Path) -> None:
+    pass
+
+
+NEVER_BEGAN = changed(starts={}, exits={}, reports={}, result=None, marker=marked(1))
+THREE = {rank: ended(rank) for rank in (0, 1, 2)}
+NCCL_ENV = (("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),)
+# Evidence, what becomes of the directory, how long it is waited, and what the verdict says then.
+MISSING: dict[str, tuple[Evidence, Callable[[Path], object], float, str]] = {
+    "all is there": (changed(marker=marked(0)), nothing, 0.0, "measured"),
+    "no record matters": (changed(marker=marked(1, "NODE_FAIL"), exits={}, starts={}, reports={}), nothing, 0.0,
+        "NODE_FAIL"),
+    "a failure needs no report": (changed(marker=marked(7), exits=GOOD.exits | {3: ended(3, **FAILURE)}, reports={},
+        result=None), nothing, 0.0, "rank 3 on n1 exited with code 7"),
+    "reports come before exit records": (changed(marker=marked(0), reports={}, result=None), nothing, 0.0,
+        "left no report of the training"),
+    "what never comes": (changed(marker=marked(0), exits=THREE), nothing, 75.0, "no exit record of rank 3"),
+    "a record that stays damaged": (changed(marker=marked(0)), cut("ranks/2.start.json"), 75.0,
+        "a record cannot be read"),
+    "no container started: a new listing is enough": (NEVER_BEGAN, never_started, 2.0,
+        "pyxis: container start failed"),
+    "no container started, and no new listing": (NEVER_BEGAN, never_started_and_unlistable, 75.0,
+        "pyxis: container start failed"),
+    "NCCL's logs: a new listing is enough": (with_plan(changed(marker=marked(0)), env=NCCL_ENV), nothing, 2.0,
+        "unproven"),
+    "NCCL's logs where no figure is claimed": (with_plan(changed(marker=marked(0), result=None), env=NCCL_ENV,
+        result="if-left"), nothing, 0.0, "ran"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_what_is_not_there_is_believed_missing_after_as_long_as_it_may_be_hidden(run: Run, name: str) -> None:
+    evidence, happens, wait_s, says = MISSING[name]
+    write_run(run, evidence)
+    happens(run.path)
+    verdict, waited_s = judged(run)
+    assert waited_s == pytest.approx(wait_s)
+    assert says in " ".join((verdict.outcome, verdict.transport, *verdict.reasons, verdict.log))
+    assert all(path.name.endswith(".json") for path in run.ranks.iterdir())
+    assert judged(run) == (verdict, 0.0)
 
 
 def test_a_local_file_system_needs_2_s() -> None:
@@ -182,31 +225,14 @@ def test_a_local_file_system_needs_2_s() -> None:
     assert Clock().settling_s(Run(Path("/proc"))) == 75.0
 
 
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        changed(marker=marked(0)),
-        changed(marker=marked(1, "NODE_FAIL"), exits={}, starts={}, reports={}),
-        changed(marker=marked(7), exits=GOOD.exits | {3: ended(3, **FAILURE)}, reports={}, result=None),
-        changed(marker=marked(0), reports={}, result=None),
-    ],
-    ids=["all is there", "no record matters", "a failure needs no report", "reports come before exit records"],
-)
-def test_there_is_no_wait_where_nothing_can_change(run: Run, evidence: Evidence) -> None:
-    write_run(run, evidence)
-    passing = Time()
-    judged(run, passing.clock())
-    assert passing.now_s == 0.0
-
-
 def test_an_unknown_end_is_not_kept_and_the_scheduler_is_queried_again(run: Run) -> None:
     write_run(run, changed(marker=None, exits={}, reports={}, result=None))
-    assert judged(run, Time().clock()).outcome == "unknown"
+    assert judged(run)[0].outcome == "unknown"
     assert not (run.path / "verdict.json").exists()
     for rank in range(4):
         write_record(run, ended(rank, **STOPPED))
     run.write("exit.json", marked(1, "TIMEOUT"))
-    assert judged(run, Time().clock()).reasons[0] == "the job ran into its time limit"
+    assert judged(run)[0].reasons[0] == "the job ran into its time limit"
 
 
 def test_an_unknown_verdict_of_earlier_is_no_answer(run: Run) -> None:
@@ -217,20 +243,38 @@ def test_an_unknown_verdict_of_earlier_is_no_answer(run: Run) -> None:
     assert isinstance(now, Verdict)
     assert now.outcome == "measured"
     run.write("ended.json", JobState("ended", "SPECIAL_EXIT"))
-    assert judged(run, Time().clock()).outcome == "measured"
+    assert judged(run)[0].outcome == "measured"
+
+
+def slurm(run: Run, clients: Path, **bodies: str) -> None:
+    """The run's job is one of Slurm, whose clients do so."""
+    run.write("job.json", Submitted("slurm", "5", str(clients), "0", time.time()))
+    for program, body in bodies.items():
+        stand_in(clients, program, body)
+
+
+UNKNOWN_JOB = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
 
 
 def test_a_reported_end_counts_when_the_scheduler_has_forgotten_the_job(run: Run, tmp_path: Path) -> None:
     """All records are good, and Slurm says FAILED: unknown, and no good run as soon as Slurm no longer says so."""
     write_run(run, changed(marker=marked(0)))
-    run.write("job.json", Submitted("slurm", "5", str(tmp_path), "0", time.time()))
-    scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f"#!/bin/sh\nprintf 'JobId=5\\n   JobState=FAILED ExitCode=1:0\\n   WorkDir={run.path}\\n'\n")
-    scontrol.chmod(0o755)
-    first = judged(run, Time().clock())
+    slurm(run, tmp_path, scontrol=f"printf 'JobId=5\\n   JobState=FAILED ExitCode=1:0\\n   WorkDir={run.path}\\n'")
+    first, _ = judged(run)
     assert first.outcome == "unknown"
-    scontrol.write_text("#!/bin/sh\necho 'slurm_load_jobs error: Invalid job id specified' >&2\nexit 1\n")
-    assert judged(run, Time().clock()) == first
+    slurm(run, tmp_path, scontrol=UNKNOWN_JOB)
+    assert judged(run)[0] == first
+
+
+@pytest.mark.parametrize("says", ["scontrol", "sacct"])
+def test_a_job_that_never_had_a_node_has_left_nothing(run: Run, tmp_path: Path, says: str) -> None:
+    """Cancelled while it was pending."""
+    write_run(run, changed(starts={}, exits={}, reports={}, result=None, marker=None))
+    shown = f"JobId=5\\n   JobState=CANCELLED Reason=None\\n   NodeList=(null)\\n   WorkDir={run.path}\\n"
+    scontrol = f"printf '{shown}'" if says == "scontrol" else UNKNOWN_JOB
+    slurm(run, tmp_path, scontrol=scontrol, sacct=f"echo 'CANCELLED by 7|0:0|None assigned|{run.path}'")
+    verdict, waited_s = judged(run)
+    assert (verdict.reasons[0], waited_s) == ("the job was cancelled by uid 7", 0.0)
 
 
 def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: Run) -> None:
@@ -244,95 +288,30 @@ def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: Run) -> Non
 def test_a_record_that_cannot_be_read_may_not_be_whole_yet(run: Run) -> None:
     write_run(run, changed(marker=marked(0)))
     whole = (run.ranks / "2.start.json").read_text()
-    (run.ranks / "2.start.json").write_text(whole[:40])
-    passing = Time([(20.0, lambda: (run.ranks / "2.start.json").write_text(whole))])
-    assert judged(run, passing.clock()).outcome == "measured"
-    assert 20.0 <= passing.now_s < 26.0
-
-
-def test_a_record_that_stays_damaged_is_damaged(run: Run) -> None:
-    write_run(run, changed(marker=marked(0)))
-    (run.ranks / "2.start.json").write_text(msgspec.json.encode(start(2)).decode()[:40])
-    passing = Time()
-    assert "a record cannot be read" in judged(run, passing.clock()).reasons[0]
-    assert passing.now_s == pytest.approx(75.0)
+    cut("ranks/2.start.json")(run.path)
+    verdict, waited_s = judged(run, (20.0, lambda: (run.ranks / "2.start.json").write_text(whole)))
+    assert verdict.outcome == "measured"
+    assert 20.0 <= waited_s < 26.0
 
 
 def test_the_record_of_a_rank_that_was_not_planned_stands_for_no_other(run: Run) -> None:
     write_run(run, changed(marker=marked(0)))
     (run.ranks / "1.exit.json").rename(run.path / "hidden")
     write_record(run, ended(99))
-    passing = Time([(10.0, lambda: (run.path / "hidden").rename(run.ranks / "1.exit.json"))])
-    judged(run, passing.clock())
-    assert 10.0 <= passing.now_s < 16.0
-
-
-@pytest.mark.parametrize("says", ["scontrol", "sacct"])
-def test_a_job_that_never_had_a_node_has_left_nothing(run: Run, tmp_path: Path, says: str) -> None:
-    """Cancelled while it was pending."""
-    write_run(run, changed(starts={}, exits={}, reports={}, result=None, marker=None))
-    run.write("job.json", Submitted("slurm", "5", str(tmp_path), "0", time.time()))
-    of_controller = f"JobId=5\\n   JobState=CANCELLED Reason=None\\n   NodeList=(null)\\n   WorkDir={run.path}\\n"
-    answers = {
-        "scontrol": f"printf '{of_controller}'"
-        if says == "scontrol"
-        else "echo 'Invalid job id specified' >&2; exit 1",
-        "sacct": f"echo 'CANCELLED by 7|0:0|None assigned|{run.path}'",
-    }
-    for program, body in answers.items():
-        (tmp_path / program).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / program).chmod(0o755)
-    passing = Time()
-    assert judged(run, passing.clock()).reasons[0] == "the job was cancelled by uid 7"
-    assert passing.now_s == 0.0
-
-
-NEVER_BEGAN = changed(starts={}, exits={}, reports={}, result=None, marker=marked(1))
-
-
-def container_fails(run: Run) -> None:
-    (run.logs / "batch.err").write_text("slurmstepd: error: pyxis: container start failed with error code: 1\n")
-
-
-def test_where_no_container_started_a_new_listing_is_enough(run: Run) -> None:
-    write_run(run, NEVER_BEGAN)
-    container_fails(run)
-    passing = Time()
-    assert "pyxis: container start failed" in judged(run, passing.clock()).log
-    assert passing.now_s == pytest.approx(2.0)
-    assert not [name for name in run.ranks.iterdir() if not name.name.endswith(".json")]
-
-
-def test_without_a_new_listing_it_is_not(run: Run) -> None:
-    write_run(run, NEVER_BEGAN)
-    container_fails(run)
-    (run.path / "nccl").rmdir()
-    passing = Time()
-    judged(run, passing.clock())
-    assert passing.now_s == pytest.approx(75.0)
+    _, waited_s = judged(run, (10.0, lambda: (run.path / "hidden").rename(run.ranks / "1.exit.json")))
+    assert 10.0 <= waited_s < 16.0
 
 
 LOG = "n0:1:1 [0] NCCL INFO Using network IB\nn0:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0\n"
 
 
-@pytest.mark.parametrize("late_s", [1.0, None])
-def test_nccls_logs_are_waited_for_as_long_as_a_new_listing_takes(run: Run, late_s: float | None) -> None:
-    env = (("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),)
-    write_run(run, changed(marker=marked(0), plan=msgspec.structs.replace(GOOD.plan, env=env)))
+def test_nccls_logs_that_come_late_are_read(run: Run) -> None:
+    write_run(run, MISSING["NCCL's logs: a new listing is enough"][0])
 
     def leave_logs() -> None:
         for rank in range(4):
             (run.path / "nccl" / f"n0.{rank}.log").write_text(LOG)
 
-    passing = Time([] if late_s is None else [(late_s, leave_logs)])
-    assert judged(run, passing.clock()).transport == ("unproven" if late_s is None else "proven")
-    assert passing.now_s == pytest.approx(2.0 if late_s is None else 1.0, abs=0.5)
-
-
-def test_without_a_figure_nccls_logs_are_not_waited_for(run: Run) -> None:
-    env = (("NCCL_DEBUG_FILE", f"{RESULTS}/nccl/%h.%p.log"),)
-    plan = msgspec.structs.replace(GOOD.plan, env=env, result="if-left")
-    write_run(run, changed(marker=marked(0), plan=plan, result=None))
-    passing = Time()
-    assert judged(run, passing.clock()).outcome == "ran"
-    assert passing.now_s == 0.0
+    verdict, waited_s = judged(run, (1.0, leave_logs))
+    assert verdict.transport == "proven"
+    assert waited_s == pytest.approx(1.0, abs=0.5)

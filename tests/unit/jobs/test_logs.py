@@ -28,10 +28,6 @@ from runner.model.verdict import Verdict
 from tests.support.evidence import ended, start
 
 
-def write(run: Run, name: str, text: str = "x\n") -> None:
-    (run.logs / name).write_text(text)
-
-
 @pytest.mark.parametrize(
     ("text", "ranks"), [("3", [3]), ("0,3-5", [0, 3, 4, 5]), (" 2 , 1 ", [2, 1]), ("7-7", [7]), ("0-0,0", [0, 0])]
 )
@@ -53,8 +49,8 @@ def test_a_rank_that_the_run_has_not_is_refused_and_a_range_of_millions_takes_no
 
 def test_logs_stand_in_order_and_empty_ones_are_left_out(run: Run) -> None:
     for name in ("rank-10.out", "rank-2.err", "rank-2.out", "batch.err", "rank-0.out", "node-n0.log"):
-        write(run, name)
-    write(run, "rank-1.out", "")
+        wrote(run, name)
+    wrote(run, "rank-1.out", b"")
     (run.logs / "rank-3.out").mkdir()
     (run.logs / "rank-3.err").symlink_to("/dev/zero")
     names = [log.path.name for log in log_files(run, Selection())]
@@ -86,13 +82,11 @@ def test_a_log_of_gigabytes_is_read_from_its_end(tmp_path: Path) -> None:
     assert left_out(log) == path.stat().st_size - sum(map(len, read(log, None)))
 
 
-def test_rank_0_is_shown_while_none_has_failed(run: Run) -> None:
-    assert first_failed(run) == (one_rank(0, script=frozenset()), None)
-    run.write("verdict.json", Verdict(outcome="ran"))
-    assert first_failed(run) == (one_rank(0, script=frozenset()), None)
-
-
 def test_the_rank_that_failed_first_is_shown_by_the_verdict_or_by_the_records_so_far(run: Run) -> None:
+    assert first_failed(run) == (one_rank(0, script=frozenset()), None)
+    (run.ranks / "1.exit.json").write_text("{")
+    assert first_failed(run)[1] is None, "a record that is damaged"
+    (run.ranks / "1.exit.json").unlink()
     run.write("ranks/0.start.json", start(0))
     run.write("ranks/3.start.json", start(3))
     run.write("ranks/3.exit.json", ended(3, status=1, exit_code=1))
@@ -101,16 +95,12 @@ def test_the_rank_that_failed_first_is_shown_by_the_verdict_or_by_the_records_so
     assert first_failed(run) == (one_rank(2, script=frozenset({"batch.err"})), 2)
     run.write("verdict.json", Verdict(outcome="failed", log="logs/rank-1.err: x"))
     assert first_failed(run) == (one_rank(1, script=frozenset()), 1), "a verdict of an older version"
-
-
-def test_a_record_that_is_damaged_is_no_reason_to_show_no_log(run: Run) -> None:
-    (run.ranks / "1.exit.json").write_text("{")
-    (run.path / "plan.json").write_text("{")
-    assert first_failed(run)[1] is None
+    run.write("verdict.json", Verdict(outcome="ran"))
+    assert first_failed(run) == (one_rank(0, script=frozenset()), None)
 
 
 def test_the_loss_of_the_image_at_the_end_is_no_cause(run: Run) -> None:
-    write(run, "rank-0.err", "Traceback\nOSError: [Errno 107] Transport endpoint is not connected\n")
+    wrote(run, "rank-0.err", b"Traceback\nOSError: [Errno 107] Transport endpoint is not connected\n")
     log = LogFile(run.logs / "rank-0.err", 0)
     assert not ends_with_lost_image(run, log), "the job runs yet"
     run.write("verdict.json", Verdict(outcome="failed", rank=1, log="logs/rank-1.err: ValueError: x"))
@@ -120,34 +110,29 @@ def test_the_loss_of_the_image_at_the_end_is_no_cause(run: Run) -> None:
     assert not ends_with_lost_image(run, log), "nothing else tells the cause"
 
 
-def wrote(run: Run, name: str, content: bytes, *, ago_s: float) -> None:
+def wrote(run: Run, name: str, content: bytes = b"x\n", *, ago_s: float = 0.0) -> None:
     path = run.logs / name
     path.write_bytes(content)
     os.utime(path, (0, time.time() - ago_s))
 
 
-def test_the_log_that_was_written_last_counts(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "ago_s", "line"),
+    [
+        ("rank-0.out", b"step 1\nstep 2\n\n", 100, "step 2"),
+        # A bar that is drawn anew is as far as it was drawn last.
+        ("rank-0.err", b"\r10 %" * 2000 + b"\r 99 % " + "\u00e9".encode()[:1], 1, "99 % \ufffd"),
+        ("rank-0.out", b"x" * 10_000, -60, "x" * 200),  # by the clock of another machine, in the future
+    ],
+)
+def test_the_log_that_was_written_last_counts(run: Run, name: str, content: bytes, ago_s: float, line: str) -> None:
     wrote(run, "batch.out", b"started\n", ago_s=300)
-    wrote(run, "rank-0.out", b"step 1\nstep 2\n\n", ago_s=100)
-    wrote(run, "rank-1.err", b"", ago_s=0)  # opened, and nothing written
+    wrote(run, name, content, ago_s=ago_s)
+    wrote(run, "rank-1.err", b"")  # opened, and nothing written
     last = last_output(run)
     assert last is not None
-    assert (last.file, last.line) == ("logs/rank-0.out", "step 2")
-    assert 100 <= last.age_s < 160
-
-
-def test_a_bar_that_is_drawn_anew_is_as_far_as_it_was_drawn_last(run: Run) -> None:
-    wrote(run, "rank-0.err", b"\r10 %" * 2000 + b"\r 99 % " + "\u00e9".encode()[:1], ago_s=1)
-    last = last_output(run)
-    assert last is not None
-    assert last.line == "99 % \ufffd"
-
-
-def test_no_line_is_longer_than_a_screen(run: Run) -> None:
-    wrote(run, "rank-0.out", b"x" * 10_000, ago_s=-60)  # by the clock of another machine, in the future
-    last = last_output(run)
-    assert last is not None
-    assert (len(last.line), last.age_s) == (200, 0.0)
+    assert (last.file, last.line) == (f"logs/{name}", line)
+    assert max(ago_s, 0) <= last.age_s < max(ago_s, 0) + 60
 
 
 def test_without_output_there_is_none(run: Run) -> None:

@@ -21,6 +21,7 @@ from runner.model.step import JobScript
 from tests.support.limits import largest_file
 from tests.support.measured_runs import measured_run
 from tests.support.plans import PLAN
+from tests.support.shell_files import stand_in
 
 Submit = Callable[[Path], Run]
 
@@ -54,23 +55,18 @@ def test_the_id_of_a_job_that_ended_before_its_silent_sbatch_is_known(
     """By then the queue may have forgotten it."""
     monkeypatch.setattr(schedulers, "TIMEOUT_S", 1.0)
     for name, body in (("sbatch", 'echo \'{"job":"7","exit":0,"end_s":1}\' >exit.json; exec sleep 30'), ("squeue", "")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+        stand_in(tmp_path, name, body)
     assert scheduler_of(submission(tmp_path))[1] == "7"
 
 
 def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> None:
-    sbatch = tmp_path / "sbatch"
-    sbatch.write_text("#!/bin/sh\nkill -INT $PPID\nexec sleep 30\n")
-    sbatch.chmod(0o755)
+    stand_in(tmp_path, "sbatch", "kill -INT $PPID\nexec sleep 30")
     with pytest.raises(UnknownStateError, match="may have accepted the job") as caught:
         submission(tmp_path)
     assert caught.value.code == Exit.INTERRUPTED
     (run,) = (tmp_path / "runs").iterdir()
     assert run.name in caught.value.fix
-    squeue = tmp_path / "squeue"
-    squeue.write_text(f"#!/bin/sh\necho '7|PENDING|None|{run}'\n")
-    squeue.chmod(0o755)
+    stand_in(tmp_path, "squeue", f"echo '7|PENDING|None|{run}'")
     assert scheduler_of(Run(run))[1] == "7"
 
 
@@ -81,8 +77,7 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
     clients = tmp_path / "clients"
     clients.mkdir()
     for name, body in (("sbatch", "echo 7"), ("squeue", f"touch '{tmp_path}/planted'")):
-        (clients / name).write_text(f"#!/bin/sh\n{body}\n")
-        (clients / name).chmod(0o755)
+        stand_in(clients, name, body)
     own = submission(clients)
     copy = Run(tmp_path / "copy" / own.run_id)
     shutil.copytree(own.path, copy.path)
@@ -100,8 +95,7 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
 
 
 def test_a_run_has_the_name_that_the_user_gave_to_its_job(submission: Submit, tmp_path: Path) -> None:
-    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 7\n")
-    (tmp_path / "sbatch").chmod(0o755)
+    stand_in(tmp_path, "sbatch", "echo 7")
     assert submission(tmp_path).name == PLAN.job_name != PLAN.recipe
 
 

@@ -480,13 +480,24 @@ def test_a_good_run_is_measured_whatever_its_hosts_are_called(of_rank: dict[str,
     assert (verdict.outcome, verdict.reasons) == ("measured", ())
 
 
-def test_the_same_device_index_on_nodes_of_one_name_is_no_shared_device() -> None:
-    plan = msgspec.structs.replace(PLAN, result="none")
+@pytest.mark.parametrize(
+    ("by_rank", "names"),
+    [
+        ({}, ["n0", "n0", "n1", "n1"]),
+        ({"boot_id": lambda rank: "b" if rank else None}, ["n0", "n0", "n1", "n1"]),  # not of every rank
+        ({"host": lambda rank: "localhost", "node_name": lambda rank: f"gpu{rank // 2}"},
+            ["localhost (gpu0)"] * 2 + ["localhost (gpu1)"] * 2),
+    ],
+)  # fmt: skip
+def test_nodes_have_names_of_their_own(by_rank: dict[str, Any], names: list[str]) -> None:
+    assert nodes_of(starts(**by_rank), (2, 2)) == dict(enumerate(names))
+    assert nodes_of({}, (2, 2)) == {}
+
+
+def test_devices_and_ranks_are_counted_by_node() -> None:
     seen = starts(host=lambda rank: "localhost", boot_id=lambda rank: f"b{rank // 2}", device_uuid=lambda rank: None)
-    assert judge(changed(plan=plan, starts=seen, reports={}, result=None)).outcome == "ran"
-
-
-def test_ranks_on_another_node_than_planned_are_reported_by_its_name() -> None:
+    same_indexes = with_plan(changed(starts=seen, reports={}, result=None), result="none")
+    assert judge(same_indexes).outcome == "ran"
     placed = starts(host=lambda rank: "localhost", boot_id=lambda rank: "aaaaaaaa1" if rank < 3 else "bbbbbbbb2")
     reasons = judge(changed(starts=placed)).reasons
     assert "the ranks were placed as localhost (aaaaaaaa): 3, localhost (bbbbbbbb): 1, planned 2,2" in reasons
@@ -501,59 +512,33 @@ def test_thousands_of_nodes_are_one_short_sentence() -> None:
     assert sentence.endswith(" and 992 nodes more, planned 4 on each of 1000 nodes")
 
 
-def test_ranks_are_named_with_the_nodes_of_their_own_names() -> None:
-    assert nodes_of(GOOD.starts, (2, 2)) == {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
-    shared = starts(host=lambda rank: "localhost", node_name=lambda rank: f"gpu{rank // 2}")
-    assert set(nodes_of(shared, (2, 2)).values()) == {"localhost (gpu0)", "localhost (gpu1)"}
-    assert nodes_of({}, (2, 2)) == {}
-
-
-def test_an_identity_that_not_every_rank_has_does_not_count() -> None:
-    some = starts(boot_id=lambda rank: "b" if rank else None)
-    assert nodes_of(some, (2, 2)) == {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
-
-
-OWN = msgspec.structs.replace(PLAN, result="if-left", framework="none")
-
-
-def remarks(of_rank_0: dict[str, Any], *used: bool | None) -> tuple[str, ...]:
-    """The notes on a run whose rank 0 recorded that, and whose ranks saw MASTER_PORT ``used``."""
-    exits = {
-        rank: ended(rank, master_port_used=seen, **(of_rank_0 if rank == 0 else {})) for rank, seen in enumerate(used)
-    }
-    verdict = judge(changed(plan=OWN, exits=exits, reports={}, result=None))
-    assert (verdict.outcome, verdict.exit_code) == ("ran", 0)
-    return verdict.remarks
-
-
-NONE = {"rendezvous_values": 0, "rendezvous_ranks": 0}
-
-
-def test_programs_that_never_met_are_noted() -> None:
-    (note,) = remarks(NONE, False, False, False, False)
-    assert note.startswith("nothing shows that the ranks' programs met")
-    assert "fix: " in note
-
-
-def test_ranks_that_horovod_left_out_are_noted() -> None:
-    (note,) = remarks({"rendezvous_values": 9, "rendezvous_ranks": 3}, False, False, False, False)
-    assert note.startswith("the programs of only 3 of 4 ranks came to Horovod's rendezvous")
+ALL_ALONE = {"rendezvous_values": 0, "rendezvous_ranks": 0}
 
 
 @pytest.mark.parametrize(
-    ("of_rank_0", "used"),
+    ("of_rank_0", "used", "note"),
     [
-        (NONE, (False, False, True, False)),
-        ({"rendezvous_values": 40, "rendezvous_ranks": 4}, (False,) * 4),
-        ({"rendezvous_values": 1, "rendezvous_ranks": 0}, (False,) * 4),
-        (NONE, (None,) * 4),
-        (NONE, (False, None, False, False)),
-        ({}, (False,) * 4),
+        (ALL_ALONE, (False,) * 4, "nothing shows that the ranks' programs met"),
+        ({"rendezvous_values": 9, "rendezvous_ranks": 3}, (False,) * 4,
+            "the programs of only 3 of 4 ranks came to Horovod's rendezvous"),
+        (ALL_ALONE, (False, False, True, False), ""),  # torch
+        ({"rendezvous_values": 40, "rendezvous_ranks": 4}, (False,) * 4, ""),  # Horovod
+        ({"rendezvous_values": 1, "rendezvous_ranks": 0}, (False,) * 4, ""),  # the launcher's store
+        (ALL_ALONE, (None,) * 4, ""),  # not visible
+        (ALL_ALONE, (False, None, False, False), ""),  # not visible on one
+        ({}, (False,) * 4, ""),  # no rendezvous
     ],
-    ids=["torch", "Horovod", "the launcher's store", "not visible", "not visible on one", "no rendezvous"],
-)
-def test_programs_that_met_or_cannot_be_seen_are_not(of_rank_0: dict[str, Any], used: tuple[bool | None, ...]) -> None:
-    assert remarks(of_rank_0, *used) == ()
+)  # fmt: skip
+def test_programs_that_may_have_run_in_worlds_of_one_are_noted(
+    of_rank_0: dict[str, Any], used: tuple[bool | None, ...], note: str
+) -> None:
+    """What rank 0 recorded, and which ranks saw MASTER_PORT used."""
+    exits = {rank: ended(rank, master_port_used=seen) for rank, seen in enumerate(used)}
+    exits[0] = msgspec.structs.replace(exits[0], **of_rank_0)
+    verdict = judge(with_plan(changed(exits=exits, reports={}, result=None), result="if-left", framework="none"))
+    assert (verdict.outcome, verdict.exit_code) == ("ran", 0)
+    assert [each[: len(note)] for each in verdict.remarks] == ([note] if note else [])
+    assert all("fix: " in each for each in verdict.remarks)
 
 
 ENDS_S = tuple(float(group) for group in range(1, 31))

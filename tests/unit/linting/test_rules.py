@@ -1,23 +1,68 @@
-"""Each rule, by a change of a script that is right: what `mistakes.yaml` does not have."""
+"""The rules: by whole scripts of a reader who had not seen them, and each by a change of a script that is right."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from runner.core.errors import Exit
 from runner.linting.check import Report, check
 
-CORRECT = Path(__file__).resolve().parents[2] / "support" / "training_scripts" / "correct"
-FILES = {"horovod": "c30", "ddp": "c31", "keras": "c32", "fsdp": "c33"}
-SCRIPTS = {name: (CORRECT / f"{file}.py").read_text() for name, file in FILES.items()}
-HOROVOD, DDP = SCRIPTS["horovod"], SCRIPTS["ddp"]
-LOADERS = (
-    "samplers = {name: DistributedSampler(dataset[name], shuffle=name == 'train') for name in ('train', 'val')}\n"
-    "loaders = {name: DataLoader(dataset[name], sampler=samplers[name]) for name in ('train', 'val')}"
-)
-# FSDP divides the model, and the optimizer is made before that.
-FSDP_LATE = SCRIPTS["fsdp"].replace("FSDP(Net())", "Net()").replace("for epoch", "model = FSDP(model)\nfor epoch")
+SCRIPTS = Path(__file__).resolve().parents[2] / "support" / "training_scripts"
+RIGHT = {
+    name: (SCRIPTS / "correct" / f"{file}.py").read_text()
+    for name, file in {"horovod": "c30", "ddp": "c31", "keras": "c32", "fsdp": "c33"}.items()
+}
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """Whole lines of a correct script, which stand in it once, and what stands there instead."""
+
+    old: str
+    new: str
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """A correct script with something wrong; ``steps``: those that are named."""
+
+    mistake: str
+    of: str
+    steps: list[int]
+    edits: list[Edit]
+
+    def script(self) -> str:
+        text = (SCRIPTS / "correct" / f"{self.of}.py").read_text()
+        assert all(f"\n{text}".count(f"\n{edit.old}") == 1 for edit in self.edits), "an edit fits one place"
+        places = sorted(((f"\n{text}".index(f"\n{edit.old}"), edit) for edit in self.edits), key=lambda each: -each[0])
+        for start, edit in places:
+            text = text[:start] + edit.new + text[start + len(edit.old) :]
+        return text
+
+
+WHOLE = msgspec.yaml.decode((SCRIPTS / "mistakes.yaml").read_bytes(), type=dict[str, Mistake])
+assert len(WHOLE) >= 63
+
+
+@pytest.mark.parametrize("path", sorted((SCRIPTS / "correct").glob("*.py")), ids=lambda path: path.stem)
+def test_a_correct_script_raises_no_alarm(path: Path) -> None:
+    report = check(path)
+    assert [row for row in report.rows if row.finding.state in ("missing", "wrong")] == []
+    assert report.exit_code == Exit.GOOD
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_mistake_is_named_by_its_step_and_no_other(name: str, tmp_path: Path) -> None:
+    case = WHOLE[name]
+    path = tmp_path / f"{name}.py"
+    path.write_text(case.script())
+    report = check(path)
+    named = [row for row in report.rows if row.finding.state in ("missing", "wrong")]
+    assert [row.step for row in named] == case.steps, case.mistake
+    assert all(row.finding.reason and row.finding.fix for row in named)
+    assert report.exit_code == Exit.REFUSED
 
 
 def checked(directory: Path, text: str) -> Report:
@@ -33,26 +78,42 @@ def states(report: Report) -> dict[int, str]:
 
 def changed(script: str, *edits: str) -> str:
     """A script with pairs of what is replaced, and by what."""
-    text = SCRIPTS[script]
+    text = RIGHT[script]
     for old, new in zip(edits[::2], edits[1::2], strict=True):
         assert old in text
         text = text.replace(old, new, 1)
     return text
 
 
-# the script, the step, its state, what is replaced, by what
-MISTAKES: list[tuple[str, int, str, str, str]] = [
+LOADERS = (
+    "samplers = {name: DistributedSampler(dataset[name], shuffle=name == 'train') for name in ('train', 'val')}\n"
+    "loaders = {name: DataLoader(dataset[name], sampler=samplers[name]) for name in ('train', 'val')}"
+)
+# FSDP divides the model, and the optimizer is made before that.
+DIVIDED_LATE = ("FSDP(Net())", "Net()", "for epoch", "model = FSDP(model)\nfor epoch")
+PROPERTY = (
+    "class Place:\n    @property\n    def is_main(self):\n        return dist.get_rank() {} 0\nplace = Place()\n"
+    "optimizer ="
+)
+CALLBACK = (
+    "from tool import Base\nclass Callback(Base):\n    def __init__(self):\n"
+    "        from torch.utils.tensorboard import SummaryWriter\n        SummaryWriter()\n"
+)
+# A benchmark: one batch, again and again.
+WITHOUT_DATA = ("loader = DataLoader(dataset, batch_size=32, sampler=sampler)", "x = torch.randn(32, 8)",
+                "for x, y in loader", "for step in range(100)", "lr=0.1 * hvd.size()", "lr=0.1",
+                "criterion(model(x.cuda()), y.cuda())", "model(x.cuda()).sum()")  # fmt: skip
+# the script, the step, its state, and pairs of what is replaced, and by what
+MISTAKES: list[tuple[Any, ...]] = [
     ("ddp", 1, "wrong", "dist.init", "if os.environ['RANK'] == 0: dist.init"),
     ("ddp", 1, "wrong", "dist.init", "early = DDP(Net())\ndist.init"),
     ("ddp", 2, "wrong", "set_device(local_rank)", "set_device('cuda:0')"),
-    ("horovod", 2, "missing", "torch.cuda.set_device(hvd.local_rank())", "pass"),
     ("horovod", 2, "cannot tell", "hvd.local_rank()", "cfg.gpu"),
     ("keras", 2, "wrong", "gpus[hvd.local_rank()]", "[gpus[0]]"),
     ("horovod", 3, "wrong", "num_replicas=hvd.size()", "num_replicas=hvd.local_size()"),
     ("horovod", 3, "wrong", ", num_replicas=hvd.size(), rank=hvd.rank()", ""),
     ("keras", 3, "wrong", "hvd.rank())", "0)"),
     ("keras", 3, "wrong", "shard(hvd.size(), hvd.rank())", "shard(hvd.rank(), hvd.size())"),
-    ("keras", 3, "wrong", ".shard(hvd.size(), hvd.rank())", ""),
     ("keras", 3, "cannot tell", ".shard(hvd.size(), hvd.rank())", ".take(1000 // hvd.size())"),
     ("ddp", 3, "wrong", "sampler=sampler)", "sampler=sampler, shuffle=True)"),
     ("ddp", 3, "cannot tell", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
@@ -61,7 +122,6 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
      "options = {'num_workers': 1} if cuda else {}\nloader = DataLoader(dataset, shuffle=True, **options)"),
     ("horovod", 4, "wrong", "0.1 * hvd.size()", "0.1 / hvd.size()"),
     ("keras", 4, "wrong", "0.001 * hvd.size()", "0.001 * hvd.local_size()"),
-    ("ddp", 4, "cannot tell", "0.1 * dist.get_world_size()", "0.1"),
     ("horovod", 5, "wrong", "optimizer = hvd.Dist", "hvd.Dist"),
     ("horovod", 5, "wrong", "optimizer = hvd.Dist", "wrapped = hvd.Dist"),
     ("ddp", 5, "wrong", "model(x)", "model.module(x)"),
@@ -73,28 +133,34 @@ MISTAKES: list[tuple[str, int, str, str, str]] = [
     ("keras", 6, "wrong", ", callbacks=callbacks", ""),
     ("ddp", 7, "wrong", "dist.get_rank() == 0", "dist.get_rank() != 0"),
     ("ddp", 7, "cannot tell", "dist.get_rank() == 0", "local_rank == 0"),
-    ("fsdp", 7, "wrong", "torch.save(state", "torch.save(model.state_dict()"),
     ("fsdp", 7, "wrong", "        torch.save(",
      "        from torch.distributed.checkpoint.state_dict import get_model_state_dict\n"
      "        full = get_model_state_dict(model)\n        torch.save("),
     ("horovod", 7, "cannot tell", "import torch\n",
      "import torch, horovod.ray\nfrom torch.utils.tensorboard import SummaryWriter\nSummaryWriter()\n"),
     ("horovod", 8, "wrong", "mean = hvd.allreduce", "mean = torch.tensor(total); hvd.allreduce"),
-    ("horovod", 8, "wrong", "torch.tensor(total))", "torch.tensor(total), True)"),
     ("horovod", 8, "wrong", "hvd.allreduce(torch.tensor(total))",
      "torch.tensor(total); hvd.allreduce(torch.tensor([0]).cuda(), name='wait')"),
+    ("fsdp", 5, "wrong", *DIVIDED_LATE),
+    ("fsdp", 5, "wrong", *DIVIDED_LATE, "as FSDP", "as FSDP, fully_shard", "model = FSDP(model)", "fully_shard(model)"),
+    ("ddp", 7, "wrong", "if dist.get_rank() == 0", "if place.is_main", "optimizer =", PROPERTY.format("!=")),
+    ("horovod", 8, "wrong", "mean = hvd.allreduce(torch.tensor(total))", "mean = torch.tensor(total)", "hvd.init()",
+     "def mean_of(x):\n    return hvd.allreduce(x)\nhvd.init()"),
+    ("ddp", 7, "wrong", "if dist.get_rank() == 0", "if True", ".to(local_rank)", ".to(device)", "sampler =",
+     'device = torch.device("cuda", local_rank)\nsampler ='),
+    ("ddp", 7, "cannot tell", "", CALLBACK),
+    ("ddp", 7, "wrong", "", f"{CALLBACK}Callback()\n"),
+    ("horovod", 4, "cannot tell", *WITHOUT_DATA),
+    ("horovod", 4, "wrong", "import torch\n", "import torch, numpy as np\n", *WITHOUT_DATA,
+     "torch.randn(32, 8)", "np.memmap('x.bin')"),
+    ("horovod", 4, "wrong", "import torch\n", "import torch, pandas as pd\n", *WITHOUT_DATA,
+     "torch.randn(32, 8)", "pd.read_csv('x')"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("script", "step", "state", "old", "new"), MISTAKES)
-def test_a_mistake_is_found(tmp_path: Path, script: str, step: int, state: str, old: str, new: str) -> None:
-    assert states(checked(tmp_path, changed(script, old, new))).get(step) == state
-
-
-@pytest.mark.parametrize("divided", ["model = FSDP(model)", "fully_shard(model)"])
-def test_an_optimizer_of_the_model_before_it_is_divided(tmp_path: Path, divided: str) -> None:
-    late = FSDP_LATE.replace("as FSDP", "as FSDP, fully_shard").replace("model = FSDP(model)", divided)
-    assert states(checked(tmp_path, late)) == {5: "wrong"}
+@pytest.mark.parametrize(("script", "step", "state", "edits"), [(*each[:3], each[3:]) for each in MISTAKES])
+def test_a_mistake_is_found(tmp_path: Path, script: str, step: int, state: str, edits: tuple[str, ...]) -> None:
+    assert states(checked(tmp_path, changed(script, *edits))).get(step) == state
 
 
 # the script, what is replaced, by what: all of these are right
@@ -144,6 +210,7 @@ SOUND: list[tuple[str, ...]] = [
      "class Saver:\n    def __init__(self, model):\n        self.last = newest(model)\n"
      "    def save(self, model):\n        if dist.get_rank() == 0: torch.save(model.module.state_dict(), self.last)\n"
      "saver = Saver(model)\nfor epoch"),
+    ("ddp", "if dist.get_rank() == 0", "if place.is_main", "optimizer =", PROPERTY.format("==")),
 ]  # fmt: skip
 
 
@@ -175,74 +242,24 @@ def test_what_trains_nothing_and_a_module_whose_training_nothing_calls_lack_noth
     assert checked(tmp_path, f"import torch.distributed as dist\n{train}").exit_code == 0
 
 
-def test_a_module_beside_the_script_is_read_and_a_broken_one_leaves_it_open(tmp_path: Path) -> None:
-    (tmp_path / "start.py").write_text("import horovod.torch as hvd\ndef go():\n    hvd.init()\n")
-    text = HOROVOD.replace("hvd.init()", "start.go()").replace("import torch\n", "import torch\nimport start\n", 1)
-    assert states(checked(tmp_path, text)) == {}
-    (tmp_path / "start.py").write_text("def go(:\n")
-    assert states(checked(tmp_path, text))[1] == "cannot tell"
+# a module beside the script and its text; what is replaced in the script, and by what; a step, its state and place
+GO, SAVE = "import horovod.torch as hvd\ndef go():\n    hvd.init()\n", 'torch.save(model.state_dict(), "last.pt")'
+PLAIN = "import horovod.torch as hvd\nclass Plain:\n    def __init__(self):\n        hvd.init()\n"
+BESIDE: dict[str, tuple[str, ...]] = {
+    "it initialises": ("start", GO, "hvd.init()", "start.go()", "1 ok start.py:3"),
+    "it is broken": ("start", "def go(:\n", "hvd.init()", "start.go()", "1 cannot tell "),
+    "a table names its class": ("ways", PLAIN, "hvd.init()", "{'plain': ways.Plain}[name]()", "1 ok ways.py:4"),
+    "it writes": ("save", "import torch\ndef save(m):\n    torch.save(m, 'x')\n", f"        {SAVE}",
+                  "    save.save(model)", "7 wrong save.py:3"),
+}  # fmt: skip
 
 
-def test_a_mistake_in_a_module_is_shown_with_its_file(tmp_path: Path) -> None:
-    (tmp_path / "saving.py").write_text("import torch\ndef save(model):\n    torch.save(model, 'last.pt')\n")
-    text = HOROVOD.replace('        torch.save(model.state_dict(), "last.pt")', "    saving.save(model)")
-    report = checked(tmp_path, text.replace("import torch\n", "import torch\nimport saving\n", 1))
-    assert [row.finding.place for row in report.rows if row.finding.state == "wrong"] == ["saving.py:3"]
-
-
-def test_a_class_that_a_table_names_is_read(tmp_path: Path) -> None:
-    plain = "import horovod.torch as hvd\nclass Plain:\n    def __init__(self):\n        hvd.init()\n"
-    (tmp_path / "ways.py").write_text(plain)
-    text = HOROVOD.replace("hvd.init()", "{'plain': ways.Plain}[name]()")
-    text = text.replace("import torch\n", "import torch\nimport ways\n", 1)
-    assert 1 not in states(checked(tmp_path, text))
-
-
-# A benchmark: one batch, again and again.
-SYNTHETIC = (
-    HOROVOD.replace("loader = DataLoader(dataset, batch_size=32, sampler=sampler)", "x = torch.randn(32, 8)")
-    .replace("for x, y in loader", "for step in range(100)")
-    .replace("lr=0.1 * hvd.size()", "lr=0.1")
-    .replace("criterion(model(x.cuda()), y.cuda())", "model(x.cuda()).sum()")
-)
-
-
-def test_the_rate_of_a_benchmark_without_data_is_left_open(tmp_path: Path) -> None:
-    assert states(checked(tmp_path, SYNTHETIC)).get(4) == "cannot tell"
-    for reads in ("data = np.memmap('x.bin')", "data = pd.read_csv('x.csv')"):
-        script = SYNTHETIC.replace(
-            "x = torch.randn(32, 8)", f"import numpy as np, pandas as pd\n{reads}\nx = data[:32]"
-        )
-        assert states(checked(tmp_path, script)).get(4) == "wrong"
-
-
-def test_a_property_is_followed(tmp_path: Path) -> None:
-    kind = "class Place:\n    @property\n    def is_main(self):\n        return dist.get_rank() {} 0\nplace = Place()\n"
-    text = DDP.replace("if dist.get_rank() == 0", "if place.is_main")
-    for operator, expected in (("==", {}), ("!=", {7: "wrong"})):
-        changed = text.replace("optimizer = torch", f"{kind.format(operator)}optimizer = torch", 1)
-        assert states(checked(tmp_path, changed)) == expected
-
-
-def test_a_function_that_nothing_names_does_nothing(tmp_path: Path) -> None:
-    text = HOROVOD.replace("mean = hvd.allreduce(torch.tensor(total))", "mean = torch.tensor(total)")
-    report = checked(
-        tmp_path, text.replace("hvd.init()", "def mean_of(x):\n    return hvd.allreduce(x)\nhvd.init()", 1)
-    )
-    assert states(report) == {8: "wrong"}
-
-
-def test_a_model_on_the_ranks_device_is_no_file_of_the_rank(tmp_path: Path) -> None:
-    text = DDP.replace("if dist.get_rank() == 0", "if True").replace(".to(local_rank)", ".to(device)")
-    report = checked(tmp_path, text.replace("sampler =", 'device = torch.device("cuda", local_rank)\nsampler =', 1))
-    assert states(report) == {7: "wrong"}
-
-
-def test_a_log_of_a_callback_that_nothing_is_seen_to_make_is_left_open(tmp_path: Path) -> None:
-    writer = "from torch.utils.tensorboard import SummaryWriter"
-    callback = f"class Callback(Base):\n    def __init__(self):\n        {writer}\n        SummaryWriter()\n"
-    assert states(checked(tmp_path, f"from tool import Base\n{DDP}{callback}")) == {7: "cannot tell"}
-    assert states(checked(tmp_path, f"from tool import Base\n{DDP}{callback}Callback()\n")) == {7: "wrong"}
+@pytest.mark.parametrize("case", BESIDE)
+def test_a_module_beside_the_script_is_read(tmp_path: Path, case: str) -> None:
+    name, text, old, new, expected = BESIDE[case]
+    (tmp_path / f"{name}.py").write_text(text)
+    report = checked(tmp_path, changed("horovod", old, new, "import torch\n", f"import torch\nimport {name}\n"))
+    assert expected in [f"{row.step} {row.finding.state} {row.finding.place}" for row in report.rows]
 
 
 def test_a_script_of_one_process_lacks_every_step_and_gets_both_ways(tmp_path: Path) -> None:

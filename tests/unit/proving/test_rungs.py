@@ -1,7 +1,10 @@
-"""What each rung demands of what its jobs left."""
+"""What each rung demands of what its jobs left, and which attempt of a rung is made, kept or gone on with; its jobs
+themselves are climbed in tests/integration.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -10,15 +13,15 @@ import pytest
 
 from runner.jobs.verdict import judge as verdict_of
 from runner.model.plan import RESULTS
+from runner.model.records import ProvingRecord
 from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProvenValue, RungRecord
-from runner.proving.climb import attempts
-from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
+from runner.proving.climb import Listener, Place, attempts, climb
+from runner.proving.ladder import Earlier, Job, JobOutcome, Judgement, Ladder, Rung
 from runner.proving.rungs import MAIN_RESULT, names, rungs
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from tests.support.evidence import GOOD
 from tests.support.proof_records import UUIDS
-from tests.support.proving import earlier_rungs, step_outcome
 
 RECIPE = Path(__file__).parents[3] / "recipes/prove"
 GPUS, ONE, PRETEND = Ladder(2), Ladder(1), Ladder(2, quick=True, pretend=True)
@@ -45,6 +48,19 @@ ALLREDUCE: dict[str, Any] = {
     "weights_equal": True,
     "weights_moved": True,
 }
+
+
+def earlier_rungs(**figures: ProvenValue) -> dict[str, RungRecord]:
+    """The first rung, passed on two H100."""
+    known: dict[str, ProvenValue] = {"devices": 2, "capability": "9.0", "memory_bytes": 80 * 10**9, "mig": False}
+    return {"devices": RungRecord("devices", "passed", figures={**known, **figures})}
+
+
+def step_outcome(name: str, facts: dict[str, Any], ranks: int = 2, kind: Any = "cuda", **changes: Any) -> JobOutcome:
+    """A step that ran, with the same facts on every rank."""
+    records = tuple(ProvingRecord("2", rank, name, kind, facts) for rank in range(ranks))
+    values: dict[str, Any] = {"outcome": "ran", "facts": records, "nccl_processes": ranks, "proven": ("ran well",)}
+    return JobOutcome(**{**values, **changes})
 
 
 def judge(name: str, *outcomes: JobOutcome, ladder: Ladder = GPUS, **main: float) -> Judgement:
@@ -156,8 +172,7 @@ MEASURED = JobOutcome(
 def test_a_figure_is_shown_only_where_it_is_proven() -> None:
     good = judge("main-fp32", MEASURED)
     assert (good.state, good.figures["images_per_s"], good.label) == ("passed", 1000.0, "")
-    short = judge("main-fp32", MEASURED, ladder=Ladder(2, quick=True))
-    assert short.label.startswith("demonstration")
+    assert judge("main-fp32", MEASURED, ladder=Ladder(2, quick=True)).label.startswith("demonstration")
 
 
 def test_those_sentences_are_the_verdicts_own() -> None:
@@ -166,20 +181,12 @@ def test_those_sentences_are_the_verdicts_own() -> None:
     assert BY_NAME["result"].judge(Ladder(4), earlier, []).state == "passed"
 
 
-def without(sentence: int) -> tuple[str, ...]:
-    return MEASURED.proven[:sentence] + MEASURED.proven[sentence + 1 :]
-
-
 @pytest.mark.parametrize(
-    ("proven", "why"),
-    [
-        (MEASURED.proven, ""),
-        (without(0), "distinct devices"),
-        (without(1), "where the ranks computed"),
-        (without(2), "synchronised ranks"),
-    ],
+    ("without", "why"),
+    [(None, ""), (0, "distinct devices"), (1, "where the ranks computed"), (2, "synchronised ranks")],
 )
-def test_the_result_is_proven_by_the_sentences_of_the_verdict(proven: tuple[str, ...], why: str) -> None:
+def test_the_result_is_proven_by_the_sentences_of_the_verdict(without: int | None, why: str) -> None:
+    proven = tuple(sentence for place, sentence in enumerate(MEASURED.proven) if place != without)
     earlier = {**earlier_rungs(), MAIN_RESULT: RungRecord(MAIN_RESULT, "passed", proven=proven)}
     judged = BY_NAME["result"].judge(GPUS, earlier, [])
     assert judged.state == ("failed" if why else "passed")
@@ -187,10 +194,9 @@ def test_the_result_is_proven_by_the_sentences_of_the_verdict(proven: tuple[str,
 
 
 def test_attempts_with_the_same_inputs_are_counted_by_their_directories() -> None:
-    names = {f"main-fp32-{'a' * 12}.1", f"main-fp32-{'a' * 12}.12", f"main-fp32-{'b' * 12}.3", "lock", "main-fp32-x.1"}
-    names |= {f"main-fp32-{'a' * 12}.0", f"main-fp32-{'a' * 12}.x", f"fp32-{'a' * 12}.4"}
-    assert attempts(names, "main-fp32", "a" * 24) == {1, 12}
-    assert attempts(names, "main-fp32", "c" * 24) == set()
+    a, b = "a" * 12, "b" * 12
+    tried = {f"main-fp32-{a}.1", f"main-fp32-{a}.12", f"main-fp32-{b}.3", "lock", "main-fp32-x.1", f"fp32-{a}.4"}
+    assert attempts(tried | {f"main-fp32-{a}.0", f"main-fp32-{a}.x"}, "main-fp32", "a" * 24) == {1, 12}
 
 
 @pytest.mark.parametrize(("count", "ranks"), [(8, 8), (8, 3), (8, 1), (2, 2), (1, 4), (0, 2)])
@@ -229,18 +235,18 @@ def roofline(**changes: Any) -> JobOutcome:
 
 
 def test_the_main_jobs_share_of_the_roofline_is_that_of_one_gpu_in_its_own_precision() -> None:
+    above = judge("roofline", roofline(), main_fp32=4400.0)
+    assert (above.state, above.figures) == ("failed", {})
+    assert "main-fp32: 4400.0 images/s are 108 % of what products of matrices reach" in above.reason
     judged = judge("roofline", roofline(), main_fp32=800.0, main_channels_last=5000.0)
     assert judged.state == "passed"
     assert judged.figures["main-fp32_percent_of_products"] == pytest.approx(100 * 400 * 24.5e9 / 50e12)
     assert judged.figures["main-channels-last_percent_of_products"] == pytest.approx(100 * 2500 * 24.5e9 / 700e12)
     assert "main-tf32_percent_of_products" not in judged.figures
     assert judged.figures["copy_gb_per_s"] == pytest.approx(2500.0)
-
-
-def test_without_counted_operations_there_are_only_rates() -> None:
-    judged = judge("roofline", roofline(flop_per_image=None), main_fp32=800.0)
-    assert judged.state == "passed"
-    assert not [name for name in judged.figures if name.endswith("percent_of_products")]
+    uncounted = judge("roofline", roofline(flop_per_image=None), main_fp32=800.0)
+    assert uncounted.state == "passed"
+    assert not [name for name in uncounted.figures if name.endswith("percent_of_products")]
 
 
 def measured(rate: float = 1000.0, share: float | None = 0.001, **changes: Any) -> JobOutcome:
@@ -294,10 +300,6 @@ def test_where_the_ladder_pretends_both_sides_compute_the_sites_small_model() ->
     assert {name: str(site[name]) for name in ("model", "image-size", "batch-size")}.items() <= chosen.items()
 
 
-def test_the_roofline_waits_for_the_main_job() -> None:
-    assert BY_NAME["roofline"].needs == ("devices", MAIN_RESULT)
-
-
 def devices(**facts: Any) -> JobOutcome:
     return step_outcome("devices", {**DEVICES, **facts})
 
@@ -347,7 +349,7 @@ FAILS: tuple[tuple[str, JobOutcome | tuple[JobOutcome, ...], str], ...] = (
     ("clocks", times([], []), "no times"),
     ("clocks", times([1.0, 1.0], [1.0]), "no times"),
     ("clocks", times([-1.0], [1.0]), "cannot be read"),
-    ("roofline", roofline(copy_bytes_per_s=0.0), ""),
+    ("roofline", roofline(copy_bytes_per_s=0.0), "no rates"),
     ("cost", instrumented(measured(share=0.011)), "our calls took 1.10 % of the window"),
     ("cost", instrumented(measured(share=None)), "does not say what its instrumentation took"),
     ("cost", instrumented(BROKEN), "verdict failed; rank 0 exited with code 1"),
@@ -371,7 +373,28 @@ def test_a_rung_fails_with_its_reason_and_shows_no_figure(
     assert why in judged.reason
 
 
-def test_a_figure_above_the_roofline_is_wrong() -> None:
-    judged = judge("roofline", roofline(), main_fp32=4400.0)
-    assert (judged.state, judged.figures) == ("failed", {})
-    assert "main-fp32: 4400.0 images/s are 108 % of what products of matrices reach" in judged.reason
+def no_jobs(_ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
+    return ()
+
+
+def passes(_ladder: Ladder, _earlier: Earlier, _outcomes: Sequence[JobOutcome]) -> Judgement:
+    return Judgement("passed")
+
+
+def climbed(root: Path, machine: str, again: Sequence[str] = ()) -> RungRecord:
+    """The rung's record; its directory of runs is made as a job would make it."""
+    silent = Listener(lambda _: None, lambda *_: None, lambda _: None, lambda _: None)
+    rung = Rung("only", "looks", no_jobs, passes)
+    record = climb(Ladder(1), [rung], Place(root, {}, (machine,)), silent, again).records[0]
+    (root / "jobs" / f"only-{record.inputs[:12]}.{record.attempt}").mkdir(parents=True, exist_ok=True)
+    return record
+
+
+def test_a_rung_that_is_to_be_done_again_is_done_anew_also_after_other_inputs(tmp_path: Path) -> None:
+    first = climbed(tmp_path, "GPU-1")
+    assert climbed(tmp_path, "GPU-1") == first
+    assert climbed(tmp_path, "GPU-2").inputs != first.inputs
+    again = climbed(tmp_path, "GPU-1", again=["only"])
+    assert (again.inputs, again.attempt) == (first.inputs, 2), "not what the first attempt left"
+    climbed(tmp_path, "GPU-2")
+    assert climbed(tmp_path, "GPU-1").attempt == 2, "its own newest attempt"

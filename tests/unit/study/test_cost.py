@@ -70,12 +70,6 @@ def test_a_site_that_ends_jobs_whose_gpus_idle_is_named(idle_gpus_s: int | None,
     assert note == f"GPUs idle for up to 4 min while smaller launches run; {says}"
 
 
-def test_a_job_on_whole_nodes_counts_with_all_of_their_gpus() -> None:
-    plan = msgspec.structs.replace(PLANS[8], tasks_per_node=(8, 4), whole_nodes=True)
-    assert plan.occupied_gpus == 16
-    assert msgspec.structs.replace(plan, whole_nodes=False).occupied_gpus == 12
-
-
 def test_the_cheaper_way_is_taken_unless_the_same_nodes_are_requested() -> None:
     asked = ask(Request(gpus=1), "1,8,16")
     apart = Offer(LAUNCHES, question.separate_cost(LAUNCHES, BY_KEY, queued=True), ())

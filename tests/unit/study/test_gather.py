@@ -41,6 +41,8 @@ def test_what_is_not_proven_is_shown_with_its_reason_and_enters_no_point(tmp_pat
     assert two.efficiency_of_one is not None
     assert two.efficiency_of_one.value == pytest.approx(0.9)
     assert two.efficiency_of_one.low is None
+    nothing = gather.facts(on_disk(tmp_path, study((4,), 1)))
+    assert ([each.images_per_s for each in nothing.points], nothing.launches[0].state) == ([None], "missing")
 
 
 @pytest.mark.parametrize(("last_s", "hours"), [(30.0, 30.0 / 3600.0), (1e6, PLAN.walltime_s / 3600.0)])
@@ -103,12 +105,6 @@ def test_a_proven_attempt_stands_whatever_came_before_or_after(tmp_path: Path) -
     left_run(of, "g0001-full-r1", Verdict("failed", ("exit 1",)))
     (launch,) = gather.facts(of).launches
     assert (launch.state, launch.run, launch.attempts) == ("proven", second.run_id, 3)
-
-
-def test_a_point_without_a_proven_launch_has_no_rate_and_is_there_all_the_same(tmp_path: Path) -> None:
-    found = gather.facts(on_disk(tmp_path, study((1, 2), 1)))
-    assert [(each.gpus, each.proven, each.images_per_s) for each in found.points] == [(1, 0, None), (2, 0, None)]
-    assert {each.state for each in found.launches} == {"missing"}
 
 
 def test_efficiency_is_against_a_single_gpu_with_the_same_setting() -> None:

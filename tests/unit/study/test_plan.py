@@ -1,8 +1,11 @@
-"""From a question to launches: which, in which order, under which names, and with which options."""
+"""From a question to launches: which, in which order, under which names, and with which options; and what is none."""
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,9 @@ from hypothesis import strategies as st
 from runner.core.errors import UsageError
 from runner.model.study import Launch
 from runner.study import plan
+from runner.study.directory import find, read
+from runner.study.gather import list_studies
+from tests.support.studies import on_disk, study
 
 
 def test_repeats_go_forward_and_backward_so_that_no_point_has_a_place() -> None:
@@ -93,15 +99,9 @@ def test_fewer_gpus_of_a_node_are_others_in_each_repeat() -> None:
     assert sorted(places) == [(1, 0, 0), (1, 1, 1), (2, 0, 1), (2, 1, 0)]
     of_eight = plan.launches((8,), ("full", "solo"), ((),), 3, solo_places=(8,), solo_gpus=3)
     assert len({each.device for each in of_eight if each.arm == "solo"}) == 8
-    uneven = plan.launches((6,), ("full", "solo"), ((),), 3, solo_places=(4, 1, 1), solo_gpus=2)
+    uneven = plan.launches((6,), ("full", "solo"), ((),), 2, solo_places=(4, 1), solo_gpus=2)
     places = [(each.repeat, each.node, each.device) for each in uneven if each.arm == "solo"]
-    assert sorted(places) == sorted(
-        [(1, 0, 0), (1, 0, 1), (2, 0, 2), (2, 0, 3), (3, 0, 0), (3, 0, 1)]
-        + [(repeat, node, 0) for repeat in (1, 2, 3) for node in (1, 2)]
-    )
-    assert plan.launches((4,), ("full", "solo"), ((),), 2, solo_places=(2, 2), solo_gpus=9) == plan.launches(
-        (4,), ("full", "solo"), ((),), 2, solo_places=(2, 2)
-    )
+    assert sorted(places) == [(1, 0, 0), (1, 0, 1), (1, 1, 0), (2, 0, 2), (2, 0, 3), (2, 1, 0)]
 
 
 def test_an_option_with_one_value_is_shared_and_others_are_combined() -> None:
@@ -114,29 +114,65 @@ def test_an_option_with_one_value_is_shared_and_others_are_combined() -> None:
 
 
 def test_a_whole_batch_is_shared_equally_or_refused() -> None:
-    launch = Launch("k", 4, "full", 1, 0, settings=(("batch-size", "256"),))
-    assert plan.launch_options(launch, (), "batch-size") == (("batch-size", "64"),)
+    launch = Launch("k", 4, "full", 1, 0)
+    assert plan.launch_options(launch, (("batch-size", "256"),), "batch-size") == (("batch-size", "64"),)
     with pytest.raises(UsageError, match="a whole batch of 254 cannot be shared by 4 GPUs"):
-        plan.launch_options(launch.__class__("k", 4, "full", 1, 0), (("batch-size", "254"),), "batch-size")
+        plan.launch_options(launch, (("batch-size", "254"),), "batch-size")
     with pytest.raises(UsageError, match="the whole batch is not given"):
-        plan.launch_options(launch.__class__("k", 4, "full", 1, 0), (), "batch-size")
+        plan.launch_options(launch, (), "batch-size")
 
 
 @pytest.mark.parametrize("text", ["", "1,,2", "0", "-1", "1,x", "1, 2", "1.5", "1,1", "99999999", "१"])
-def test_sizes_are_numbers_each_named_once(text: str) -> None:
+def test_sizes_are_numbers_each_named_once_and_rise(text: str) -> None:
+    assert plan.parse_sizes("16,1,4") == (1, 4, 16)
     with pytest.raises(UsageError, match=r"no list of sizes|names a size twice"):
         plan.parse_sizes(text)
 
 
-def test_sizes_rise_whatever_their_order() -> None:
-    assert plan.parse_sizes("16,1,4") == (1, 4, 16)
-
-
 def test_an_unknown_arm_and_a_value_that_is_empty_or_twice_there_are_refused() -> None:
-    with pytest.raises(UsageError, match="no arm 'ful'") as refused:
+    with pytest.raises(UsageError, match=r"no arm 'ful'(.|\n)*mean 'full'"):
         plan.parse_arms("ful")
-    assert "full" in refused.value.fix
-    with pytest.raises(UsageError, match="empty, or there twice"):
-        plan.parse_settings([("batch-size", "128,128")])
-    with pytest.raises(UsageError, match="empty, or there twice"):
-        plan.parse_settings([("batch-size", "128,")])
+    for values in ("128,128", "128,"):
+        with pytest.raises(UsageError, match="empty, or there twice"):
+            plan.parse_settings([("batch-size", values)])
+
+
+# what a launch of study.json is changed to; whether it is one GPU alone, in one allocation
+ALTERED: dict[str, tuple[bool, dict[str, Any]]] = {
+    "a key that leads elsewhere": (False, {"key": "../../elsewhere"}),
+    "a key that is no file name": (False, {"key": "g0001-full\0"}),
+    "a key twice": (False, {"key": "g0002-full-r1"}),
+    "no GPUs": (False, {"gpus": 0}),
+    "a size that was not asked for": (False, {"gpus": 7}),
+    "an arm that was not asked for": (False, {"arm": "solo"}),
+    "arms that were not asked for": (False, {"arms": ["uncoupled", "full"]}),
+    "a setting that was not asked for": (False, {"settings": [["a", "b"]]}),
+    "a node before the first": (True, {"node": -1}),
+    "more nodes than GPUs": (True, {"node": 2}),
+    "more GPUs of a node than GPUs": (True, {"device": 2}),
+    "a node without a GPU": (True, {"device": None}),
+    "a GPU that another launch has": (True, {"device": 1}),
+    "two GPUs": (True, {"gpus": 2}),
+    "training as it is": (True, {"arm": "full"}),
+}
+
+
+@pytest.mark.parametrize("case", ALTERED)
+def test_a_study_that_was_altered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    """Directories are made and removed by what it says."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    alone, changes = ALTERED[case]
+    planned = plan.launches((2,), ("full", "solo"), ((),), 2, solo_places=(2,))
+    asked = study((2,), 2, way="one-allocation", arms=("full", "solo"), launches=planned) if alone else study((1, 2), 2)
+    of = on_disk(tmp_path, asked)
+    assert find(of.path.name).study == of.study
+    altered = json.loads((of.path / "study.json").read_text())
+    altered["launches"][0] |= changes
+    (of.path / "study.json").write_text(json.dumps(altered))
+    assert read(of.path) is None
+    for wanted in (of.path.name, of.name, of.path.name[:-3], str(of.path)):
+        with pytest.raises(UsageError, match="not as `scale` wrote it"):
+            find(wanted)
+    assert list_studies() == ()
+    (of.path / "study.json").write_text(json.dumps(altered | {"launches": []}))
+    assert read(of.path) is None

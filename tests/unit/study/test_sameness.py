@@ -1,25 +1,186 @@
-"""Launches of a study are compared only where each rank had the same node, GPU, processors and ports."""
+"""No figure is made of two programs, which are left out and measured anew; launches of one allocation are compared only
+where each rank had the same node, GPU, processors and ports.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from runner.cli import run
+from runner.core.errors import Exit
 from runner.jobs.directory import Run
-from runner.model.plan import LaunchPlace
+from runner.model.job import CodeRecord, CommandLine
+from runner.model.plan import WORKSPACE, LaunchPlace, Plan, PlannedImage
 from runner.model.records import StartRecord
+from runner.model.study import StudyFacts
+from runner.study import gather
+from runner.study.attempts import to_start
+from runner.study.directory import StudyDirectory
+from runner.study.gather import list_studies
 from runner.study.sameness import run_differences
 from tests.support.plans import PLAN
+from tests.support.studies import left_run, measured, on_disk, study
+from tests.support.timed import RECIPE
+
+FIRST, SECOND, THIRD = (f"g0001-full-r{repeat}" for repeat in (1, 2, 3))
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CACHE", "STATE"):
+        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
+
+
+@pytest.fixture
+def of(tmp_path: Path) -> StudyDirectory:
+    return on_disk(tmp_path, study((1,), 3))
+
+
+def ran(of: StudyDirectory, key: str, program: str, rate: float = 100.0, unit: str = "images") -> Run:
+    """A proven run of a launch, with a copy of its recipe's program."""
+    run = left_run(of, key, measured(rate, unit=unit))
+    recipe = run.path / "recipe"
+    recipe.mkdir()
+    (recipe / "main.py").write_text(program)
+    return run
+
+
+def with_plan(run: Run, **changes: object) -> Run:
+    plan = run.read("plan.json", Plan)
+    assert plan is not None
+    run.write("plan.json", msgspec.structs.replace(plan, **changes))
+    return run
+
+
+def why(found: StudyFacts) -> list[str]:
+    return [each.why for each in found.launches]
+
+
+def test_a_launch_of_another_program_is_in_no_figure_until_the_first_one_is_measured(of: StudyDirectory) -> None:
+    for key, program, rate in ((FIRST, "a", 100.0), (SECOND, "b", 300.0), (THIRD, "a", 100.0)):
+        ran(of, key, program, rate)
+    found = gather.facts(of)
+    assert [each.state for each in found.launches] == ["proven", "not-proven", "proven"]
+    left_out = found.launches[1]
+    assert left_out.why.startswith("its program (sha256 ")
+    assert " is not that of the study's first launch (sha256 " in left_out.why
+    assert "scale --resume` measures it anew" in left_out.why
+    assert left_out.images_per_s is None
+    (point,) = found.points
+    assert (point.proven, found.state) == (2, "incomplete")
+    assert point.images_per_s is not None
+    assert point.images_per_s.value == pytest.approx(100.0)
+    (listed,) = list_studies()
+    assert (listed.proven, listed.state) == (2, "incomplete")
+    (again,) = to_start(of.study.launches, gather.attempts(of), 3)
+    assert again.key == SECOND
+
+    anew = ran(of, SECOND, "a", 101.0)
+    found = gather.facts(of)
+    assert (found.state, found.launches[1].run, found.launches[1].attempts) == ("complete", anew.run_id, 2)
+    assert to_start(of.study.launches, gather.attempts(of), 3) == ()
+    bundled, _ = gather.figures(of.study, {each.launch.key: Run(Path(each.directory)) for each in found.launches})
+    assert bundled == found.points
+
+
+def test_the_earliest_proven_run_is_the_first_wherever_its_launch_stands(of: StudyDirectory) -> None:
+    earlier = ran(of, THIRD, "a")
+    earlier.path.rename(earlier.path.with_name("20200101-000000-train-4"))
+    ran(of, FIRST, "b")
+    assert [each.state for each in gather.facts(of).launches] == ["not-proven", "missing", "proven"]
+
+
+def test_launches_of_one_point_have_one_command_line(tmp_path: Path) -> None:
+    """The batch of another site file; a point of its own has another one by right. Secrets are hidden."""
+    of = on_disk(tmp_path, study((1, 2), 2))
+    words = ("python3", "main.py", "--hub-token", "hunter22", "--batch-size")
+    first, second = (f"g0001-full-r{repeat}" for repeat in (1, 2))
+    for key, batch in ((first, "8"), (second, "16"), ("g0002-full-r1", "32"), ("g0002-full-r2", "32")):
+        with_plan(ran(of, key, "a"), program=(*words, batch))
+    found = gather.facts(of)
+    assert [each.state for each in found.launches].count("not-proven") == 1
+    left_out = next(each for each in found.launches if each.launch.key == second)
+    assert left_out.why == (
+        f"its program's options are not those of {of.runs(first)[0].run_id} (--batch-size 8 -> 16): no figure is made "
+        "of both; `python -m runner scale --resume` measures it anew"
+    )
+    with_plan(of.runs(second)[0], program=("python3", "main.py", "--hub-token", "hunter22", "8"))
+    assert "hunter22" not in "".join(why(gather.facts(of)))
+
+
+def test_a_launch_that_counts_something_else_is_measured_anew(of: StudyDirectory) -> None:
+    ran(of, FIRST, "a", unit="tokens")
+    ran(of, SECOND, "a", unit="samples")
+    assert why(gather.facts(of))[1].startswith("its unit of the figure (samples) is not that of")
+    assert [each.key for each in to_start(of.study.launches, gather.attempts(of), 3)] == [SECOND, THIRD]
+    (point,) = gather.facts(of).points
+    assert (point.proven, gather.facts(of).launches[0].unit) == (1, "tokens")
+
+
+def test_another_image_is_another_program(of: StudyDirectory) -> None:
+    for key, digit in ((FIRST, "1"), (SECOND, "2")):
+        with_plan(ran(of, key, "a"), image=PlannedImage("hvd", f"sha256:{digit * 64}", "/i.sqsh"))
+    says = "its image (sha256:222222222222) is not that of the study's first launch (sha256:111111111111): no figure"
+    assert why(gather.facts(of))[1].startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("record", "differs"),
+    [
+        (CodeRecord(commit="b" * 40, dirty=False), "its commit (bbbbbbbbbbbb) is not that of"),
+        (CodeRecord(commit="a" * 40, dirty=True, changed=("train.py",)), "its changes since the commit ("),
+        (CodeRecord(commit="a" * 40, dirty=False), ""),
+        (CodeRecord(problem="the program is in no git repository"), ""),
+    ],
+)
+def test_a_users_program_is_known_by_its_commit(of: StudyDirectory, record: CodeRecord, differs: str) -> None:
+    for key, code in ((FIRST, CodeRecord(commit="a" * 40, dirty=False)), (SECOND, record)):
+        with_plan(left_run(of, key, measured(100.0)), workdir=WORKSPACE).write("code.json", code)
+    assert why(gather.facts(of))[1].startswith(differs)
+    assert bool(why(gather.facts(of))[1]) is bool(differs)
+
+
+def test_a_study_does_not_go_on_with_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Not even in a dry run; with the first one in place again it does."""
+    recipe = tmp_path / "recipe"
+    shutil.copytree(RECIPE, recipe)
+    monkeypatch.chdir(tmp_path)
+    line = ("scale", "--site", "local", "--recipe", str(recipe), "--runtime", "native", "--gpus", "1", "--repeats", "2")
+    of = on_disk(tmp_path / "runs", study((1,), 2, site="local", command=CommandLine(line, str(tmp_path))))
+    words = ["scale", "--resume", of.path.name, "--dry-run"]
+    main = recipe / "main.py"
+    first = main.read_text()
+    main.write_text(first + "# another\n")
+    assert run(words) == Exit.GOOD, "nothing is proven yet"
+    with_plan(ran(of, FIRST, ""), image=PlannedImage("", "", ""), program=())
+    shutil.copytree(recipe, of.runs(FIRST)[0].path / "recipe", dirs_exist_ok=True)
+    assert run(words) == Exit.GOOD
+    main.write_text(first)
+    capfd.readouterr()
+    assert run(words) == Exit.REFUSED
+    err = capfd.readouterr().err
+    assert "the program is not as it was (sha256 " in err
+    assert "launches of the first one are proven, and no figure is made of two programs" in err
+    assert "begin a new study" in err
+    main.write_text(first + "# another\n")
+    with_plan(of.runs(FIRST)[0], program=("python3", "-u", "main.py", "--model", "other"))
+    assert run(words) == Exit.REFUSED
+    assert "the program's options are not as they were (--model other -> sleep): launches" in capfd.readouterr().err
+
 
 GPUS = [f"GPU-{number}" for number in range(8)]
 CPUS = ["48-55", "56-63", "16-23", "24-31", "112-119", "120-127", "80-87", "88-95"]
 
 
-def run(
+def launched(
     root: Path, key: str, ranks: int, *, node: str = "dgx01", first: tuple[int, int] = (0, 0), **more: Any
 ) -> tuple[str, Run]:
     """A run that was a launch: its ranks on a node, each with its GPU; ``more`` replaces fields of its last rank."""
@@ -39,9 +200,9 @@ def run(
 
 
 def test_all_sizes_and_solo_launches_on_the_same_places(tmp_path: Path) -> None:
-    alone = [run(tmp_path, f"solo-{number}", 1, first=(0, number)) for number in range(8)]
-    other = run(tmp_path, "solo-of-the-second-node", 1, node="dgx02", first=(1, 3))
-    sizes = [run(tmp_path, f"full-{size}", size) for size in (1, 2, 4, 8)]
+    alone = [launched(tmp_path, f"solo-{number}", 1, first=(0, number)) for number in range(8)]
+    other = launched(tmp_path, "solo-of-the-second-node", 1, node="dgx02", first=(1, 3))
+    sizes = [launched(tmp_path, f"full-{size}", size) for size in (1, 2, 4, 8)]
     assert run_differences(dict([*alone, other, *sizes])) == ()
 
 
@@ -56,19 +217,18 @@ def test_all_sizes_and_solo_launches_on_the_same_places(tmp_path: Path) -> None:
     ],
 )
 def test_what_differs_is_named_with_both_launches(tmp_path: Path, more: dict[str, Any], sentence: str) -> None:
-    assert run_differences(dict([run(tmp_path, "b8", 8), run(tmp_path, "a4", 4, **more)])) == (sentence,)
+    assert run_differences(dict([launched(tmp_path, "b8", 8), launched(tmp_path, "a4", 4, **more)])) == (sentence,)
 
 
 def test_another_allocation_on_other_nodes_is_one_sentence(tmp_path: Path) -> None:
-    found = run_differences(dict([run(tmp_path, "b8", 8), run(tmp_path, "a8", 8, node="dgx05")]))
+    found = run_differences(dict([launched(tmp_path, "b8", 8), launched(tmp_path, "a8", 8, node="dgx05")]))
     assert found == ("GPU 0 of node 0: node dgx01 in b8, dgx05 in a8 (and 7 more)",)
 
 
 def test_ranks_that_were_not_bound_share_all_processors(tmp_path: Path) -> None:
     """A rank alone has the whole node then, and one of eight an eighth: that is no equal base."""
     every: dict[str, Any] = {"cpus": "0-127"}
-    runs = [run(tmp_path, "b1", 1, **every), run(tmp_path, "a2", 2, **every)]
-    (tmp_path / "a2/ranks/0.start.json").write_text(
-        json.dumps(json.loads((tmp_path / "a2/ranks/0.start.json").read_text()) | every)
-    )
+    runs = [launched(tmp_path, "b1", 1, **every), launched(tmp_path, "a2", 2, **every)]
+    first = tmp_path / "a2/ranks/0.start.json"
+    first.write_text(json.dumps(json.loads(first.read_text()) | every))
     assert run_differences(dict(runs)) == ("GPU 0 of node 0: ranks that share its processors: 1 in b1, 2 in a2",)

@@ -54,11 +54,8 @@ class SshHosts(Local):
     """Jobs whose controller runs here, and whose ranks run where ssh leads."""
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Check all hosts, then start the controller.
-
-        Raises:
-            NotAcceptedError: a host is not ready: which, why, and the fix; exit 3 where it must be fixed first, 8 where
-                trying again may help.
+        """Check all hosts, then start the controller. Raises NotAcceptedError: a host is not ready: which, why, and the
+        fix; exit 3 where it must be fixed first, 8 where trying again may help.
         """
         plan = _plan(run_directory)
         token = secrets.token_hex(16)
@@ -84,10 +81,8 @@ class SshHosts(Local):
         return msgspec.structs.replace(super().state(job_id, run_directory), nodes=",".join(names))
 
     def cancel(self, job_id: str) -> None:
-        """End the ranks everywhere through the controller, and wait until it has ended.
-
-        Raises:
-            UnknownStateError: it runs on another machine, or is another user's.
+        """End the ranks everywhere through the controller, and wait until it has ended. Raises UnknownStateError: it
+        runs on another machine, or is another user's.
         """
         if not JobProcesses(job_id).of_this_boot:
             raise UnknownStateError(
@@ -141,10 +136,8 @@ def _check_hosts(plan: Plan, run: str, token: str) -> list[Fault]:
 
 
 def _head(hosts: ListedHosts) -> str:
-    """The first host as ssh's configuration knows it.
-
-    Raises:
-        NotAcceptedError: there is no ssh, or its configuration cannot be taken.
+    """The first host as ssh's configuration knows it. Raises NotAcceptedError: there is no ssh, or its configuration
+    cannot be taken.
     """
     argv = (*command_line(hosts), "-G", "--", hosts.names[0])
     try:
@@ -303,12 +296,7 @@ _SSH_SAYS: tuple[tuple[str, str, str, Exit], ...] = (
 
 
 def no_answer(host: str, code: int | None, err: str, within_s: float) -> Fault:
-    """Why a host did not answer.
-
-    Args:
-        code: of ssh; None where it had not ended in time.
-        err: its standard error.
-    """
+    """Why a host did not answer. ``code``: of ssh; None where it had not ended in time. ``err``: its standard error."""
     if code is None:
         fix = "check the host and its file systems: `ssh HOST` must work from here; or leave it out"
         return Fault(host, f"it has not answered within {within_s:g} s", fix, Exit.INFRASTRUCTURE)

@@ -21,10 +21,8 @@ _HOSTS = script_parts.SHELL / "hosts.sh"
 
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
-    """The whole script.
-
-    Raises:
-        UsageError: what only a scheduler has, or a value that bash could not take as it is; says which.
+    """The whole script. Raises UsageError: what only a scheduler has, or a value that bash could not take as it is;
+    says which.
     """
     if plan.queue is not None:
         raise UsageError("a list of hosts has no queues", where=f"--queue {plan.queue}", fix="leave it out")

@@ -99,10 +99,8 @@ class Local:
         self.clients = clients
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Start ``script`` in a session of its own, where it outlives this process and its terminal.
-
-        Raises:
-            NotAcceptedError: it cannot be started.
+        """Start ``script`` in a session of its own, where it outlives this process and its terminal. Raises
+        NotAcceptedError: it cannot be started.
         """
         env = dict(os.environ)
         if self.clients is not None:
@@ -159,10 +157,8 @@ class Local:
         return known
 
     def cancel(self, job_id: str) -> None:
-        """Ask the script to end its ranks; where it has not within GRACE_S, kill all that is left of the job.
-
-        Raises:
-            UnknownStateError: the job is another user's.
+        """Ask the script to end its ranks; where it has not within GRACE_S, kill all that is left of the job. Raises
+        UnknownStateError: the job is another user's.
         """
         job = JobProcesses(job_id)
         job.running()  # members that are seen while the script runs are known to be the job's after it

@@ -22,10 +22,8 @@ _OTHER_WORLD = "unset -v " + " ".join(f'"${{!{prefix}@}}"' for prefix in _STARTE
 
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
-    """The whole script.
-
-    Raises:
-        UsageError: what only a scheduler has, or a value that bash could not take as it is; says which.
+    """The whole script. Raises UsageError: what only a scheduler has, or a value that bash could not take as it is;
+    says which.
     """
     if plan.queue is not None:
         raise UsageError("this machine has no queues", where=f"--queue {plan.queue}", fix="leave it out")

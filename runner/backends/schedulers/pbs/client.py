@@ -36,11 +36,8 @@ class Pbs:
         self.clients = clients
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Submit ``script`` (a file name) from the run directory; returns the job id.
-
-        Raises:
-            NotAcceptedError: qsub refused; with PBS's message.
-            UnknownStateError: qsub did not answer and the job is not to be found.
+        """Submit ``script`` (a file name) from the run directory; returns the job id. Raises NotAcceptedError: qsub
+        refused; with PBS's message; UnknownStateError: qsub did not answer and the job is not to be found.
         """
         try:
             done = self._client("qsub", script, cwd=run_directory)
@@ -61,10 +58,8 @@ class Pbs:
         return done.out.strip()
 
     def find(self, run_directory: Path) -> str | None:
-        """The id of the job that was submitted from this run directory; None if PBS knows none.
-
-        Raises:
-            UnknownStateError: the server does not answer.
+        """The id of the job that was submitted from this run directory; None if PBS knows none. Raises
+        UnknownStateError: the server does not answer.
         """
         return next((job_id for job_id, job in self._mine() if _work_directory(job) == str(run_directory)), None)
 
@@ -82,10 +77,8 @@ class Pbs:
         return JobState(phase="unknown")
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """The states of many runs' jobs, by one listing of this user's.
-
-        Raises:
-            UnknownStateError: the server does not answer.
+        """The states of many runs' jobs, by one listing of this user's. Raises UnknownStateError: the server does not
+        answer.
         """
         known = {_work_directory(job): _state(job) for _, job in self._mine()}
         return {run: known.get(str(run), JobState(phase="unknown")) for run in jobs}

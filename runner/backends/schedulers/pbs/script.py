@@ -40,10 +40,8 @@ _OUTPUT = script_parts.SHELL / "output.sh"
 
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
-    """The whole batch script.
-
-    Raises:
-        UsageError: a value that bash or qsub could not take as it is, or ranks that mpiexec cannot place so.
+    """The whole batch script. Raises UsageError: a value that bash or qsub could not take as it is, or ranks that
+    mpiexec cannot place so.
     """
     most = max(plan.tasks_per_node)
     full, rest = divmod(plan.tasks, most)

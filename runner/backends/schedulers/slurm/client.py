@@ -156,10 +156,8 @@ class Slurm:
         )
 
     def find(self, run_directory: Path) -> str | None:
-        """The id of the job that was submitted from this run directory; None if the queue does not hold it.
-
-        Raises:
-            UnknownStateError: the controller does not answer.
+        """The id of the job that was submitted from this run directory; None if the queue does not hold it. Raises
+        UnknownStateError: the controller does not answer.
         """
         return next((job_id for job_id, _, _, directory in self._queue() if directory == str(run_directory)), None)
 
@@ -186,10 +184,7 @@ class Slurm:
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
         """The states of many runs' jobs: the queue once, and accounting once for those not in it. Why a job waits is
-        Slurm's own word alone.
-
-        Raises:
-            UnknownStateError: the controller does not answer.
+        Slurm's own word alone. Raises UnknownStateError: the controller does not answer.
         """
         queued = {directory: _state_of(name, reason) for _, name, reason, directory in self._queue()}
         gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in queued]
@@ -236,11 +231,8 @@ class Slurm:
 
 
 def allocation(clients: Path | None) -> Allocation | None:
-    """The allocation whose number is in SLURM_JOB_ID; None where there is no such variable.
-
-    Raises:
-        RefusedError: it has ended, or has not begun.
-        UnknownStateError: Slurm does not answer.
+    """The allocation whose number is in SLURM_JOB_ID; None where there is no such variable. Raises RefusedError: it has
+    ended, or has not begun; UnknownStateError: Slurm does not answer.
     """
     job_id = os.environ.get("SLURM_JOB_ID", "")
     if not job_id.isdigit():

@@ -90,11 +90,7 @@ _OF_ALLOCATION = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME")
 
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
-    """The whole batch script.
-
-    Raises:
-        UsageError: a value that bash or sbatch could not take as it is; says which.
-    """
+    """The whole batch script. Raises UsageError: a value that bash or sbatch could not take as it is; says which."""
     in_allocation = plan.existing_allocation is not None or plan.launch is not None
     files = (
         *(COMMON, SLURM),

@@ -244,6 +244,6 @@ def test_a_driver_that_carries_nothing_is_refused(driver: str) -> None:
 
 def test_the_table_is_newest_first_and_holds_the_defaults() -> None:
     for framework, default in DEFAULT_BASES.items():
-        releases = [base.release for base in BASES if base.framework == framework]
+        releases = [base.tag for base in BASES if base.framework == framework]
         assert releases == sorted(releases, reverse=True)
         assert default in {base.reference for base in BASES}
