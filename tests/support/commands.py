@@ -73,13 +73,11 @@ class Runner:
         return {**os.environ, "RUNNER_STATE": str(self.state), **self.more, **(extra or {})}
 
     def newest(self) -> Path:
-        """The newest run's directory."""
         return max(self.runs.iterdir(), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
 
     def start(
         self, *words: str, site: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a verb in a process group of its own and return at once."""
         return subprocess.Popen(
             self.argv(*words, site=site), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(env),
             start_new_session=True,
