@@ -4,8 +4,6 @@ A table in Markdown, as docs/start-up.md shows it: medians of the ratios of runs
 and goes meets both. Bytecode is written first, as an installation does. Half a minute on one core.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics
@@ -62,7 +60,6 @@ def compared(words: Sequence[str], environment: Mapping[str, str], rounds: int) 
 
 
 def table(measured: Mapping[str, tuple[Sequence[tuple[Times, Times]], float]]) -> str:
-    """The results as Markdown."""
     lines = [
         "| command | wall ms | processor ms | of bare Python: wall | processor | aim |",
         "|---|---|---|---|---|---|",
@@ -79,7 +76,6 @@ def table(measured: Mapping[str, tuple[Sequence[tuple[Times, Times]], float]]) -
 
 
 def main() -> None:
-    """Time every command and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30, help="runs of each command, each beside one of bare Python")
     rounds = parser.parse_args().rounds

@@ -8,8 +8,6 @@ verification, checksum, fsync and publication; Enroot's has none of the last fou
 second try, is noted and not counted.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import math
@@ -96,7 +94,6 @@ class Crashes(Silent):
 
 
 def image(client: docker.DockerClient, base: str, files: int) -> str:
-    """The image's tag; it is built where the engine lacks it."""
     tag = f"{LABEL}:{files}"
     context = io.BytesIO()
     dockerfile = f"FROM {base}\nCOPY many.py /tmp/many.py\nRUN python3 /tmp/many.py {files}\n"
@@ -163,7 +160,6 @@ def theirs(name: str, tag: str, url: str, options: tuple[str, ...], passes: Pass
 
 
 def export_only(tag: str, url: str) -> None:
-    """The engine's export to nowhere."""
     name = process.run(["docker", "--host", url, "create", "--network", "none", tag, "true"], timeout_s=60).out.strip()
     with Path(os.devnull).open("wb") as nowhere:
         exporter = process.start(["docker", "--host", url, "export", name], stdout=nowhere.fileno())
@@ -172,13 +168,11 @@ def export_only(tag: str, url: str) -> None:
 
 
 def squash_only(tree: Path, out: Path, packing: Packing) -> None:
-    """mksquashfs of a tree that lies on disk."""
     process.run(packing.command(tree, out, 1), timeout_s=_LIMIT_S)
     out.unlink()
 
 
 def extracted(tag: str, url: str, scratch: Path) -> Path:
-    """The image as a tree on disk."""
     tree = scratch / "tree"
     tree.mkdir()
     name = process.run(["docker", "--host", url, "create", "--network", "none", tag, "true"], timeout_s=60).out.strip()

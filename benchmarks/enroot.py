@@ -3,8 +3,6 @@
 Its start-up files (a few hundred bytes) are left out.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable

@@ -5,8 +5,6 @@ are made by tests/long/benchmarks/test_recipes.py. A launch counts as one rate: 
 on rank 0, as the program itself reports both. Launches are compared as ``runner compare`` does it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -57,11 +55,7 @@ SETTINGS: dict[Framework, tuple[Setting, ...]] = {
         _option("compile", "true"),
         _NO_FUSION,
     ),
-    "tensorflow": (
-        _option("mode", "graph"),
-        _option("fp16-allreduce", "true"),
-        _option("compile", "true"),
-    ),
+    "tensorflow": (_option("mode", "graph"), _option("fp16-allreduce", "true"), _option("compile", "true")),
 }
 _GPU_ONLY, _FOR_TIME = "not measured here (GPU only)", "not measured here (left out for time)"
 NOT_MEASURED: dict[Framework, dict[str, str]] = {
@@ -102,7 +96,6 @@ def compared(rounds: Sequence[Round], base: str, other: str) -> Comparison:
 
 
 def speed_row(framework: Framework, rounds: Sequence[Round]) -> str:
-    """A row of the first table: the recipe against the script."""
     against = compared(rounds, SCRIPT, RECIPE)
     return f"| horovod-{framework} | {_launches(rounds, RECIPE)} | {_ratio(against)} | {not_slower(against)} |"
 
@@ -126,7 +119,6 @@ def setting_rows(framework: Framework, rounds: Sequence[Round]) -> list[str]:
 
 
 def tables(framework: Framework, rounds: Sequence[Round]) -> str:
-    """Both tables of one framework."""
     return "\n".join(
         (
             "| recipe | launches of each | steps a second, recipe / script | not slower by more than 2 % |",

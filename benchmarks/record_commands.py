@@ -7,8 +7,6 @@ the home of a user with the documents of ``tests/fixtures``; with ``--against`` 
 scheduler or network is used. Two records compare only if one machine and one Python made them.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

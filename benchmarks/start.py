@@ -6,8 +6,6 @@ The box's nodes share two things that real nodes have each for themselves: proce
 nodes x CPU seconds, and the page cache, so bytes are counted where they are asked for and not at a disk.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -46,7 +44,6 @@ class Start:
 
 
 def main() -> None:
-    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--image", default="gpu-runner/horovod-pytorch:standin", help="reference or file")
     parser.add_argument("--nodes", default="2,8,16", help="numbers of nodes, with commas")

@@ -23,7 +23,6 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2): orphans of ours (the process that serv
 
 
 def main() -> None:
-    """Start, wait for the first line, count, end."""
     way, image, out, program = sys.argv[1:]
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     local = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="bench-start-"))

@@ -3,8 +3,6 @@
 Tables in Markdown, as docs/measurement.md shows them. About two minutes on one core.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import time
@@ -54,8 +52,6 @@ def two_states(random: Random, count: int) -> list[float]:
 
 
 def sine(period: float) -> Series:
-    """A wave of 1 % with a random phase."""
-
     def draw(random: Random, count: int) -> list[float]:
         phase = random.random() * 2 * math.pi
         return [
@@ -221,7 +217,6 @@ def _head(*columns: str) -> None:
 
 
 def main() -> None:
-    """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000, help="series drawn for each cell")
     runs = parser.parse_args().runs

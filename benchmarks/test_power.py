@@ -4,8 +4,6 @@ Each is planted alone in a copy of the tracked files, and only the tests that co
 failed. ``survived``: none did. ``broken``: pytest could not run them, which proves nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

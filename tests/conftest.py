@@ -113,7 +113,6 @@ def _stored(image: BuiltImage, client: docker.DockerClient) -> StoredImage:
 
 @pytest.fixture(scope="session")
 def horovod_image(engine_client: docker.DockerClient) -> BuiltImage:
-    """The PyTorch image."""
     return _built("pytorch", engine_client)
 
 
@@ -124,7 +123,6 @@ def tensorflow_image(engine_client: docker.DockerClient) -> BuiltImage:
 
 @pytest.fixture(scope="session")
 def squashfs(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> StoredImage:
-    """The PyTorch image in the store."""
     return _stored(horovod_image, engine_client)
 
 
@@ -135,7 +133,6 @@ def tensorflow_squashfs(engine_client: docker.DockerClient, tensorflow_image: Bu
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Box]:
-    """A box of this test run's own."""
     from tests.support.daemons import own_box
 
     with own_box("test") as box:

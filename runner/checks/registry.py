@@ -123,10 +123,8 @@ def codes() -> frozenset[str]:
 
 
 def check(plan: Plan, site: Site, observed: Observed, force: Iterable[str] = ()) -> tuple[Finding, ...]:
-    """All findings, refusals first; those whose code is in ``force`` only warn, and say that they were forced.
-
-    Raises:
-        UsageError: there is no such code.
+    """All findings, refusals first; those whose code is in ``force`` only warn, and say that they were forced. Raises
+    UsageError: there is no such code.
     """
     forced, known = frozenset(force), codes()
     for code in sorted(forced - known):

@@ -51,9 +51,7 @@ def carried_caches(of_shell: Mapping[str, str], runtime: str, mounts: tuple[Moun
 
 def meter_variables(recipe: Recipe, request: Request) -> dict[str, str]:
     """Variables of every rank, which the launcher and ``gpu_runner_inside.meter`` read; none without ``--meter``.
-
-    Raises:
-        UsageError: the recipe's program leaves its own records, or the batch size is impossible.
+    Raises UsageError: the recipe's program leaves its own records, or the batch size is impossible.
     """
     if not request.meter and request.meter_batch is None:
         return {}
@@ -179,8 +177,7 @@ def merge(
     Args:
         nodes: of the job. On one node, the site's variables of the fabric are left out.
 
-    Raises:
-        UsageError: a name that may not be set, or a NUL in a value; says who set it.
+    Raises UsageError: a name that may not be set, or a NUL in a value; says who set it.
     """
     merged: dict[str, str] = {}
     unset: set[str] = set()

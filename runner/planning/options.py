@@ -14,11 +14,8 @@ from runner.model.verdict import ARMS, RunArm
 def arguments(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """``--key value`` arguments in the recipe's order; user wins over site, site over the recipe's defaults.
 
-    A true option becomes ``--key``, a false or null one is left out. A value that starts with a dash is
-    passed as ``--key=value``, so that no parser takes it for an option.
-
-    Raises:
-        UsageError: as ``values``.
+    A true option becomes ``--key``, a false or null one is left out. A value that starts with a dash is passed as
+    ``--key=value``, so that no parser takes it for an option. Raises UsageError: as ``values``.
     """
     result: list[str] = []
     for key, value in values(recipe, site, user).items():
@@ -31,11 +28,9 @@ def arguments(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[s
 
 
 def values(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str, str]]) -> dict[str, Option]:
-    """Each option's value, in the recipe's order; user wins over site, site over the recipe's defaults.
-
-    Raises:
-        UsageError: a key that the recipe does not have (with the nearest that it has), a value that is none of the
-            option's choices, one that does not go with another option's, or a NUL.
+    """Each option's value, in the recipe's order; user wins over site, site over the recipe's defaults. Raises
+    UsageError: a key that the recipe does not have (with the nearest that it has), a value that is none of the option's
+    choices, one that does not go with another option's, or a NUL.
     """
     defaults = recipe.options
     chosen: dict[str, Option] = dict(defaults)

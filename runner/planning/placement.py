@@ -49,10 +49,7 @@ def choose_queue(site: Site, requested: str | None, gpus: int, nodes: int, wallt
 
 def with_queue(site: Site, request: Request) -> tuple[Site, Request]:
     """The site with the nodes of the queue that is requested, by its name or by the type of its GPUs; and the request,
-    without a type that the queue decides.
-
-    Raises:
-        UsageError: the type is that of another queue.
+    without a type that the queue decides. Raises UsageError: the type is that of another queue.
     """
     wanted = (request.gpu_type or "").lower()
     of_type = next((name for name, queue in site.queues.items() if wanted and queue.gpu_type == wanted), None)
@@ -73,8 +70,7 @@ def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: in
     Args:
         gpus: of every node.
 
-    Raises:
-        RefusedError: the job does not fit; says what it needs and what the allocation has.
+    Raises RefusedError: the job does not fit; says what it needs and what the allocation has.
     """
     free = list(allocation.nodes)
     chosen: list[str] = []
@@ -99,12 +95,9 @@ def choose_nodes(allocation: Allocation, tasks_per_node: Sequence[int], gpus: in
 def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
     """Ranks per node, one rank per GPU, in node order.
 
-    The fewest nodes that hold them, or ``nodes``; an equal split where it divides, else full nodes first with at
-    least one rank on every node.
-
-    Raises:
-        UsageError: a number below one, or more nodes than ranks.
-        RefusedError: more than the site's nodes hold.
+    The fewest nodes that hold them, or ``nodes``; an equal split where it divides, else full nodes first with at least
+    one rank on every node. Raises UsageError: a number below one, or more nodes than ranks; RefusedError: more than the
+    site's nodes hold.
     """
     if gpus < 1:
         raise UsageError(f"{gpus} GPUs are not possible", where="--gpus", fix="request one or more")
@@ -127,10 +120,8 @@ def place(gpus: int, nodes: int | None, shape: NodeShape) -> tuple[int, ...]:
 
 def place_on_hosts(gpus: int, nodes: int | None, hosts: Mapping[str, int]) -> tuple[int, ...]:
     """Ranks of each host, in the list's order: of the fewest hosts from its beginning that hold them, or of ``nodes``.
-
-    Raises:
-        UsageError: no hosts are given, a number below one, or more nodes than ranks.
-        RefusedError: the hosts do not have enough room.
+    Raises UsageError: no hosts are given, a number below one, or more nodes than ranks; RefusedError: the hosts do not
+    have enough room.
     """
     room = tuple(hosts.values())
     if not room:
@@ -176,19 +167,14 @@ _FORMS = "NAME:8,NAME:8, or lines of a host file: NAME slots=8 (horovodrun, mpir
 
 def parse_hosts(text: str, where: str = "--hosts") -> tuple[Host, ...]:
     """``nodea:8,nodeb:8`` as names and ranks. A name without a number has room for one rank for each time that it
-    occurs, as in ``mpirun --host``.
-
-    Raises:
-        UsageError: an invalid name or number; says which.
+    occurs, as in ``mpirun --host``. Raises UsageError: an invalid name or number; says which.
     """
     return _gathered(_entry(part.strip(), where) for part in text.split(",") if part.strip())
 
 
 def parse_host_file(text: str, path: str) -> tuple[Host, ...]:
-    """A host file: lines of ``NAME``, ``NAME slots=8 [max_slots=8]`` or ``NAME:8``; ``#`` begins a comment.
-
-    Raises:
-        UsageError: an invalid line; says which.
+    """A host file: lines of ``NAME``, ``NAME slots=8 [max_slots=8]`` or ``NAME:8``; ``#`` begins a comment. Raises
+    UsageError: an invalid line; says which.
     """
     hosts = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -218,10 +204,8 @@ def _entry(text: str, where: str) -> Host:
 
 
 def check_host(name: str, ranks: int, where: str) -> Host:
-    """The host, if ssh can take its name for nothing but a name.
-
-    Raises:
-        UsageError: ssh could take it for an option or a command, or it has no room for a rank.
+    """The host, if ssh can take its name for nothing but a name. Raises UsageError: ssh could take it for an option or
+    a command, or it has no room for a rank.
     """
     if not _NAME.match(name):
         fix = "use a name that `ssh NAME` accepts; put all other settings in ssh's configuration"
@@ -239,10 +223,8 @@ def _gathered(hosts: Iterable[Host]) -> tuple[Host, ...]:
 
 
 def with_hosts(site: Site, requested: tuple[Host, ...] = ()) -> Site:
-    """The site with the requested hosts, if any, and its node in the shape of its largest host.
-
-    Raises:
-        UsageError: hosts are requested where a scheduler allocates the nodes.
+    """The site with the requested hosts, if any, and its node in the shape of its largest host. Raises UsageError:
+    hosts are requested where a scheduler allocates the nodes.
     """
     nodes = SCHEDULERS[site.scheduler].nodes
     if nodes != "listed":

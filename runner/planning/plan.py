@@ -37,8 +37,7 @@ def plan(
         allocation: an existing one that the job becomes a step of; None for a job that gets its own.
         python: that each node must have, without a container.
 
-    Raises:
-        UsageError, RefusedError: the request cannot be planned; says which option and the fix.
+    Raises UsageError, RefusedError: the request cannot be planned; says which option and the fix.
     """
     scheduler, node = SCHEDULERS[site.scheduler], site.node
     listed = scheduler.nodes == "listed"

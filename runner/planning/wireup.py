@@ -50,10 +50,8 @@ def mesh_s(ranks: int) -> float:
 
 
 def task_a_node(tasks_per_node: tuple[int, ...]) -> tuple[int, ...]:
-    """The tasks of a program that starts its own processes: one a node, with all GPUs that the job has there.
-
-    Raises:
-        RefusedError: not all nodes have as many GPUs.
+    """The tasks of a program that starts its own processes: one a node, with all GPUs that the job has there. Raises
+    RefusedError: not all nodes have as many GPUs.
     """
     nodes = len(tasks_per_node)
     if len(set(tasks_per_node)) > 1:
@@ -81,8 +79,7 @@ def choose(
     Args:
         gloo_needed: in the rendezvous it is Horovod that meets, by Gloo: without Gloo it meets by MPI.
 
-    Raises:
-        RefusedError: the site cannot start ranks in the requested way, or Horovod lacks what it would meet by.
+    Raises RefusedError: the site cannot start ranks in the requested way, or Horovod lacks what it would meet by.
     """
     if gloo_needed and ranks > 1 and requested in (None, "rendezvous") and _lacks_gloo(image):
         return _without_gloo(site, image, requested)

@@ -74,11 +74,9 @@ class JobImage:
 
 
 def choose(user_site: UserSite, request: Request, recipe: Recipe) -> tuple[Choices, JobImage]:
-    """Settle what the request leaves open, and find the image in the form that the job's runtime takes.
-
-    Raises:
-        UsageError: options that contradict each other or the site, or the reference is none.
-        RefusedError: no runtime of the site is on this machine, and the job would run here; no such environment.
+    """Settle what the request leaves open, and find the image in the form that the job's runtime takes. Raises
+    UsageError: options that contradict each other or the site, or the reference is none; RefusedError: no runtime of
+    the site is on this machine, and the job would run here; no such environment.
     """
     choices = choose_all(user_site, request, process.find)
     form = RUNTIMES[choices.runtime].image

@@ -84,10 +84,8 @@ def prepare_environment(
         say, keep: for a site that is not named, see ``site_choice``.
         choices: as ``of_site`` takes them.
 
-    Raises:
-        UsageError: a name, path, site or code that is not right.
-        RefusedError: it would lie in a home directory, the scratch directory is unknown, or the packages are for
-            something else.
+    Raises UsageError: a name, path, site or code that is not right; RefusedError: it would lie in a home directory, the
+    scratch directory is unknown, or the packages are for something else.
     """
     user_site = _user_site(site, scratch, say, keep=keep)
     for code in force:
@@ -166,8 +164,7 @@ def prepare_packages(
     Args:
         image: for images, whatever their Python, and without the framework. platform: of the images.
 
-    Raises:
-        UsageError: options that do not go together, or a platform without packages.
+    Raises UsageError: options that do not go together, or a platform without packages.
     """
     found = _user_site(site, None, say).site
     chosen = framework or "pytorch"
@@ -211,10 +208,8 @@ def choose_proof(
     nccl: str,
     say: Say = silent,
 ) -> Proof:
-    """What to prove: an environment, modules, or what the site itself provides.
-
-    Raises:
-        UsageError: both an environment and modules. RefusedError: there is no such environment.
+    """What to prove: an environment, modules, or what the site itself provides. Raises UsageError: both an environment
+    and modules. RefusedError: there is no such environment.
     """
     user_site = _user_site(site, scratch, say)
     nccl = nccl_for(user_site.site, nccl)

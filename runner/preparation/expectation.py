@@ -40,9 +40,8 @@ def expectation(
         nccl_tests: what all_reduce_perf printed, on ``nccl_gpus`` GPUs where it does not list them.
         assumed: input -> (low, value, high).
 
-    Raises:
-        UsageError: options that exclude each other, no such run, or as ``runner.jobs.expected.expect``.
-        RefusedError: nothing can be expected.
+    Raises UsageError: options that exclude each other, no such run, or as ``runner.jobs.expected.expect``;
+    RefusedError: nothing can be expected.
     """
     _one_of({"--one-gpu": one_gpu, "--images-per-s": images_per_s, "--step-ms": step_ms})
     _one_of({"--nccl-tests": nccl_tests, "--allreduce": allreduce})

@@ -79,8 +79,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         say: takes a line about a site that the request does not name.
         keep: such a site, detected for the first time, may be kept in the state directory.
 
-    Raises:
-        UsageError, RefusedError: it cannot be planned, or there is no allocation.
+    Raises UsageError, RefusedError: it cannot be planned, or there is no allocation.
     """
     request = complete(asked)
     check_answers(request)
@@ -174,8 +173,7 @@ def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLi
         runs: where its run directory is made; None for the request's.
         command: the command line that requested it, for a reader; None for Python.
 
-    Raises:
-        UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
+    Raises UsageError, NotAcceptedError, UnknownStateError: see runner.jobs.submission.
     """
     # a dry run has no use for what starts and watches jobs
     from runner.jobs.states import scheduler_of
@@ -195,10 +193,8 @@ def command_of(prepared: PreparedJob) -> CommandLine:
 
 
 def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
-    """The job as a launch in a study's one allocation, which ``plan`` is for: its script is rendered anew.
-
-    Raises:
-        UsageError: a value that the shell cannot take; says which.
+    """The job as a launch in a study's one allocation, which ``plan`` is for: its script is rendered anew. Raises
+    UsageError: a value that the shell cannot take; says which.
     """
     return replace(prepared, plan=plan, script=render(plan, common.staged_step(plan, runtime(plan.runtime))))
 
@@ -209,8 +205,7 @@ def make_launch(prepared: PreparedJob, runs: Path, allocation: Path, *, command:
     Args:
         allocation: the directory of the allocation's own job.
 
-    Raises:
-        UsageError, InfrastructureError: see runner.jobs.submission.make.
+    Raises UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
     from runner.jobs.submission import make
 
@@ -218,10 +213,8 @@ def make_launch(prepared: PreparedJob, runs: Path, allocation: Path, *, command:
 
 
 def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:
-    """Make a run directory from which the job's script can be submitted with nothing of ours installed.
-
-    Raises:
-        UsageError, InfrastructureError: see runner.jobs.submission.make.
+    """Make a run directory from which the job's script can be submitted with nothing of ours installed. Raises
+    UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
     from runner.jobs.submission import make
 

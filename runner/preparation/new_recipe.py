@@ -82,9 +82,8 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
     Args:
         name: of the recipe's folder; characters that a recipe's name cannot have are replaced.
 
-    Raises:
-        UsageError: no program, one that starts ranks on other nodes, a script that is not there or outside ``start``,
-            or a character that no file of YAML can hold.
+    Raises UsageError: no program, one that starts ranks on other nodes, a script that is not there or outside
+    ``start``, or a character that no file of YAML can hold.
     """
     if not program:
         fix = f"{PROGRAM} recipe new DIR -- python train.py"
@@ -124,11 +123,9 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
 
 
 def write_recipe(new: NewRecipe, directory: Path, start: Path) -> tuple[Path, ...]:
-    """Write the folder; returns the files that were copied. A file that is already in its place stays as it is.
-
-    Raises:
-        RefusedError: the folder has a recipe, or another file of a name that would be copied.
-        OSError: the folder cannot be written.
+    """Write the folder; returns the files that were copied. A file that is already in its place stays as it is. Raises
+    RefusedError: the folder has a recipe, or another file of a name that would be copied; OSError: the folder cannot be
+    written.
     """
     start = start.resolve()
     target = directory / FILE

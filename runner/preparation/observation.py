@@ -80,10 +80,8 @@ def observe(
 
 
 def clients(site: Site) -> Path | None:
-    """The directory of the client programs of the site's scheduler; None for PATH.
-
-    Raises:
-        RefusedError: the site is a box that is not up.
+    """The directory of the client programs of the site's scheduler; None for PATH. Raises RefusedError: the site is a
+    box that is not up.
     """
     if not site.box:
         return None

@@ -260,11 +260,7 @@ FIELDS: Mapping[str, tuple[str, Option]] = {each.field or name: (name, each) for
 
 
 def program_of(command: Sequence[str]) -> tuple[str, ...]:
-    """The words of a command.
-
-    Raises:
-        UsageError: it is one text, or has something else than texts.
-    """
+    """The words of a command. Raises UsageError: it is one text, or has something else than texts."""
     if isinstance(command, str):
         fix = f'a list of words, which no shell reads: command=["python", ...], not {command!r}'
         raise UsageError("the command is one text", where="command", fix=fix)
@@ -290,10 +286,8 @@ def default_of(field: str) -> Any:
 
 
 def values_of(verb: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of Python as fields of ``Request``; None stands for the default.
-
-    Raises:
-        UsageError: one is unknown, or wrong.
+    """Keywords of Python as fields of ``Request``; None stands for the default. Raises UsageError: one is unknown, or
+    wrong.
     """
     values = {}
     for name, value in options.items():
@@ -308,11 +302,7 @@ def values_of(verb: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def taken(name: str, read: Callable[[Any], T], value: object) -> T:
-    """A value from Python as ``read`` has it.
-
-    Raises:
-        UsageError: ``read`` cannot read it.
-    """
+    """A value from Python as ``read`` has it. Raises UsageError: ``read`` cannot read it."""
     try:
         return read(value)
     except (ValueError, TypeError, AttributeError) as error:

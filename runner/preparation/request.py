@@ -37,8 +37,7 @@ def make_request(values: Mapping[str, Any], directory: Path | None = None, *, st
             arguments of the recipe's. A variable whose value is True has that of the shell.
         directory: that relative paths mean, and that the program starts in; by default the working directory.
 
-    Raises:
-        UsageError: a value is wrong, or a list of hosts cannot be read.
+    Raises UsageError: a value is wrong, or a list of hosts cannot be read.
     """
     below = Path.cwd() if directory is None else directory
     fields = dict(values)
@@ -97,9 +96,7 @@ def _is_directory(recipe: str, below: Path) -> bool:
 
 def complete(request: Request) -> Request:
     """The request with the default recipe and what the shell that submits adds: umask, home, caches, variables, hosts.
-
-    Raises:
-        UsageError: a variable is not set there, or the list of hosts cannot be read.
+    Raises UsageError: a variable is not set there, or the list of hosts cannot be read.
     """
     placed = {name: os.environ[name] for name in OF_USERS if os.environ.get(name)}
     home = ""
@@ -139,10 +136,8 @@ def _recipe_name(request: Request) -> str | None:
 
 
 def check_answers(request: Request) -> None:
-    """Check that the file systems of a job's files answer, so that no stage hangs on a dead one.
-
-    Raises:
-        RefusedError: one does not.
+    """Check that the file systems of a job's files answer, so that no stage hangs on a dead one. Raises RefusedError:
+    one does not.
     """
     image = request.image or ""
     image_file = (image,) if image.startswith(("/", ".", "~")) else ()
@@ -154,10 +149,8 @@ def check_answers(request: Request) -> None:
 def refuse_silent(places: Iterable[str | Path], patience_s: float = PATIENCE_S) -> None:
     """Look at all paths at once and return when each has answered, even if only that nothing is there.
 
-    A path on a dead server may never answer: the thread that waits for it ends with this process.
-
-    Raises:
-        RefusedError: one has not answered within ``patience_s`` seconds in all.
+    A path on a dead server may never answer: the thread that waits for it ends with this process. Raises RefusedError:
+    one has not answered within ``patience_s`` seconds in all.
     """
 
     def look(path: str, answered: threading.Event) -> None:
@@ -182,10 +175,8 @@ def refuse_missing_script(
     """Refuse ``python trian.py`` where no such file can be in the job, before the job waits in a queue.
 
     Only where that is certain: Python's own argument, relative, below the directory that the program starts in, which
-    is on the file system of the run directory (that every rank sees) and has nothing else mounted over it.
-
-    Raises:
-        UsageError: the script is not there.
+    is on the file system of the run directory (that every rank sees) and has nothing else mounted over it. Raises
+    UsageError: the script is not there.
     """
     script = _script(program)
     if script is None or ".." in Path(script).parts:
@@ -221,11 +212,7 @@ def _script(program: Sequence[str]) -> str | None:
 
 
 def check_directory(request: Request, what: str) -> None:
-    """Refuse a request whose directory is gone.
-
-    Raises:
-        UsageError: it is.
-    """
+    """Refuse a request whose directory is gone. Raises UsageError: it is."""
     try:
         Path(request.directory).stat()
     except (OSError, ValueError) as error:  # of a damaged record
@@ -248,8 +235,7 @@ def repeated(
         without: fields that are left out.
         image: that ran, for where no other one or an environment is requested; the same site is kept likewise.
 
-    Raises:
-        UsageError: the arguments are options, and the recorded request has a program of its own.
+    Raises UsageError: the arguments are options, and the recorded request has a program of its own.
     """
     first = record.request
     values = {

@@ -68,9 +68,8 @@ def read_user_site(
         say: takes the lines that report a choice of ours.
         keep: whether what is detected may be written to the state directory.
 
-    Raises:
-        UsageError: nothing is named and nothing answers; or a file is not right (says file:line and key).
-        RefusedError: a scheduler is here and does not answer, or the generic site is named and none answers.
+    Raises UsageError: nothing is named and nothing answers; or a file is not right (says file:line and key);
+    RefusedError: a scheduler is here and does not answer, or the generic site is named and none answers.
     """
     config = loader.read_config()
     named = name if name is not None else config.site or None
@@ -89,10 +88,8 @@ def with_user_values(
     shipped: Site, request: Request, config: UserConfig, unknowns: Sequence[Unknown] = (), file: str = ""
 ) -> UserSite:
     """The site with the user's values: those of the request, else of the configuration, else what the site says of
-    everybody's.
-
-    Raises:
-        UsageError: the site has a placeholder that does not exist, or the configuration has misspelt the site's name.
+    everybody's. Raises UsageError: the site has a placeholder that does not exist, or the configuration has misspelt
+    the site's name.
     """
     personal = personal_values(config, shipped, request)
     return UserSite(
@@ -137,9 +134,7 @@ def plain_name(name: str) -> str:
 
 def _cluster_here(named: str | None) -> tuple[str, str] | None:
     """The cluster whose scheduler answers, as a site's name, and the scheduler; None where no client of one is here.
-
-    Raises:
-        RefusedError: a client is here, and gets no answer.
+    Raises RefusedError: a client is here, and gets no answer.
     """
     from runner.sites.detection.facts import ask
 

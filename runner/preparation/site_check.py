@@ -169,11 +169,8 @@ class SiteReport(msgspec.Struct, frozen=True):
 
 
 def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...]) -> SiteReport:
-    """Check a site: its files, a script of each of its ways, and the cluster that answers here.
-
-    Raises:
-        UsageError: a file is not right; says file:line and key.
-        RefusedError: a GPU node did not answer.
+    """Check a site: its files, a script of each of its ways, and the cluster that answers here. Raises UsageError: a
+    file is not right; says file:line and key; RefusedError: a GPU node did not answer.
     """
     documents = read_documents(name)
     unknown = unknowns(documents)
@@ -212,21 +209,15 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
 def detect_cluster(
     site: Site | None, *, partition: str | None = None, on_node: bool, options: tuple[tuple[str, str], ...]
 ) -> Detected:
-    """The cluster that answers here, or the box that a site names.
-
-    Raises:
-        RefusedError: none answers.
-    """
+    """The cluster that answers here, or the box that a site names. Raises RefusedError: none answers."""
     srun_options = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in options)
     where = None if site is None else clients(site)
     return detect(where, partition=partition, on_node=srun_options if on_node else None)
 
 
 def site_name(detected: Detected, requested: str | None) -> str:
-    """The site's name: the one requested, else the cluster's, else ``detected``; plain, as names must be.
-
-    Raises:
-        UsageError: the one requested is not plain.
+    """The site's name: the one requested, else the cluster's, else ``detected``; plain, as names must be. Raises
+    UsageError: the one requested is not plain.
     """
     if requested is not None and not PLAIN_NAME.match(requested):
         raise UsageError(f"{requested!r} cannot be a site's name", where="--name", fix=PLAIN_NAME_FIX)
@@ -234,11 +225,7 @@ def site_name(detected: Detected, requested: str | None) -> str:
 
 
 def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:
-    """Write a new site file, whole; returns the keys that it leaves unknown.
-
-    Raises:
-        UsageError: the file exists.
-    """
+    """Write a new site file, whole; returns the keys that it leaves unknown. Raises UsageError: the file exists."""
     if path.exists():
         raise UsageError("the file exists, and may hold what you have filled in", where=str(path),
                          fix="use another name, or move the file away")  # fmt: skip

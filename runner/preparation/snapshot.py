@@ -23,11 +23,9 @@ _NOW = "--snapshot copies your code as it is now, --without snapshot runs it whe
 
 
 def snapshot_of(request: Request) -> Snapshot:
-    """The tracked files of the repository that holds the working directory, those of its submodules included.
-
-    Raises:
-        UsageError: a recipe is run, which is always copied.
-        RefusedError: there is no repository, git cannot read it, or the program would not be in the copy.
+    """The tracked files of the repository that holds the working directory, those of its submodules included. Raises
+    UsageError: a recipe is run, which is always copied; RefusedError: there is no repository, git cannot read it, or
+    the program would not be in the copy.
     """
     directory = request.starts_in
     if directory is None:
@@ -54,8 +52,7 @@ def copy_again(first: Run, program: Sequence[str]) -> Snapshot:
     Args:
         program: an argument that names a source file is looked for in it.
 
-    Raises:
-        RefusedError: it is not there any more, did not record its files, or has not the program.
+    Raises RefusedError: it is not there any more, did not record its files, or has not the program.
     """
     found = first.read(CODE_FILES, CopiedFiles)
     top = first.path / COPY
@@ -87,10 +84,8 @@ def _names(repository: Repository, below: str, depth: int) -> tuple[str, ...]:
 
 
 def _check_word(word: str, directory: str, start: str, repository: Repository, names: frozenset[str]) -> None:
-    """Check an argument that names a source file.
-
-    Raises:
-        RefusedError: it names the original, or what the copy will not have.
+    """Check an argument that names a source file. Raises RefusedError: it names the original, or what the copy will not
+    have.
     """
     if not is_source(word):
         return

@@ -66,9 +66,7 @@ def names() -> tuple[str, ...]:
 
 def read_recipe(name_or_directory: str) -> LoadedRecipe:
     """A shipped recipe by name, or a directory by path: with a ``/``, ``.``, or a name that no shipped recipe has.
-
-    Raises:
-        UsageError: it does not exist, or its ``recipe.yaml`` is invalid; says file:line and key.
+    Raises UsageError: it does not exist, or its ``recipe.yaml`` is invalid; says file:line and key.
     """
     shipped = paths.share("recipes") / name_or_directory
     if "/" in name_or_directory or name_or_directory in (".", ".."):
@@ -123,9 +121,7 @@ def _check_value(recipe: Recipe, key: str, value: str, where: str) -> None:
 
 
 def recipe_or_program(recipe: str | None, program: Sequence[str]) -> LoadedRecipe:
-    """The recipe of that name or directory; without one, the recipe that runs the program.
-
-    Raises:
-        UsageError: as ``read_recipe``.
+    """The recipe of that name or directory; without one, the recipe that runs the program. Raises UsageError: as
+    ``read_recipe``.
     """
     return LoadedRecipe(recipe_of(program), None) if recipe is None else read_recipe(recipe)

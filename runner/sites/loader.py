@@ -49,19 +49,15 @@ def names() -> tuple[str, ...]:
 
 
 def read_site(name_or_path: str) -> Site:
-    """A shipped or a kept site by name, or a file by path (anything with a ``/`` or ending in ``.yaml``).
-
-    Raises:
-        UsageError: it does not exist, or the file is invalid; says file:line and key.
+    """A shipped or a kept site by name, or a file by path (anything with a ``/`` or ending in ``.yaml``). Raises
+    UsageError: it does not exist, or the file is invalid; says file:line and key.
     """
     return site_of(read_documents(name_or_path))
 
 
 def read_documents(name_or_path: str) -> tuple[Document, ...]:
-    """The file of a site and those that it extends, the nearest first; up to the one that closes a circle.
-
-    Raises:
-        UsageError: it does not exist, or a file cannot be read or is not YAML.
+    """The file of a site and those that it extends, the nearest first; up to the one that closes a circle. Raises
+    UsageError: it does not exist, or a file cannot be read or is not YAML.
     """
     return with_bases(strict_yaml.read(_path(name_or_path, Path(), "--site")))
 
@@ -80,10 +76,8 @@ def with_bases(document: Document) -> tuple[Document, ...]:
 
 
 def check_shape(documents: Sequence[Document]) -> None:
-    """Refuse a site whose nodes are described by the example of the generic site alone: their shape is unknown.
-
-    Raises:
-        UsageError: says the file and the keys.
+    """Refuse a site whose nodes are described by the example of the generic site alone: their shape is unknown. Raises
+    UsageError: says the file and the keys.
     """
     given = {key: next((each.name for each in documents if ("node", key) in each.marks), "") for key in _SHAPE}
     missing = [f"node.{key}" for key, name in given.items() if name == str(_FILES / f"{GENERIC}.yaml")]
@@ -97,10 +91,8 @@ def check_shape(documents: Sequence[Document]) -> None:
 
 
 def site_of(documents: Sequence[Document]) -> Site:
-    """The site that a file and those that it extends describe, the nearest first.
-
-    Raises:
-        UsageError: they are invalid, or extend each other in a circle; says file:line and key.
+    """The site that a file and those that it extends describe, the nearest first. Raises UsageError: they are invalid,
+    or extend each other in a circle; says file:line and key.
     """
     path = Path(documents[0].name)
     if base := _extended(documents[-1]):

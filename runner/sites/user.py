@@ -42,10 +42,8 @@ class Personal(msgspec.Struct, frozen=True):
 
 def personal_values(config: UserConfig, site: Site, request: Request) -> Personal:
     """The user's values at a site: of the request, else of its entry in the configuration, else for all sites; without
-    a scratch directory the one that the site gives to every user.
-
-    Raises:
-        UsageError: the configuration has misspelt the site's name.
+    a scratch directory the one that the site gives to every user. Raises UsageError: the configuration has misspelt the
+    site's name.
     """
     _check_entry(config, site.name)
     here = config.sites.get(site.name, AtSite())
@@ -74,11 +72,9 @@ def _check_entry(config: UserConfig, site: str) -> None:
 
 
 def expand_placeholders(site: Site, personal: Personal) -> Site:
-    """The site with ``{account}`` and its like replaced; ``ACCOUNT-NOT-SET`` where the value is not given.
-
-    Raises:
-        UsageError: a placeholder that does not exist; names the nearest. A field of research that would end its part
-            of the comment.
+    """The site with ``{account}`` and its like replaced; ``ACCOUNT-NOT-SET`` where the value is not given. Raises
+    UsageError: a placeholder that does not exist; names the nearest. A field of research that would end its part of the
+    comment.
     """
     if _NO_FIELD.search(personal.field):
         what = f"{personal.field!r} is no field of research: no ; = or quotes may stand in its name"

@@ -3,8 +3,6 @@
 After a deliberate change of a Dockerfile: ``pytest tests/golden --update-goldens``, and read the diff.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whole scripts that make and prove environments for jobs without a container. As test_scripts.py."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace

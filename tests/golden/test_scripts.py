@@ -3,8 +3,6 @@
 After a deliberate change: ``pytest tests/golden --update-goldens``, and read the diff as you would a job's script.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -58,7 +56,6 @@ def test_each_file_is_named_with_its_checksum(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run directory for each script."""
     root = tmp_path_factory.mktemp("runs")
     for name in MAKERS:
         (root / name).mkdir()

@@ -1,7 +1,5 @@
 """``run``: steps of an allocation that is held, on the real Slurm of the box."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable, Iterator

@@ -1,16 +1,15 @@
 """The box, for real: two nodes that behave like two machines, and clients that behave like clients."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from runner import box
 from runner.box import lifecycle
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.sites.loader import read_site
+from tests.support.commands import ran
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -42,15 +42,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[box.Box]:
     box.down(NAME)
 
 
-def client(
-    here: box.Box, *words: str | Path, cwd: Path | None = None, code: int = 0, env: dict[str, str] | None = None
-) -> str:
-    done = subprocess.run(
-        [here.bin_dir / words[0], *words[1:]],
-        capture_output=True, text=True, timeout=60, check=False, cwd=cwd, env=env,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done.stdout
+def client(here: box.Box, *words: str | Path, **options: Any) -> str:
+    return ran([here.bin_dir / words[0], *words[1:]], timeout_s=60, **options).out
 
 
 def test_sixteen_tasks_on_two_nodes_that_are_like_two_machines(here: box.Box) -> None:
@@ -94,12 +87,12 @@ def test_what_jobs_leave_is_readable_by_the_user_only(here: box.Box) -> None:
     said = client(here, "in-box", "stat", "--format=%a %n", "/var/box/spool", "/var/box/state")
     assert said == "711 /var/box/spool\n700 /var/box/state\n", "an ordinary user's script is run from the spool"
     assert f"{here.state.stat().st_mode:o}" == "40700"
-
-
-def test_a_box_of_any_name_brings_a_site_to_submit_to(here: box.Box) -> None:
     site = read_site(here.site)
-    assert site.box == NAME
-    assert site.node == read_site("box").node
+    assert (site.box, site.node) == (NAME, read_site("box").node), "a box of any name brings a site to submit to"
+
+
+def left_of(name: str) -> list[Path]:
+    return list(lifecycle.boxes_dir().glob(f"{name}*"))
 
 
 @pytest.mark.parametrize("kind", ["pmix", "pmi2"])
@@ -170,23 +163,17 @@ def test_up_again_is_the_same_box(here: box.Box) -> None:
 
 def test_two_at_once_start_one_box_and_down_ends_all_of_it() -> None:
     spec = box.BoxSpec(name=f"test-twice-{os.getpid()}", nodes=1)
-    started: list[box.Box] = []
     try:
-        both = [threading.Thread(target=lambda: started.append(box.up(spec))) for _ in range(2)]
-        for thread in both:
-            thread.start()
-        for thread in both:
-            thread.join()
-        assert len(started) == 2
-        assert started[0] == started[1]
-        lines = _processes_of(started[0].pid)
-        assert any("slurmctld" in line for line in lines)
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(box.up, [spec, spec])
+        assert first == second
+        assert "slurmctld" in client(first, "in-box", "ps", "-eo", "args")
     finally:
         ended = box.down(spec.name)
     assert ended
     assert box.find(spec.name) is None
     assert not box.down(spec.name)
-    assert _left_of(spec.name) == []
+    assert left_of(spec.name) == []
 
 
 @pytest.mark.parametrize("restart", [True, False])
@@ -203,7 +190,7 @@ def test_a_box_that_was_killed_is_recovered(restart: bool) -> None:
         assert again.pid != killed.pid
         assert client(again, "srun", "hostname") == "dgx01\n"
     assert box.down(spec.name) == restart
-    assert _left_of(spec.name) == []
+    assert left_of(spec.name) == []
 
 
 def test_a_start_that_was_killed_is_recovered() -> None:
@@ -217,7 +204,7 @@ def test_a_start_that_was_killed_is_recovered() -> None:
         assert box.up(box.BoxSpec(name=name, nodes=1)).name == name
     finally:
         box.down(name)
-    assert _left_of(name) == []
+    assert left_of(name) == []
 
 
 def test_a_box_that_cannot_start_says_why_at_once() -> None:
@@ -234,21 +221,4 @@ def test_a_box_that_cannot_start_says_why_at_once() -> None:
     assert [path.name for path in state.iterdir()] == ["logs"], "they say why, until the next start"
     box.up(box.BoxSpec(name=name, nodes=1))
     box.down(name)
-    assert _left_of(name) == []
-
-
-def _left_of(name: str) -> list[Path]:
-    return list(lifecycle.boxes_dir().glob(f"{name}*"))
-
-
-def _processes_of(first: int) -> list[str]:
-    """Command lines of the processes in the box's process namespace."""
-    space = Path(f"/proc/{first}/ns/pid").readlink()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if (folder / "ns/pid").readlink() == space:
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
-    return found
+    assert left_of(name) == []

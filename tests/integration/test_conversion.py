@@ -3,8 +3,6 @@
 The differences are the rows of docs/conversion.md: a test a row.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -12,10 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -32,6 +31,7 @@ from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store.stored_image import StoredImage
 from tests.support import converting, odd_image
+from tests.support.commands import ran
 from tests.support.odd_image import EPOCH, OLD, Entry
 from tests.support.squashfs import crashing_mksquashfs
 from tests.support.waiting import until
@@ -45,8 +45,6 @@ WAYS: tuple[Method, ...] = ("layers", "stream")
 
 
 class Heard(Silent):
-    """Keeps every message."""
-
     def __init__(self) -> None:
         self.said: list[str] = []
         self.amounts: list[tuple[int, int | None]] = []
@@ -63,12 +61,7 @@ class Heard(Silent):
 
 @dataclass(frozen=True)
 class Trees:
-    """The odd image, three times.
-
-    Attributes:
-        engine: as a container shows it. ours: the unpacked squashfs. theirs: the one of Enroot's way.
-        root, their_root: where those two lie.
-    """
+    """The odd image as a container shows it; unpacked from our squashfs; and from that of Enroot's way."""
 
     engine: dict[str, Entry]
     ours: dict[str, Entry]
@@ -77,43 +70,43 @@ class Trees:
     their_root: Path
 
 
+Convert = Callable[..., StoredImage]
+
+
 @pytest.fixture(scope="module")
-def odd_image_name(engine_client: docker.DockerClient) -> Iterator[str]:
+def convert_odd(engine_client: docker.DockerClient) -> Iterator[Convert]:
     odd_image.load(engine_client, ODD)
-    yield ODD
+
+    def call(store: Path, method: Any, progress: Silent | None = None, **options: Any) -> StoredImage:
+        made = convert_engine_image(ODD, engine_client, progress or Silent(), store_dir=store, method=method, **options)
+        return made.image
+
+    yield call
     engine_client.images.remove(ODD, force=True)
 
 
 @pytest.fixture(scope="module")
-def packed(
-    engine_client: docker.DockerClient, odd_image_name: str, tmp_path_factory: pytest.TempPathFactory
-) -> dict[Method, StoredImage]:
+def packed(convert_odd: Convert, tmp_path_factory: pytest.TempPathFactory) -> dict[str, StoredImage]:
     directory = tmp_path_factory.mktemp("ways")
-    return {
-        way: convert_engine_image(odd_image_name, engine_client, Silent(), store_dir=directory / way, method=way).image
-        for way in WAYS
-    }
+    return {way: convert_odd(directory / way, way) for way in WAYS}
 
 
 @pytest.fixture(scope="module")
 def trees(
-    engine_client: docker.DockerClient,
-    odd_image_name: str,
-    packed: dict[Method, StoredImage],
-    tmp_path_factory: pytest.TempPathFactory,
+    engine_client: docker.DockerClient, packed: dict[str, StoredImage], tmp_path_factory: pytest.TempPathFactory
 ) -> Trees:
     directory = tmp_path_factory.mktemp("trees")
     url = os.environ.get("DOCKER_HOST") or private_engine.private_url(private_engine.private_state())
     theirs = directory / "enroot.sqsh"
-    enroot.import_image(odd_image_name, url, directory, theirs, ("-comp", "zstd"), lambda _: None)
+    enroot.import_image(ODD, url, directory, theirs, ("-comp", "zstd"), lambda _: None)
     roots = directory / "ours", directory / "theirs"
     for root, squashfs in zip(roots, (packed["layers"].path, theirs), strict=True):
         subprocess.run(["unsquashfs", "-q", "-n", "-d", root, squashfs], check=True)
     ours, others = map(odd_image.as_unpacked, roots)
-    return Trees(odd_image.as_run(engine_client, odd_image_name), ours, others, *roots)
+    return Trees(odd_image.as_run(engine_client, ODD), ours, others, *roots)
 
 
-def test_both_ways_give_the_same_root(packed: dict[Method, StoredImage]) -> None:
+def test_both_ways_give_the_same_root(packed: dict[str, StoredImage]) -> None:
     """Whole blocks of zeros are holes in what comes as a stream, and stored otherwise."""
     layers, stream = (odd_image.content_lines(packed[way].path) for way in WAYS)
     assert layers == stream
@@ -137,12 +130,7 @@ def test_both_ways_give_the_same_bytes_of_what_has_no_whole_block_of_zeros(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
-    way: Method,
-    engine_client: docker.DockerClient,
-    odd_image_name: str,
-    packed: dict[Method, StoredImage],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    way: Method, convert_odd: Convert, packed: dict[str, StoredImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "12345")
     monkeypatch.setenv("TZ", "Asia/Kathmandu")
@@ -150,29 +138,17 @@ def test_neither_umask_clock_time_zone_nor_processors_change_a_byte(
         time.sleep(0.1)
     before = os.umask(0o077)
     try:
-        again = convert_engine_image(
-            odd_image_name,
-            engine_client,
-            Silent(),
-            store_dir=tmp_path / "a store",
-            packing=Packing(processors=1),
-            method=way,
-        )
+        again = convert_odd(tmp_path / "a store", way, packing=Packing(processors=1))
     finally:
         os.umask(before)
-    assert again.image.sha256 == packed[way].sha256
+    assert again.sha256 == packed[way].sha256
 
 
-def test_level_and_block_size_are_part_of_the_key(
-    engine_client: docker.DockerClient, odd_image_name: str, packed: dict[Method, StoredImage], tmp_path: Path
-) -> None:
-    other = Packing(level=9, block="128K")
-    made = convert_engine_image(
-        odd_image_name, engine_client, Silent(), store_dir=packed["layers"].path.parent, packing=other
-    )
-    assert made.made
-    assert made.image.path != packed["layers"].path
-    said = subprocess.run(["unsquashfs", "-s", made.image.path], stdout=subprocess.PIPE, text=True, check=True).stdout
+def test_level_and_block_size_are_part_of_the_key(convert_odd: Convert, packed: dict[str, StoredImage]) -> None:
+    first = packed["layers"].path
+    other = convert_odd(first.parent, "auto", packing=Packing(level=9, block="128K"))
+    assert other.path != first
+    said = ran(["unsquashfs", "-s", other.path]).out
     assert "compression-level 9" in said
     assert "Block size 131072" in said
 
@@ -194,16 +170,21 @@ def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.Docke
 
 
 def test_where_nothing_may_be_mounted_it_is_a_stream_and_says_so(
-    packed: dict[Method, StoredImage], odd_image_name: str, tmp_path: Path
+    packed: dict[str, StoredImage], tmp_path: Path
 ) -> None:
     """Root without the capability to mount, as in many a container."""
     without = ["setpriv", "--inh-caps", "-sys_admin", "--bounding-set", "-sys_admin"]
-    words = [*without, sys.executable, "-m", "runner", "convert", odd_image_name, "--store", str(tmp_path / "store")]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    said = ran([*without, sys.executable, "-m", "runner", "convert", ODD, "--store", tmp_path / "store"]).err
     assert "not from the layers: [Errno 1] unshare: Operation not permitted" in said
     assert "as a stream" in said
     (made,) = (tmp_path / "store").glob("*.sqsh")
     assert made.read_bytes() == packed["stream"].path.read_bytes()
+
+
+def test_row_names(trees: Trees) -> None:
+    wanted = {"odd/new\nline", "odd/\udcff\udcfe", "odd/back\\slash", "odd/grüße \U0001f600", f"{odd_image.DEEP}/end"}
+    assert wanted <= set(trees.ours)
+    assert any(len(name.rpartition("/")[2].encode()) == 251 for name in trees.ours)
 
 
 def test_row_paths(trees: Trees) -> None:
@@ -217,12 +198,6 @@ def test_row_paths(trees: Trees) -> None:
         assert gone not in trees.ours
     assert {"gone/kept", "opaque/new", "odd/.wh"} <= set(trees.ours)
     assert list((trees.root / "dev").iterdir()) == []
-
-
-def test_row_names(trees: Trees) -> None:
-    wanted = {"odd/new\nline", "odd/\udcff\udcfe", "odd/back\\slash", "odd/grüße \U0001f600", f"{odd_image.DEEP}/end"}
-    assert wanted <= set(trees.ours)
-    assert any(len(name.rpartition("/")[2].encode()) == 251 for name in trees.ours)
 
 
 def test_row_kinds_sizes_and_links(trees: Trees) -> None:
@@ -315,27 +290,28 @@ def large(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> Iter
     engine_client.images.remove(str(built.id), force=True)
 
 
-def containers_of(client: docker.DockerClient, image: str) -> list[str]:
-    return [str(one.id) for one in client.containers.list(all=True, filters={"ancestor": image}, ignore_removed=True)]
-
-
 CONVERTING = """
 import sys, pathlib
-from runner.images.engine import connection
-from runner.images.conversion.squashfs import convert
+from runner.images.engine import connect
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.core.progress import Silent
 class Loud(Silent):
     def moved(self, done, total):
         if done > 50_000_000: print("moved", flush=True)
 try:
-    convert(sys.argv[1], connection.connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
+<<<<<<< HEAD
+    convert_engine_image(sys.argv[1], connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
+=======
+    convert_engine_image(
+        sys.argv[1], connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3]
+    )
+>>>>>>> main
 except KeyboardInterrupt:
     sys.exit(130)
 """
 
 
 def squashers(store: Path) -> list[int]:
-    """Process ids of what packs into this store."""
     found = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # one that has just ended
@@ -363,7 +339,8 @@ def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
     assert Path("/proc/self/mounts").read_text() == mounts
     assert list((paths.cache("mount")).iterdir()) == []
     assert list(store.glob("*.sqsh")) == []
-    left = containers_of(engine_client, large)
+    filters: dict[str, str | list[str] | bool] = {"ancestor": large}
+    left = [str(one.id) for one in engine_client.containers.list(all=True, filters=filters, ignore_removed=True)]
     if number == signal.SIGINT:
         assert left == []
         assert [path.suffix for path in store.iterdir() if path.is_file()] in ([], [".lock"])
@@ -373,11 +350,9 @@ def test_an_interrupted_conversion_leaves_nothing_mounted_and_nothing_running(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_progress_shows_bytes_of_about_the_whole(
-    way: Method, engine_client: docker.DockerClient, odd_image_name: str, tmp_path: Path
-) -> None:
+def test_progress_shows_bytes_of_about_the_whole(way: Method, convert_odd: Convert, tmp_path: Path) -> None:
     heard = Heard()
-    convert_engine_image(odd_image_name, engine_client, heard, store_dir=tmp_path / "store", method=way)
+    convert_odd(tmp_path / "store", way, heard)
     assert any(("mounted" if way == "layers" else "as a stream") in one for one in heard.said)
     if way == "stream":  # of so few bytes mksquashfs alone may have read all before it is asked
         done = [done for done, _ in heard.amounts]
@@ -387,30 +362,26 @@ def test_progress_shows_bytes_of_about_the_whole(
 
 @pytest.mark.parametrize("way", ["auto", *WAYS])
 def test_a_crash_of_mksquashfs_is_followed_by_another_way(
-    packed: dict[Method, StoredImage],
-    engine_client: docker.DockerClient,
-    odd_image_name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    way: Method,
+    packed: dict[str, StoredImage], convert_odd: Convert, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     tools = crashing_mksquashfs(tmp_path / "tools", times=1)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     heard = Heard()
-    made = convert_engine_image(odd_image_name, engine_client, heard, store_dir=tmp_path / "store", method=way).image
+    made = convert_odd(tmp_path / "store", way, heard)
     assert made.sha256 == packed["layers" if way == "layers" else "stream"].sha256
     assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in heard.said
     first, second = (tools / "calls").read_text().splitlines()
     assert ("-tar" in first, "-tar" in second) == (way == "stream", way != "layers")
 
 
+@pytest.mark.usefixtures("convert_odd")
 def test_the_bench_notes_a_crashed_pass_and_goes_on(
-    engine_client: docker.DockerClient, odd_image_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{crashing_mksquashfs(tmp_path / 'tools', times=1)}:{os.environ['PATH']}")
     passes = bench.Passes()
     for _ in range(2):
-        passes.time("stream", lambda: bench.ours(odd_image_name, engine_client, "stream", passes, Packing(), tmp_path))
+        passes.time("stream", lambda: bench.ours(ODD, engine_client, "stream", passes, Packing(), tmp_path))
     assert len(passes.seconds["stream"]) == 1
     assert passes.failed == {"stream": ["mksquashfs has crashed (SIGSEGV): trying once more, on one processor"]}
     for name in ("floor: export", "floor: mksquashfs", "same"):

@@ -1,7 +1,5 @@
 """NVIDIA's driver at the start of a job: the real launcher opens a stand-in for the driver's library; a GPU's UUID."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -16,10 +14,10 @@ from typing import Any
 import pytest
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 
-from tests.support import shared_library
+from tests.support import packages
 from tests.support.commands import Runner
+from tests.support.packages import compile_library
 from tests.support.rank_records import document_of
-from tests.support.shared_library import compile_library
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -33,7 +31,7 @@ HOROVODS = (
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shared_library.fake_cuda(tmp_path_factory.mktemp("cuda"))
+    return packages.fake_cuda(tmp_path_factory.mktemp("cuda"))
 
 
 class Node:
@@ -78,7 +76,6 @@ class Node:
         return document_of(self.run, "ranks/0.exit")
 
     def callers(self) -> list[int]:
-        """Processes with this node's libraries in their memory."""
         found = []
         for process in Path("/proc").glob("[1-9]*"):
             with suppress(OSError):
@@ -167,7 +164,6 @@ def test_the_link_comes_after_all_that_the_environment_had(node: Node, library: 
 
 
 def test_where_no_link_can_be_made_only_a_job_of_horovods_ends(node: Node, library: Path) -> None:
-    """A directory with ":" in its name is two in LD_LIBRARY_PATH."""
     node.install(library, "libcuda.so.1")
     odd = node.tmp / "a:b"
     odd.mkdir()

@@ -1,7 +1,5 @@
 """Making an environment for jobs without a container, where it goes wrong; tests/long/sites has the whole of it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -22,11 +20,6 @@ pytestmark = pytest.mark.integration
 NO_SUCH = ("--requirement", "torch==0.0.404")  # pip knows at once that there is none
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Runner:
-    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path)
-
-
 def state(runner: Runner, at: Path) -> list[dict[str, object]]:
     found: list[dict[str, object]] = result(runner("env", "list", "--at", str(at), "--json", code=0).out)
     return found
@@ -37,7 +30,6 @@ def left(root: Path) -> list[str]:
 
 
 def begun(root: Path) -> None:
-    """Wait until the environment is being made."""
     until(lambda: list(root.glob("virtualenv-*/pyvenv.cfg")), "pyvenv.cfg", every_s=0.02)
 
 

@@ -4,8 +4,6 @@ A client of sshfs keeps a listing for 20 s, so what the node writes becomes visi
 here; what a clock of the test can show is in tests/unit/jobs/test_life.py.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A box and a private engine leave the host as it was: while they run, and after."""
+"""A box and private engines leave the host as it was: while they run, and after."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import os
 import shutil
+import signal
+import socket
 import stat
 import subprocess
 import tempfile
@@ -16,43 +18,39 @@ from pathlib import Path
 
 import pytest
 
-from runner import box
 from runner.images import engine
+from tests.support.commands import ran
+from tests.support.daemons import own_box
+from tests.support.light_base import small_root
 
 pytestmark = pytest.mark.integration
 
 
 def test_box_and_private_engine_leave_the_host_as_it_was() -> None:
     state = Path(tempfile.mkdtemp(prefix="engine-"))
-    name = f"untouched-{os.getpid()}"
     before, daemons_before = observe(), running_daemons()
     try:
-        here = box.up(box.BoxSpec(name=name))
-        engine.start_private(state)
-        ran = subprocess.run(
-            [here.bin_dir / "srun", "--nodes=2", "hostname"], capture_output=True, text=True, timeout=60, check=False
-        )
-        during, daemons_during = observe(), running_daemons()
+        with own_box("untouched") as here:
+            engine.start_private(state)
+            hosts = ran([here.bin_dir / "srun", "--nodes=2", "hostname"], timeout_s=60).out
+            during, daemons_during = observe(), running_daemons()
     finally:
-        box.down(name)
         engine.remove_private(state)
     after, daemons_after = observe(), running_daemons()
 
-    assert sorted(ran.stdout.split()) == ["dgx01", "dgx02"], ran.stderr
-    assert any("slurmctld" in line for line in daemons_during - daemons_before), "the test must see what it looks for"
-    assert any("dockerd" in line for line in daemons_during - daemons_before)
+    assert sorted(hosts.split()) == ["dgx01", "dgx02"]
+    for program in ("slurmctld", "dockerd"):
+        assert any(program in line for line in daemons_during - daemons_before), "the test must see what it looks for"
     # An engine keeps its containers' cgroups where the kernel has them, below one name, while it runs.
-    assert _differences(before, dataclasses.replace(during, cgroups=before.cgroups)) == {}
+    assert _differences(before, dataclasses.replace(during, cgroups=before.cgroups, run=before.run)) == {}
     # Private engines share that name, and the first to end takes it away where nothing runs below it.
     assert after.cgroups <= before.cgroups
-    assert _differences(before, dataclasses.replace(after, cgroups=before.cgroups)) == {}
+    assert _differences(before, dataclasses.replace(after, cgroups=before.cgroups, run=before.run)) == {}
     assert daemons_after == daemons_before
     assert not state.exists()
 
 
 def test_the_view_would_show_a_listener() -> None:
-    import socket
-
     before = observe()
     with socket.create_server(("127.0.0.1", 0)) as server:
         shown = observe().listeners - before.listeners
@@ -60,13 +58,8 @@ def test_the_view_would_show_a_listener() -> None:
 
 
 def _differences(one: HostState, other: HostState) -> dict[str, object]:
-    return {
-        field.name: (getattr(one, field.name), getattr(other, field.name))
-        if isinstance(getattr(one, field.name), tuple)
-        else getattr(one, field.name) ^ getattr(other, field.name)
-        for field in dataclasses.fields(one)
-        if getattr(one, field.name) != getattr(other, field.name)
-    }
+    values = {name: (getattr(one, name), getattr(other, name)) for name in HostState.__dataclass_fields__}
+    return {name: set(a) ^ set(b) for name, (a, b) in values.items() if a != b}
 
 
 # Programs that a box or an engine starts and that live on by themselves.
@@ -79,8 +72,7 @@ class HostState:
 
     Attributes:
         listeners: protocol, local address and port (as in /proc/net) of what waits for strangers.
-        packet_filter: rules of IPv4 and IPv6 without counters; empty where there is no iptables-save.
-        forwarding: whether the kernel forwards packets, IPv4 and IPv6.
+        packet_filter: rules of IPv4 and IPv6 without counters. forwarding: whether the kernel forwards packets.
     """
 
     mounts: frozenset[str]
@@ -90,11 +82,11 @@ class HostState:
     forwarding: tuple[str, ...]
     devices: frozenset[str]
     cgroups: frozenset[str]
+    run: frozenset[str]
     etc: frozenset[tuple[str, str]]
 
 
 def observe() -> HostState:
-    """The host as it is now."""
     return HostState(
         mounts=frozenset(line.split(" - ")[0].split()[4] for line in _lines("/proc/self/mountinfo")),
         links=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
@@ -107,6 +99,7 @@ def observe() -> HostState:
         cgroups=frozenset(
             folder for folder, _, _ in os.walk("/sys/fs/cgroup") if any(n in folder for n in ("docker", "gpu-runner"))
         ),
+        run=frozenset(path.name for path in Path("/run").iterdir()),
         etc=frozenset(_etc()),
     )
 
@@ -159,3 +152,42 @@ def _lines(path: str) -> list[str]:
         return Path(path).read_text().splitlines()
     except FileNotFoundError:
         return []
+
+
+def test_a_private_engine_leaves_the_host_as_it_was() -> None:
+    """Started twice, where the path is too long for a socket, and stopped: nothing but its own state is left."""
+    parent = Path(tempfile.mkdtemp(prefix="engine-"))
+    state = parent / ("long" * 30) / "engine"
+    before = observe()
+    try:
+        url = engine.start_private(state)
+        assert engine.start_private(state) == url
+        client = engine.connect(url)
+        assert engine.needs_host_network(client)
+        client.api.import_image_from_data(small_root(), repository="private", tag="1")
+        assert observe().mounts == before.mounts
+        client.close()
+        assert engine.stop_private(state)
+        assert not engine.stop_private(state)
+        assert _differences(before, observe()) == {}
+        engine.remove_private(state)
+        assert not state.exists()
+    finally:
+        engine.remove_private(state)
+        shutil.rmtree(parent)
+
+
+@pytest.mark.parametrize("left_alive", [True, False], ids=["containerd goes on", "nothing goes on"])
+def test_a_private_engine_that_was_killed_starts_again(tmp_path: Path, left_alive: bool) -> None:
+    state = tmp_path / "engine"
+    try:
+        url = engine.start_private(state)
+        run_dir = Path(url.removeprefix("unix://")).parent
+        pids = [int((run_dir / "dockerd.pid").read_text())]
+        pids += [] if left_alive else [int((run_dir / "x/containerd/containerd.pid").read_text())]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        assert engine.start_private(state) == url
+        engine.connect(url).close()
+    finally:
+        engine.remove_private(state)

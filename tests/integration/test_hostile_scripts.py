@@ -3,10 +3,9 @@
 What a runtime cannot express is refused with the option and the text named; all else arrives byte for byte.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from runner.model.backends import RUNTIMES
 from tests.support.hostile import HOSTILE, NAME, PATH
-from tests.support.recording import local, slurm, ssh
+from tests.support.recording import direct, slurm
 
 pytestmark = pytest.mark.integration
 ENV = st.dictionaries(NAME, HOSTILE, max_size=3)
@@ -61,32 +60,20 @@ def test_enough_was_tried() -> None:
     assert _tried["values"] >= ALL_VALUES, _tried
 
 
+ON_ITS_OWN = {
+    "arguments": st.lists(HOSTILE, max_size=4), "env": ENV, "option": HOSTILE, "mounts": SAME_PATHS, "image": PATH,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("via", ["native", "charliecloud"])
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    arguments=st.lists(HOSTILE, max_size=4),
-    env=ENV,
-    option=HOSTILE,
-    mounts=SAME_PATHS,
-    image=PATH,
-)
-def test_what_was_given_arrives_on_this_machine_or_is_refused(
-    via: str, arguments: list[str], env: dict[str, str], option: str, mounts: list[str], image: str
-) -> None:
-    local.arrives_or_is_refused(via, arguments, env, option, mounts, image)
+@given(given_=st.fixed_dictionaries(ON_ITS_OWN))
+def test_what_was_given_arrives_on_this_machine_or_is_refused(via: str, given_: dict[str, Any]) -> None:
+    direct.arrives_or_is_refused(via, **given_)
 
 
 @pytest.mark.parametrize("via", ["native", "charliecloud"])
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
-    arguments=st.lists(HOSTILE, max_size=4),
-    env=ENV,
-    here=HOSTILE.filter(lambda text: "\0" not in text),
-    option=HOSTILE,
-    mounts=SAME_PATHS,
-    image=PATH,
-)
-def test_what_was_given_arrives_on_hosts_or_is_refused(
-    via: str, arguments: list[str], env: dict[str, str], here: str, option: str, mounts: list[str], image: str
-) -> None:
-    ssh.arrives_or_is_refused(via, arguments, env, here, option, mounts, image)
+@given(given_=st.fixed_dictionaries(ON_ITS_OWN), here=HOSTILE.filter(lambda text: "\0" not in text))
+def test_what_was_given_arrives_on_hosts_or_is_refused(via: str, given_: dict[str, Any], here: str) -> None:
+    direct.arrives_or_is_refused(via, **given_, here=here)

@@ -1,7 +1,5 @@
 """Jobs on a list of hosts by the user's own ssh: real sshds of two nodes, no scheduler, no change of this machine."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -42,7 +40,6 @@ def hosts(nodes: Nodes, tmp_path: Path) -> Iterator[Runner]:
 
 
 def quiet(nodes: Nodes) -> None:
-    """Wait until nothing of a job runs on any node."""
     for node in nodes.nodes:
         until(node.is_quiet, f"{node.name} runs nothing", timeout_s=90)
 
@@ -66,7 +63,6 @@ def test_a_job_of_two_hosts_in_the_environment_that_submits(hosts: Runner) -> No
 
 @pytest.mark.usefixtures("squashfs")
 def test_the_main_job_in_containers(hosts: Runner) -> None:
-    """Two nodes with two Horovod ranks each, from the list on the command line."""
     words = ("submit", "--hosts", "nodea:2,nodeb:2", "--gpus", "4", "--runtime", "charliecloud", "--wait")
     done = hosts(*words, code=0, env={"PYTHONPATH": "/nowhere"})
     assert outcome(hosts.newest()) == "measured"

@@ -1,20 +1,19 @@
 """``images edit`` by an ordinary user with Charliecloud's real ch-run, and what may go wrong."""
 
-from __future__ import annotations
-
 import os
 import pty
-import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support import charliecloud, editing
+from tests.support import editing
+from tests.support.commands import ran
 from tests.support.editing import CHECKOUT, IMAGE, LIMIT_S, UNPRIVILEGED, Editor
+from tests.support.packages import ch_run_tools
 
 pytestmark = pytest.mark.integration
 
@@ -25,7 +24,7 @@ def editor() -> Iterator[Editor]:
     with tempfile.TemporaryDirectory(prefix="edits-", ignore_cleanup_errors=True) as directory:
         place = Path(directory)
         place.chmod(0o755)
-        variables = charliecloud.tools(place)
+        variables = ch_run_tools(place)
         (place / "store").mkdir()
         (place / "cache").mkdir()
         become: tuple[str, ...] = ()
@@ -37,38 +36,32 @@ def editor() -> Iterator[Editor]:
         yield editing.prepared(place, "ch-run", variables, become)
 
 
-def test_what_a_command_did_is_a_new_image_with_its_history(editor: Editor) -> None:
-    editing.assert_edits(editor)
-
-
-def test_a_command_that_fails_stores_and_leaves_nothing(editor: Editor) -> None:
-    editing.assert_nothing_of_a_failure(editor)
-
-
-def test_a_killed_edit_leaves_nothing(editor: Editor) -> None:
-    editing.assert_nothing_of_a_killed_edit(editor)
-
-
 def test_two_at_once_are_two_images(editor: Editor) -> None:
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(editor.edit, "bash", "-c", "sleep 1; echo same >/opt/same") for _ in range(2)]
-        digests = {one.result().stdout.splitlines()[-1].strip() for one in both}
+        digests = {one.result().out.splitlines()[-1].strip() for one in both}
     assert len(digests) == 2
     assert editor.image("my/edited:1")["digest"] in digests
     assert all(editor.image(digest)["reference"] == "my/edited:1" for digest in digests)
     assert editor.left() == []
 
 
+@pytest.mark.parametrize(
+    "assertion", [editing.assert_edits, editing.assert_nothing_of_a_failure, editing.assert_nothing_of_a_killed_edit]
+)
+def test_what_must_hold_of_every_tool_holds_of_ch_run(editor: Editor, assertion: Callable[[Editor], None]) -> None:
+    assertion(editor)
+
+
 def test_an_edit_needs_no_network(editor: Editor) -> None:
     alone = ("unshare", "--net", "--map-root-user") if os.geteuid() else ("unshare", "--net")
-    words = ("images", "edit", IMAGE, "--with", "ch-run", "--name", "my/edited:1", "--", "bash", "-c", "echo done")
-    assert editor(*words, before=alone).stdout.startswith("done\n")
+    assert editor(*editor.editing("bash", "-c", "echo done"), before=alone).out.startswith("done\n")
 
 
 def test_passwords_in_a_command_are_hidden_in_the_history(editor: Editor) -> None:
     secret = "not-to-be" + "-seen"
     editor.edit("true", f"https://me:{secret}@host/simple")
-    shown = editor("images", "show", "my/edited:1").stdout
+    shown = editor("images", "show", "my/edited:1").out
     assert secret not in shown
     assert "https://***@host/simple" in shown
 
@@ -81,27 +74,18 @@ def test_a_full_disk_is_reported_and_nothing_is_left(editor: Editor, full: str) 
         'mount -t tmpfs -o size=1m,mode=777 full "$0"; [ "$1" = cache ] || cp -a "$2"/. "$0"/ 2>/dev/null || true;'
         ' place=$0; shift 2; "$@" || echo "exit $?"; find "$place" -name "*~*" -o -path "*/builds/*"'
     )
-    place = editor.place / full
-    command = editor.command_line(
-        "images", "edit", IMAGE, "--with", "ch-run", "--name", "my/full:1", "--", "bash", "-c"
-    )
+    place, command = editor.place / full, editor.editing("bash", "-c", "true", name="my/full:1")
     if full == "store":  # the image is read from its file, and the result goes to a store that is full
-        target = editor.place / "small"
-        target.mkdir(exist_ok=True)
-        os.chown(target, UNPRIVILEGED, UNPRIVILEGED)
-        command = editor.command_line(
-            "images", "edit", editor.image(IMAGE)["path"], "--store", str(target), "--with", "ch-run"
-        )
-        command += ["--name", "my/full:1", "--", "bash", "-c"]
-        place = target
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", inside, str(place), full, str(editor.store), *command, "true"],
-        capture_output=True, text=True, timeout=LIMIT_S, check=False, env=editor.env(), cwd=editor.place,
-    )  # fmt: skip
-    assert done.stdout == "exit 8\n", done.stdout + done.stderr
-    assert "No space left" in done.stderr
-    assert ("RUNNER_CACHE" if full == "cache" else "--store DIR") in done.stderr
-    assert "Traceback" not in done.stderr
+        place = editor.place / "small"
+        place.mkdir(exist_ok=True)
+        os.chown(place, UNPRIVILEGED, UNPRIVILEGED)
+        command = editor.editing("bash", "-c", "true", name="my/full:1", image=editor.image(IMAGE)["path"])
+        command[3:3] = ["--store", str(place)]
+    words = ["unshare", "--mount", "sh", "-c", inside, str(place), full, str(editor.store)]
+    done = ran([*words, *editor.command_line(*command)], timeout_s=LIMIT_S, env=editor.env(), cwd=editor.place)
+    assert done.out == "exit 8\n", done
+    assert "No space left" in done.err
+    assert ("RUNNER_CACHE" if full == "cache" else "--store DIR") in done.err
 
 
 @pytest.mark.parametrize(("answer", "stored"), [("y", True), ("n", False)])
@@ -141,9 +125,9 @@ def test_a_shell_asks_at_its_end_whatever_its_last_command_was(editor: Editor, a
 
 
 def test_what_cannot_succeed_is_refused_before_any_work(editor: Editor) -> None:
-    assert "write the command behind --, or --shell" in editor("images", "edit", IMAGE, code=2).stderr
+    assert "write the command behind --, or --shell" in editor("images", "edit", IMAGE, code=2).err
     editor("images", "edit", IMAGE, "--shell", "--", "true", code=2)
-    assert "no image my/other:1 is in the store" in editor("images", "edit", "my/other:1", "--", "true", code=3).stderr
-    absent = editor("images", "edit", IMAGE, "--with", "enroot", "--", "true", code=3).stderr
+    assert "no image my/other:1 is in the store" in editor("images", "edit", "my/other:1", "--", "true", code=3).err
+    absent = editor("images", "edit", IMAGE, "--with", "enroot", "--", "true", code=3).err
     assert "enroot was not found" in absent
     assert editor.left() == []

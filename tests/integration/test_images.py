@@ -1,17 +1,11 @@
-"""Images on a real engine: a private one, bases, a build that fails, a build that is interrupted, conversions."""
+"""Images on a real engine: bases, a build that fails, a build that is interrupted, conversions; private engines."""
 
-from __future__ import annotations
-
-import io
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,10 +19,10 @@ from runner.images import engine
 from runner.images.building import build as building
 from runner.images.building.build import BuiltImage, build
 from runner.images.building.engine_build import PART_LABEL
-from runner.images.conversion.publishing import Conversion
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage
+from tests.support.commands import ran
 from tests.support.light_base import small_root
 
 pytestmark = pytest.mark.integration
@@ -36,85 +30,43 @@ SMALL = "gpu-runner/test-small:1"
 
 
 def left_over(client: docker.DockerClient) -> tuple[set[str], set[str]]:
-    """Ids of our containers, and of untagged images of ours."""
     label: dict[str, str | list[str] | bool] = {"label": PART_LABEL}
     images = client.images.list(filters={**label, "dangling": True})
     return {str(one.id) for one in client.containers.list(all=True, filters=label)}, {str(one.id) for one in images}
 
 
-def host_state() -> dict[str, str]:
-    """What a private engine must leave as it is (listening ports: test_host_untouched, where nothing else runs)."""
-    commands = {"links": ["ip", "link"], "rules": ["iptables-save"]}
-    said = {}
-    for name, words in commands.items():
-        if shutil.which(words[0]):
-            out = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
-            said[name] = re.sub(r"(?m)^#.*\n|\[\d+:\d+\]", "", out)
-    etc = sorted(f"{path} {path.lstat().st_mtime_ns}" for path in Path("/etc").rglob("*"))
-    groups = sorted(str(path) for path in Path("/sys/fs/cgroup").glob("**/gpu-runner-engine*/**"))
-    run = sorted(str(path) for path in Path("/run").iterdir())
-    mounts = sorted(line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines())
-    return {
-        **said,
-        "etc": "\n".join(etc),
-        "cgroups": "\n".join(groups),
-        "mounts": "\n".join(mounts),
-        "run": "\n".join(run),
-    }
-
-
 @pytest.fixture
 def small(engine_client: docker.DockerClient) -> Iterator[str]:
-    """A tiny image, with everything a root may hold; imported, as there is no registry."""
-    root = io.BytesIO()
-    with tarfile.open(fileobj=root, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        entries: tuple[tuple[str, bytes, dict[str, object]], ...] = (
-            ("bin/true", b"#!", {"mode": 0o4755}),
-            ("grüße/ein name/\U0001f600", b"x" * 5000, {"mode": 0o600, "uid": 1234}),
-            ("deep/" * 30 + "n" * 90, b"y", {}),
-            ("etc/environment", b"OLD=1\n", {}),
-            ("hard", b"", {"type": tarfile.LNKTYPE, "linkname": "bin/true", "mode": 0o4755}),
-            ("soft", b"", {"type": tarfile.SYMTYPE, "linkname": "../elsewhere"}),
-            ("fifo", b"", {"type": tarfile.FIFOTYPE}),
-        )
-        for path, content, attributes in entries:
-            entry = tarfile.TarInfo(path)
-            entry.size = len(content)
-            for key, value in attributes.items():
-                setattr(entry, key, value)
-            tar.addfile(entry, io.BytesIO(content))
+    """An image with one file; imported, as there is no registry."""
     changes = ["ENV A='it is $HOME \"x\"'", 'ENTRYPOINT ["/bin/true", "it\'s"]', "WORKDIR /work"]
     name, tag = SMALL.split(":")
-    engine_client.api.import_image_from_data(root.getvalue(), repository=name, tag=tag, changes=changes)
+    engine_client.api.import_image_from_data(small_root(), repository=name, tag=tag, changes=changes)
     yield SMALL
     engine_client.images.remove(SMALL, force=True)
+
+
+def in_container(client: docker.DockerClient, image: str, *words: str) -> bytes:
+    out: bytes = client.containers.run(image, list(words[1:]), entrypoint=[words[0]], network_mode="none", remove=True)
+    return out
 
 
 def test_the_image_proved_its_horovod_and_says_what_it_is(
     engine_client: docker.DockerClient, horovod_image: BuiltImage
 ) -> None:
-    raw = engine_client.containers.run(
-        horovod_image.digest, ["/opt/runner/image.json"], entrypoint=["cat"], network_mode="none", remove=True
-    )
-    about = json.loads(raw)
-    assert about["framework"] == "pytorch"
-    assert about["framework_version"].startswith("2.13.0")
-    assert about["horovod"]["version"] == "0.28.1"
-    assert about["horovod"]["proven"] == ["gloo", "mpi"]
-    assert about["horovod"]["controllers"] == about["horovod"]["operations"] == ["MPI", "Gloo"]
-    assert about["horovod"]["nccl"] == ""
+    about = json.loads(in_container(engine_client, horovod_image.digest, "cat", "/opt/runner/image.json"))
     assert horovod_image.about == about
-    assert about["horovod"]["frameworks"] == ["pytorch"]
+    assert (about["framework"], about["framework_version"][:6]) == ("pytorch", "2.13.0")
+    horovod = about["horovod"]
+    assert (horovod["version"], horovod["proven"], horovod["nccl"]) == ("0.28.1", ["gloo", "mpi"], "")
+    assert horovod["controllers"] == horovod["operations"] == ["MPI", "Gloo"]
+    assert horovod["frameworks"] == ["pytorch"]
     assert (about["mpi"]["flavour"], about["mpi"]["pmi"], about["mpi"]["abi"]) == ("openmpi", ["pmix"], "libmpi.so.40")
     assert about["base_digest"] == horovod_image.base_digest
     assert horovod_image.labels["org.opencontainers.image.base.digest"].startswith("sha256:")
     assert horovod_image.labels["gpu-runner.horovod.fixes"] == "cxx-standard"
     base = engine_client.images.get(horovod_image.base)
     assert horovod_image.size_bytes - int(base.attrs["Size"]) < 60_000_000, "what Horovod adds to the base"
-    listed = engine_client.containers.run(
-        horovod_image.reference, ["/opt/recipes"], entrypoint=["ls"], network_mode="none", remove=True
-    )
-    assert listed.strip(), "the recipes are in the image"
+    assert in_container(engine_client, horovod_image.reference, "ls", "/opt/recipes").strip()
 
 
 def test_the_base_sets_the_traps_that_ngc_sets(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> None:
@@ -186,7 +138,7 @@ def test_a_proof_that_fails_fails_the_build(
 
 INTERRUPTED = """
 import sys, pathlib
-from runner.images.engine import connection, private_engine
+from runner.images.engine import connect
 from runner.images.building import build
 from runner.core.progress import Silent
 share = pathlib.Path(sys.argv[1])
@@ -195,7 +147,7 @@ build.image_name = lambda *_, **__: "gpu-runner/test-broken:1"
 class Loud(Silent):
     def line(self, text): print(text, flush=True)
 try:
-    build.build("pytorch", "standin", connection.connect(), Loud())
+    build.build("pytorch", "standin", connect(), Loud())
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -220,57 +172,27 @@ def test_an_interrupted_build_leaves_nothing(
 
 
 def test_the_stored_image_is_what_enroot_and_charliecloud_expect(
-    squashfs: StoredImage, horovod_image: BuiltImage, tmp_path: Path
+    squashfs: StoredImage, horovod_image: BuiltImage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert squashfs.digest == horovod_image.digest
     assert squashfs.environment["PYTORCH_VERSION"] == "2.13.0"
     assert (squashfs.workdir, squashfs.entrypoint) == ("/workspace", ("/opt/nvidia/nvidia_entrypoint.sh",))
     assert squashfs.about["horovod"]["proven"] == ["gloo", "mpi"]
     wanted = ["etc/rc", "etc/rc.local", "etc/environment", "etc/fstab", "ch/environment", "etc/hosts", "results"]
-    subprocess.run(["unsquashfs", "-q", "-n", "-d", tmp_path / "x", squashfs.path, *wanted], check=True)
+    ran(["unsquashfs", "-q", "-n", "-d", tmp_path / "x", squashfs.path, *wanted])
     assert "exec '/opt/nvidia/nvidia_entrypoint.sh' \"$@\"" in (tmp_path / "x/etc/rc").read_text()
-    assert "PYTORCH_VERSION=2.13.0\n" in (tmp_path / "x/etc/environment").read_text()
-    assert "PYTORCH_VERSION=2.13.0\n" in (tmp_path / "x/ch/environment").read_text()
-    listing = subprocess.run(
-        ["unsquashfs", "-lls", squashfs.path], stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+    for name in ("etc/environment", "ch/environment"):
+        assert "PYTORCH_VERSION=2.13.0\n" in (tmp_path / "x" / name).read_text()
+    listing = ran(["unsquashfs", "-lls", squashfs.path]).out
     assert {line.split()[1] for line in listing.splitlines() if "squashfs-root" in line} == {"root/root"}
     assert listing.splitlines()[0].startswith("drwxr-xr-x")
     assert "squashfs-root/.dockerenv" not in listing
     assert "squashfs-root/dev/" not in listing
-
-
-def test_lookups_need_no_engine(squashfs: StoredImage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")  # lookups need no engine
     for name in (squashfs.reference, squashfs.digest, str(squashfs.path)):
-        found = store.lookup(name, squashfs.path.parent)
-        assert found is not None
-        assert found.path == squashfs.path
-
-
-def converted(small: str, client: docker.DockerClient, directory: Path) -> Conversion:
-    return convert_engine_image(small, client, Silent(), store_dir=directory)
-
-
-def test_conversion_is_reproducible_kept_and_whole(
-    engine_client: docker.DockerClient, small: str, tmp_path: Path
-) -> None:
-    one, two = (converted(small, engine_client, tmp_path / name) for name in ("one", "two"))
-    assert one.image.sha256 == two.image.sha256
-    again = converted(small, engine_client, tmp_path / "one")
-    assert (again.made, again.image) == (False, one.image)
-    root = tmp_path / "root"
-    subprocess.run(["unsquashfs", "-q", "-n", "-d", root, one.image.path], check=True)
-    assert (root / "grüße" / "ein name" / "\U0001f600").read_bytes() == b"x" * 5000
-    assert (root / "bin/true").stat().st_mode & 0o7777 == 0o4755
-    assert (root / "hard").stat().st_ino == (root / "bin/true").stat().st_ino
-    assert (root / "soft").readlink() == Path("../elsewhere")
-    assert (root / "fifo").is_fifo()
-    assert (root / "etc/environment").read_text() == 'A=it is $HOME "x"\n'
-    assert "exec '/bin/true' 'it'\\''s' \"$@\"" in (root / "etc/rc").read_text()
-    assert (root / "work").is_dir()
-    assert not (root / ".dockerenv").exists()
-    assert list((root / "dev").iterdir()) == []
+        known = store.lookup(name, squashfs.path.parent)
+        assert known is not None
+        assert known.path == squashfs.path
 
 
 def test_a_conversion_that_fails_publishes_and_leaves_nothing(
@@ -283,7 +205,7 @@ def test_a_conversion_that_fails_publishes_and_leaves_nothing(
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     before = len(engine_client.containers.list(all=True))
     with pytest.raises(InfrastructureError, match="No space left") as caught:
-        converted(small, engine_client, tmp_path / "store")
+        convert_engine_image(small, engine_client, Silent(), store_dir=tmp_path / "store")
     assert "--store DIR" in caught.value.fix
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
     assert len(engine_client.containers.list(all=True)) == before
@@ -291,7 +213,7 @@ def test_a_conversion_that_fails_publishes_and_leaves_nothing(
 
 def test_an_unknown_image_says_what_to_do(engine_client: docker.DockerClient, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no image") as caught:
-        converted("gpu-runner/never:built", engine_client, tmp_path)
+        convert_engine_image("gpu-runner/never:built", engine_client, Silent(), store_dir=tmp_path)
     assert "runner build" in caught.value.fix
 
 
@@ -300,42 +222,3 @@ def test_no_engine_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
         engine.connect("unix:///nowhere/docker.sock")
     assert caught.value.code == 8
     assert caught.value.where == "--engine"
-
-
-def test_a_private_engine_leaves_the_host_as_it_was() -> None:
-    """Started twice, where the path is too long for a socket, and stopped: nothing but its own state is left."""
-    parent = Path(tempfile.mkdtemp(prefix="engine-"))
-    state = parent / ("long" * 30) / "engine"
-    before = host_state()
-    try:
-        url = engine.start_private(state)
-        assert engine.start_private(state) == url
-        client = engine.connect(url)
-        assert engine.needs_host_network(client)
-        client.api.import_image_from_data(small_root(), repository="private", tag="1")
-        assert host_state()["mounts"] == before["mounts"]
-        client.close()
-        assert engine.stop_private(state)
-        assert not engine.stop_private(state)
-        assert host_state() == before
-        engine.remove_private(state)
-        assert not state.exists()
-    finally:
-        engine.remove_private(state)
-        shutil.rmtree(parent)
-
-
-@pytest.mark.parametrize("left_alive", [True, False], ids=["containerd goes on", "nothing goes on"])
-def test_a_private_engine_that_was_killed_starts_again(tmp_path: Path, left_alive: bool) -> None:
-    state = tmp_path / "engine"
-    try:
-        url = engine.start_private(state)
-        run_dir = Path(url.removeprefix("unix://")).parent
-        pids = [int((run_dir / "dockerd.pid").read_text())]
-        pids += [] if left_alive else [int((run_dir / "x/containerd/containerd.pid").read_text())]
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        assert engine.start_private(state) == url
-        engine.connect(url).close()
-    finally:
-        engine.remove_private(state)

@@ -3,8 +3,6 @@
 Everything but the torch job and Horovod's clients runs the standard-library probe.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import os
@@ -38,7 +36,6 @@ pytestmark = pytest.mark.integration
 
 
 def with_directives(site: Path, directory: Path, **directives: str) -> Path:
-    """A copy of the site file that demands these, too."""
     facts = msgspec.yaml.decode(site.read_bytes())
     facts["slurm"]["directives"] = directives
     copy = directory / "site.yaml"

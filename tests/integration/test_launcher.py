@@ -1,7 +1,5 @@
 """The launcher for real: several of them on this machine, with the variables that srun would set."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -44,7 +42,6 @@ class Task:
         return self.process.returncode, err
 
     def line(self) -> str:
-        """The next line that its program prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 

@@ -1,7 +1,5 @@
 """Jobs on this very machine, with no Slurm: natively, and in a container that needs no privilege."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """NVML by ctypes, on a stand-in library with the real ABI, compiled here."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 from gpu_runner_inside.node.gpus import Gpus
 
-from tests.support.shared_library import fake_nvml
+from tests.support.packages import fake_nvml
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration

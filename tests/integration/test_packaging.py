@@ -1,7 +1,5 @@
 """What is released is what the checkout is: built, installed in an empty environment, and run from ``/``."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -11,22 +9,13 @@ from runner.core import paths
 from runner.images.building.build import BuiltImage
 from tests.support.commands import Runner
 from tests.support.documents import result
-from tests.support.installed import (
-    Distributions,
-    Installed,
-    build,
-    check_everyday_verbs,
-    install,
-    kept_files,
-    names,
-)
+from tests.support.installed import Distributions, Installed, build, check_everyday_verbs, install, kept_files, names
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """Of this checkout."""
     return build(tmp_path_factory.mktemp("distributions"))
 
 

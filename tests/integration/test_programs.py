@@ -2,8 +2,6 @@
 through the whole chain, and the smallest recipe.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

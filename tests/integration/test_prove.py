@@ -1,7 +1,5 @@
 """A ladder climbed with real jobs of this machine: kept, gone on with after a kill, and one climb at a time."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -48,7 +46,6 @@ def place(tmp_path: Path, *arguments: str) -> Place:
 
 
 def climbed(rungs: Sequence[Rung], where: Place, again: Sequence[str] = ()) -> tuple[Climb, list[str]]:
-    """The climb, and the rungs whose jobs it had to run."""
     begun: list[str] = []
     listener = Listener(lambda rung: begun.append(rung.name), lambda *_: None, lambda _: None, lambda _: None)
     return climb(LADDER, rungs, where, listener, again), begun

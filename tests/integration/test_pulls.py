@@ -1,14 +1,14 @@
 """A base that the engine does not get: what a real registry answered, and what to do about it."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
+import re
 import struct
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import docker
@@ -23,6 +23,8 @@ from runner.images.building.engine_build import base_image, pull_error
 from tests.support import registry as registries
 from tests.support.registry import OCI_INDEX, Moods, Repository, proxied
 
+IMAGE = "nvidia/pytorch:1"
+FILE = "DIR/config.json"
 pytestmark = pytest.mark.integration
 USER, PASSWORD = "tests", "open " + "sesame"
 # What `htpasswd -B` writes of that password.
@@ -31,7 +33,6 @@ HTPASSWD = f"{USER}:$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A registry that wants a password of everybody."""
     directory = tmp_path_factory.mktemp("locked")
     (directory / "htpasswd").write_text(HTPASSWD)
     with registries.running(directory, htpasswd=directory / "htpasswd") as host:
@@ -58,13 +59,7 @@ def client(own_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return engine.connect()
 
 
-def log_in(host: str, place: Path, password: str = PASSWORD) -> None:
-    word = base64.b64encode(f"{USER}:{password}".encode()).decode()
-    (place / "config.json").write_text(json.dumps({"auths": {host: {"auth": word}}}))
-
-
 def everything(client: docker.DockerClient) -> tuple[set[str], set[str]]:
-    """Ids of all containers and images that the engine has."""
     containers = {str(one.id) for one in client.containers.list(all=True)}
     return containers, {str(one.id) for one in client.images.list(all=True)}
 
@@ -77,40 +72,33 @@ def refused(client: docker.DockerClient, name: str) -> RunnerError:
     return caught.value
 
 
-def test_a_registry_that_wants_a_login_is_reported_with_the_login_command(
-    client: docker.DockerClient, locked: str
+@pytest.mark.parametrize(
+    ("password", "forbidden", "what", "fix"),
+    [
+        (None, False, "HOST requires a login for nvidia/pytorch (401), and there is none here", "docker login HOST"),
+        (PASSWORD, False, "HOST has no image", ""),
+        ("wrong", False, "denies the login in DIR/config.json access to nvidia/pytorch (401)", ""),
+        (None, True, "HOST denies access to", "check the name"),
+    ],
+    ids=["no login", "the engine's own login, and no image", "a wrong password", "forbidden"],
+)
+def test_what_the_registry_answered_is_reported_and_what_to_do(
+    client: docker.DockerClient, locked: str, tmp_path: Path, password: str | None, forbidden: bool, what: str, fix: str
 ) -> None:
-    error = refused(client, f"{locked}/nvidia/pytorch:1")
+    if password is not None:
+        word = base64.b64encode(f"{USER}:{password}".encode()).decode()
+        (tmp_path / "config.json").write_text(json.dumps({"auths": {locked: {"auth": word}}}))
+        client = engine.connect()
+    with proxied(locked, Moods(forbidden=True)) if forbidden else nullcontext(locked) as host:
+        error = refused(client, f"{host}/{IMAGE}")
+        places = {"HOST": host, "DIR": str(tmp_path)}
     assert error.code == Exit.REFUSED
-    assert error.what == f"{locked} requires a login for nvidia/pytorch (401), and there is none here"
-    assert f"docker login {locked}" in error.fix
-
-
-def test_the_engines_own_login_is_used_and_an_image_that_is_not_there_is_another_error(
-    client: docker.DockerClient, locked: str, tmp_path: Path
-) -> None:
-    log_in(locked, tmp_path)
-    error = refused(engine.connect(), f"{locked}/nvidia/pytorch:1")
-    assert (error.code, f"{locked} has no image" in error.what) == (Exit.REFUSED, True), error
-
-
-def test_a_wrong_password_is_reported_as_one(client: docker.DockerClient, locked: str, tmp_path: Path) -> None:
-    log_in(locked, tmp_path, "wrong")
-    error = refused(engine.connect(), f"{locked}/nvidia/pytorch:1")
-    assert error.code == Exit.REFUSED
-    assert f"denies the login in {tmp_path / 'config.json'} access to nvidia/pytorch (401)" in error.what
-
-
-def test_a_forbidden_image_is_reported_as_forbidden(client: docker.DockerClient, locked: str) -> None:
-    with proxied(locked, Moods(forbidden=True)) as host:
-        error = refused(client, f"{host}/nvidia/pytorch:1")
-    assert error.code == Exit.REFUSED
-    assert f"{host} denies access to" in error.what
-    assert "check the name" in error.fix
+    for text, part in ((error.what, what), (error.fix, fix)):
+        assert re.sub("HOST|DIR", lambda name: places[name[0]], part) in text
 
 
 def test_a_registry_that_is_away_is_worth_another_try(client: docker.DockerClient) -> None:
-    error = refused(client, "127.0.0.1:1/nvidia/pytorch:1")
+    error = refused(client, f"127.0.0.1:1/{IMAGE}")
     assert error.code == Exit.INFRASTRUCTURE
     assert "127.0.0.1:1" in error.fix
 
@@ -123,17 +111,13 @@ def test_nvidias_registry_names_its_user_and_where_the_key_is_made() -> None:
             assert words in error.fix
 
 
-def program(machine: int) -> bytes:
-    """The head of an ELF file for this machine (elf.h, e_machine): 183 is AArch64's."""
-    head = b"\x7fELF\x02\x01\x01" + bytes(9)
-    return head + struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0) + bytes(56)
-
-
 def layer(machine: int) -> bytes:
+    """A program: the head of an ELF file for this machine (elf.h, e_machine): 183 is AArch64's."""
+    content = b"\x7fELF\x02\x01\x01" + bytes(9)
+    content += struct.pack("<HHIQQQIHHHHHH", 2, machine, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0) + bytes(56)
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         entry = tarfile.TarInfo("usr/bin/python3")
-        content = program(machine)
         entry.size, entry.mode = len(content), 0o755
         tar.addfile(entry, io.BytesIO(content))
     return out.getvalue()

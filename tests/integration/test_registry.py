@@ -1,7 +1,5 @@
 """Images from a real registry, with no engine: the same root as the engine's, whatever the registry does."""
 
-from __future__ import annotations
-
 import base64
 import bz2
 import gzip
@@ -16,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import docker
@@ -27,12 +25,12 @@ from runner.core.errors import Exit, InfrastructureError, RefusedError
 from runner.core.progress import Silent
 from runner.images import engine
 from runner.images.conversion.publishing import Conversion
-from runner.images.conversion.squashfs import Options, convert_engine_image
-from runner.images.conversion.squashfs import convert as convert_any
+from runner.images.conversion.squashfs import Options, convert, convert_engine_image
 from runner.images.sources import blobs
 from runner.images.store import store
-from tests.support import odd_image
+from tests.support import light_base, odd_image
 from tests.support import registry as registries
+from tests.support.commands import ran
 from tests.support.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
 from tests.support.waiting import until
 
@@ -42,7 +40,6 @@ SECRET = "not-to-be" + "-seen"
 
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """``127.0.0.1:PORT`` of a registry of this test run's own."""
     with registries.running(tmp_path_factory.mktemp("registry")) as host:
         yield host
 
@@ -60,7 +57,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def repository(registry: str, request: pytest.FixtureRequest) -> Repository:
-    """A repository of this test's own."""
     return Repository(registry, f"tests/{hashlib.sha256(request.node.name.encode()).hexdigest()[:12]}")
 
 
@@ -77,20 +73,33 @@ def layer(*names: str, size: int = 3000) -> bytes:
 
 
 def take(text: str, **options: object) -> Conversion:
-    return convert_any(text, Options(**options), Silent())  # type: ignore[arg-type]
+    return convert(text, Options(**options), Silent())  # type: ignore[arg-type]
 
 
 def paths_in(done: Conversion) -> set[str]:
-    words = ["unsquashfs", "-l", str(done.image.path)]
-    listing = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+    listing = ran(["unsquashfs", "-l", done.image.path]).out
     return {line.removeprefix("squashfs-root/") for line in listing.splitlines()}
+
+
+def direct(repository: Repository, tag: str = "1") -> str:
+    return f"docker://{repository.reference(tag)}"
+
+
+def layout_of(place: Path, *manifests: object) -> Path:
+    """An OCI layout of all blobs that were fetched, with these in its index."""
+    layout = place / "layout"
+    (layout / "blobs/sha256").mkdir(parents=True, exist_ok=True)
+    for blob in blobs.directory().iterdir():
+        if not blob.name.startswith("."):
+            shutil.copy(blob, layout / "blobs/sha256")
+    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": manifests}))
+    return layout
 
 
 def through(proxy: str, repository: Repository, tag: str = "1") -> str:
     return f"docker://{proxy}#{repository.name}:{tag}"
 
 
-TOOLS = ("bash", "chmod", "cp", "ln", "mkdir", "mv", "rm", "touch")
 TRICKY = r"""
 FROM {base}
 RUN mkdir -p /a/b/c /gone/deep /again/old /swap "/odd name/ü" && echo one > /a/one && echo two > /a/b/two \
@@ -113,21 +122,8 @@ CMD ["echo it's"]
 @pytest.fixture(scope="module")
 def tricky(engine_client: docker.DockerClient, registry: str) -> Iterator[str]:
     """An image whose layers delete and replace, built by the engine and pushed by it to the registry."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        needed = {path for tool in TOOLS for path in with_libraries(shutil.which(tool) or tool)}
-        places = {f"/bin/{Path(path).name}" if Path(path).name in TOOLS else path: path for path in needed}
-        for directory in sorted({str(parent) for place in places for parent in Path(place).parents}):
-            entry = tarfile.TarInfo(directory)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-            tar.addfile(entry)
-        for place, path in sorted(places.items()):
-            tar.add(os.path.realpath(path), place)
-        link = tarfile.TarInfo("bin/sh")
-        link.type, link.linkname = tarfile.SYMTYPE, "bash"
-        tar.addfile(link)
     base, name = "gpu-runner/test-tools:1", f"{registry}/tests/tricky"
-    engine_client.api.import_image_from_data(out.getvalue(), repository=base.removesuffix(":1"), tag="1")
+    engine_client.api.import_image_from_data(light_base.archive(), repository=base.removesuffix(":1"), tag="1")
     engine_client.images.build(
         fileobj=io.BytesIO(TRICKY.format(base=base).encode()), tag=f"{name}:1", network_mode="host", rm=True
     )
@@ -136,11 +132,6 @@ def tricky(engine_client: docker.DockerClient, registry: str) -> Iterator[str]:
     yield f"{name}:1"
     for one in (f"{name}:1", base):
         engine_client.images.remove(one, force=True)
-
-
-def with_libraries(program: str) -> list[str]:
-    said = subprocess.run(["ldd", program], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return [program, *(word for word in said.split() if word.startswith("/"))]
 
 
 def tree(done: Conversion, place: Path) -> dict[str, tuple[object, ...]]:
@@ -249,33 +240,32 @@ def everything(done: Conversion) -> set[bytes]:
 
 @pytest.mark.parametrize("kind", [OCI_INDEX, DOCKER_LIST])
 def test_an_index_gives_the_image_of_the_platform(own: Path, repository: Repository, kind: str) -> None:
-    images = [repository.image([layer(name)], architecture=name) for name in ("arm64", "amd64")]
-    attestation = {**images[0].descriptor(), "platform": {"os": "unknown", "architecture": "unknown"}}
-    described = [one.descriptor(name) for one, name in zip(images, ("arm64", "amd64"), strict=True)]
+    images = {name: repository.image([layer(name)], architecture=name) for name in ("arm64", "amd64")}
+    attestation = {**images["arm64"].descriptor(), "platform": {"os": "unknown", "architecture": "unknown"}}
+    described = [image.descriptor(name) for name, image in images.items()]
     index = repository.manifest({"manifests": [attestation, *described]}, kind, "1")
-    name = f"docker://{repository.reference('1')}"
-    for architecture, image in zip(("arm64", "amd64"), images, strict=True):
-        done = take(name, platform=f"linux/{architecture}")
+    for architecture, image in images.items():
+        done = take(direct(repository), platform=f"linux/{architecture}")
         assert architecture in paths_in(done)
         assert (done.image.architecture, done.image.origin) == (architecture, digest(image.raw))
         for known in (digest(index.raw), digest(image.raw), done.image.digest):
             assert store.lookup(f"{repository.reference('1')}@{known}") == done.image
     with pytest.raises(RefusedError, match="not made for linux/s390x, only for linux/amd64, linux/arm64") as caught:
-        take(name, platform="linux/s390x")
+        take(direct(repository), platform="linux/s390x")
     assert "--platform linux/amd64" in caught.value.fix
 
 
 def test_an_image_for_another_machine_is_refused(own: Path, repository: Repository) -> None:
     repository.image([layer("x")], "1", architecture="riscv64")
     with pytest.raises(RefusedError, match="only for linux/riscv64"):
-        take(f"docker://{repository.reference('1')}")
+        take(direct(repository))
 
 
 def test_layers_are_unpacked_however_they_are_packed(own: Path, repository: Repository) -> None:
     layers = [layer(name) for name in ("plain", "gzipped", "zstd")]
     packed = [layers[0], gzip.compress(layers[1]), zstandard.compress(layers[2])]
     repository.image(layers, "1", packed=packed, media_type=DOCKER_MANIFEST)
-    assert {"plain", "gzipped", "zstd"} <= paths_in(take(f"docker://{repository.reference('1')}"))
+    assert {"plain", "gzipped", "zstd"} <= paths_in(take(direct(repository)))
 
 
 @pytest.mark.parametrize(("by", "compress"), [("xz", lzma.compress), ("bzip2", bz2.compress)])
@@ -285,7 +275,7 @@ def test_other_compressions_are_refused_in_words(
     raw = layer("x")
     repository.image([raw], "1", packed=[compress(raw)])
     with pytest.raises(RefusedError, match=f"a layer is compressed by {by}; layers of images are gzip, zstd or"):
-        take(f"docker://{repository.reference('1')}")
+        take(direct(repository))
     assert not list((own / "store").glob("*.sqsh"))
 
 
@@ -293,43 +283,34 @@ def test_the_machines_own_variant_is_taken_and_images_for_windows_are_refused(
     own: Path, repository: Repository
 ) -> None:
     """The index as BuildKit writes it for several variants, with attestations, and with one digest of sha512."""
-    images = {name: repository.image([layer(name)]) for name in ("v3", "v1", "windows", "attestation")}
-    note = {"vnd.docker.reference.type": "attestation-manifest"}
+    images = {name: repository.image([layer(name)]).descriptor() for name in ("v3", "v1", "windows", "attestation")}
+    plain = {"os": "linux", "architecture": "amd64"}
     entries = [
-        {**images["attestation"].descriptor(), "annotations": note},
-        {**images["windows"].descriptor(), "platform": {"os": "windows", "architecture": "amd64"}},
-        {**images["v3"].descriptor(), "platform": {"os": "linux", "architecture": "amd64", "variant": "v3"}},
-        {**images["v1"].descriptor(), "platform": {"os": "linux", "architecture": "amd64"}},
+        {**images["attestation"], "annotations": {"vnd.docker.reference.type": "attestation-manifest"}},
+        {**images["windows"], "platform": {"os": "windows", "architecture": "amd64"}},
+        {**images["v3"], "platform": {**plain, "variant": "v3"}},
+        {**images["v1"], "platform": plain},
     ]
     repository.manifest({"manifests": entries}, OCI_INDEX, "1")
     repository.manifest({"manifests": entries[:2]}, OCI_INDEX, "windows")
-    assert "v1" in paths_in(take(f"docker://{repository.reference('1')}", platform="linux/amd64"))
-    assert "v3" in paths_in(take(f"docker://{repository.reference('1')}", platform="linux/amd64/v3"))
+    assert "v1" in paths_in(take(direct(repository), platform="linux/amd64"))
+    assert "v3" in paths_in(take(direct(repository), platform="linux/amd64/v3"))
     with pytest.raises(RefusedError, match="this is an image for Windows, and jobs run on Linux"):
-        take(f"docker://{repository.reference('windows')}")
-    layout = own / "layout"
-    (layout / "blobs/sha256").mkdir(parents=True)
-    for blob in blobs.directory().iterdir():
-        if not blob.name.startswith("."):
-            shutil.copy(blob, layout / "blobs/sha256")
+        take(direct(repository, "windows"))
     foreign = {**entries[3], "digest": "sha512:" + "0" * 128}
-    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [foreign, *entries]}))
+    layout = layout_of(own, foreign, *entries)
     assert "v1" in paths_in(take(f"oci:{layout}", platform="linux/amd64", store=own / "from layout"))
-    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [foreign]}))
     with pytest.raises(RefusedError, match="only sha256 can be checked here"):
-        take(f"oci:{layout}", platform="linux/amd64")
+        take(f"oci:{layout_of(own, foreign)}", platform="linux/amd64")
 
 
 def test_oci_layouts_as_directories_and_archives(own: Path, repository: Repository) -> None:
     image = repository.image([layer("x"), layer("y")], "1")
-    by_registry = take(f"docker://{repository.reference('1')}", store=own / "registry")
-    layout = own / "layout"
-    (layout / "blobs/sha256").mkdir(parents=True)
-    for blob in blobs.directory().iterdir():
-        if not blob.name.startswith("."):
-            shutil.copy(blob, layout / "blobs/sha256")
-    tagged = {**image.descriptor(), "annotations": {"org.opencontainers.image.ref.name": "v1"}}
-    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [tagged]}))
+    by_registry = take(direct(repository), store=own / "registry")
+    again = take(direct(repository), store=own / "again").image.sha256
+    assert again == by_registry.image.sha256, "packing the same layers twice gives the same bytes"
+    name = {"org.opencontainers.image.ref.name": "v1"}
+    layout = layout_of(own, {**image.descriptor(), "annotations": name})
     with tarfile.open(own / "layout.tar", "w") as archive:
         archive.add(layout, ".")
     for text in (f"oci:{layout}", f"oci:{layout}:v1", f"oci-archive:{own / 'layout.tar'}:v1"):
@@ -338,10 +319,15 @@ def test_oci_layouts_as_directories_and_archives(own: Path, repository: Reposito
     with pytest.raises(RefusedError, match="no image 'v2' is in it") as caught:
         take(f"oci:{layout}:v2")
     assert f"oci:{layout}:v1" in caught.value.fix
-    (layout / "blobs/sha256" / digest(gzip.compress(layer("x"), mtime=0))[7:]).write_bytes(gzip.compress(layer("z")))
+    (layout / "blobs/sha256" / stored(layer("x"))[7:]).write_bytes(gzip.compress(layer("z")))
     with pytest.raises(InfrastructureError, match="is not the one that the image's configuration names"):
         take(f"oci:{layout}", store=own / "broken")
     assert not list((own / "broken").glob("*.sqsh"))
+
+
+def stored(raw: bytes) -> str:
+    """The digest under which a layer lies in the registry."""
+    return digest(gzip.compress(raw, mtime=0))
 
 
 def test_pauses_failures_and_cut_connections_are_lived_through(own: Path, repository: Repository) -> None:
@@ -380,9 +366,9 @@ def test_what_an_earlier_run_has_left_is_gone_on_from(own: Path, repository: Rep
 def test_a_fetch_that_is_interrupted_goes_on_where_it_stopped(
     own: Path, repository: Repository, number: signal.Signals
 ) -> None:
-    repository.image([layer("a", size=40_000_000)], "1")
-    (blob,) = (digest(gzip.compress(raw, mtime=0)) for raw in [layer("a", size=40_000_000)])
-    moods = Moods(slow_s=0.05)
+    large = layer("a", size=40_000_000)
+    repository.image([large], "1")
+    blob, moods = stored(large), Moods(slow_s=0.05)
     with proxied(repository.host, moods) as proxy:
         words = [sys.executable, "-m", "runner", "convert", through(proxy, repository)]
         with subprocess.Popen(words, stderr=subprocess.DEVNULL) as child:
@@ -398,9 +384,20 @@ def test_a_fetch_that_is_interrupted_goes_on_where_it_stopped(
     assert [headers.get("Range") for _, path, headers in moods.asked if path.endswith(blob)] == [f"bytes={left}-"]
 
 
+def log_in(own: Path, host: str, login: str, by: str = "docker") -> None:
+    """A login as `docker login` or Enroot keeps it."""
+    user, _, password = login.partition(":")
+    auths = {host: {"auth": base64.b64encode(login.encode()).decode()}}
+    enroots = f"machine {host} login {user} password {password}\n"
+    docker = by == "docker"
+    path = own / "home" / (".docker/config.json" if docker else ".config/enroot/.credentials")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"auths": auths}) if docker else enroots)
+
+
 def test_other_bytes_than_the_digest_says_are_not_taken(own: Path, repository: Repository) -> None:
     image = repository.image([layer("a")], "1")
-    blob = digest(gzip.compress(layer("a"), mtime=0))
+    blob = stored(layer("a"))
     moods = Moods(wrong=(blob,))
     with proxied(repository.host, moods) as proxy:
         with pytest.raises(InfrastructureError, match=f"{blob} arrived with other bytes, twice"):
@@ -416,7 +413,7 @@ def test_other_bytes_than_the_digest_says_are_not_taken(own: Path, repository: R
 
 def test_what_was_damaged_since_it_was_fetched_is_fetched_anew(own: Path, repository: Repository) -> None:
     repository.image([layer("a"), layer("b")], "1")
-    name = f"docker://{repository.reference('1')}"
+    name = direct(repository)
     whole = take(name).image
     shutil.rmtree(own / "store")
     kept = [path for path in blobs.directory().iterdir() if not path.name.startswith(".")]
@@ -445,23 +442,10 @@ def test_a_registry_that_is_not_there_says_so(own: Path) -> None:
     assert caught.value.code == Exit.INFRASTRUCTURE
 
 
-def docker_config(own: Path, host: str, login: str) -> None:
-    (own / "home/.docker").mkdir(parents=True)
-    auths = {host: {"auth": base64.b64encode(login.encode()).decode()}}
-    (own / "home/.docker/config.json").write_text(json.dumps({"auths": auths}))
-
-
-def enroot_credentials(own: Path, host: str, login: str) -> None:
-    (own / "home/.config/enroot").mkdir(parents=True)
-    user, password = login.split(":")
-    line = f"machine {host} login {user} password {password}\n"
-    (own / "home/.config/enroot/.credentials").write_text(line)
-
-
 @pytest.mark.parametrize("challenge", ["basic", "bearer"])
-@pytest.mark.parametrize("write", [docker_config, enroot_credentials])
+@pytest.mark.parametrize("by", ["docker", "enroot"])
 def test_a_login_is_used_and_never_shown(
-    own: Path, repository: Repository, challenge: str, write: object, capfd: pytest.CaptureFixture[str]
+    own: Path, repository: Repository, challenge: str, by: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     repository.image([layer("a"), layer("b")], "1")
     login = f"$oauthtoken:{SECRET}"
@@ -470,20 +454,17 @@ def test_a_login_is_used_and_never_shown(
         with pytest.raises(RefusedError, match=r"requires a login .* there is none here") as caught:
             take(through(proxy, repository))
         assert f"docker login {proxy}" in caught.value.fix
-        assert callable(write)
-        write(own, proxy, login)
-        words = [sys.executable, "-m", "runner", "convert", through(proxy, repository)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
+        log_in(own, proxy, login, by)
+        done = ran([sys.executable, "-m", "runner", "convert", through(proxy, repository)])
     kept = [path for path in own.rglob("*") if path.is_file() and "home" not in path.parts]
-    assert SECRET not in done.stdout + done.stderr + "".join(map(str, capfd.readouterr()))
+    assert SECRET not in done.out + done.err + "".join(map(str, capfd.readouterr()))
     assert not [path for path in kept if SECRET.encode() in path.read_bytes()]
     assert not [path for _, path, _ in moods.asked if SECRET in path]
 
 
 def test_a_wrong_login_names_the_file_that_it_is_from(own: Path, repository: Repository) -> None:
     with proxied(repository.host, Moods(basic="me:right")) as proxy:
-        docker_config(own, proxy, "me:wrong")
+        log_in(own, proxy, "me:wrong")
         with pytest.raises(RefusedError, match=r"denies the login in .*config.json access to"):
             take(through(proxy, repository))
 
@@ -531,12 +512,6 @@ def test_without_an_engine_a_plain_name_is_taken_from_its_registry(
         def line(self, text: str) -> None:
             said.append(text)
 
-    done = convert_any(repository.reference("1"), Options(), Telling())
+    done = convert(repository.reference("1"), Options(), Telling())
     assert "a" in paths_in(done)
     assert said == [f"no container engine answers: taking {repository.reference('1')} from its registry"]
-
-
-def test_packing_the_same_layers_twice_gives_the_same_bytes(own: Path, repository: Repository) -> None:
-    repository.image([layer("a", "b"), layer("c")], "1")
-    made: Sequence[Conversion] = [take(f"docker://{repository.reference('1')}", store=own / name) for name in "ab"]
-    assert made[0].image.sha256 == made[1].image.sha256

@@ -1,7 +1,5 @@
 """Secrets of a submitter stay where they are; what must carry one is its owner's alone; umask 000 opens nothing."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -34,10 +32,8 @@ def test_the_watch_sees_a_secret_on_a_command_line() -> None:
 
 @pytest.fixture
 def small(engine_client: docker.DockerClient) -> Iterator[str]:
-    """A tiny image."""
     name = f"gpu-runner/test-planted:{os.getpid()}"
-    repository, tag = name.split(":")
-    engine_client.api.import_image_from_data(small_root(), repository=repository, tag=tag, changes=["CMD true"])
+    engine_client.api.import_image_from_data(small_root(), repository=name, changes=["CMD true"])
     yield name
     engine_client.images.remove(name, force=True)
 

@@ -1,12 +1,10 @@
 """Three users, by their real rights, and one image store: the second is served, and no one can speak for another."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +25,8 @@ from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
 from runner.jobs.image_usage import prune_images
+from tests.support.daemons import Daemons
+from tests.support.ordinary_user import probe
 from tests.support.users import ALICE, BOB, CAROL, GROUP, killed_as, open_directory, outcome_as, run_as
 
 pytestmark = [
@@ -48,14 +48,6 @@ def place() -> Iterator[Path]:
             store.sweep("k", directory / "first")
         prune_images(directory / "first", Limits(max_bytes=0), dry_run=False)
         yield directory
-
-
-def directory(place: Path, owner: int, mode: int, group: int = 0) -> Path:
-    path = place / "store"
-    path.mkdir()
-    os.chown(path, owner, group or owner)
-    path.chmod(mode)
-    return path
 
 
 def image(place: Path, name: str = "x/y:1", digest: str = DIGEST) -> Source:
@@ -81,14 +73,13 @@ def looked_up(name: str, target: Path) -> tuple[Path, str] | None:
 
 
 def test_a_groups_store_serves_all_of_the_group(place: Path) -> None:
-    target = directory(place, ALICE, 0o2775, GROUP)
+    target = store_of(place, ALICE, 0o2775, GROUP)
     first, second = image(place), image(place, "x/z:1", OTHER)
     made, path, _ = run_as(ALICE, convert, first, target, umask=0o077, groups=(GROUP,))
     assert made
     assert run_as(BOB, convert, first, target, groups=(GROUP,)) == (False, path, "")
     for user in (ALICE, BOB):
-        for name in ("x/y:1", DIGEST):
-            assert run_as(user, looked_up, name, target, groups=(GROUP,)) == (path, "")
+        assert [run_as(user, looked_up, name, target, groups=(GROUP,)) for name in NAMES] == [(path, "")] * 2
     made, other, _ = run_as(BOB, convert, second, target, umask=0o077, groups=(GROUP,))
     assert made
     assert run_as(ALICE, looked_up, "x/z:1", target, groups=(GROUP,)) == (other, f"user {BOB}")
@@ -102,8 +93,7 @@ def test_a_groups_store_serves_all_of_the_group(place: Path) -> None:
 
 
 def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -> None:
-    target = directory(place, 0, 0o1777)
-    source = image(place)
+    target, source = store_of(place), image(place)
     made, hers, _ = run_as(ALICE, convert, source, target)
     assert made
     before = [(each, each.stat().st_ino, each.stat().st_mtime_ns) for each in target.rglob("*") if each.is_file()]
@@ -113,8 +103,7 @@ def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -
     assert made, "what only Alice vouches for is made again"
     assert (his.name, his.stat().st_uid) == (f"{hers.stem}-u{BOB}.sqsh", BOB)
     for user, path in ((ALICE, hers), (BOB, his)):
-        for name in ("x/y:1", DIGEST):
-            assert run_as(user, looked_up, name, target) == (path, "")
+        assert [run_as(user, looked_up, name, target) for name in NAMES] == [(path, "")] * 2
         assert run_as(user, convert, source, target) == (False, path, "")
     for each, inode, mtime in before:
         assert each.stat().st_ino == inode
@@ -122,7 +111,7 @@ def test_where_only_owners_replace_each_user_has_names_of_his_own(place: Path) -
 
 
 def test_a_store_that_the_second_may_not_write_to_says_so_before_the_work(place: Path) -> None:
-    target = directory(place, ALICE, 0o755)
+    target = store_of(place, ALICE, 0o755)
     _, path, _ = run_as(ALICE, convert, image(place), target)
     assert run_as(BOB, convert, image(place), target) == (False, path, ""), "what is there is good for all"
     for closed in (target, target / "refs"):
@@ -137,11 +126,10 @@ def test_a_store_that_the_second_may_not_write_to_says_so_before_the_work(place:
 
 
 def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
-    target = directory(place, 0, 0o1777)
+    target = store_of(place)
     claim = store.lease_path("k", target)
 
-    def die_holding(die: object) -> None:
-        assert callable(die)
+    def die_holding(die: Callable[[], None]) -> None:
         with lock.leased(claim, print):
             die()
 
@@ -163,7 +151,7 @@ def test_a_dead_claim_of_another_user_holds_up_no_one(place: Path) -> None:
 
 
 def test_no_user_vouches_for_a_digest_or_key_to_another(place: Path) -> None:
-    target = directory(place, ALICE, 0o1777)
+    target = store_of(place, ALICE, 0o1777)
     source = image(place)
     _, good, _ = run_as(ALICE, convert, source, target)
     key = (stored_image.read_sidecar(good) or StoredImage(path=good, reference="")).key
@@ -194,7 +182,7 @@ def test_no_user_vouches_for_a_digest_or_key_to_another(place: Path) -> None:
 
 
 def test_links_to_what_others_vouch_for_give_no_new_names(place: Path) -> None:
-    target = directory(place, ALICE, 0o1777)
+    target = store_of(place, ALICE, 0o1777)
     run_as(ALICE, convert, image(place), target)
     ref, new = (store.name_path(name, target, "squashfs") for name in (DIGEST, OTHER))
     run_as(CAROL, os.symlink, ref, new)
@@ -206,7 +194,7 @@ def test_links_to_what_others_vouch_for_give_no_new_names(place: Path) -> None:
 
 
 def test_a_sidecar_that_another_user_puts_beside_a_file_says_nothing(place: Path) -> None:
-    target = directory(place, 0, 0o1777)
+    target = store_of(place)
     path = target / "mine.sqsh"
 
     def own_file() -> None:
@@ -223,11 +211,10 @@ def test_a_sidecar_that_another_user_puts_beside_a_file_says_nothing(place: Path
 
 
 def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Path) -> None:
-    target = directory(place, 0, 0o1777)
+    target = store_of(place)
     _, hers, _ = run_as(ALICE, convert, image(place), target)
     _, his, _ = run_as(BOB, convert, image(place, "x/z:1", OTHER), target)
-    outcome = outcome_as(BOB, store.remove, hers)
-    assert f"this image belongs to user {ALICE}" in outcome.what
+    assert f"this image belongs to user {ALICE}" in outcome_as(BOB, store.remove, hers).what
 
     def verify() -> str:
         known = store.lookup(str(hers), target)
@@ -245,8 +232,17 @@ def test_what_belongs_to_others_is_neither_removed_nor_described_anew(place: Pat
     assert [each.name for each in target.glob("*.sqsh")] == [hers.name]
 
 
+@pytest.fixture
+def tmp(place: Path) -> Path:
+    """A node's /tmp that all users see."""
+    path = place / "tmp"
+    path.mkdir()
+    path.chmod(0o1777)
+    return path
+
+
 def test_the_importer_serves_no_image_of_a_stranger(place: Path) -> None:
-    target = directory(place, 0, 0o1777)
+    target = store_of(place)
     run_as(ALICE, convert, image(place), target)
 
     def served() -> object:
@@ -274,13 +270,11 @@ def launched(uid: int, place: Path, *options: str) -> subprocess.CompletedProces
 
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="there is no Python that all users can run")
 @pytest.mark.parametrize("trap", ["none", "directory", "link to a directory", "link to nothing", "file"])
-def test_a_jobs_caches_are_its_users_whatever_another_has_put_there(place: Path, trap: str) -> None:
-    (place / "tmp").mkdir()
-    (place / "tmp").chmod(0o1777)
+def test_a_jobs_caches_are_its_users_whatever_another_has_put_there(place: Path, tmp: Path, trap: str) -> None:
     (place / "carols").mkdir()
     os.chown(place / "carols", CAROL, CAROL)
     (place / "carols").chmod(0o777)
-    taken = place / f"tmp/gpu-runner-cache-{ALICE}-n1+5"
+    taken = tmp / f"gpu-runner-cache-{ALICE}-n1+5"
 
     def set_up() -> None:
         if trap == "directory":
@@ -303,10 +297,8 @@ def test_a_jobs_caches_are_its_users_whatever_another_has_put_there(place: Path,
 
 
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="there is no Python that all users can run")
-def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path) -> None:
-    (place / "tmp").mkdir()
-    (place / "tmp").chmod(0o1777)
-    left = place / f"tmp/gpu-runner-cache-{BOB}-n1+4"
+def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path, tmp: Path) -> None:
+    left = tmp / f"gpu-runner-cache-{BOB}-n1+4"
 
     def leave() -> None:
         left.mkdir(mode=0o700)
@@ -317,7 +309,7 @@ def test_two_users_with_jobs_of_one_number_share_no_cache(place: Path) -> None:
     his = Path(launched(BOB, place).stdout.strip())
     assert (hers.name, his.name) == (f"gpu-runner-cache-{ALICE}-n1+5", f"gpu-runner-cache-{BOB}-n1+5")
     assert not left.exists(), "his own dead job's is"
-    (place / "tmp").chmod(0o777)  # without the sticky bit, anyone could rename what lies there
+    tmp.chmod(0o777)  # without the sticky bit, anyone could rename what lies there
     done = launched(ALICE, place)
     assert Path(done.stdout.strip()).parent == Path("/tmp")
 
@@ -335,3 +327,27 @@ def test_another_users_login_is_neither_read_nor_used(place: Path, monkeypatch: 
     assert run_as(ALICE, credentials.find, "r.io") == expected
     outcome = outcome_as(BOB, credentials.find, "r.io")
     assert (outcome.value, "secret" in outcome.what) == (None, False)
+
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a box of root's, and to become another user"),
+]
+
+
+@pytest.mark.parametrize("options", [(), ("--stage",)], ids=["", "from a staged copy"])
+def test_a_user_who_is_not_root_runs_a_job_on_a_cluster_of_roots(
+    daemons: Daemons, squashfs: StoredImage, options: tuple[str, ...]
+) -> None:
+    assert probe(daemons, squashfs.path, "charliecloud", *options)["outcome"] == "ran"
+
+
+def store_of(place: Path, owner: int = 0, mode: int = 0o1777, group: int = 0) -> Path:
+    path = place / "store"
+    path.mkdir()
+    os.chown(path, owner, group or owner)
+    path.chmod(mode)
+    return path
+
+
+NAMES = ("x/y:1", DIGEST)

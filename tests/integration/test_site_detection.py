@@ -1,12 +1,8 @@
 """A site file out of a real Slurm: detected, refused until filled, checked against the cluster, and a job run by it."""
 
-from __future__ import annotations
-
 import getpass
-import json
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,8 +10,10 @@ import pytest
 from runner import box
 from runner.images.store.stored_image import StoredImage
 from runner.sites.loader import read_site
-from tests.support.commands import Runner
+from tests.support.commands import Runner, ran
+from tests.support.daemons import own_box
 from tests.support.documents import result
+from tests.support.rank_records import ranks_by_node, records
 
 pytestmark = pytest.mark.integration
 GIVEN = {
@@ -54,35 +52,20 @@ def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp
     assert (site.runtimes, site.hardware.cpu) == (("charliecloud", "native"), os.uname().machine)
     assert "it agrees" in runner("site", "check", str(path), "--on-node", code=0, env=on_path).out
     runner(*job, "--wait", code=0, site=path, env=on_path)
-    hosts = [json.loads(start.read_text())["host"] for start in (runner.newest() / "ranks").glob("*.start.json")]
-    assert (hosts.count("dgx01"), hosts.count("dgx02")) == (6, 6)
+    assert ranks_by_node(runner.newest()) == [6, 6]
 
     path.write_text(path.read_text().replace("gpus: 8", "gpus: 4").replace("[charliecloud, native]", "[enroot, pyxis]"))
     found = result(runner("site", "check", str(path), "--on-node", "--json", code=3, env=on_path).out)["findings"]
-    assert {(each["code"], each["who"]) for each in found} == {
-        ("gpus-differ", "user"),
-        ("runtime-missing", "administrator"),
-    }
+    codes = {(each["code"], each["who"]) for each in found}
+    assert codes == {("gpus-differ", "user"), ("runtime-missing", "administrator")}
 
 
 def test_a_job_that_names_no_cluster_runs_on_the_slurm_that_answers(runner: Runner, tmp_path: Path) -> None:
     """Detected once, kept, reported: the first job of README. A cluster that does not say that its GPUs are fake is
     taken to have real ones; where it has none, the verdict says so."""
     own = {"PATH": f"{runner.clients}:{os.environ['PATH']}", "RUNNER_STATE": str(tmp_path / "my state")}
-    job = ("submit", "--gpus", "2", "--runtime", "native", "--wait", "--env", "RUNNER_DRIVER_TIMEOUT_S")
-    first = runner(
-        "submit",
-        "--gpus",
-        "2",
-        "--recipe",
-        "probe",
-        "--runtime",
-        "native",
-        "--wait",
-        code=0,
-        env=own,
-        site=Path("slurm"),
-    )
+    job = ("submit", "--gpus", "2", "--runtime", "native", "--wait")
+    first = runner(*job, "--recipe", "probe", code=0, env=own, site=Path("slurm"))
     kept = tmp_path / "my state/sites/box-here.yaml"
     assert "verdict: ran" in first.out
     assert "site: box-here, detected from Slurm " in first.err
@@ -90,7 +73,8 @@ def test_a_job_that_names_no_cluster_runs_on_the_slurm_that_answers(runner: Runn
 
     kept.write_text(kept.read_text().replace("\ndevice: cpu\n", "\n"))
     own |= {"RUNNER_DRIVER_TIMEOUT_S": "0"}
-    second = runner(*job, "--", "sh", "-c", "echo rank $RANK", code=6, env=own, site=Path("slurm"))
+    program = ("--env", "RUNNER_DRIVER_TIMEOUT_S", "--", "sh", "-c", "echo rank $RANK")
+    second = runner(*job, *program, code=6, env=own, site=Path("slurm"))
     assert "ranks 0, 1 saw no GPU" in second.out
     assert "asking Slurm" not in second.err
 
@@ -98,39 +82,36 @@ def test_a_job_that_names_no_cluster_runs_on_the_slurm_that_answers(runner: Runn
 def test_slices_of_gpus_are_detected_and_requested(squashfs: StoredImage, runner: Runner, tmp_path: Path) -> None:
     """A box whose GPUs are MIG slices."""
     shape = box.NodeShape(cores_per_socket=8, gpus=7, gpu_type="a100_1g.5gb")
-    name = f"test-mig-{os.getpid()}"
-    here = box.up(box.BoxSpec(name=name, nodes=1, shape=shape))
-    try:
+    with own_box("test-mig", nodes=1, shape=shape) as here:
         path = tmp_path / "mig.yaml"
         on_path = {"PATH": f"{here.bin_dir}:{os.environ['PATH']}"}
         runner("site", "detect", "--on-node", "-o", str(path), "--name", "mig", code=0, env=on_path)
         fill(path)
-        assert (read_site(str(path)).node.gpus, read_site(str(path)).node.gpu_type) == (7, "a100_1g.5gb")
+        node = read_site(str(path)).node
+        assert (node.gpus, node.gpu_type) == (7, "a100_1g.5gb")
         job = ("submit", "--recipe", "probe", "--gpus", "2", "--image", squashfs.digest, "--wait")
         assert "mig-slices" in runner(*job, code=0, site=path, env=on_path).err
-    finally:
-        box.down(name)
 
 
 def test_options_of_a_job_are_taken_by_slurm(runner: Runner) -> None:
     """Node, exclusiveness, mail, a GPU's type, a job to wait for and a reservation, as sbatch takes them."""
+
+    def options(*values: str) -> tuple[str, ...]:
+        return tuple(word for value in values for word in ("-S", value))
+
     request = ("submit", "--recipe", "probe", "--gpus", "2")
     where = options("nodelist=dgx02", "exclusive=")
     first = result(runner(*request, "--gpu-type", "a100", *where, "--json", code=0).out)
     made = ("starttime=now", "duration=10", f"users={getpass.getuser()}", "nodes=dgx01", "flags=ignore_jobs")
-    scontrol = str(runner.clients / "scontrol")
-    subprocess.run([scontrol, "create", "reservation", "reservationname=ours", *made], check=True, capture_output=True)
+    scontrol = runner.clients / "scontrol"
+    ran([scontrol, "create", "reservation", "reservationname=ours", *made])
     try:
         mail = ("mail-type=END", "mail-user=e@x.org", "nice=10")
         after = options(f"dependency=afterok:{first['job']}", "reservation=ours", *mail)
         runner(*request, *after, "--wait", code=0)
         second = runner.newest()
     finally:
-        subprocess.run([scontrol, "delete", "reservationname=ours"], check=True, capture_output=True)
+        ran([scontrol, "delete", "reservationname=ours"])
     runner("wait", first["directory"], code=0)
     for run, host in ((Path(first["directory"]), "dgx02"), (second, "dgx01")):
-        assert {json.loads(path.read_text())["host"] for path in (run / "ranks").glob("*.start.json")} == {host}
-
-
-def options(*values: str) -> tuple[str, ...]:
-    return tuple(word for value in values for word in ("-S", value))
+        assert {start["host"] for start in records(run, "start").values()} == {host}

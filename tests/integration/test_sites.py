@@ -2,8 +2,6 @@
 else is said, and of 24.11, Debian 13's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

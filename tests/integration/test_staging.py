@@ -1,10 +1,6 @@
 """``--stage``: the ranks start from a checked copy on their node's own disk, and nothing of it is left."""
 
-from __future__ import annotations
-
-import json
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,11 +9,11 @@ import pytest
 from runner.core.files import sha256 as sha256_of
 from runner.images.store import store
 from runner.images.store.stored_image import StoredImage, file_name
-from tests.support.commands import Runner
+from tests.support.commands import Runner, ran
 from tests.support.daemons import Daemons
 from tests.support.endings import ENDINGS, leaves_nothing, spares_a_running_job
 from tests.support.planted_faults import RECIPE
-from tests.support.rank_records import has_started
+from tests.support.rank_records import document_of, has_started
 from tests.support.squashfs import SUPERBLOCK
 
 pytestmark = pytest.mark.integration
@@ -25,15 +21,13 @@ WHERE = "/var/tmp"  # the box's own local_scratch
 
 
 def on_nodes(runner: Runner, *words: str) -> str:
-    """What a command says on both nodes of the box."""
-    command = [str(runner.clients / "srun"), "--overlap", "--nodes=2", "--ntasks-per-node=1", *words]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout
+    return ran([runner.clients / "srun", "--overlap", "--nodes=2", "--ntasks-per-node=1", *words], timeout_s=120).out
 
 
 def test_ranks_start_from_the_copy_which_is_removed(runner: Runner, squashfs: StoredImage) -> None:
     words = ("submit", "--gpus", "4", "--nodes", "2", "--stage", "--recipe", str(RECIPE), "--wait", "--json")
     child, run = runner.start_until(has_started(4), *words, "--", "--fault", "late:5")
-    job = json.loads((run / "job.json").read_text())["job_id"]
+    job = document_of(run, "job")["job_id"]
     staged = f"{WHERE}/gpu-runner-stage-{job}/image.sqsh"
     sizes = on_nodes(runner, f"--jobid={job}", "stat", "-c", "%s", staged).split()
     assert sizes == [str(squashfs.size_bytes)] * 2

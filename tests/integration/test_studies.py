@@ -1,7 +1,5 @@
 """The timed stand-in on this machine and on Slurm: a study killed and gone on with; launches compared and exported."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """An engine to build on, and what a build leaves on it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -22,7 +20,8 @@ BASE, SLOW = "gpu-runner/test-light:1", "gpu-runner/test-slow:1"
 # The command line as it is, with other Dockerfiles than the shipped ones.
 PLANTED = """
 import pathlib, sys
-from runner import cli, paths
+from runner import cli
+from runner.core import paths
 share = pathlib.Path(sys.argv[1])
 paths.share = lambda name: share / name
 cli.main(sys.argv[2:])
@@ -40,14 +39,12 @@ class Bench:
     work: Path
 
     def counted(self) -> Counted:
-        """All containers, all images by id and names, all files of cache and temporary directory."""
         containers = [str(one.id) for one in self.client.containers.list(all=True)]
         images = [f"{one.id} {one.tags}" for one in self.client.images.list(all=True)]
         files = [str(path) for place in ("cache", "tmp") for path in (self.work / place).rglob("*") if path.is_file()]
         return sorted(containers), sorted(images), sorted(path for path in files if not path.endswith(".lock"))
 
     def start(self, step: str = "", *words: str, base: str = BASE) -> subprocess.Popen[str]:
-        """``build pytorch`` with a further last step."""
         share = Path(tempfile.mkdtemp(dir=self.work))
         for name in ("containers", "recipes"):
             shutil.copytree(paths.share(name), share / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -60,7 +57,6 @@ class Bench:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
 
     def build(self, step: str = "", *words: str, code: Exit, base: str = BASE) -> str:
-        """The same to its end; returns what it said."""
         child = self.start(step, *words, base=base)
         said, _ = child.communicate(timeout=300)
         assert "Traceback" not in said, said
@@ -69,7 +65,6 @@ class Bench:
 
 
 def start_bench(state: Path, work: Path) -> Bench:
-    """The engine started, the bases in it, one build done: what that keeps is no leftover."""
     url = engine.start_private(state)
     client = engine.connect(url)
     for name, more in ((BASE, {}), (SLOW, {"slow": b""})):
@@ -80,7 +75,6 @@ def start_bench(state: Path, work: Path) -> Bench:
 
 
 def read_until(child: subprocess.Popen[str], words: str) -> str:
-    """Read what a build says until a line holds ``words``."""
     assert child.stdout is not None
     said = ""
     for line in child.stdout:
@@ -91,5 +85,4 @@ def read_until(child: subprocess.Popen[str], words: str) -> str:
 
 
 def wait_until_settled(bench: Bench, wanted: Counted) -> None:
-    """As it was before; an engine needs a moment for what its client has left."""
     until(lambda: bench.counted() == wanted, f"nothing is left but {wanted}", timeout_s=30)

@@ -1,7 +1,5 @@
 """Bundles taken apart and put together again, by a forger who knows the format as well as this project does."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TIMEOUT_S = 600
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     out: str
     err: str
+
+
+Call = Callable[..., Output]  # the fixture ``call``: words, and ``code``
 
 
 def ran(words: Sequence[Any], *, code: int = 0, timeout_s: float = TIMEOUT_S, **options: Any) -> Output:
@@ -71,13 +73,11 @@ class Runner:
         return {**os.environ, "RUNNER_STATE": str(self.state), **self.more, **(extra or {})}
 
     def newest(self) -> Path:
-        """The newest run's directory."""
         return max(self.runs.iterdir(), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
 
     def start(
         self, *words: str, site: Path | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a verb in a process group of its own and return at once."""
         return subprocess.Popen(
             self.argv(*words, site=site), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment(env),
             start_new_session=True,

@@ -1,7 +1,5 @@
 """A C compiler for libraries that tests look into: this machine's, installed in continuous integration."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

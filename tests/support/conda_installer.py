@@ -4,8 +4,6 @@ An installer takes ``-b -p DIRECTORY``, refuses a directory that is there, and l
 ``etc/profile.d/conda.sh``. ``conda create`` takes Python from a channel and makes ``bin/python3`` of the environment.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The programs that build and prove Horovod inside a base, imported as they import each other."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Conversions in processes of their own that can be killed, and what must hold of a store whatever happened to them."""
 
-from __future__ import annotations
-
 import io
 import os
 import random
@@ -18,6 +16,7 @@ from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.store import integrity, store
 from runner.images.store.stored_image import StoredImage
+from tests.support.commands import ran
 
 LIMIT_S = 300
 
@@ -27,12 +26,11 @@ LIMIT_S = 300
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
-from runner.images.conversion.squashfs import convert
+from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.engine import connect
 from runner.core.progress import Silent
-image, directory, url, fatal = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-way = sys.argv[5]
-client = connect(url or None)
+image, directory, fatal, way = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+client = connect()
 phase, events = "", 0
 class Loud(Silent):
     def step(self, text, done=None, total=None):
@@ -47,7 +45,7 @@ def count(event, _words):
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
 print("ready", flush=True)
-done = convert(image, client, Loud(), store_dir=directory, method=way)
+done = convert_engine_image(image, client, Loud(), store_dir=directory, method=way)
 print("done", done.made, events, done.image.path, flush=True)
 """
 
@@ -71,34 +69,20 @@ def small_image(client: docker.DockerClient, name: str, *, files: int, seed: int
     return name
 
 
-def user_namespace() -> tuple[str, ...]:
-    """What makes an ordinary user able to mount: nothing for root."""
-    return () if os.geteuid() == 0 else ("--user", "--map-root-user")
-
-
 def converter(
-    image: str,
-    directory: Path,
-    *,
-    fatal: int = 0,
-    host: str = "",
-    url: str = "",
-    way: str = "auto",
-    env: dict[str, str] | None = None,
+    image: str, directory: Path, *, fatal: int = 0, host: str = "", way: str = "auto", env: dict[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """A process that converts ``image`` into the store ``directory``.
 
-    Args:
-        fatal: number of the event while publishing before which it kills itself; 0 for none.
-        host: name of the machine that it seems to run on; empty for this one.
-        url: of the engine; empty for the one that answers. way: as ``convert --way``.
+    fatal: number of the event while publishing before which it kills itself. host: name of the machine that it seems
+    to run on; empty for this one.
     """
-    words = [sys.executable, "-c", DRIVER, image, str(directory), url, str(fatal), way]
-    elsewhere = [_ELSEWHERE[0], *user_namespace(), *_ELSEWHERE[1:], host] if host else []
+    words = [sys.executable, "-c", DRIVER, image, str(directory), str(fatal), way]
+    user = () if os.geteuid() == 0 else ("--user", "--map-root-user")  # what an ordinary user needs to mount
+    elsewhere = [_ELSEWHERE[0], *user, *_ELSEWHERE[1:], host] if host else []
     return subprocess.Popen(
-        [*elsewhere, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **(env or {})},
-    )  # fmt: skip
+        [*elsewhere, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | (env or {})
+    )
 
 
 def step_times(image: str, directory: Path, *, way: str = "auto") -> tuple[dict[str, float], int]:
@@ -155,8 +139,7 @@ def assert_recovers(image: str, client: docker.DockerClient, directory: Path, pi
 def assert_one_of_many(count: int, image: str, tmp_path: Path, elsewhere: Path | None = None) -> None:
     """So many at once, flock a word without meaning, half of them on other machines: one converts, all are answered.
 
-    Args:
-        elsewhere: where the others see ``tmp_path``; None for the same place.
+    ``elsewhere``: where the others see ``tmp_path``; None for the same place.
     """
     (tmp_path / "sitecustomize.py").write_text(NO_FLOCK)
     env = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
@@ -193,18 +176,13 @@ find "$store" -name '.*'
 
 def assert_survives_a_full_disk(image: str, tmp_path: Path, sizes: Sequence[int]) -> None:
     """A store on a disk of each of these sizes: reported, exit 8, nothing broken, nothing left; then it works."""
+    user = () if os.geteuid() == 0 else ("--user", "--map-root-user")
     for size in sizes:
-        words = ["unshare", *user_namespace(), "--mount", "sh", "-c", _FULL_DISK, "sh", str(size), str(tmp_path)]
-        done = subprocess.run(
-            [*words, sys.executable, "-m", "runner"],
-            capture_output=True, text=True, check=False, timeout=LIMIT_S, env={**os.environ, "image": image},
-        )  # fmt: skip
-        told = done.stdout + done.stderr
-        assert done.returncode == 0, told
-        assert "exit 8\n" in done.stdout, told
-        assert "No space left on device" in done.stderr, told
-        assert "--store DIR" in done.stderr, told
-        assert "Traceback" not in done.stderr, told
-        assert "BROKEN" not in done.stdout, told
-        assert f"{tmp_path}/." not in done.stdout, told
-        assert "converted in" in done.stdout, told
+        words = ["unshare", *user, "--mount", "sh", "-c", _FULL_DISK, "sh", str(size), str(tmp_path)]
+        done = ran([*words, sys.executable, "-m", "runner"], timeout_s=LIMIT_S, env={**os.environ, "image": image})
+        assert "exit 8\n" in done.out, done
+        assert "converted in" in done.out, done
+        assert "No space left on device" in done.err, done
+        assert "--store DIR" in done.err, done
+        assert "BROKEN" not in done.out, done
+        assert f"{tmp_path}/." not in done.out, done

@@ -1,7 +1,5 @@
 """Slurm's daemons in a box of the tests, ended and started by their process ids inside it."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -22,7 +20,6 @@ _TIMEOUT_S = 60
 
 @contextmanager
 def own_box(name: str, **spec: Any) -> Iterator[Box]:
-    """A box of a test run's own, taken down at its end; ``spec``: fields of BoxSpec."""
     called = f"{name}-{os.getpid()}"
     try:
         yield box.up(box.BoxSpec(name=called, **spec))
@@ -70,7 +67,6 @@ class Daemons:
         self.inside("sh", "-c", _POWER_CUT, "sh", self.process(node))
 
     def start(self) -> None:
-        """Start the controller again with all that it knew."""
         self.inside("sh", "/etc/box/as.sh", "slurmctld")
 
     def begin(self, node: str) -> None:
@@ -88,7 +84,6 @@ class Daemons:
             self.on_node(name, "sh", "-c", anew, "sh", self.process(name), "KILL")
 
     def configure(self, **settings: str) -> None:
-        """Change slurm.conf and start every daemon anew."""
         conf = self.inside("cat", "/etc/slurm/slurm.conf")
         for key, value in settings.items():
             conf = re.sub(rf"(?m)^{key}=.*\n", "", conf) + f"{key}={value}\n"

@@ -1,7 +1,5 @@
 """The JSON documents that commands print with ``--json``."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

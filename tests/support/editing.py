@@ -1,17 +1,17 @@
 """``images edit`` on a login node without an engine, by any of the programs that it knows: what must hold for each."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.support import light_base, odd_image
+from tests.support.commands import Output, ran
 from tests.support.documents import result
 from tests.support.waiting import until
 
@@ -42,60 +42,50 @@ class Editor:
     def command_line(self, *words: str) -> list[str]:
         return [*self.become, sys.executable, "-m", "runner", *words]
 
-    def env(self, **more: str) -> dict[str, str]:
+    def editing(self, *words: str, name: str = "my/edited:1", image: str = IMAGE) -> list[str]:
+        return ["images", "edit", image, "--with", self.tool, "--name", name, "--", *words]
+
+    def env(self) -> dict[str, str]:
         own = {"RUNNER_STORE": str(self.store), "RUNNER_CACHE": str(self.place / "cache"), "PYTHONPATH": str(CHECKOUT)}
-        return {**os.environ, **own, "HOME": str(self.place), **self.variables, **more}
+        return {**os.environ, **own, "HOME": str(self.place), **self.variables}
 
-    def __call__(
-        self, *words: str, code: int = 0, before: tuple[str, ...] = (), **more: str
-    ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*before, *self.command_line(*words)], capture_output=True, text=True, timeout=LIMIT_S, check=False,
-            cwd=self.place, env=self.env(**more), stdin=subprocess.DEVNULL,
+    def __call__(self, *words: str, code: int = 0, before: tuple[str, ...] = ()) -> Output:
+        return ran(
+            [*before, *self.command_line(*words)], code=code, timeout_s=LIMIT_S, cwd=self.place, env=self.env(),
+            stdin=subprocess.DEVNULL,
         )  # fmt: skip
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
 
-    def edit(self, *words: str, code: int = 0, name: str = "my/edited:1") -> subprocess.CompletedProcess[str]:
-        """``images edit`` with the command ``words``."""
-        return self("images", "edit", IMAGE, "--with", self.tool, "--name", name, "--", *words, code=code)
+    def edit(self, *words: str, code: int = 0, name: str = "my/edited:1") -> Output:
+        return self(*self.editing(*words, name=name), code=code)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """An edit under way: its first line of output is there."""
-        command = self.command_line("images", "edit", IMAGE, "--with", self.tool, "--name", "my/edited:1", "--", *words)
         child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.place, env=self.env(),
-            stdin=subprocess.DEVNULL,
+            self.command_line(*self.editing(*words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=self.place, env=self.env(), stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert child.stdout is not None
         assert child.stdout.readline().startswith("began")
         return child
 
     def image(self, name: str) -> dict[str, Any]:
-        found = result(self("images", "show", name, "--json").stdout)
-        assert isinstance(found, dict)
-        return found
+        about: dict[str, Any] = result(self("images", "show", name, "--json").out)
+        return about
 
     def files(self) -> list[str]:
-        """What the store holds under final names."""
         return sorted(path.name for path in self.store.iterdir() if path.suffix == ".sqsh")
 
     def left(self) -> list[str]:
         """What edits have left: writable copies, unfinished files."""
-        copies = self.place / "cache/builds"
-        return [path.name for path in (*copies.iterdir(), *self.store.rglob(".*"))]
+        return [path.name for path in (*(self.place / "cache/builds").iterdir(), *self.store.rglob(".*"))]
 
-    def processes(self, mark: str) -> list[int]:
+    def processes(self, mark: str) -> list[Path]:
         """Those whose arguments hold the mark."""
-        found = []
+        with_mark = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                if mark.encode() in path.read_bytes():
-                    found.append(int(path.parent.name))
-            except OSError:
-                continue
-        return found
+            with suppress(OSError):
+                with_mark += [path] if mark.encode() in path.read_bytes() else []
+        return with_mark
 
 
 def prepared(place: Path, tool: str, variables: Mapping[str, str], become: tuple[str, ...] = ()) -> Editor:
@@ -111,14 +101,23 @@ def prepared(place: Path, tool: str, variables: Mapping[str, str], become: tuple
     return editor
 
 
+def assert_edits_by(tool: str, programs: str, place: Path) -> None:
+    """All of this by a tool that is found in a directory; ``place`` is empty."""
+    for inner in ("store", "cache"):
+        (place / inner).mkdir()
+    editor = prepared(place, tool, {"PATH": f"{programs}:/usr/bin:/bin:/usr/sbin:/sbin"})
+    for assertion in (assert_edits, assert_nothing_of_a_failure, assert_nothing_of_a_killed_edit):
+        assertion(editor)
+
+
 def assert_edits(editor: Editor) -> None:
     """The command is root, sees the image's environment, and what it did is a new image with its history."""
     before = editor.image(IMAGE)
     report = 'id -u; printf "%s\\n" "$HARD" "$U" "$EMPTY" "$PWD" "$@"; ls -A /tmp; echo new >/opt/new; rm /usr/bin/dd'
-    done = editor.edit("bash", "-c", report, "x", "two words", "$HOME", 'a"b')
+    lines = editor.edit("bash", "-c", report, "x", "two words", "$HOME", 'a"b').out.splitlines()
     begun = ["0", ENVIRONMENT["HARD"], ENVIRONMENT["U"], "", "/work space", "two words", "$HOME", 'a"b']
-    assert done.stdout.splitlines()[: len(begun)] == begun
-    assert done.stdout.splitlines()[len(begun)].startswith("my/edited:1: stored"), "nothing of ours is in its /tmp"
+    assert lines[: len(begun)] == begun
+    assert lines[len(begun)].startswith("my/edited:1: stored"), "nothing of ours is in its /tmp"
     after = editor.image("my/edited:1")
     assert after["digest"] not in ("", before["digest"])
     assert {**after["environment"]} == ENVIRONMENT
@@ -126,23 +125,13 @@ def assert_edits(editor: Editor) -> None:
     (edit,) = after["history"]
     assert (edit["of"], edit["command"][-1]) == (before["digest"], 'a"b')
     assert edit["tool"].startswith(editor.tool)
-    listing = subprocess.run(["unsquashfs", "-l", after["path"]], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert "squashfs-root/opt/new" in listing.splitlines()
-    assert not {"squashfs-root/usr/bin/dd", "squashfs-root/.lock"} & set(listing.splitlines())
-    shown = editor("images", "show", "my/edited:1").stdout
-    assert f"of {before['digest']}, by {edit['tool']}: bash -c" in shown
+    listing = ran(["unsquashfs", "-l", after["path"]]).out.splitlines()
+    assert "squashfs-root/opt/new" in listing
+    assert not {"squashfs-root/usr/bin/dd", "squashfs-root/.lock"} & set(listing)
+    assert f"of {before['digest']}, by {edit['tool']}: bash -c" in editor("images", "show", "my/edited:1").out
     # On top of an edit, by the default name; the first image is as it was.
-    editor(
-        "images",
-        "edit",
-        "my/edited:1",
-        "--with",
-        editor.tool,
-        "--",
-        "bash",
-        "-c",
-        "cat /opt/new; echo V=2 >>/etc/environment",
-    )
+    more = ("bash", "-c", "cat /opt/new; echo V=2 >>/etc/environment")
+    editor("images", "edit", "my/edited:1", "--with", editor.tool, "--", *more)
     second = editor.image("my/edited:1-edited")
     assert [one["of"] for one in second["history"]] == [before["digest"], after["digest"]]
     assert second["environment"] == {**ENVIRONMENT, "V": "2"}
@@ -154,8 +143,8 @@ def assert_nothing_of_a_failure(editor: Editor) -> None:
     """A command that fails: its exit code is reported, nothing is stored, nothing is left."""
     there = editor.files()
     done = editor.edit("bash", "-c", "echo before; echo lost >/opt/lost; exit 7", code=5, name="my/failed:1")
-    assert done.stdout == "before\n"
-    assert "error: the command failed with exit code 7; nothing is stored" in done.stderr
+    assert done.out == "before\n"
+    assert "error: the command failed with exit code 7; nothing is stored" in done.err
     assert editor.files() == there
     editor("images", "show", "my/failed:1", code=3)
     assert editor.left() == []

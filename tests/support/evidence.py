@@ -1,7 +1,5 @@
 """The evidence of a good run of four ranks on two nodes, and variants of it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct

@@ -1,7 +1,5 @@
 """Inputs of the cost model for tests: the shipped parameters, and what a test says of machine and training."""
 
-from __future__ import annotations
-
 from runner.expectation.expect import Machine, Placement, Workload, load, point
 from runner.model.expectation import ExpectedPoint, Input
 

@@ -1,7 +1,5 @@
 """The frameworks, versions and MPIs that an image is built and tried with."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +46,6 @@ ROWS = (
 
 
 def inside(client: docker.DockerClient, image: str, *words: str, **environment: str) -> str:
-    """What a command prints in a container of the image; both streams."""
     network = "host" if engine.needs_host_network(client) else "none"
     env = {"OMP_NUM_THREADS": "1", **environment}
     out: bytes = client.containers.run(

@@ -1,7 +1,5 @@
 """The scripts of a study in one allocation, kept in tests/golden/scripts: the allocation's own, and its launches'."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

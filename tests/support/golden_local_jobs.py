@@ -2,8 +2,6 @@
 allocation.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from runner.backends.runtimes import common, runtime

@@ -4,8 +4,6 @@ of all others the difference from one of those.
 So a comment stands in one golden, and what all scripts have in a few. Checksums of what a script reads are left out.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Iterator
@@ -32,7 +30,6 @@ _COMMENT = re.compile(r"^ *#(?!SBATCH|PBS|!).*\n|   # .*$", re.MULTILINE)
 
 @cache
 def script_of(name: str) -> JobScript:
-    """The script of a case."""
     return MAKERS[name]()
 
 

@@ -1,7 +1,5 @@
 """Hypothesis strategies for strings that break scripts: for arguments, names and values of variables, and paths."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 # Any string that an argument list can hold: no NUL; undecodable bytes come as lone surrogates, as from os.fsdecode.

@@ -1,7 +1,5 @@
 """Small HTTP servers of a test's own on loopback: each answers as a test wants, and keeps its requests."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 import threading

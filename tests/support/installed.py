@@ -1,7 +1,5 @@
 """The distributions, built as for a release, and the command line installed from them in an environment of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -12,6 +10,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.commands import ran
 from tests.support.squashfs import SUPERBLOCK
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -36,23 +35,12 @@ class Installed:
     home: Path
 
     def __call__(self, *words: str | Path, code: int, **env: str) -> str:
-        """Run the installed ``gpu-runner``; returns its standard output. No verb may ever show a traceback."""
-        done = self._run([self.bin_dir / "gpu-runner", *words], env)
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        """The standard output of the installed ``gpu-runner``."""
+        return self.output("gpu-runner", *words, code=code, **env)
 
-    def python(self, program: str) -> str:
-        """What a program of the environment's Python prints."""
-        done = self._run([self.bin_dir / "python", "-c", program], {})
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def _run(self, words: list[str | Path], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def output(self, program: str, *words: str | Path, code: int = 0, **env: str) -> str:
         own = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.home), **env}
-        return subprocess.run(
-            words, cwd="/", env=own, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )  # fmt: skip
+        return ran([self.bin_dir / program, *words], code=code, timeout_s=TIMEOUT_S, cwd="/", env=own).out
 
 
 def build(directory: Path) -> Distributions:
@@ -72,7 +60,6 @@ def build(directory: Path) -> Distributions:
 
 
 def install(wheel: Path, python: str, directory: Path) -> Installed:
-    """The wheel, with what its own bounds bring from the package index, in an empty environment."""
     bin_dir = environment(python, directory / "environment")
     _pip(bin_dir, "install", str(wheel))
     home = directory / "home"
@@ -81,7 +68,6 @@ def install(wheel: Path, python: str, directory: Path) -> Installed:
 
 
 def environment(python: str, directory: Path) -> Path:
-    """The bin directory of a new virtual environment."""
     subprocess.run([python, "-m", "venv", directory], check=True, timeout=TIMEOUT_S)
     return directory / "bin"
 
@@ -98,7 +84,6 @@ def pythons() -> list[str]:
 
 
 def names(archive: Path) -> dict[str, int]:
-    """Mode of every file in a wheel or sdist, by its name; an sdist's names without its own first directory."""
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:
             return {entry.filename: entry.external_attr >> 16 & 0o777 for entry in wheel.infolist()}
@@ -143,7 +128,6 @@ def check_everyday_verbs(installed: Installed, directory: Path) -> None:
 
 
 def of_the_checkout(*words: str) -> str:
-    """What the same command prints from here."""
     here = Installed(Path(sys.executable).parent, Path.home())
     program = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from runner.cli import main; main({list(words)!r})"
-    return here.python(program)
+    return here.output("python", "-c", program)

@@ -1,20 +1,13 @@
 """Holds JSON against a JSON Schema, by the part of it that ours uses; every key must be one that it names."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "integer": (int,),
-    "number": (int, float),
-    "string": (str,),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "array": (list,),
-    "object": (dict,),
-}
+    "integer": (int,), "number": (int, float), "string": (str,), "boolean": (bool,), "null": (type(None),),
+    "array": (list,), "object": (dict,),
+}  # fmt: skip
 
 
 def faults(value: Any, schema: dict[str, Any], kind: str | None = None) -> list[str]:

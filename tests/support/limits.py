@@ -1,7 +1,5 @@
 """Limits of the kernel on this process."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

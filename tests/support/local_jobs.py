@@ -1,7 +1,5 @@
 """Jobs of this machine and their processes."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ ARGUMENTS = ("--env", "NOTE", "--env", "HERE", "a b", "", "$(id)'\"*")
 
 
 def leader(run: Path) -> int:
-    """The process number of a run's job."""
     return int(Run(run).read("job.json", Submitted).job_id.split(".")[0])  # type: ignore[union-attr]
 
 

@@ -1,7 +1,5 @@
 """Run directories of measured launches, of four ranks on two nodes, as real jobs would leave them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 from typing import Any

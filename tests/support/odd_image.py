@@ -1,7 +1,5 @@
 """An image of two layers that holds whatever a root file system may hold, and what an engine shows when it runs it."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -125,7 +123,6 @@ def load(client: docker.DockerClient, tag: str, *, attribute: str = "") -> None:
 
 
 def load_linked(client: docker.DockerClient, tag: str, target: str) -> None:
-    """Put an image into the engine whose /ch is a symbolic link to ``target``."""
     layer = _Layer()
     layer.special("ch", tarfile.SYMTYPE, linkname=target)
     _load(client, tag, [layer.bytes()], {})
@@ -210,7 +207,6 @@ def as_run(client: docker.DockerClient, tag: str) -> dict[str, Entry]:
 
 
 def as_unpacked(root: Path) -> dict[str, Entry]:
-    """The same of a tree on this machine."""
     kinds = {stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFIFO: "p", stat.S_IFCHR: "c"}
     seen = {}
     for path in [root, *root.rglob("*")]:

@@ -1,7 +1,5 @@
 """The documents of ``tests/fixtures``, laid out as those of a user who goes on with them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

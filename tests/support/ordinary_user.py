@@ -1,7 +1,5 @@
 """A job of a user who is not root, on a cluster whose daemons are root's, as clusters are."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A user's cache, state and image store of a test's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

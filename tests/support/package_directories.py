@@ -1,7 +1,5 @@
 """Directories of packages as ``env wheels`` leaves them, made without a network."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

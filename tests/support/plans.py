@@ -1,7 +1,5 @@
 """A small plan, site and recipe for tests that need any one."""
 
-from __future__ import annotations
-
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Recipe
 from runner.model.site import NodeShape, Site

@@ -1,7 +1,5 @@
 """Faults as a table: what is planted, and what must be reported of it. Submitting processes that are killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -62,7 +60,6 @@ def submitted(runner: Runner, planted: Mapping[str, Planted]) -> dict[str, Path]
 
 
 def under_way(ranks: int) -> Callable[[Path], bool]:
-    """Holds of a run of which so many ranks are in their program."""
     return lambda run: len(list((run / "ranks").glob("*.report.json"))) == ranks
 
 

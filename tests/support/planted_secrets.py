@@ -1,7 +1,5 @@
 """Secrets planted where people have them, a watch on all command lines of the machine, and a search of what is left."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -68,7 +66,6 @@ def watched_command_lines() -> Iterator[set[bytes]]:
 
 
 def holders(*roots: Path) -> set[Path]:
-    """The files below these directories that hold a planted secret, in their content or their name."""
     return {path for path in files(*roots) if _holds(path)}
 
 

@@ -1,7 +1,5 @@
 """The tables of docs/proofs.md and README.md, as ``make proofs`` writes them from runner/sites/proofs.yaml."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proof records of a GPU machine that does not exist, as `prove` would leave them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

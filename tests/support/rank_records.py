@@ -1,7 +1,5 @@
 """The records and verdicts that runs leave: reading them, and waiting for them."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable
@@ -10,7 +8,6 @@ from typing import Any
 
 
 def has_started(ranks: int) -> Callable[[Path], bool]:
-    """Holds of a run of which so many ranks have started."""
     return lambda run: len(records(run, "start")) == ranks
 
 

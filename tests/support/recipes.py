@@ -1,7 +1,5 @@
 """Runs of the training script in tests/recipes/metered, and what its ranks print at their end."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

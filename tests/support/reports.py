@@ -1,7 +1,5 @@
 """Studies and measured runs to report on: run directories as real jobs leave them, and the facts of a study of them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence

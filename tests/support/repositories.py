@@ -1,7 +1,5 @@
 """Git repositories of a test's own, made with the real git."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path
@@ -10,7 +8,6 @@ _WHO = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "protocol.f
 
 
 def git(directory: Path, *words: str) -> str:
-    """Run git there, without the configuration of this machine."""
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
         "GIT_CONFIG_NOSYSTEM": "1",

@@ -1,7 +1,5 @@
 """Series of group times as runs give them: independent, autocorrelated, with a start, a trend, a step or spikes."""
 
-from __future__ import annotations
-
 import math
 from random import Random
 

@@ -1,7 +1,5 @@
 """The shell files that job scripts read, for a test's own code, by real bash."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -63,7 +63,6 @@ class Node:
         return self.child is not None and self.child.poll() is None
 
     def is_quiet(self) -> bool:
-        """Nothing runs on it but the sshd that listens."""
         return not self.processes()
 
     def cut(self) -> None:
@@ -76,14 +75,11 @@ class Node:
 
 @dataclass
 class Nodes:
-    """The nodes, how ssh reaches them, and what they share."""
-
     directory: Path
     nodes: list[Node] = field(default_factory=list)
 
     @classmethod
     def create(cls, directory: Path, path: str) -> Nodes:
-        """Keys and configurations below ``directory``; ``path``: PATH of a login on the nodes."""
         nodes = cls(directory)
         for name, holder in (("id", "a user"), ("stranger", "a stranger"), ("host_key", "the nodes")):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", holder, "-f", str(directory / name)]
@@ -108,11 +104,9 @@ class Nodes:
 
     @property
     def config(self) -> Path:
-        """What ssh reads in the place of the user's configuration."""
         return self.directory / "ssh_config"
 
     def configure(self, name: str = "ssh_config", key: str = "id", known: str = "known_hosts") -> Path:
-        """A configuration of ssh: with which key, and which hosts are known."""
         of_each = "".join(f"Host {node.name}\n  HostName {node.address}\n  Port {node.port}\n" for node in self.nodes)
         path = self.directory / name
         path.write_text(
@@ -136,7 +130,6 @@ class Nodes:
         return path
 
     def start(self) -> None:
-        """Start those that do not run, and wait until they answer."""
         root = unpacked("openssh-server", "libwrap0")
         libraries = root / f"usr/lib/{os.uname().machine}-linux-gnu"
         for node in self.nodes:

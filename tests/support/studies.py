@@ -1,7 +1,5 @@
 """A study on disk whose runs have ended, are under way or were cut off, without any job; and the stand-in's options."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence
@@ -40,7 +38,6 @@ def study(gpus: Sequence[int] = (1, 2), repeats: int = 2, **changes: Any) -> Stu
 
 
 def on_disk(root: Path, asked: Study, name: str = "train") -> StudyDirectory:
-    """The study's directory; RUNNER_STATE must be a test's own."""
     return create(root, name, asked, time.time())
 
 
@@ -63,7 +60,6 @@ def measured(rate: float, **changes: Any) -> Verdict:
 
 
 def runs_with(path: Path, record: str) -> dict[str, int]:
-    """How many runs of each launch of a study have left a file."""
     return {launch.name: len(list(launch.glob(f"*/{record}"))) for launch in sorted((path / "launches").iterdir())}
 
 

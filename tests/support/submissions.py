@@ -1,7 +1,5 @@
 """Command lines that submit to a site, of a machine with no Slurm, and the image that they name."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """The timed stand-in for training: a recipe whose steps are sleeps, whose records and proof are real."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A client of sshfs keeps attributes for 20 s and what it has read as long as it t
 client alone. So it is a harder place for a store than most file systems of clusters.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

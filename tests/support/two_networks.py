@@ -3,8 +3,6 @@
 A process of each namespace keeps it alive; nothing of this machine's own network is touched, and all goes with them.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,7 +74,6 @@ def two_networks() -> Iterator[TwoNetworks]:
 
 
 def _until_alone(pid: int) -> None:
-    """Until the process is in a network namespace other than ours."""
     for _ in range(200):
         if Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
             return

@@ -1,7 +1,5 @@
 """Code that is run as another user of this machine, with that user's real rights: needs root."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

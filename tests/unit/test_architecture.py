@@ -2,8 +2,6 @@
 that a page names exists.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

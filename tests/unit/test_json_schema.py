@@ -1,7 +1,5 @@
 """The JSON Schema of what ``--json`` prints: it has every command, and docs/json-schema.json is it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents that earlier versions wrote stay readable: runs, studies, bundles, stored images, configuration, sites."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

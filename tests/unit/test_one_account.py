@@ -1,7 +1,5 @@
 """What `make test` runs one after the other ends with one account, and fails where any of it has failed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -13,7 +11,6 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def run(directory: Path, *words: str, **env: str) -> tuple[int, str]:
-    """Exit status of pytest with this project's options, and its output."""
     program = (sys.executable, "-m", "pytest", "-c", "pytest.ini", "-p", "tests.conftest", "-p", "no:cacheprovider")
     done = subprocess.run(
         [*program, *words], cwd=directory, env={"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin", **env},

@@ -1,7 +1,5 @@
 """How the tests are laid out: shared parts in tests/support, and no test module that another one needs."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

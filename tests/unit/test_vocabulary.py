@@ -1,7 +1,5 @@
 """The project speaks plain English: no idiom of its own in what a person reads, and no private word as a name."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A figure with every doubt leaves this program by every way that there is, and no doubt is lost on the way."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """Container runtimes: each one module, from a plan to a StepSpec, pure.
 
 A runtime is a module with FACTS, what is known of it, and ``step``. It is here, or in another distribution that offers
-it by an entry point of the group ``gpu_runner.runtimes``; no other file names it. Where it keeps images of its own, it
-may have ``image_problem``, too.
+it by an entry point of the group ``gpu_runner.runtimes``; no other file names it.
 """
 
 from __future__ import annotations
@@ -16,18 +15,15 @@ from runner.model.backends import RUNTIMES
 from runner.model.plan import Plan
 from runner.model.step import StepSpec
 
-LIMIT_S = 60.0  # for a command of a runtime's to answer
-
 
 class Runtime(Protocol):
-    """What every runtime's module offers."""
+    """What every runtime's module offers; ``image_problem`` only where it keeps images of its own."""
 
     def step(self, plan: Plan) -> StepSpec:
         """How this runtime runs the plan's step. Raises UsageError for what it cannot express."""
 
-
-class _WithImages(Protocol):
-    def image_problem(self, reference: str, mount_points: Sequence[str], *, local: bool) -> tuple[str, str]: ...
+    def image_problem(self, reference: str, mount_points: Sequence[str], *, local: bool) -> tuple[str, str]:
+        """See the function of this name."""
 
 
 def runtime(name: str) -> Runtime:
@@ -45,10 +41,10 @@ def image_problem(name: str, reference: str, mount_points: Sequence[str], *, loc
         mount_points: directories that must be in the image, where the runtime makes none.
         local: the image was built there, and comes from no registry.
     """
-    module = RUNTIMES.module(name)
+    module = runtime(name)
     if not hasattr(module, "image_problem"):
         return "", ""
-    return cast(_WithImages, module).image_problem(reference, mount_points, local=local)
+    return module.image_problem(reference, mount_points, local=local)
 
 
 def answer_of(program: str, *words: str) -> process.Completed | None:
@@ -56,6 +52,6 @@ def answer_of(program: str, *words: str) -> process.Completed | None:
     if process.find(program) is None:
         return None
     try:
-        return process.run((program, *words), timeout_s=LIMIT_S, check=False)
+        return process.run((program, *words), timeout_s=60.0, check=False)
     except RunnerError:
         return None

@@ -38,7 +38,9 @@ class Scheduler(Protocol):
         """
 
     def find(self, run_directory: Path) -> str | None:
-        """The id of the job that was submitted from this run directory; None if the scheduler does not know one."""
+        """The id of the job that was submitted from this run directory; None if the scheduler does not know one. Raises
+        UnknownStateError where the scheduler does not answer.
+        """
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """The state of the run's job now. Raises UnknownStateError where the scheduler does not answer."""

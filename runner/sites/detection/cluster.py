@@ -91,8 +91,7 @@ def detect(
         partition: whose nodes are meant; None for those with the most GPUs.
         on_node: also start a task of two minutes at most on one GPU node, with these further options.
 
-    Raises:
-        RefusedError: no scheduler is here, none answers, or there is no such partition.
+    Raises RefusedError: no scheduler is here, none answers, or there is no such partition.
     """
     day = time.strftime("%Y-%m-%d")
     schedulers = {name: SCHEDULERS[name] for name in SCHEDULERS.every() if SCHEDULERS[name].detection}

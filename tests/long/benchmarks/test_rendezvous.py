@@ -3,8 +3,6 @@
 ``make bench-rendezvous`` prints the table; it belongs in docs/proofs.md. Clients and server share this machine.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ Each in a real job, with the verdict, the telling sentence and the exit code tha
 tests/integration/test_faults.py.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -68,7 +66,6 @@ LATE = {
 
 @pytest.fixture(scope="module")
 def late(runner: Runner) -> dict[str, Path]:
-    """All of them, submitted together."""
     return submitted(runner, LATE)
 
 
@@ -98,7 +95,6 @@ def test_a_program_that_needs_more_memory_than_the_job_has(tmp_path: Path) -> No
 
 
 def with_site_facts(runner: Runner, directory: Path, part: str, **changes: object) -> Runner:
-    """The same cluster by another site file."""
     facts = msgspec.yaml.decode(runner.site.read_bytes())
     facts[part].update(changes)
     site = directory / "changed.yaml"
@@ -111,7 +107,6 @@ CGROUPS = ("CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainRAMSpace=ye
 
 @pytest.fixture(scope="module")
 def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A file system of 8 MiB."""
     path = tmp_path_factory.mktemp("small")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "small", path], check=True)
     try:
@@ -132,7 +127,6 @@ def on_small_disk(
 
 @contextmanager
 def full(directory: Path) -> Iterator[None]:
-    """No room is left there."""
     filler = directory / "filler"
     try:
         with pytest.raises(OSError, match="No space left"), filler.open("wb", buffering=0) as file:

@@ -1,7 +1,5 @@
 """An image that is really built, every step of it run, by a user whose environment and engine login hold secrets."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
@@ -64,7 +62,6 @@ def test_a_built_image_carries_nothing_of_its_builders_secrets(
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """Of this checkout."""
     return build(tmp_path_factory.mktemp("distributions"))
 
 

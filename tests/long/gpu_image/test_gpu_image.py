@@ -3,8 +3,6 @@
 ``make test-gpu-image`` prints the table; it belongs in docs/proofs.md. No kernel and no call of NCCL runs here.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -97,7 +95,6 @@ def built(engine_client: docker.DockerClient, base: str) -> Iterator[Built]:
 
 @pytest.fixture(scope="module")
 def library(engine_client: docker.DockerClient, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Horovod's own library, out of the image."""
     inner = answer(engine_client, built, LIBRARY)
     container = engine_client.containers.create(built.plain.reference, ["true"], network_mode="none")
     try:
@@ -137,7 +134,6 @@ def removed(client: docker.DockerClient, name: str) -> None:
 
 
 def answer(client: docker.DockerClient, built: Built, program: str) -> str:
-    """The last line that a program of Python prints in the image."""
     return inside(client, built.plain.reference, "python3", "-c", program).strip().splitlines()[-1]
 
 
@@ -157,15 +153,10 @@ def test_it_is_built_with_nccl_and_says_so(engine_client: docker.DockerClient, b
     added = built.plain.size_bytes - size
     assert added < 60_000_000
     TABLE.append(("base; Horovod adds", f"{size / 1e9:.2f} GB; {added / 1e6:.0f} MB"))
-    TABLE.append(
-        (
-            "built in, wheel compiled where none is kept; again with the kept one",
-            f"{built.hard.seconds:.0f} s; {built.plain.seconds:.0f} s",
-        )
-    )
-    TABLE.append(
-        ("operations; controllers run", f"{', '.join(facts['horovod']['operations'])}; {', '.join(ROW.proven)}")
-    )
+    seconds = f"{built.hard.seconds:.0f} s; {built.plain.seconds:.0f} s"
+    TABLE.append(("built in, wheel compiled where none is kept; again with the kept one", seconds))
+    operations = ", ".join(facts["horovod"]["operations"])
+    TABLE.append(("operations; controllers run", f"{operations}; {', '.join(ROW.proven)}"))
 
 
 def test_a_pinned_horovod_and_an_nccl_without_its_link_do_not_matter(
@@ -234,11 +225,7 @@ def test_nothing_is_left_behind(engine_client: docker.DockerClient, built: Built
 
 @dataclass(frozen=True)
 class Fault:
-    """A wrong setup.
-
-    Attributes:
-        name: of it. command: what is done to the base. says: what the refusal must say. architectures: as asked for.
-    """
+    """A wrong setup: what is done to the base, what the refusal must say, and the architectures that are asked for."""
 
     name: str
     command: str
@@ -309,19 +296,13 @@ _PACKAGE = (
 
 @dataclass(frozen=True)
 class GpuCode:
-    """What a library holds for GPUs.
-
-    Attributes:
-        compiled: architectures that it has machine code for, 80 for sm_80; sorted.
-        ptx: architectures of its intermediate code, which a newer GPU's driver compiles; sorted.
-    """
+    """Architectures that a library has machine code for, 80 for sm_80, and PTX, which a newer GPU's driver compiles."""
 
     compiled: tuple[int, ...]
     ptx: tuple[int, ...]
 
 
 def gpu_code(library: Path) -> GpuCode:
-    """What cuobjdump lists of a library."""
     return GpuCode(_architectures(library, "--list-elf"), _architectures(library, "--list-ptx"))
 
 
@@ -331,7 +312,6 @@ def _architectures(library: Path, option: str) -> tuple[int, ...]:
 
 
 def _cuobjdump() -> Path:
-    """The program, unpacked into the cache."""
     tools = paths.ensure_directory(paths.cache("test-tools"))
     place = tools / "cuobjdump-13.2.86"
     program = place / "nvidia/cu13/bin/cuobjdump"

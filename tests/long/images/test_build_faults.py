@@ -4,8 +4,6 @@ All containers, images and files are counted before and after; the table is in d
 as root and rootless, by its Docker API: an image built, converted, its faults reported.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -62,7 +60,6 @@ def test_ctrl_c_while_the_base_is_inspected(bench: Bench) -> None:
 
 
 def running(bench: Bench) -> None:
-    """Wait until the engine runs a container."""
     until(bench.client.containers.list, "a container", every_s=0.05)
 
 
@@ -125,7 +122,6 @@ def podman_bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 @contextmanager
 def podman(*, rootless: bool) -> Iterator[str]:
-    """The URL of a Podman of this test's own."""
     root = unpacked("podman", *_OTHERS)
     with tempfile.TemporaryDirectory(prefix="podman-", ignore_cleanup_errors=True) as place:
         state = Path(place)

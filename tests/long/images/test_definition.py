@@ -1,11 +1,8 @@
 """Apptainer's real builder on our definition file, by an ordinary user (``--fakeroot``), with no engine answering."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +18,7 @@ from runner.core import paths
 from runner.core.progress import Silent
 from runner.images.building import standin
 from tests.support import editing, light_base
+from tests.support.commands import ran
 from tests.support.documents import result
 from tests.support.editing import UNPRIVILEGED
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
@@ -51,26 +49,16 @@ exec setpriv --reuid="$user" --regid="$user" --clear-groups \\
 
 @dataclass(frozen=True)
 class Login:
-    """A login node with Apptainer."""
-
     place: Path
 
     def runner(self, *words: str) -> str:
         own = {name: str(self.place / place) for name, place in (("RUNNER_CACHE", "cache"), ("RUNNER_STORE", "store"))}
         env = {**os.environ, **own, "PATH": f"{self.place}/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-        done = subprocess.run(
-            [sys.executable, "-m", "runner", *words], capture_output=True, text=True, timeout=LIMIT_S, check=False,
-            env={**env, "DOCKER_HOST": "unix:///nowhere/docker.sock"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        env["DOCKER_HOST"] = "unix:///nowhere/docker.sock"
+        return ran([sys.executable, "-m", "runner", *words], timeout_s=LIMIT_S, env=env).out
 
     def inside(self, image: str, *words: str) -> str:
-        """What a command in the SIF prints."""
-        command = [str(self.place / "bin/apptainer"), "exec", image, *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return ran([self.place / "bin/apptainer", "exec", image, *words], timeout_s=LIMIT_S).out
 
 
 @pytest.fixture(scope="module")
@@ -137,10 +125,4 @@ def test_two_ranks_train_in_what_apptainer_has_built(login: Login, engine_client
 def test_an_image_is_edited_by_apptainer(login: Login) -> None:
     """A squashfs; a SIF takes the same way, and is written by ``apptainer build`` at its end."""
     with tempfile.TemporaryDirectory(prefix="edits-", ignore_cleanup_errors=True) as directory:
-        place = Path(directory)
-        for inner in ("store", "cache"):
-            (place / inner).mkdir()
-        editor = editing.prepared(place, "apptainer", {"PATH": f"{login.place}/bin:/usr/bin:/bin:/usr/sbin:/sbin"})
-        editing.assert_edits(editor)
-        editing.assert_nothing_of_a_failure(editor)
-        editing.assert_nothing_of_a_killed_edit(editor)
+        editing.assert_edits_by("apptainer", f"{login.place}/bin", Path(directory))

@@ -3,8 +3,6 @@
 ``make test-images`` prints the table; it belongs in docs/proofs.md.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -133,7 +131,6 @@ def test_a_broken_horovod_of_the_base_is_replaced(engine_client: docker.DockerCl
 
 
 def output_in(box: Box, *words: str | Path) -> str:
-    """What the benchmark's line prints in a box; both streams."""
     done = subprocess.run(
         [box.bin_dir / "in-box", *words, *GLOO, *benchmark(ROWS[0])],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,
@@ -148,7 +145,6 @@ def assert_two_ranks_measured(said: str) -> None:
 
 @pytest.fixture(scope="module")
 def with_apptainer() -> Iterator[Box]:
-    """A box whose root has the real Apptainer."""
     from runner import box
 
     name = f"one-line-{os.getpid()}"

@@ -1,7 +1,5 @@
 """An image that is built from collected packages by a real engine, whose steps have no network: Horovod is compiled."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -25,8 +23,6 @@ BASE = "offline-base:1"
 
 
 class Recording(Silent):
-    """Keeps the lines of a build."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
 

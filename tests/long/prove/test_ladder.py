@@ -2,15 +2,11 @@
 of no weight for what is UNPROVEN.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from pathlib import Path
 
 import msgspec
-import pytest
 
 from runner.images.store.stored_image import StoredImage
 from runner.model.verdict import ProofRecord, ProvenGpu
@@ -23,35 +19,28 @@ LADDER = ("prove", "--pretend-cpu", "--quick", "--site", "local", "--runtime", "
 LIMIT_S = 3600
 
 
-@pytest.fixture
-def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
-    assert squashfs.path.is_file()
-    path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
-    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
-
-
-def climbed(local: Runner, words: tuple[str, ...]) -> str:
+def climbed(contained: Runner, words: tuple[str, ...]) -> str:
     """What a whole climb prints; it may take longer than other commands."""
-    child = local.start(*words)
+    child = contained.start(*words)
     out, err = child.communicate(timeout=LIMIT_S)
     assert child.returncode == 0, f"exit {child.returncode}\n{out.decode()}\n{err.decode()}"
     return out.decode()
 
 
-def test_the_ladder_is_climbed_and_proves_nothing_of_gpus(local: Runner, squashfs: StoredImage) -> None:
+def test_the_ladder_is_climbed_and_proves_nothing_of_gpus(contained: Runner, squashfs: StoredImage) -> None:
     # By its file: a name may mean another image when a build beside this one has ended, and all is done anew then.
-    words = (*LADDER, "--runs", str(local.runs), "--image", str(squashfs.path))
-    root = local.runs / "prove-local"
+    words = (*LADDER, "--runs", str(contained.runs), "--image", str(squashfs.path))
+    root = contained.runs / "prove-local"
 
-    child = local.start(*words)
+    child = contained.start(*words)
     until((root / "devices.json").exists, "the first rung has ended", timeout_s=300)
     until(lambda: list(root.glob("jobs/allreduce-1-*/0/*/job.json")), "the second has begun", timeout_s=300)
-    refused = local(*words, code=3).err
+    refused = contained(*words, code=3).err
     assert "another `prove` is at work" in refused
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
 
-    out = climbed(local, words)
+    out = climbed(contained, words)
     assert "devices: passed (before, with the same inputs)" in out
     assert len(list(root.glob("jobs/allreduce-1-*/0/*"))) == 1
     said = [line for line in out.splitlines() if not line.startswith((" ", "record:")) and "passed," not in line]
@@ -64,17 +53,17 @@ def test_the_ladder_is_climbed_and_proves_nothing_of_gpus(local: Runner, squashf
     assert (record.pretend, record.gpus, record.driver) == (True, (), "")
     assert [each.rung for each in record.rungs] == list(names())
     assert {each.state for each in record.rungs} <= {"passed", "not applicable"}
-    assert not (local.state / "proofs").exists()
-    shown = local("site", "show", "local", code=0).out
+    assert not (contained.state / "proofs").exists()
+    shown = contained("site", "show", "local", code=0).out
     assert shown.count("on GPUs: UNPROVEN") == 2
 
     made_up = msgspec.structs.replace(
         record, pretend=False, driver="570.86.15", gpus=(ProvenGpu("GPU-0", "NVIDIA H100"),)
     )
     made_up = msgspec.structs.replace(made_up, digest=digest_of(made_up))
-    (local.state / "proofs").mkdir()
-    (local.state / "proofs/local.json").write_text(json.dumps(msgspec.to_builtins(made_up)))
-    assert local("site", "show", "local", code=0).out.count("on GPUs: UNPROVEN") == 2
+    (contained.state / "proofs").mkdir()
+    (contained.state / "proofs/contained.json").write_text(json.dumps(msgspec.to_builtins(made_up)))
+    assert contained("site", "show", "local", code=0).out.count("on GPUs: UNPROVEN") == 2
 
-    again = local(*words, code=0).out
+    again = contained(*words, code=0).out
     assert again.count("(before, with the same inputs)") == out.count(": passed")

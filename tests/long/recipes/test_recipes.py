@@ -1,11 +1,9 @@
 """Every recipe with two ranks or more in containers on this machine, and what it says of a wrong world."""
 
-from __future__ import annotations
-
 import json
-import os
 import re
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
@@ -14,10 +12,9 @@ from gpu_runner_inside.bandwidth import Timed
 
 from runner.core.progress import Silent
 from runner.images.conversion.squashfs import convert_engine_image
-from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.json_schema import check
-from tests.support.rank_records import outcome, records
+from tests.support.rank_records import document_of, outcome, printed, records
 
 pytestmark = pytest.mark.integration
 TOLERANCE = 0.01  # of a loss, of 0.1 where it is smaller: ranks add floats in another order
@@ -28,15 +25,8 @@ ALTERED = Path(__file__).parents[2] / "recipes" / "unsynchronised"
 
 
 @pytest.fixture
-def local(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> Runner:
-    """The command line with this machine as its site, and the image in the store."""
-    assert squashfs.path.is_file()
-    path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
-    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
-
-
-def printed(run: Path, rank: int = 0) -> str:
-    return (run / "logs" / f"rank-{rank}.out").read_text()
+def local(contained: Runner) -> Runner:
+    return contained
 
 
 def errors(run: Path) -> str:
@@ -44,17 +34,7 @@ def errors(run: Path) -> str:
     return "".join((run / "logs" / f"rank-{rank}.err").read_text() for rank in range(2))
 
 
-def altered(local: Runner, recipe: str, fault: str, *arguments: str) -> str:
-    """The end of a recipe's program with that fault planted: why it failed."""
-    words = ("python3", "main.py", f"/opt/recipes/{recipe}", fault, *arguments)
-    local("submit", "--gpus", "2", "--wait", "--", *words, code=5, cwd=ALTERED)
-    run = local.newest()
-    assert outcome(run) == "failed"
-    return errors(run)
-
-
 def trained(local: Runner, recipe: str, gpus: int, **options: object) -> tuple[Path, list[dict[str, float]]]:
-    """The directory of a training's run, and its history."""
     settings = [word for key, value in options.items() for word in ("--set", f"{key.replace('_', '-')}={value}")]
     local("submit", "--recipe", recipe, "--gpus", str(gpus), "--wait", *settings, code=0)
     run = local.newest()
@@ -70,7 +50,6 @@ def history_of(run: Path) -> list[dict[str, float]]:
 
 
 def end_of(run: Path) -> str:
-    """The checksum of the parameters that a training ended with."""
     return printed(run).rpartition("\nparameters ")[2].split(",")[0]
 
 
@@ -79,23 +58,36 @@ def test_horovod_minimal(local: Runner) -> None:
     run = local.newest()
     assert [f"hello from rank {rank} of 3, local rank {rank}" in printed(run, rank) for rank in range(3)] == [True] * 3
     assert "world of 3: the sum over ranks is 3, the step went along the mean" in printed(run)
-    assert json.loads((run / "plan.json").read_text())["runtime"] == "charliecloud"
-    assert outcome(run) == "ran"
+    assert (document_of(run, "plan")["runtime"], outcome(run)) == ("charliecloud", "ran")
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("recipe", "fault", "arguments", "says"),
     [
-        ("wrong-sum", "the sum over ranks is 2, not 1"),
-        ("no-allreduce", "the parameters differ between ranks after the step"),
+        ("horovod-minimal", "wrong-sum", (), "the sum over ranks is 2, not 1"),
+        ("horovod-minimal", "no-allreduce", (), "the parameters differ between ranks after the step"),
+        ("horovod-train", "no-allreduce", ("--epochs", "1", "--data", "drawn"),
+         "the parameters differ between ranks: gradients were not averaged"),
+        ("allreduce", "wrong-sum", ("--through", "horovod"), "of 8 bytes through horovod gave a wrong sum"),
+        ("allreduce", "wrong-sum", ("--through", "torch"), "of 8 bytes through torch gave a wrong sum"),
     ],
-)
-def test_horovod_minimal_sees_a_wrong_world(local: Runner, fault: str, says: str) -> None:
-    assert says in altered(local, "horovod-minimal", fault)
+)  # fmt: skip
+def test_a_recipe_sees_a_wrong_world(
+    local: Runner, recipe: str, fault: str, arguments: tuple[str, ...], says: str
+) -> None:
+    """Its program with that fault planted says why it failed."""
+    words = ("python3", "main.py", f"/opt/recipes/{recipe}", fault, *arguments)
+    local("submit", "--gpus", "2", "--wait", "--", *words, code=5, cwd=ALTERED)
+    run = local.newest()
+    assert outcome(run) == "failed"
+    assert says in errors(run)
 
 
-def matches_one_rank(local: Runner, recipe: str, rate: float) -> None:
-    """Two ranks with half of the batch see the same images in a step, and Horovod's mean is one rank's gradient."""
+# At 0.1 Keras grows steeply enough to make 1 % of what oneDNN rounds otherwise for another batch.
+@pytest.mark.usefixtures("tensorflow_squashfs")
+@pytest.mark.parametrize(("recipe", "rate"), [("horovod-train", 0.1), ("horovod-train-keras", 0.02)])
+def test_two_ranks_match_one(local: Runner, recipe: str, rate: float) -> None:
+    """With half of the batch they see the same images in a step, and Horovod's mean is one rank's gradient."""
     same = {"epochs": 4, "warmup_epochs": 0, "data": "drawn"}
     _, alone = trained(local, recipe, 1, batch_size=64, learning_rate=rate, **same)
     _, both = trained(local, recipe, 2, batch_size=32, learning_rate=rate / 2, **same)
@@ -106,33 +98,6 @@ def matches_one_rank(local: Runner, recipe: str, rate: float) -> None:
     assert both[-1]["loss"] < both[0]["loss"] / 2
 
 
-def resumes_to_the_same_end(local: Runner, recipe: str, checkpoint: str) -> None:
-    """Killed after some epoch and resumed, it ends as a run that never stopped, which also shows the warm-up."""
-    words = ("--recipe", recipe, "--gpus", "2", "--set", "data=drawn")
-    child, killed = local.start_until(lambda run: len(history_of(run)) >= 2, "submit", *words, "--set", "epochs=1000")
-    child.communicate()
-    local("cancel", killed.name, code=0)
-    done = len(history_of(killed))
-    more = ("--mount", f"{killed}:/mnt", "--set", f"resume=/mnt/{checkpoint}", "--set", f"epochs={done + 2}")
-    local("submit", *words, *more, "--wait", code=0)
-    resumed = local.newest()
-    whole, history = trained(local, recipe, 2, data="drawn", epochs=done + 2)
-    # Killed between the two files of an epoch, the checkpoint is one epoch ahead of the history.
-    lines = [f"resumed from /mnt/{checkpoint}: {epochs} epochs are done" for epochs in (done, done + 1)]
-    assert any(each in printed(resumed) for each in lines)
-    assert history_of(resumed) == history
-    assert end_of(resumed) == end_of(whole) != ""
-    assert [each["rate"] for each in history[:3]] == pytest.approx([0.05 * (1 + part / 3) for part in (1, 2, 3)])
-
-
-def test_horovod_train_matches_one_rank(local: Runner) -> None:
-    matches_one_rank(local, "horovod-train", 0.1)
-
-
-def test_horovod_train_killed_and_resumed_gives_the_same_end(local: Runner) -> None:
-    resumes_to_the_same_end(local, "horovod-train", "checkpoint.pt")
-
-
 def test_horovod_train_says_why_it_cannot_resume(local: Runner, tmp_path: Path) -> None:
     (tmp_path / "checkpoint.pt").write_text("nothing of the kind")
     more = ("--mount", f"{tmp_path}:/mnt", "--set", "resume=/mnt/checkpoint.pt", "--wait")
@@ -141,11 +106,6 @@ def test_horovod_train_says_why_it_cannot_resume(local: Runner, tmp_path: Path) 
     assert "cannot resume from /mnt/checkpoint.pt: UnpicklingError" in said
     assert "give a checkpoint.pt that this recipe wrote" in said
     assert "Traceback" not in said
-
-
-def test_horovod_train_sees_that_gradients_stay_local(local: Runner) -> None:
-    said = altered(local, "horovod-train", "no-allreduce", "--epochs", "1", "--data", "drawn")
-    assert "the parameters differ between ranks: gradients were not averaged" in said
 
 
 @pytest.mark.parametrize("through", ["horovod", "torch"])
@@ -167,12 +127,6 @@ def test_allreduce(local: Runner, through: str) -> None:
     rows = [bandwidth.row(each) for each in times]
     assert [each.bytes for each in rows] == [8 << place for place in range(14)]
     assert bandwidth.table(rows) in said
-
-
-@pytest.mark.parametrize("through", ["horovod", "torch"])
-def test_allreduce_ends_with_a_wrong_sum(local: Runner, through: str) -> None:
-    said = altered(local, "allreduce", "wrong-sum", "--through", through)
-    assert f"an allreduce of 8 bytes through {through} gave a wrong sum" in said
 
 
 @pytest.mark.parametrize(
@@ -202,66 +156,37 @@ def test_arms_take_turns_and_the_ranks_are_one_world_again(
 
 
 def test_ddp_is_measured_like_horovod(local: Runner) -> None:
-    """The same network, data and measure: their losses after the same steps agree."""
-    results = {}
-    for recipe in ("ddp-pytorch", "horovod-pytorch"):
-        local("submit", "--recipe", recipe, "--gpus", "2", "--wait", "--set", "steps=20", code=0)
-        run = local.newest()
-        assert outcome(run) == "measured"
-        result = json.loads((run / "result.json").read_text())
-        reports = records(run, "report")
-        for record in (*reports.values(), result):
-            check(record)
-        assert (result["recipe"], result["proven"]) == (recipe, True)
-        results[recipe] = (result, reports)
-    (ddp, of_ddp), (horovod, of_horovod) = results["ddp-pytorch"], results["horovod-pytorch"]
+    (ddp, of_ddp, _), (horovod, of_horovod, _) = (measured(local, f"{name}-pytorch") for name in ("ddp", "horovod"))
+    assert [(each["recipe"], each["proven"]) for each in (ddp, horovod)] == [
+        ("ddp-pytorch", True), ("horovod-pytorch", True),
+    ]  # fmt: skip
     assert (ddp["framework"], ddp["horovod_version"]) == ("torch", None)
     for name in ("model", "batch_size", "image_px", "precision", "steps", "warmup_steps"):
         assert ddp[name] == horovod[name]
     for rank in (0, 1):
         ours, theirs = of_ddp[rank], of_horovod[rank]
-        assert ours["gradient_checksum"] == theirs["gradient_checksum"], "the same data and parameters to begin with"
+        assert train_alike(ours, theirs), (ours, theirs)
         assert ours["allreduce_bytes_per_step"] == theirs["allreduce_bytes_per_step"]
-        assert abs(ours["loss_final"] - theirs["loss_final"]) < TOLERANCE * theirs["loss_final"]
-
-
-@pytest.mark.parametrize("wireup", ["rendezvous", "torchrun"])
-def test_ddp_without_allreduces_is_not_proven(local: Runner, wireup: str) -> None:
-    words = ("python3", "main.py", "/opt/recipes/ddp-pytorch", "ddp-alone", "--demonstration", "--device", "cpu")
-    small = ("--model", "tiny", "--image-size", "32", "--batch-size", "2", "--precision", "fp32")
-    more = ("--wireup", wireup, "--wait")
-    done = local("submit", "--gpus", "2", *more, "--", *words, *small, code=6, cwd=ALTERED)
-    assert "the ranks are not synchronised" in done.out
 
 
 def test_fsdp_is_measured_like_ddp(local: Runner) -> None:
-    """The same network, data and measure, on divided parameters: losses after the same steps agree."""
-    left = {}
-    for recipe in ("fsdp-pytorch", "ddp-pytorch"):
-        done = local("submit", "--recipe", recipe, "--gpus", "2", "--wait", "--set", "steps=20", code=0)
-        run = local.newest()
-        assert outcome(run) == "measured"
-        left[recipe] = records(run, "report")
-        for record in left[recipe].values():
-            check(record)
-        assert ("what they reduced was their mean in the first step" in done.out) == (recipe == "fsdp-pytorch")
+    """On divided parameters."""
+    (_, of_fsdp, out), (_, of_ddp, ddps) = (measured(local, f"{name}-pytorch") for name in ("fsdp", "ddp"))
+    said = "what they reduced was their mean in the first step"
+    assert (said in out, said in ddps) == (True, False)
     for rank in (0, 1):
-        fsdp, ddp = left["fsdp-pytorch"][rank], left["ddp-pytorch"][rank]
-        assert fsdp["gradient_checksum"] == ddp["gradient_checksum"], "the same data and parameters to begin with"
+        fsdp, ddp = of_fsdp[rank], of_ddp[rank]
+        assert train_alike(fsdp, ddp), (fsdp, ddp)
         assert fsdp["reduced_gradients_error"] < 1e-4
         assert (fsdp["allreduce_bytes_per_step"], ddp["reduced_gradients_error"]) == (None, None)
-        assert abs(fsdp["loss_final"] - ddp["loss_final"]) < TOLERANCE * ddp["loss_final"]
 
 
-@pytest.mark.parametrize("fault", ["fsdp-alone", "fsdp-local"])
-def test_fsdp_without_reduction_is_not_proven(local: Runner, fault: str) -> None:
-    """Also where all that is gathered is equal on all ranks."""
-    words = ("python3", "main.py", "/opt/recipes/fsdp-pytorch", fault, "--demonstration", "--device", "cpu")
-    small = ("--model", "tiny", "--image-size", "32", "--batch-size", "2", "--precision", "fp32")
-    done = local("submit", "--gpus", "2", "--wait", "--", *words, *small, code=6, cwd=ALTERED)
-    said = " ".join(done.out.split())
-    assert "the gradients were not reduced over all ranks: they are not the mean of the ranks' own" in said
-    assert ("the ranks are not synchronised" in said) == (fault == "fsdp-alone")
+DEMONSTRATION = (
+    "--demonstration", "--device", "cpu", "--model", "tiny", "--image-size", "32", "--batch-size", "2", "--precision",
+    "fp32",
+)  # fmt: skip
+NOT_REDUCED = "the gradients were not reduced over all ranks: they are not the mean of the ranks' own"
+NOT_SYNCHRONISED = "the ranks are not synchronised"
 
 
 def with_lightning(command: Runner, client: docker.DockerClient) -> str:
@@ -288,7 +213,7 @@ def test_lightning_on_two_nodes(
     run = runner.newest()
     assert outcome(run) == "measured"
     assert "synchronised: gradients differed" in done.out
-    assert json.loads((run / "verdict.json").read_text())["unit"] == unit
+    assert document_of(run, "verdict")["unit"] == unit
     places = [f"hello from rank {rank} of 4, local rank {rank % 2}, node {rank // 2}" for rank in range(4)]
     assert [place in printed(run, rank) for rank, place in enumerate(places)] == [True] * 4
     losses = [float(each) for each in re.findall(r"epoch \d, validation: loss ([\d.]+)", printed(run))]
@@ -314,17 +239,6 @@ def test_lightning_says_what_the_image_lacks(local: Runner) -> None:
     said = errors(local.newest())
     assert "No module named 'lightning'; fix: python -m runner build pytorch --requirement lightning==2.6.6" in said
     assert "Traceback" not in said
-
-
-@pytest.mark.usefixtures("tensorflow_squashfs")
-def test_keras_matches_one_rank(local: Runner) -> None:
-    # At 0.1 it grows steeply enough to make 1 % of what oneDNN rounds otherwise for another batch.
-    matches_one_rank(local, "horovod-train-keras", 0.02)
-
-
-@pytest.mark.usefixtures("tensorflow_squashfs")
-def test_keras_killed_and_resumed_gives_the_same_end(local: Runner) -> None:
-    resumes_to_the_same_end(local, "horovod-train-keras", "checkpoint.npz")
 
 
 @pytest.mark.usefixtures("tensorflow_squashfs")
@@ -372,3 +286,60 @@ def test_horovod_train_in_an_image_with_scikit_learn(local: Runner, engine_clien
 def test_a_package_that_the_base_holds_back_is_refused(local: Runner) -> None:
     said = local("build", "pytorch", "--base", "standin", "--requirement", "numpy==1.26.4", code=5).err
     assert "beside what the image has, which is kept as it is" in said
+
+
+@pytest.mark.usefixtures("tensorflow_squashfs")
+@pytest.mark.parametrize(
+    ("recipe", "checkpoint"), [("horovod-train", "checkpoint.pt"), ("horovod-train-keras", "checkpoint.npz")]
+)
+def test_a_training_killed_and_resumed_gives_the_same_end(local: Runner, recipe: str, checkpoint: str) -> None:
+    """Killed after some epoch and resumed, it ends as a run that never stopped, which also shows the warm-up."""
+    words = ("--recipe", recipe, "--gpus", "2", "--set", "data=drawn")
+    child, killed = local.start_until(lambda run: len(history_of(run)) >= 2, "submit", *words, "--set", "epochs=1000")
+    child.communicate()
+    local("cancel", killed.name, code=0)
+    done = len(history_of(killed))
+    more = ("--mount", f"{killed}:/mnt", "--set", f"resume=/mnt/{checkpoint}", "--set", f"epochs={done + 2}")
+    local("submit", *words, *more, "--wait", code=0)
+    resumed = local.newest()
+    whole, history = trained(local, recipe, 2, data="drawn", epochs=done + 2)
+    # Killed between the two files of an epoch, the checkpoint is one epoch ahead of the history.
+    lines = [f"resumed from /mnt/{checkpoint}: {epochs} epochs are done" for epochs in (done, done + 1)]
+    assert any(each in printed(resumed) for each in lines)
+    assert history_of(resumed) == history
+    assert end_of(resumed) == end_of(whole) != ""
+    assert [each["rate"] for each in history[:3]] == pytest.approx([0.05 * (1 + part / 3) for part in (1, 2, 3)])
+
+
+def measured(local: Runner, recipe: str) -> tuple[dict[str, Any], dict[int, dict[str, Any]], str]:
+    """The result of 20 steps of two ranks, their reports, and what was printed."""
+    done = local("submit", "--recipe", recipe, "--gpus", "2", "--wait", "--set", "steps=20", code=0)
+    run = local.newest()
+    assert outcome(run) == "measured"
+    result, reports = document_of(run, "result"), records(run, "report")
+    for record in (*reports.values(), result):
+        check(record)
+    return result, reports, done.out
+
+
+def train_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """The same data and parameters to begin with, and about the same loss after the same steps."""
+    near = abs(one["loss_final"] - other["loss_final"]) < TOLERANCE * other["loss_final"]
+    return near and bool(one["gradient_checksum"] == other["gradient_checksum"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "wireup", "says"),
+    [
+        ("ddp-alone", "rendezvous", {NOT_SYNCHRONISED}),
+        ("ddp-alone", "torchrun", {NOT_SYNCHRONISED}),
+        ("fsdp-alone", "rendezvous", {NOT_REDUCED, NOT_SYNCHRONISED}),
+        ("fsdp-local", "rendezvous", {NOT_REDUCED}),  # also where all that is gathered is equal on all ranks
+    ],
+)
+def test_ddp_and_fsdp_without_reduction_are_not_proven(local: Runner, fault: str, wireup: str, says: set[str]) -> None:
+    words = ("python3", "main.py", f"/opt/recipes/{fault.partition('-')[0]}-pytorch", fault, *DEMONSTRATION)
+    done = local("submit", "--gpus", "2", "--wireup", wireup, "--wait", "--", *words, code=6, cwd=ALTERED)
+    said = " ".join(done.out.split())
+    assert [each for each in says if each not in said] == []
+    assert (NOT_SYNCHRONISED in said) == fault.endswith("alone")

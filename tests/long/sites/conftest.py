@@ -1,7 +1,5 @@
 """The sites' clusters, each brought up when it is first asked for and taken down at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -12,7 +10,6 @@ from tests.support.sites.clusters import Cluster, cluster
 
 @pytest.fixture(scope="session")
 def at_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Cluster]]:
-    """Site -> a box in its shape."""
     up: dict[str, Cluster] = {}
     with ExitStack() as all_of_them:
 

@@ -1,8 +1,5 @@
 """Accounts, QOS and limits that a real Slurm enforces: what it refuses, what waits, and who cancelled a job."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +10,7 @@ from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.documents import result
+from tests.support.rank_records import document_of
 from tests.support.sites.clusters import Cluster, cluster
 from tests.support.waiting import until
 
@@ -58,9 +56,8 @@ def request(here: Cluster, gpus: int, *words: str) -> tuple[str, ...]:
 def test_the_sites_account_and_qos_are_accepted_and_run(here: Cluster, runner: Runner) -> None:
     runner(*request(here, 4, "--account", "m1234", "--wait"), code=6)
     run = runner.newest()
-    assert json.loads((run / "verdict.json").read_text())["reasons"] == ["ranks 0, 1, 2, 3 saw no GPU"]
-    said = sacct(here, run, "Account,QOS,State")
-    assert said == "m1234_g|regular|COMPLETED"
+    assert document_of(run, "verdict")["reasons"] == ["ranks 0, 1, 2, 3 saw no GPU"]
+    assert sacct(here, run, "Account,QOS,State") == "m1234_g|regular|COMPLETED"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +69,7 @@ def test_the_sites_account_and_qos_are_accepted_and_run(here: Cluster, runner: R
         (
             ("--account", "m1234", "--queue", "debug", "--time", "40:00"),
             "Job violates accounting/QOS policy",
-            "sacctmgr show qos",
+            "show qos",
         ),
     ],
 )
@@ -126,12 +123,11 @@ def test_a_job_that_another_user_has_cancelled(here: Cluster, runner: Runner, ru
     other = ("setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups")
     here.daemons.inside(*other, "scancel", job_of(run))
     runner("wait", str(run), code=5)
-    (first, *_) = json.loads((run / "verdict.json").read_text())["reasons"]
-    assert first == f"the job was cancelled by uid {OTHER_USER}"
+    assert document_of(run, "verdict")["reasons"][0] == f"the job was cancelled by uid {OTHER_USER}"
 
 
 def job_of(run: Path) -> str:
-    return str(json.loads((run / "job.json").read_text())["job_id"])
+    return str(document_of(run, "job")["job_id"])
 
 
 def sacct(here: Cluster, run: Path, fields: str) -> str:
@@ -174,7 +170,6 @@ _SETTINGS = {
 
 
 def begin(daemons: Daemons) -> None:
-    """Start the database and its daemon, and have the cluster account to it."""
     daemons.inside("sh", "-c", _DATABASE)
     daemons.inside("sh", "-c", 'umask 077; printf %s "$1" >/etc/slurm/slurmdbd.conf; slurmdbd', "sh", _CONF)
     # sacctmgr needs slurm.conf to name the daemon, slurmctld needs the cluster to be known: the file comes first.
@@ -195,7 +190,6 @@ def begin(daemons: Daemons) -> None:
 
 
 def manage(daemons: Daemons, *words: str) -> None:
-    """``sacctmgr``, without its question."""
     daemons.inside("sacctmgr", "--immediate", *words)
 
 

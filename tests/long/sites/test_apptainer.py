@@ -1,9 +1,6 @@
 """The main job from a SIF file, under the real Apptainer on a real Slurm 26.05: both of Debian unstable."""
 
-from __future__ import annotations
-
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -18,22 +15,21 @@ from runner.images.building.build import BuiltImage
 from runner.images.store.stored_image import StoredImage
 from runner.recipes.loader import library
 from tests.support.commands import Runner
+from tests.support.daemons import own_box
 from tests.support.documents import result
-from tests.support.rank_records import records
+from tests.support.rank_records import document_of, records
 
 
 @pytest.fixture(scope="module")
 def unstable() -> Iterator[box.Box]:
-    """A box whose root has Apptainer."""
-    try:
-        yield box.up(box.BoxSpec(name="test-apptainer", slurm="26.05"))
-    finally:
-        box.down("test-apptainer")
+    """Its root has Apptainer."""
+    with own_box("test-apptainer", slurm="26.05") as made:
+        yield made
 
 
 def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path) -> None:
     """Built once, then up to date, and measured with 16 ranks."""
-    runner = Runner(Path(unstable.site), tmp_path / "my runs", tmp_path / "state", unstable.bin_dir)
+    runner = Runner.at(unstable.site, tmp_path, unstable.bin_dir, runs="my runs")
     tools = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
     convert = ("convert", "--format", "sif", "--json", horovod_image.digest)
     first = result(runner(*convert, code=0, env=tools).out)
@@ -67,7 +63,7 @@ def test_the_notice_of_the_time_limit_reaches_the_program_and_not_what_serves_it
     unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path
 ) -> None:
     """Under Slurm; as root, Apptainer has the kernel mount the image, so that squashfuse has a test of its own."""
-    runner = Runner(Path(unstable.site), tmp_path / "runs", tmp_path / "state", unstable.bin_dir)
+    runner = Runner.at(unstable.site, tmp_path, unstable.bin_dir)
     tools = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
     runner("convert", "--format", "sif", "--json", horovod_image.digest, code=0, env=tools)
     words = ("submit", "--gpus", "2", "--runtime", "apptainer", "--image", horovod_image.digest, "--time", "1:00")
@@ -140,31 +136,23 @@ def test_what_the_builder_prints_is_shown_whole_and_nothing_is_left(
     assert list(store.iterdir()) == []
 
 
-@pytest.fixture(scope="module")
-def pmix_cluster() -> Iterator[box.Box]:
-    name = f"pmix-{os.getpid()}"
-    try:
-        yield box.up(box.BoxSpec(name=name))
-    finally:
-        box.down(name)
-
-
-def test_the_main_job_by_pmix(pmix_cluster: box.Box, squashfs: StoredImage, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("squashfs")
+def test_the_main_job_by_pmix(tmp_path: Path) -> None:
     """Two ranks on each of two nodes. What the box alone needs: its nodes keep PMIx's directories in /run, and reach
     each other by addresses of the loopback interface, which Open MPI leaves out.
     """
-    assert squashfs.path.is_file()
-    site = tmp_path / "site.yaml"
-    facts = {"name": "px", "extends": str(pmix_cluster.site), "mpi": {"pmi": ["pmix"]}}
-    site.write_bytes(msgspec.yaml.encode(facts))
-    runner = Runner(site, tmp_path / "my runs", tmp_path / "state", pmix_cluster.bin_dir)
-    loopback = ("--env", "OMPI_MCA_if_base_retain_loopback=1", "--env", "OMPI_MCA_btl_tcp_if_include=lo")
-    shape = ("--gpus", "4", "--nodes", "2", "--time", "5:00", "--mount", "/run:/run")
-    done = runner("submit", "--wireup", "pmix", *shape, *loopback, "--wait", code=0)
+    with own_box("pmix") as cluster:
+        site = tmp_path / "site.yaml"
+        facts = {"name": "px", "extends": str(cluster.site), "mpi": {"pmi": ["pmix"]}}
+        site.write_bytes(msgspec.yaml.encode(facts))
+        runner = Runner.at(site, tmp_path, cluster.bin_dir, runs="my runs")
+        loopback = ("--env", "OMPI_MCA_if_base_retain_loopback=1", "--env", "OMPI_MCA_btl_tcp_if_include=lo")
+        shape = ("--gpus", "4", "--nodes", "2", "--time", "5:00", "--mount", "/run:/run")
+        done = runner("submit", "--wireup", "pmix", *shape, *loopback, "--wait", code=0)
     assert "verdict: measured" in done.out
     assert "wireup-unproven" in done.err
     run = runner.newest()
     assert {report["world_size"] for report in records(run, "report").values()} == {4}
     for start in records(run, "start").values():
         assert (start["wireup"], start["rendezvous"], start["met"]) == ("env", None, True)
-    assert json.loads((run / "plan.json").read_text())["mpi"] == "pmix"
+    assert document_of(run, "plan")["mpi"] == "pmix"

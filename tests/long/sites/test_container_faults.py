@@ -3,8 +3,6 @@
 Only where a prefix on this machine holds both (``tests/support/sites/enroot_prefix.py``).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -34,7 +32,6 @@ class Bench:
     directory: Path
 
     def on_second_node(self, *command: str) -> None:
-        """Run it there, in the namespace that the node's jobs see."""
         subprocess.run([self.cluster.bin_dir / "srun", "-w", "dgx02", *command], check=True, timeout=60)
 
     def path(self, text: str) -> str:
@@ -47,21 +44,12 @@ _LEFT_OUT = ("test", "lib2to3", "idlelib", "pydoc_data", "ensurepip")
 
 
 def tree(box_root: Path, target: Path) -> Path:
-    """The image's root directory."""
     loader = box_root / "lib64/ld-linux-x86-64.so.2"
     libraries = next((box_root / "usr/lib").glob("*-linux-gnu"))
     python = next(path for path in (box_root / "usr/bin").glob("python3.*") if path.name[8:].isdigit())
     for folder in (
-        "usr/bin",
-        "usr/lib64",
         f"usr/lib/{libraries.name}",
-        "etc",
-        "proc",
-        "sys",
-        "dev",
-        "tmp",
-        "run",
-        "var",
+        *["usr/bin", "usr/lib64", "etc", "proc", "sys", "dev", "tmp", "run", "var"],
     ):
         (target / folder).mkdir(parents=True, exist_ok=True)
     for name, points_to in {**_LINKS, "usr/bin/python3": python.name}.items():
@@ -84,7 +72,6 @@ def tree(box_root: Path, target: Path) -> Path:
 
 
 def packed(root: Path, image: Path) -> Path:
-    """The tree as a squashfs file."""
     subprocess.run(
         ["mksquashfs", root, image, "-all-root", "-comp", "gzip", "-no-progress", "-noappend"],
         check=True, stdout=subprocess.DEVNULL,
@@ -111,16 +98,10 @@ class ContainerFault:
     """One fault.
 
     Attributes:
+        says: stands in the verdict's first reason, after "the container did not start on NODE: ". fix: in the fix.
         on: where it is mounted, on the second node; empty for a fault of the image or of the job.
-        source: what is mounted there: ``tmpfs`` with options after a colon, or a file. DIR stands for the test's own
-            directory.
-        says: stands in the verdict's first reason, after "the container did not start on NODE: ".
-        fix: stands in the fix.
-        everywhere: all nodes have it.
-        runtimes: under which it can occur.
-        image: name of the image's file.
-        options: further ones of ``submit``.
-        code: exit code of the verdict.
+        source: what is mounted there: ``tmpfs`` with options after a colon, or a file. DIR: the test's own directory.
+        everywhere: all nodes have it. runtimes: under which it can occur. image: its file. options: of ``submit``.
         squashfuse: in a box whose Pyxis mounts images instead of unpacking them.
     """
 
@@ -188,7 +169,6 @@ if FOUND:
 
     @pytest.fixture(scope="module")
     def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Good and bad images, and the directory that a job mounts."""
         directory = tmp_path_factory.mktemp("faults")
         (directory / "images").mkdir()
         (directory / "data/in").mkdir(parents=True)

@@ -2,9 +2,6 @@
 nodes of a real Slurm, without a container.
 """
 
-from __future__ import annotations
-
-import json
 import os
 import shutil
 import subprocess
@@ -15,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from runner import box
-from tests.support.commands import Runner
+from tests.support.commands import Runner, ran
+from tests.support.daemons import own_box
 from tests.support.documents import result
 from tests.support.packages import unpacked
+from tests.support.rank_records import document_of, outcome, records
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +25,6 @@ def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("envs")
     yield directory
     shutil.rmtree(directory)
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Runner:
-    return Runner(Path("local"), tmp_path / "my $runs", tmp_path / "state", tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +46,6 @@ def modules(horovod: dict[str, Any], at: Path) -> dict[str, str]:
     own = f"LD_LIBRARY_PATH={libraries} TCL_LIBRARY={tools}/usr/share/tcltk/tcl8.6"
     call = f'eval "$({own} {tools}/usr/bin/tclsh8.6 {libraries}/modulecmd.tcl bash "$@")"'
     return {"BASH_FUNC_module%%": f"() {{ {call}; }}", "MODULEPATH": str(at / "modulefiles")}
-
-
-def outcome(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "verdict.json").read_text())
-    return found
 
 
 def test_it_is_made_once(horovod: dict[str, Any], local: Runner, at: Path) -> None:
@@ -84,25 +72,20 @@ def test_the_main_job_runs_in_it_on_this_machine(horovod: dict[str, Any], local:
     env = {"PYTHONPATH": "/nowhere", "VIRTUAL_ENV": "/nowhere"}
     local("submit", "--gpus", "2", "--env-name", str(horovod["root"]), "--wait", code=0, env=env)
     run = local.newest()
-    assert outcome(run)["outcome"] == "measured"
-    assert json.loads((run / "plan.json").read_text())["runtime"] == "native"
-    record = json.loads((run / "ranks/0.start.json").read_text())
+    assert (outcome(run), document_of(run, "plan")["runtime"]) == ("measured", "native")
+    record = records(run, "start")[0]
     assert str(horovod["directory"]) in record["environment"]["PATH"].split(":")[0]
     assert "PYTHONPATH" not in record["environment_names"]
 
 
-def test_the_main_job_runs_in_it_on_two_nodes_of_slurm(horovod: dict[str, Any], at: Path, tmp_path: Path) -> None:
-    cluster = box.up(box.BoxSpec(name="test-environments"))
-    try:
-        runner = Runner(Path(cluster.site), tmp_path / "my runs", tmp_path / "state", cluster.bin_dir)
+def test_the_main_job_runs_in_it_on_two_nodes_of_slurm(horovod: dict[str, Any], tmp_path: Path) -> None:
+    with own_box("test-environments") as cluster:
+        runner = Runner.at(cluster.site, tmp_path, cluster.bin_dir, runs="my runs")
         root = str(horovod["root"])
         runner("submit", "--gpus", "4", "--nodes", "2", "--env-name", root, "--wait", code=0)
         run = runner.newest()
-        assert outcome(run)["outcome"] == "measured"
-        hosts = {json.loads(path.read_text())["host"] for path in (run / "ranks").glob("*.start.json")}
-        assert hosts == {"dgx01", "dgx02"}
-    finally:
-        box.down("test-environments")
+        assert outcome(run) == "measured"
+        assert {start["host"] for start in records(run, "start").values()} == {"dgx01", "dgx02"}
 
 
 def test_a_sites_own_module_is_proven_and_can_be_named(
@@ -146,11 +129,7 @@ def test_without_a_network_it_is_made_from_collected_packages(
     cache = {"RUNNER_CACHE": str(tmp_path / "cache")}
 
     def without_network(*words: str) -> str:
-        done = subprocess.run(
-            [*lone, *local.argv(*words)], env=local.environment(cache), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return ran([*lone, *local.argv(*words)], env=local.environment(cache), timeout_s=3600).out
 
     words = ("env", "create", "offline", "--at", str(at), "--wheels", str(at / "copy"), "--json")
     made = result(without_network(*words))

@@ -4,8 +4,6 @@ The plugin of the tests (tests/spank) registers what the site's own plugin docum
 it, records what reaches each task, and ends the task there: nothing is run. What runs is in test_ways.py.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterable, Mapping

@@ -3,9 +3,6 @@
 What the tests of 22.05 in tests/integration and tests/long/faults see at length, in short.
 """
 
-from __future__ import annotations
-
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +12,7 @@ import pytest
 from runner import box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemons, held_allocation, own_box
 from tests.support.endings import ENDINGS, leaves_nothing
 from tests.support.planted_faults import (
     Planted,
@@ -25,7 +22,7 @@ from tests.support.planted_faults import (
     submit_one_of_each,
     submitted,
 )
-from tests.support.rank_records import records
+from tests.support.rank_records import ranks_by_node, records
 
 FAULTS = {
     "good": Planted("", "measured", 0),
@@ -50,19 +47,13 @@ FAULTS = {
 
 @pytest.fixture(scope="module", params=list(box.SUITES))
 def daemons(request: pytest.FixtureRequest) -> Iterator[Daemons]:
-    """A box of that version."""
-    name = f"versions-{str(request.param).replace('.', '-')}-{os.getpid()}"
-    try:
-        yield Daemons(box.up(box.BoxSpec(name=name, slurm=request.param)))
-    finally:
-        box.down(name)
+    with own_box(f"versions-{str(request.param).replace('.', '-')}", slurm=request.param) as made:
+        yield Daemons(made)
 
 
 @pytest.fixture(scope="module")
 def runner(daemons: Daemons, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    assert squashfs.path.is_file()
-    directory = tmp_path_factory.mktemp("runs")
-    return Runner(Path(daemons.box.site), directory / "my runs", directory / "state", daemons.box.bin_dir)
+    return Runner.at(daemons.box.site, tmp_path_factory.mktemp("runs"), daemons.box.bin_dir, runs="my runs")
 
 
 @pytest.fixture(scope="module")
@@ -94,41 +85,36 @@ def test_a_planted_fault_is_reported(runner: Runner, planted: dict[str, Path], n
 
 def test_steps_of_an_allocation_that_is_held(runner: Runner) -> None:
     """As many ranks on each node, on one node of two, and more on the first."""
-    hold = ["--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=4", "--cpus-per-task=32"]
-    salloc = subprocess.run(
-        [str(runner.clients / "salloc"), "--no-shell", *hold], capture_output=True, text=True, check=True, timeout=300
-    )
-    job = salloc.stderr.split("job allocation ")[1].split()[0]
-    try:
+    hold = ("--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=4", "--cpus-per-task=32")
+    with held_allocation(runner.clients, *hold) as job:
         for gpus, nodes, spread in (("8", "2", [4, 4]), ("2", "1", [2]), ("3", "2", [2, 1])):
             words = ("run", "--recipe", "probe", "--gpus", gpus, "--nodes", nodes)
             runner(*words, code=0, env={"SLURM_JOB_ID": job})
-            hosts = [start["host"] for start in records(runner.newest(), "start").values()]
-            assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == spread
-    finally:
-        subprocess.run([runner.clients / "scancel", job], check=True, timeout=60)
+            assert ranks_by_node(runner.newest()) == spread
+
+
+@pytest.mark.parametrize(
+    ("act", "planted"),
+    [
+        ("scontrol", Planted("nap:600", "infrastructure", 8, ("the scheduler reports NODE_FAIL: dgx02 failed",))),
+        ("cancel", Planted("nap:600", "cancelled", 5, ("the job was cancelled by",))),
+    ],
+    ids=["a node fails", "it is cancelled"],
+)
+def test_a_job_that_is_ended(runner: Runner, daemons: Daemons, act: str, planted: Planted) -> None:
+    run = started(runner, planted)
+    if act == "cancel":
+        runner("cancel", str(run), code=0)
+    else:
+        daemons.inside("scontrol", "update", "NodeName=dgx02", "State=DOWN", "Reason=planted")
+    is_reported(runner, run, planted)
+    daemons.await_up("dgx02")
 
 
 @pytest.mark.parametrize("ending", ["well, unevenly", "cancelled", "killed outright on one node"])
 def test_however_a_job_ends_its_copies_are_removed(runner: Runner, daemons: Daemons, ending: str) -> None:
     """By a step of its own beside the ranks, or by the next job there."""
     leaves_nothing(runner, daemons, ENDINGS[ending], "--stage")
-
-
-def test_a_node_that_fails_under_a_job(runner: Runner, daemons: Daemons) -> None:
-    sentence = "the scheduler reports NODE_FAIL: dgx02 failed (NodeDown)"
-    planted = Planted("nap:600", "infrastructure", 8, (sentence,))
-    run = started(runner, planted)
-    daemons.inside("scontrol", "update", "NodeName=dgx02", "State=DOWN", "Reason=planted")
-    is_reported(runner, run, planted)
-    daemons.await_up("dgx02")
-
-
-def test_a_job_that_is_cancelled(runner: Runner) -> None:
-    planted = Planted("nap:600", "cancelled", 5, ("the job was cancelled by",))
-    run = started(runner, planted)
-    runner("cancel", str(run), code=0)
-    is_reported(runner, run, planted)
 
 
 def test_which_mpi_plugins_there_are(daemons: Daemons) -> None:

@@ -34,11 +34,6 @@ REPEATS = (1, 2, 3)
 STEP = {"compute_seconds": 0.04, "window_seconds": 0.8}
 
 
-@pytest.fixture
-def local(tmp_path: Path) -> Runner:
-    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path)
-
-
 def share(made: Loss, *rows: str) -> float:
     """Of the whole loss, in these rows; all rows and the efficiency add up to 1."""
     assert made.efficiency is not None, made.why
@@ -182,22 +177,8 @@ def facts(evidence: Evidence, repeat: int) -> LaunchFacts:
 def timed_networks(place: Path) -> Iterator[TimedNetworks]:
     with two_networks() as networks:
         for holder in networks.holders:
-            subprocess.run(
-                [
-                    "nsenter",
-                    f"--target={holder}",
-                    "--net",
-                    *_tc(),
-                    "qdisc",
-                    "add",
-                    "dev",
-                    "slow0",
-                    "root",
-                    "tbf",
-                    *_SLOW,
-                ],
-                check=True,
-            )
+            qdisc = ("qdisc", "add", "dev", "slow0", "root", "tbf", *_SLOW)
+            subprocess.run(["nsenter", f"--target={holder}", "--net", *_tc(), *qdisc], check=True)
         proxy = subprocess.Popen(
             [
                 "nsenter", f"--target={networks.holders[1]}", "--net", sys.executable,

@@ -2,8 +2,6 @@
 a node that fails, a time limit, a controller that is away.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -11,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import box
 from tests.support.commands import Runner
-from tests.support.daemons import CONTROLLER, Daemons
+from tests.support.daemons import CONTROLLER, Daemons, own_box
 from tests.support.documents import result
-from tests.support.sshd import Nodes, running_nodes
+from tests.support.sshd import running_nodes
 from tests.support.studies import TIMED, overlapping, runs_with
 from tests.support.waiting import until
 
@@ -24,16 +21,13 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="ends daemons in a box
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Daemons]:
-    name = f"studies-{os.getpid()}"
-    try:
-        yield Daemons(box.up(box.BoxSpec(name=name)))
-    finally:
-        box.down(name)
+    with own_box("studies") as made:
+        yield Daemons(made)
 
 
 @pytest.fixture
 def in_box(nodes: Daemons, tmp_path: Path) -> Runner:
-    return Runner(Path(nodes.box.site), tmp_path / "runs", tmp_path / "state", nodes.box.bin_dir)
+    return Runner.at(nodes.box.site, tmp_path, nodes.box.bin_dir)
 
 
 def study_of(runner: Runner) -> Path:
@@ -100,19 +94,8 @@ def test_a_node_that_fails_costs_one_attempt(in_box: Runner, nodes: Daemons) -> 
 
 def test_a_time_limit_is_the_reason_and_a_launch_has_an_end_of_attempts(in_box: Runner) -> None:
     """Not tried again by itself, as it would only happen again; by hand as often as is allowed."""
-    words = (
-        "scale",
-        "--gpus",
-        "1",
-        "--repeats",
-        "1",
-        *TIMED,
-        "--set",
-        "window-seconds=300",
-        "--time",
-        "1:00",
-        "--wait",
-    )
+    limit = ("--set", "window-seconds=300", "--time", "1:00", "--wait")
+    words = ("scale", "--gpus", "1", "--repeats", "1", *TIMED, *limit)
     in_box(*words, code=6)
     path = study_of(in_box)
     assert "time limit" in in_box("wait", path.name, code=6).out
@@ -146,21 +129,17 @@ def test_cancel_ends_all_jobs_and_lets_nothing_more_start(in_box: Runner, nodes:
     assert "running" not in {each["state"] for each in facts["launches"]}
 
 
-@pytest.fixture(scope="module")
-def two_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with running_nodes(tmp_path_factory.mktemp("two_hosts"), "/usr/local/bin:/usr/bin:/bin") as made:
-        yield made
-
-
 @pytest.mark.parametrize("way", ["separate", "one-allocation"])
-def test_a_study_of_two_hosts(two_hosts: Nodes, tmp_path: Path, way: str) -> None:
-    hosts = Runner.at(two_hosts.site(), tmp_path, runs="my $runs")
-    more = ("--same-two_hosts",) if way == "one-allocation" else ()
-    hosts("scale", "--gpus", "1,2,4", "--repeats", "2", *TIMED, *more, "--wait", code=0)
-    (path,) = hosts.runs.glob("*-study")
-    facts = result(hosts("status", path.name, "--json", code=0).out)
+def test_a_study_of_two_hosts(tmp_path: Path, way: str) -> None:
+    """By ssh: real sshds of two nodes, no scheduler. One launch at a time."""
+    more = ("--same-nodes",) if way == "one-allocation" else ()
+    with running_nodes(tmp_path, "/usr/local/bin:/usr/bin:/bin") as nodes:
+        hosts = Runner.at(nodes.site(), tmp_path, runs="my $runs")
+        hosts("scale", "--gpus", "1,2,4", "--repeats", "2", *TIMED, *more, "--wait", code=0)
+        (path,) = hosts.runs.glob("*-study")
+        facts = result(hosts("status", path.name, "--json", code=0).out)
     assert (facts["state"], facts["way"], facts["differences"]) == ("complete", way, [])
     assert set(runs_with(path, "result.json").values()) == {1}
     assert overlapping(path) == []
-    used = {each["launch"]["gpus"]: each["two_hosts"] for each in facts["launches"]}
+    used = {each["launch"]["gpus"]: each["nodes"] for each in facts["launches"]}
     assert used == {1: ["nodea"], 2: ["nodea"], 4: ["nodea", "nodeb"]}

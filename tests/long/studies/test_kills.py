@@ -1,7 +1,5 @@
 """`scale` is killed outright at 30 seeded moments and gone on with: nothing is lost, nothing is measured twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -13,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import box
 from tests.support.commands import Runner
-from tests.support.daemons import Daemons
+from tests.support.daemons import Daemons, own_box
 from tests.support.documents import result
 from tests.support.studies import TIMED, overlapping, runs_with
 
@@ -23,9 +20,8 @@ KILLS = 30
 LONGEST_S = 5.0  # a launch takes about three
 
 
-def test_killed_at_any_moment_nothing_is_lost_or_measured_twice(tmp_path: Path) -> None:
+def test_killed_at_any_moment_nothing_is_lost_or_measured_twice(local: Runner) -> None:
     source = random.Random(16)
-    local = Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path)
     words = ("scale", "--gpus", "1,2,3", "--repeats", "1", *TIMED)
     kills, studies = 0, 0
     while kills < KILLS:
@@ -80,16 +76,12 @@ WAYS = ("scancel", "scancel --signal=KILL", "kill -9 of the batch script")
 @AS_ROOT
 def test_an_allocation_ended_at_any_moment_costs_no_more_than_what_ran(tmp_path: Path) -> None:
     source = random.Random(16)
-    name = f"allocations-{os.getpid()}"
-    try:
-        made = box.up(box.BoxSpec(name=name))
-        slurm = Runner(Path(made.site), tmp_path / "runs", tmp_path / "state", made.bin_dir)
+    with own_box("allocations") as made:
+        slurm = Runner.at(made.site, tmp_path, made.bin_dir)
         kills, studies = 0, 0
         while kills < ALLOCATION_KILLS:
             studies += 1
             kills += _a_study_with_ends(slurm, Daemons(made), f"s{studies}", source)
-    finally:
-        box.down(name)
 
 
 def _a_study_with_ends(slurm: Runner, inside: Daemons, name: str, source: random.Random) -> int:

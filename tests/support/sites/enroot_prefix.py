@@ -3,8 +3,6 @@
 Looked for in ``ENROOT_PREFIX``, /usr/local and /opt/enroot: ``bin/enroot`` and ``lib/slurm/spank_pyxis.so``.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -9,7 +9,6 @@ import pytest
 
 from runner.checks import image_fit
 from runner.checks.image_fit import horovod_findings
-from runner.checks.registry import Observed, check
 from runner.model.image import Horovod, ImageFacts, facts_of
 from runner.model.plan import Finding, Plan, PlannedImage
 from runner.model.request import Recipe, Request
@@ -128,14 +127,8 @@ def test_what_is_not_known_is_warned_of_where_horovod_is_used(
 
 
 def test_a_description_of_an_earlier_version_is_read_and_leaves_its_kernels_unknown() -> None:
-    older = facts_of(
-        {
-            "schema": 2,
-            "framework": "pytorch",
-            "cuda": "12.8",
-            "horovod": {"version": "0.28.1", "controllers": ["Gloo"], "operations": ["NCCL", "Gloo"]},
-        }
-    )
+    horovod = {"version": "0.28.1", "controllers": ["Gloo"], "operations": ["NCCL", "Gloo"]}
+    older = facts_of({"schema": 2, "framework": "pytorch", "cuda": "12.8", "horovod": horovod})
     assert older is not None
     assert severities(older) == {"horovod-fit-unknown": "warn"}
 
@@ -155,35 +148,14 @@ def test_numbers_that_are_no_architectures_cover_no_gpu() -> None:
     assert severities(with_horovod(cuda_architectures=(800,), ptx=0)) == {"horovod-without-kernels": "refuse"}
 
 
-@pytest.mark.parametrize("site", ["box"])
-def test_on_cpus_nothing_of_it_matters(site: str) -> None:
+def test_on_cpus_nothing_of_it_matters() -> None:
     without = with_horovod(operations=("Gloo",), cuda_architectures=())
     for about in (None, without, ImageFacts(framework="pytorch")):
-        assert severities(about, Hardware(), site=read_site(site)) == {}
+        assert severities(about, Hardware(), site=read_site("box")) == {}
 
 
 def test_a_framework_without_cuda_is_a_finding_of_its_own() -> None:
     assert severities(ImageFacts(framework="pytorch", horovod=Horovod("0.28.1", operations=("Gloo",)))) == {}
-
-
-def test_both_refusals_can_be_forced() -> None:
-    site = TECHNION
-    for about, code in (
-        (with_horovod(operations=("Gloo",)), "horovod-without-nccl"),
-        (with_horovod(cuda_architectures=(90,)), "horovod-without-kernels"),
-    ):
-        job = planned(about)
-        refused = [finding for finding in check(job, site, Observed()) if finding.severity == "refuse"]
-        assert [finding.code for finding in refused] == [code]
-        forced = [finding for finding in check(job, site, Observed(), (code,)) if finding.forced]
-        assert [(finding.code, finding.severity) for finding in forced] == [(code, "warn")]
-
-
-def test_what_was_seen_of_a_users_program_decides() -> None:
-    job = planned(with_horovod(operations=("Gloo",)), PROGRAM)
-    for seen, severity in (("train.py, line 3,", "refuse"), ("", "warn")):
-        reported = {each.code: each.severity for each in check(job, TECHNION, Observed(horovod_use=seen))}
-        assert reported["horovod-without-nccl"] == severity
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from runner.checks.image_fit import image_findings
+from runner.checks.image_fit import coverage, framework_architectures, image_findings
 from runner.checks.registry import codes
 from runner.model.image import Horovod, ImageFacts, Mpi, facts_of
 from runner.model.plan import Plan, PlannedImage
@@ -132,3 +132,46 @@ def test_facts_of_an_image_that_says_nothing_or_nonsense() -> None:
     older = facts_of({"schema": 1, "framework": "pytorch", "cuda": None, "mpi": {"flavour": "", "version": ""}})
     assert older is not None
     assert (older.framework, older.cuda) == ("pytorch", "")
+
+
+@pytest.mark.parametrize(
+    ("archs", "capability", "wanted"),
+    [
+        (("sm_80",), "8.6", "kernels"),
+        (("sm_86",), "8.0", "none"),
+        (("sm_80",), "9.0", "none"),
+        (("compute_80",), "9.0", "ptx"),
+        (("compute_90",), "8.0", "none"),
+        (("sm_80", "compute_90"), "7.0", "none"),
+        (("compute_70", "sm_80"), "8.0", "kernels"),
+        (("sm_90a",), "9.0", "kernels"),
+        (("sm_90a", "compute_90a"), "10.0", "none"),
+        (("sm_100a",), "10.3", "none"),
+        (("sm_100f",), "10.3", "kernels"),
+        (("compute_100f",), "12.0", "none"),
+        (("sm_100", "sm_120"), "10.0", "kernels"),
+        (("gfx90a",), "9.0", "unknown"),
+        ((), "9.0", "unknown"),
+        (("sm_80",), "", "unknown"),
+        (("sm_80",), "8", "unknown"),
+        (("sm_80",), "8.0; rm -rf /", "unknown"),
+    ],
+)
+def test_kernels_run_where_cuda_says(archs: tuple[str, ...], capability: str, wanted: str) -> None:
+    assert coverage(archs, capability) == wanted
+
+
+@pytest.mark.parametrize(
+    ("listed", "capability", "wanted"),
+    [
+        (("sm_60", "sm_80", "compute_90"), "9.0", "kernels"),
+        (("sm_60", "sm_80", "compute_90"), "10.0", "ptx"),
+        (("8.0", "9.0"), "8.6", "kernels"),
+        (("8.0", "9.0"), "7.5", "none"),
+        (("7.0", "8.0+PTX"), "8.0", "unknown"),
+    ],
+)
+def test_what_tensorflow_lists_is_its_builds_option(listed: tuple[str, ...], capability: str, wanted: str) -> None:
+    """A compute capability, or compute_N, is compiled for that architecture and kept as PTX, too."""
+    facts = ImageFacts(framework="tensorflow", cuda_archs=listed)
+    assert coverage(framework_architectures(facts), capability) == wanted

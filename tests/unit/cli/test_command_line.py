@@ -14,6 +14,7 @@ import pytest
 from runner.cli import VERBS, run
 from runner.core.errors import Exit
 from runner.jobs.directory import index
+from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.measured_runs import measured_run
 from tests.support.squashfs import SUPERBLOCK
@@ -21,12 +22,7 @@ from tests.support.submissions import IMAGE, sound, submit
 
 
 @pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-    monkeypatch.delenv("RUNNER_SITE", raising=False)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.delenv("RUNNER_STORE", raising=False)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
     Path(IMAGE).write_bytes(SUPERBLOCK)
@@ -45,6 +41,7 @@ node:
 
 
 BOX = ("--site", "box", "--gpus")
+ONE_HOST = ("--gpus", "1", "--hosts", "a:1")
 NO_ENGINE = ("--engine", "unix:///no")
 
 
@@ -54,16 +51,8 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "GPUs that are no number": (["submit", "--gpus", "many"], Exit.USAGE, "many"),
     "no GPUs": (["submit", *BOX, "0"], Exit.USAGE, "0 GPUs"),
     "fewer than no GPUs": (["submit", *BOX, "-1"], Exit.USAGE, "-1 GPUs"),
-    "more GPUs than anybody has": (
-        ["submit", *BOX, "1000000000"],
-        Exit.REFUSED,
-        "more than 10000 nodes",
-    ),
-    "GPUs beyond all numbers": (
-        ["submit", *BOX, "1" + "0" * 20],
-        Exit.REFUSED,
-        "more than 10000 nodes",
-    ),
+    "more GPUs than anybody has": (["submit", *BOX, "1000000000"], Exit.REFUSED, "more than 10000 nodes"),
+    "GPUs beyond all numbers": (["submit", *BOX, "1" + "0" * 20], Exit.REFUSED, "more than 10000 nodes"),
     "home of an unknown user": (submit("--mount", "~no-such-user/x:/x"), Exit.USAGE, "no-such-user"),
     "mount over the root": (submit("--mount", "/tmp:/"), Exit.USAGE, "hide the whole image"),
     "mount into the run directory": (submit("--mount", "/tmp:/results/lib"), Exit.USAGE, "/results/lib"),
@@ -161,7 +150,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "a step with no allocation": (["run", "--site", "technion", "--gpus", "16"], Exit.REFUSED, "salloc --job-name="),
     "a step where there is no Slurm": (["run", "--site", "local", "--gpus", "1"], Exit.REFUSED, "use `submit`"),
     "two nodes of one machine": (
-        ["submit", "--site", "local", "--gpus", "2", "--nodes", "2"],
+        submit("--site", "local", "--gpus", "2", "--nodes", "2"),
         Exit.REFUSED,
         "this site has 1",
     ),
@@ -169,13 +158,9 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "hosts named twice": (["submit", "--gpus", "1", "--hosts", "a:1", "--hostfile", "f"], Exit.USAGE, "one of them"),
     "a host file that is not there": (["submit", "--gpus", "1", "--hostfile", "/no/f"], Exit.USAGE, "/no/f"),
     "a host that is an option": (["submit", "--gpus", "1", "--hosts", "-oProxyCommand=x"], Exit.USAGE, "ssh NAME"),
-    "hosts where there is a scheduler": (
-        ["submit", "--site", "technion", "--gpus", "1", "--hosts", "a:1"],
-        Exit.USAGE,
-        "slurm allocates the nodes",
-    ),
+    "hosts where there is a scheduler": (submit(*ONE_HOST), Exit.USAGE, "slurm allocates the nodes"),
     "hosts where jobs run on this machine": (
-        ["submit", "--site", "local", "--gpus", "1", "--hosts", "a:1"],
+        submit("--site", "local", *ONE_HOST),
         Exit.USAGE,
         "run on this machine only",
     ),
@@ -186,10 +171,9 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_with_the_reason(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_refused_with_the_reason(name: str, call: Call) -> None:
     words, code, says = BAD[name]
-    assert run(words) == code
-    said = capfd.readouterr()
+    said = call(*words, code=code)
     assert says in said.err
     assert "Traceback" not in said.err
 
@@ -209,18 +193,16 @@ def test_a_directory_that_cannot_be_made_is_reported_with_its_variable(
 
 
 def test_a_login_node_that_would_compute_itself_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     (tmp_path / "sbatch").touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "slurm.conf").touch()
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     here = ["submit", "--site", "local", "--runtime", "native", "--recipe", "probe", "--gpus", "2", "--dry-run"]
-    assert run(here) == Exit.GOOD
-    assert "computes-on-a-login-node" in capfd.readouterr().err
+    assert "computes-on-a-login-node" in call(*here).err
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert run(here) == Exit.GOOD
-    assert "login-node" not in capfd.readouterr().err
+    assert "login-node" not in call(*here).err
 
 
 def test_a_dry_run_prints_the_script_and_touches_nothing(
@@ -237,20 +219,18 @@ def test_a_dry_run_prints_the_script_and_touches_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_forced_names_no_override(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(submit("--dry-run", "--force", "image-unusable")) == Exit.GOOD
-    said = capfd.readouterr().err
+def test_what_is_forced_names_no_override(call: Call) -> None:
+    said = call(*submit("--dry-run", "--force", "image-unusable")).err
     assert "forced [image-unusable]" in said
     assert "override:" not in said
 
 
 def test_a_site_that_the_configuration_has_misspelt_is_refused_with_the_nearest_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
     (tmp_path / "config.yaml").write_text("sites:\n  tehcnion: {account: mine}\n  ours: {account: mine}\n")
-    assert run(sound("--dry-run")) == Exit.USAGE
-    said = capfd.readouterr().err
+    said = call(*sound("--dry-run"), code=Exit.USAGE).err
     assert "no site is named 'tehcnion': did you mean 'technion'?" in said
     assert f"{tmp_path}/config.yaml: sites.tehcnion" in said
     with (tmp_path / "config.yaml").open("a") as file:
@@ -267,11 +247,10 @@ def test_an_unfinished_site_file_is_named_in_the_command_that_checks_it(
     assert capfd.readouterr().err.count(f"`python -m runner site check '{mine}'`") == 2
 
 
-def test_an_image_given_as_a_file_is_taken_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_image_given_as_a_file_is_taken_as_it_is(tmp_path: Path, call: Call) -> None:
     image = tmp_path / "it's mine.sqsh"
     image.write_bytes(SUPERBLOCK)  # a superblock of version 4
-    assert run(submit("--image", str(image), "--dry-run")) == Exit.GOOD
-    assert "it'\\''s mine.sqsh" in capfd.readouterr().out
+    assert "it'\\''s mine.sqsh" in call(*submit("--image", str(image), "--dry-run")).out
 
 
 def site(key: str = "name", value: str = "a") -> str:
@@ -316,22 +295,17 @@ MALFORMED: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize("fault", MALFORMED)
-def test_a_malformed_site_file_is_reported_with_its_line(
-    tmp_path: Path, fault: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_malformed_site_file_is_reported_with_its_line(tmp_path: Path, fault: str, call: Call) -> None:
     content, says, where = MALFORMED[fault]
     path = tmp_path / "s.yaml"
     path.write_text(content)
     for words in (["submit", "--gpus", "1", "--site"], ["site", "show"], ["site", "check"]):
-        assert run([*words, str(path)]) == Exit.USAGE
-        said = capfd.readouterr().err
+        said = call(*words, str(path), code=Exit.USAGE).err
         assert says in said
         assert f"where: {path}{where}" in said
 
 
-def test_what_only_the_scheduler_would_refuse_of_a_site_is_reported(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_only_the_scheduler_would_refuse_of_a_site_is_reported(tmp_path: Path, call: Call) -> None:
     path = tmp_path / "s.yaml"
     refused = (
         ("nodes", "x", "decided by the plan"),
@@ -341,22 +315,18 @@ def test_what_only_the_scheduler_would_refuse_of_a_site_is_reported(
     )
     for option, value, says in refused:
         path.write_text(site() + f"slurm:\n  directives: {{{option}: {value}}}\n")
-        assert run(["submit", "--gpus", "1", "--site", str(path)]) == Exit.USAGE
-        said = capfd.readouterr().err
+        said = call("submit", "--gpus", "1", "--site", str(path), code=Exit.USAGE).err
         assert says in said
         assert f"slurm.directives.{option}" in said
 
 
 @pytest.mark.parametrize("kind", ["site", "recipe"])
-def test_a_file_of_100_megabytes_is_refused_at_once(
-    tmp_path: Path, kind: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_100_megabytes_is_refused_at_once(tmp_path: Path, kind: str, call: Call) -> None:
     path = tmp_path / f"{kind}.yaml"
     with path.open("wb") as file:
         file.truncate(100_000_000)
     words = ["--site", str(path)] if kind == "site" else ["--site", "technion", "--recipe", str(tmp_path)]
-    assert run(["submit", "--gpus", "1", *words]) == Exit.USAGE
-    assert f"{path}" in (said := capfd.readouterr().err)
+    assert f"{path}" in (said := call("submit", "--gpus", "1", *words, code=Exit.USAGE).err)
     assert "larger than 1000000 bytes" in said
 
 
@@ -371,28 +341,23 @@ def test_a_file_of_100_megabytes_is_refused_at_once(
     ],
 )
 def test_a_malformed_recipe_is_reported_with_its_line(
-    tmp_path: Path, content: str, says: str, where: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, content: str, says: str, where: str, call: Call
 ) -> None:
     (tmp_path / "recipe.yaml").write_text(content)
-    assert run(submit("--recipe", str(tmp_path))) == Exit.USAGE
-    said = capfd.readouterr().err
+    said = call(*submit("--recipe", str(tmp_path)), code=Exit.USAGE).err
     assert says in said
     assert f"where: {tmp_path}/recipe.yaml{where}" in said
 
 
-def test_sites_are_listed_and_shown_with_what_is_unproven(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["site", "list"]) == Exit.GOOD
-    assert "technion" in capfd.readouterr().out
-    assert run(["site", "show", "technion"]) == Exit.GOOD
-    assert "UNPROVEN" in capfd.readouterr().out
-    assert run(["site", "show", "technion", "--json"]) == Exit.GOOD
-    assert result(capfd.readouterr().out)["node"]["gpus"] == 8
+def test_sites_are_listed_and_shown_with_what_is_unproven(call: Call) -> None:
+    assert "technion" in call("site", "list").out
+    assert "UNPROVEN" in call("site", "show", "technion").out
+    assert result(call("site", "show", "technion", "--json").out)["node"]["gpus"] == 8
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_help(verb: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run([verb, "--help"]) == Exit.GOOD
-    assert "Usage:" in capfd.readouterr().out
+def test_every_verb_has_help(verb: str, call: Call) -> None:
+    assert "Usage:" in call(verb, "--help").out
 
 
 def imported(*words: str) -> set[str]:
@@ -402,15 +367,8 @@ def imported(*words: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
-NEVER_PLANNED = {
-    "astroid",
-    "docker",
-    "PIL",
-    "rich",
-    "requests",
-    "spython",
-    "zstandard",
-}  # packages that no planning needs
+# Packages that no planning needs.
+NEVER_PLANNED = {"astroid", "docker", "PIL", "rich", "requests", "spython", "zstandard"}
 
 
 @pytest.mark.parametrize("verb", ["cancel", "logs", "show", "status", "status RUN", "logs RUN", "cancel RUN"])
@@ -472,11 +430,10 @@ cli.main([])
 
 
 def test_a_script_that_is_not_there_waits_in_no_queue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rest = ["--site", "local", "--gpus", "1", "--runtime", "native", "--", "python", "trian.py"]
     for verb in (["submit"], ["scale", "--same-nodes"], ["scale"]):
-        assert run([*verb, *rest]) == Exit.USAGE
-        assert "there is no file trian.py in this directory" in capfd.readouterr().err
+        assert "there is no file trian.py in this directory" in call(*verb, *rest, code=Exit.USAGE).err
         assert verb[0] != "submit" or not (tmp_path / "runs").exists()

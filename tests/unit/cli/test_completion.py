@@ -16,15 +16,9 @@ from runner.cli import VERBS, cli, completion, run
 from runner.core.errors import Exit
 from runner.jobs import directory
 from runner.model.job import Submitted
-from tests.support.own_state import own_state
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 Complete = Callable[..., list[str]]
-
-
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_state(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import run
 from runner.cli.expect import expectation_lines
 from runner.core.errors import Exit
 from runner.jobs.expected import OneGpu, expect
 from runner.sites.loader import read_site
+from tests.support.commands import Call
 from tests.support.documents import document
 
 ANSWER = expect(read_site("technion"), "horovod-pytorch", (), (1, 16, 1024))
-HERE = ("expect", "--site", "technion", "--recipe", "horovod-pytorch")
+HERE = ("recipe", "expect", "--site", "technion", "--recipe", "horovod-pytorch")
 
 
 @pytest.mark.parametrize("width", [40, 80, 132, None])
@@ -32,27 +32,25 @@ def test_a_pipe_gets_one_line_for_each_point_and_input() -> None:
     assert all(any(line.startswith(f"{each.name} ") for line in text) for each in ANSWER.inputs)
 
 
-def test_the_answer_as_json_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*HERE, "--gpus", "1,2,16", "--images-per-s", "2400", "--json"]) == Exit.GOOD
-    result = document(capsys.readouterr().out).result
+def test_the_answer_as_json_is_whole(call: Call) -> None:
+    result = document(call(*HERE, "--gpus", "1,2,16", "--images-per-s", "2400", "--json").out).result
     assert [each["gpus"] for each in result["points"]] == [1, 2, 16]
     assert result["points"][0]["images_per_s"] == {"low": 2400.0, "value": 2400.0, "high": 2400.0}
     assert {"between-gb-s", "spread"} <= {each["name"] for each in result["inputs"]}
     assert result["points"][2]["sensitivities"]
 
 
-def test_a_step_in_milliseconds_is_a_rate_of_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*HERE, "--gpus", "1", "--step-ms", "100", "--set", "batch-size=128", "--json"]) == Exit.GOOD
-    assert document(capsys.readouterr().out).result["points"][0]["images_per_s"]["value"] == pytest.approx(1280.0)
+def test_a_step_in_milliseconds_is_a_rate_of_the_batch(call: Call) -> None:
+    printed = call(*HERE, "--gpus", "1", "--step-ms", "100", "--set", "batch-size=128", "--json").out
+    assert document(printed).result["points"][0]["images_per_s"]["value"] == pytest.approx(1280.0)
 
 
-def test_measured_times_of_nccl_tests_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measured_times_of_nccl_tests_decide(tmp_path: Path, call: Call) -> None:
     def exposed(time_us: int) -> float:
         path = tmp_path / "all_reduce.csv"
         path.write_text(f"size,time\n1024,{time_us}\n134217728,{100 * time_us}\n")
         command = [*HERE, "--gpus", "16,32", "--images-per-s", "2400", "--nccl-tests", str(path), "--nccl-gpus", "16"]
-        assert run([*command, "--json"]) == Exit.GOOD
-        result = document(capsys.readouterr().out).result
+        result = document(call(*command, "--json").out).result
         assert [each["measured_allreduce"] for each in result["points"]] == [True, False]
         assert any("extrapolated" in note for note in result["notes"])
         return float(result["points"][0]["allreduce_s"])
@@ -61,14 +59,11 @@ def test_measured_times_of_nccl_tests_decide(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(("largest", "noted"), [(2 << 20, True), (1 << 30, False)])
-def test_messages_beyond_the_measured_ones_are_named(
-    largest: int, noted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_messages_beyond_the_measured_ones_are_named(largest: int, noted: bool, tmp_path: Path, call: Call) -> None:
     path = tmp_path / "all_reduce.csv"
     path.write_text(f"size,time\n1048576,100\n{largest},{largest // 10_000}\n")
     command = [*HERE, "--gpus", "16", "--images-per-s", "2400", "--nccl-tests", str(path), "--nccl-gpus", "16"]
-    assert run([*command, "--json"]) == Exit.GOOD
-    notes = document(capsys.readouterr().out).result["notes"]
+    notes = document(call(*command, "--json").out).result["notes"]
     assert any("messages have up to 102228128 bytes" in note for note in notes) is noted
 
 
@@ -98,18 +93,18 @@ WRONG: dict[str, tuple[list[str], Exit, str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_the_impossible_is_refused_in_words(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path))
     arguments, code, says = WRONG[case]
-    assert run([*HERE, *arguments]) == code
-    printed = capsys.readouterr()
+    printed = call(*HERE, *arguments, code=code)
     assert says in " ".join(printed.err.split()) and not printed.out
 
 
-def test_a_site_without_gpus_expects_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["expect", "--site", "box", "--gpus", "8"]) == Exit.REFUSED
-    assert "nothing is expected of the site box" in capsys.readouterr().err
+def test_a_site_without_gpus_expects_nothing(call: Call) -> None:
+    assert (
+        "nothing is expected of the site box" in call("expect", "--site", "box", "--gpus", "8", code=Exit.REFUSED).err
+    )
 
 
 def test_hostile_text_in_a_source_cannot_reach_the_terminal() -> None:

@@ -31,6 +31,7 @@ from runner.planning.plan import plan
 from runner.preparation.choices import pin
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
+from tests.support.commands import Call
 from tests.support.documents import result
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
@@ -40,8 +41,6 @@ pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[StoredImage]:
     """Three images in a store, made today, and no runs."""
     monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
     (tmp_path / "store").mkdir()
     return [put(tmp_path, name) for name in ("a", "b", "c")]
 
@@ -75,58 +74,48 @@ def used_by(tmp_path: Path, image: StoredImage, *, ended: bool) -> str:
     return made.run_id
 
 
-def json_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    capsys.readouterr()
-    assert run(["images", *words, "--json"]) == code
-    return result(capsys.readouterr().out)
+def json_of(call: Call, *words: str, code: int = 0) -> Any:
+    return result(call("images", *words, "--json", code=code).out)
 
 
-def test_the_list_shows_runs_and_damage(
-    images: list[StoredImage], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_shows_runs_and_damage(images: list[StoredImage], tmp_path: Path, call: Call) -> None:
     run_id = used_by(tmp_path, images[0], ended=True)
     images[1].path.write_bytes(b"")
     Path(f"{images[2].path}.json").write_text("{")
-    rows = {Path(row["path"]).name[0]: row for row in json_of(capsys, "list")}
+    rows = {Path(row["path"]).name[0]: row for row in json_of(call, "list")}
     assert rows["a"]["runs"] == [run_id]
     assert (rows["a"]["format"], rows["a"]["problem"]) == ("squashfs gzip", "")
     assert -60 < rows["a"]["age_s"] < 600
     assert "0 bytes" in rows["b"]["problem"]
     assert "sidecar" in rows["c"]["problem"]
-    assert run(["images", "list"]) == 0
-    printed = capsys.readouterr().out
+    printed = call("images", "list").out
     assert f"last {run_id}" in printed
     assert "NOT WHOLE" in printed
 
 
-def test_show_prints_the_provenance(images: list[StoredImage], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_provenance(images: list[StoredImage], call: Call) -> None:
     for name in ("a:1", images[0].digest, str(images[0].path)):
-        facts = json_of(capsys, "show", name)
+        facts = json_of(call, "show", name)
         assert (facts["sha256"], facts["about"]) == (images[0].sha256, {"framework": "pytorch"})
-    assert run(["images", "show", "a:1"]) == 0
-    assert "  framework: pytorch\n" in capsys.readouterr().out
-    assert run(["images", "show", "missing:1"]) == 3
-    assert "runner convert missing:1" in capsys.readouterr().err
+    assert "  framework: pytorch\n" in call("images", "show", "a:1").out
+    assert "runner convert missing:1" in call("images", "show", "missing:1", code=3).err
 
 
-def test_show_names_the_operations_of_horovod(images: list[StoredImage], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_names_the_operations_of_horovod(images: list[StoredImage], call: Call) -> None:
     horovod = {"version": "0.28.1", "operations": ["NCCL", "Gloo"], "nccl": "2.25.1", "cuda_architectures": [80, 90]}
     stored_image.write_sidecar(
         msgspec.structs.replace(images[0], about={"framework": "pytorch", "cuda": "12.8", "horovod": horovod})
     )
-    assert json_of(capsys, "show", "a:1")["about"]["horovod"]["operations"] == ["NCCL", "Gloo"]
-    assert run(["images", "show", "a:1"]) == 0
+    assert json_of(call, "show", "a:1")["about"]["horovod"]["operations"] == ["NCCL", "Gloo"]
     wanted = "Horovod: 0.28.1; operations: NCCL 2.25.1, Gloo; kernels: sm_80, sm_90\n"
-    assert capsys.readouterr().out.endswith(wanted)
-    assert run(["images", "show", "b:1"]) == 0, "one that was described before this was recorded"
-    assert capsys.readouterr().out.endswith("Horovod: of unknown version; operations: unknown\n")
+    assert call("images", "show", "a:1").out.endswith(wanted)
+    described_before = call("images", "show", "b:1").out
+    assert described_before.endswith("Horovod: of unknown version; operations: unknown\n")
 
 
-def test_what_verify_finds_is_refused_by_submit(
-    images: list[StoredImage], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_what_verify_finds_is_refused_by_submit(images: list[StoredImage], call: Call, tmp_path: Path) -> None:
     submit = ["submit", "--site", "box", "--gpus", "2", "--recipe", "probe", "--dry-run", "--image"]
-    assert json_of(capsys, "verify") == [
+    assert json_of(call, "verify") == [
         {"reference": image.reference, "path": str(image.path), "broken": ""} for image in images
     ]
     assert run([*submit, "b:1"]) == 0
@@ -136,27 +125,24 @@ def test_what_verify_finds_is_refused_by_submit(
     images[1].path.write_bytes(raw)
     os.utime(images[1].path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert run([*submit, "b:1"]) == 0
-    assert [bool(row["broken"]) for row in json_of(capsys, "verify", code=8)] == [False, True, False]
-    assert run([*submit, "b:1"]) == 3
-    assert "SHA-256" in capsys.readouterr().err
+    assert [bool(row["broken"]) for row in json_of(call, "verify", code=8)] == [False, True, False]
+    assert "SHA-256" in call(*submit, "b:1", code=3).err
     assert run([*submit, "a:1"]) == 0
 
 
-def test_pruning_keeps_what_may_be_needed(
-    images: list[StoredImage], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pruning_keeps_what_may_be_needed(images: list[StoredImage], tmp_path: Path, call: Call) -> None:
     used_by(tmp_path, images[0], ended=True)
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "store")
     beside = images[1].path.name
     used_by(tmp_path, StoredImage(path=link / beside, reference="b:1"), ended=False)
-    planned = json_of(capsys, "prune", "--max-size", "1", "--dry-run")
+    planned = json_of(call, "prune", "--max-size", "1", "--dry-run")
     assert planned["removed"] == [str(images[2].path), str(images[0].path)]
     assert planned["needed"] == [str(images[1].path)]
     assert all(image.path.exists() for image in images)
-    assert json_of(capsys, "prune", "--unused")["removed"] == [str(images[2].path)]
-    assert json_of(capsys, "prune", "--older-than", "1d")["removed"] == []
-    assert json_of(capsys, "prune", "--max-size", "1")["removed"] == [str(images[0].path)]
+    assert json_of(call, "prune", "--unused")["removed"] == [str(images[2].path)]
+    assert json_of(call, "prune", "--older-than", "1d")["removed"] == []
+    assert json_of(call, "prune", "--max-size", "1")["removed"] == [str(images[0].path)]
     left = sorted(path.name for path in (tmp_path / "store").glob("*.sqsh*"))
     assert left == [beside, f"{beside}.json"]
     assert {store.lookup(f"{name}:1") is None for name in "ac"} == {True}
@@ -189,14 +175,13 @@ def test_a_damaged_image_is_not_up_to_date_by_its_digest(images: list[StoredImag
 
 @pytest.mark.skipif(os.getuid() != 0, reason="files of another user need root")
 def test_an_edit_of_another_users_image_says_whose_it_is(
-    images: list[StoredImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    images: list[StoredImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run(["images", "edit", "a:1", "--", "true"]) == Exit.REFUSED
-    assert "warning" not in capfd.readouterr().err
+    assert "warning" not in call("images", "edit", "a:1", "--", "true", code=Exit.REFUSED).err
     os.chown(stored_image.sidecar_path(images[0].path), 61003, 61003)
-    assert run(["images", "edit", "a:1", "--", "true"]) == Exit.REFUSED
-    assert "warning: user 61003 put this image into the store" in capfd.readouterr().err
+    said = call("images", "edit", "a:1", "--", "true", code=Exit.REFUSED).err
+    assert "warning: user 61003 put this image into the store" in said
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="files of another user need root")

@@ -36,7 +36,6 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The real command line, with a list of runs of its own."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
 
     def call(*words: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
@@ -116,20 +115,8 @@ def test_the_reason_of_a_waiting_job_is_shown(command: Command, run: Run, tmp_pa
 
 
 def test_ctrl_c_detaches_and_the_job_continues(command: Command, tmp_path: Path) -> None:
-    argv = [
-        sys.executable,
-        "-m",
-        "runner",
-        *SUBMIT,
-        "1",
-        "--runs",
-        str(tmp_path),
-        "--follow",
-        "--",
-        "sh",
-        "-c",
-        "echo begun; sleep 60",
-    ]
+    words = (*SUBMIT, "1", "--runs", str(tmp_path), "--follow", "--", "sh", "-c", "echo begun; sleep 60")
+    argv = [sys.executable, "-m", "runner", *words]
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None
     until = time.monotonic() + 30

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import run as runner
 from runner.cli.report import report_lines
 from runner.cli.results import json_schema
 from runner.core.errors import Exit
@@ -17,6 +16,7 @@ from runner.model.job import CommandLine
 from runner.model.study import Launch, PointFacts, Study
 from runner.study import directory
 from runner.study.directory import StudyDirectory
+from tests.support.commands import Call
 from tests.support.json_schema import faults
 from tests.support.reports import estimate, loss, measured_run, study_facts
 
@@ -24,23 +24,20 @@ from tests.support.reports import estimate, loss, measured_run, study_facts
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of the command, with a measured run ``runs/...-resnet-4``."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     measured_run(tmp_path / "runs", "20261122-120000-resnet-4", 4)
     return tmp_path
 
 
-def test_a_run_is_reported_into_a_directory_of_its_name(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runner(["report", "runs/20261122-120000-resnet-4"]) == Exit.GOOD
-    shown = capsys.readouterr().out
+def test_a_run_is_reported_into_a_directory_of_its_name(place: Path, call: Call) -> None:
+    shown = call("report", "runs/20261122-120000-resnet-4").out
     assert "Throughput per GPU at 4 GPUs: " in shown
     assert "report-20261122-120000-resnet-4/: report.html, report.png, report.json, runs.csv, ranks.csv" in shown
     assert (place / "report-20261122-120000-resnet-4/report.html").is_file()
 
 
-def test_json_is_what_the_schema_says_and_what_the_file_holds(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runner(["report", "runs/20261122-120000-resnet-4", "-o", "there", "--json"]) == Exit.GOOD
-    document = json.loads(capsys.readouterr().out)
+def test_json_is_what_the_schema_says_and_what_the_file_holds(place: Path, call: Call) -> None:
+    document = json.loads(call("report", "runs/20261122-120000-resnet-4", "-o", "there", "--json").out)
     assert faults(document, json_schema()) == []
     assert document["result"] == json.loads((place / "there/report.json").read_text())
     assert document["result"]["rows"][0]["state"] == "proven"
@@ -53,11 +50,8 @@ def test_json_is_what_the_schema_says_and_what_the_file_holds(place: Path, capsy
         (("nothing",), 'no run matches "nothing"'),
     ],
 )
-def test_what_cannot_be_reported_is_refused(
-    words: tuple[str, ...], what: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert runner(["report", *words]) == Exit.USAGE
-    error = capsys.readouterr().err
+def test_what_cannot_be_reported_is_refused(words: tuple[str, ...], what: str, place: Path, call: Call) -> None:
+    error = call("report", *words, code=Exit.USAGE).err
     assert what in error
     assert sorted(path.name for path in place.iterdir()) == ["runs"]
 
@@ -77,10 +71,9 @@ def study(place: Path) -> StudyDirectory:
 
 
 def test_a_study_is_reported_by_its_id_and_what_is_missing_is_named(
-    study: StudyDirectory, place: Path, capsys: pytest.CaptureFixture[str]
+    study: StudyDirectory, place: Path, call: Call
 ) -> None:
-    assert runner(["report", study.path.name, "--json"]) == Exit.GOOD
-    made = json.loads(capsys.readouterr().out)
+    made = json.loads(call("report", study.path.name, "--json").out)
     assert faults(made, json_schema()) == []
     assert made["result"]["study"]["study"] == study.path.name
     assert [row["state"] for row in made["result"]["rows"]] == ["proven", "missing"]
@@ -89,9 +82,8 @@ def test_a_study_is_reported_by_its_id_and_what_is_missing_is_named(
     assert "1 of 2 runs without a proven figure" in page
 
 
-def test_a_study_and_runs_are_not_one_report(study: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
-    assert runner(["report", study.path.name, "runs/20261122-120000-resnet-4"]) == Exit.USAGE
-    error = capsys.readouterr().err
+def test_a_study_and_runs_are_not_one_report(study: StudyDirectory, call: Call) -> None:
+    error = call("report", study.path.name, "runs/20261122-120000-resnet-4", code=Exit.USAGE).err
     assert "these are a study and 1 run" in error and "fix:   report each study alone" in error
 
 

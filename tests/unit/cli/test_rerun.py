@@ -6,45 +6,31 @@ import json
 import shutil
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from runner.cli import run
 from runner.cli.rerun import image_line
 from runner.core.errors import Exit
 from runner.model.plan import PlannedImage
 from tests.support import documents
+from tests.support.commands import Call
 from tests.support.plans import PLAN
 from tests.support.repositories import git, repository
 
 ODD = "a b$q'\"ü\n.py"
 PROGRAM = "import os, pathlib, sys\npathlib.Path(os.environ['RUNNER_RUN_DIR'], 'args').write_text(repr(sys.argv[1:]))\n"
 LOCAL = ("--site", "local", "--runtime", "native", "--gpus", "1")
-Call = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a program in git, where the test is."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
-    for name in ("RUNNER_SITE", "SLURM_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
     top = repository(tmp_path / "pro ject", {ODD: PROGRAM.encode()})
     monkeypatch.chdir(top)
     return top
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Call:
-    def called(*words: str, code: int = Exit.GOOD) -> tuple[str, str]:
-        assert run(list(words)) == code
-        return capfd.readouterr()
-
-    return called
 
 
 def facts(call: Call, *words: str) -> dict[str, object]:

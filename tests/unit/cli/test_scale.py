@@ -19,6 +19,7 @@ from runner.model.verdict import Verdict
 from runner.statistics.launches import needed
 from runner.study import gather
 from runner.study.directory import find
+from tests.support.commands import Call
 from tests.support.documents import document, result
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
@@ -27,23 +28,18 @@ SCALE = ("scale", "--site", "local", "--recipe", str(RECIPE), "--runtime", "nati
 
 
 @pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "STATE"):
-        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
-    monkeypatch.delenv("RUNNER_SITE", raising=False)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_dry_run_plans_every_launch_and_touches_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_plans_every_launch_and_touches_nothing(tmp_path: Path, call: Call) -> None:
     words = (*SCALE, "--gpus", "1,2", "--set", "batch-size=4,8", "--repeats", "2", "--dry-run")
-    assert run([*words]) == Exit.GOOD
-    out, err = capfd.readouterr()
+    out, err = call(*words)
     assert out.splitlines()[0].startswith("8 launches; expected")
     assert out.splitlines()[-1] == "g0001-full-batch-size=4-r2"
     assert "dry run: nothing was submitted" in err
-    assert run([*words, "--json"]) == Exit.GOOD
-    planned = result(capfd.readouterr().out)
+    planned = result(call(*words, "--json").out)
     assert [each["key"] for each in planned["launches"]] == out.splitlines()[-8:]
     cost, together = planned["costs"]
     assert (cost["way"], cost["jobs"]) == ("separate", 8)
@@ -100,18 +96,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_begun_is_refused_before_anything_is_made(
-    case: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_begun_is_refused_before_anything_is_made(case: str, tmp_path: Path, call: Call) -> None:
     words, code, says = REFUSED[case]
-    assert run([*SCALE, *words]) == code
-    assert says in capfd.readouterr().err
+    assert says in call(*SCALE, *words, code=code).err
     assert list(tmp_path.glob("runs/*")) == []
 
 
-def test_launches_that_are_under_way_count_against_the_budget(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_launches_that_are_under_way_count_against_the_budget(tmp_path: Path, call: Call) -> None:
     """A launch of one GPU is expected to take 0.01 GPU-hours, one of two twice as many."""
     line = CommandLine((*SCALE, "--gpus", "1,2", "--repeats", "1"), str(tmp_path))
     of = on_disk(tmp_path / "runs", study((1, 2), 1, command=line, site="local"))
@@ -121,13 +112,13 @@ def test_launches_that_are_under_way_count_against_the_budget(
     under_way.write("provenance.json", {"host": "another"})
     (under_way.path / "plan.json").unlink()
     assert run([*words]) == Exit.GOOD
-    assert run([*words[:-1], "0.025"]) == Exit.REFUSED
-    assert "0.02 GPU-hours after 0.01 that were used or are under way" in capfd.readouterr().err
+    assert (
+        "0.02 GPU-hours after 0.01 that were used or are under way" in call(*words[:-1], "0.025", code=Exit.REFUSED).err
+    )
 
 
-def test_a_study_that_is_not_there_is_reported_with_its_name(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["scale", "--resume", "none", "--json"]) == Exit.USAGE
-    found = document(capfd.readouterr().out)
+def test_a_study_that_is_not_there_is_reported_with_its_name(call: Call) -> None:
+    found = document(call("scale", "--resume", "none", "--json", code=Exit.USAGE).out)
     assert found.error is not None
     assert found.error.what == 'no study matches "none".'
 
@@ -206,10 +197,9 @@ def test_what_the_efficiency_is_of_is_noted_where_it_may_mislead(
     assert sum(note in text for note in ("no efficiency: ", "one GPU alone is GPU 0")) == bool(says)
 
 
-def test_verbs_take_a_study(finished: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_verbs_take_a_study(finished: str, call: Call) -> None:
     def printed(*words: str, code: Exit = Exit.GOOD) -> Any:
-        assert run([*words, "--json"]) == code
-        return result(capfd.readouterr().out)
+        return result(call(*words, "--json", code=code).out)
 
     assert printed("status", "train")["state"] == "incomplete"
     assert printed("wait", finished[:18], code=Exit.NOT_PROVEN)["points"][1]["proven"] == 1
@@ -221,8 +211,7 @@ def test_verbs_take_a_study(finished: str, capfd: pytest.CaptureFixture[str]) ->
     assert len(printed("status", "--all")["runs"]) == 4
     run_id = printed("status", "--name", "train")["runs"][0]["run"]
     assert printed("status", run_id)["run"] == run_id
-    assert run(["logs", finished]) == Exit.USAGE
-    assert "launch g0016-full-r2, run " in capfd.readouterr().err
+    assert "launch g0016-full-r2, run " in call("logs", finished, code=Exit.USAGE).err
 
 
 def test_a_study_is_completed_where_one_can_stand(finished: str) -> None:

@@ -7,12 +7,10 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from runner.cli import run
 from runner.core.errors import Exit, RefusedError
 from runner.jobs import snapshot_copy
 from runner.jobs.directory import Run
@@ -20,6 +18,7 @@ from runner.jobs.snapshot_copy import Snapshot, copy
 from runner.model.request import Request
 from runner.preparation.job import prepare
 from runner.preparation.request import make_request
+from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.repositories import git, repository
 
@@ -40,27 +39,10 @@ files = sorted(str(path.relative_to(here.parent)) for path in paths)
 pathlib.Path(os.environ["RUNNER_RUN_DIR"], "found").write_text(repr((helper.VALUE, files)))
 """
 LOCAL = ("submit", "--site", "local", "--runtime", "native", "--gpus", "1", "--snapshot")
-Call = Callable[..., tuple[str, str]]
 
 
 def request_of(runs: Path, *program: str, site: str = "local") -> Request:
     return make_request({"gpus": 1, "site": site, "snapshot": True, "runs": str(runs), "arguments": program})
-
-
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-    for name in ("RUNNER_SITE", "SLURM_JOB_ID"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Call:
-    def called(*words: str, code: int = Exit.GOOD) -> tuple[str, str]:
-        assert run(list(words)) == code
-        return capfd.readouterr()
-
-    return called
 
 
 @pytest.fixture

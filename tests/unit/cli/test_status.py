@@ -1,4 +1,4 @@
-"""``status RUN`` and ``logs`` over real jobs of this machine: while one runs, and when it has ended unnoticed."""
+"""``status`` and ``logs`` over real jobs of this machine; the list of runs in a pipe, in 80 columns and in 40."""
 
 from __future__ import annotations
 
@@ -9,19 +9,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner.backends.schedulers.local.client import Local
 from runner.cli import run as runner
+from runner.cli.status import run_lines
 from runner.core import files
 from runner.core.errors import Exit
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.states import cancel_run
+from runner.model.figure import Figure
 from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.output import ListedRun
 from runner.model.verdict import Verdict
+from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.plans import PLAN
 from tests.support.users import ALICE
@@ -32,7 +38,6 @@ Start = Callable[[str], Run]
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a job of this machine with that script; what still runs at the end is cancelled."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     runs = []
 
     def started(body: str) -> Run:
@@ -49,14 +54,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         cancel_run(run)
 
 
-def test_a_running_job_shows_its_last_output_and_what_to_do_next(
-    start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_running_job_shows_its_last_output_and_what_to_do_next(start: Start, call: Call) -> None:
     run = start("echo step 7; exec sleep 60")
     while not (run.logs / "batch.out").stat().st_size:
         time.sleep(0.05)
-    assert runner(["status", "train"]) == Exit.GOOD
-    lines = capsys.readouterr().out.splitlines()
+    lines = call("status", "train").out.splitlines()
     assert lines[0].startswith(f"run {run.run_id}, job ")
     assert lines[0].endswith(": running, ranks started 0/4, ended 0/4")
     assert lines[1].startswith("  last output ")
@@ -64,93 +66,74 @@ def test_a_running_job_shows_its_last_output_and_what_to_do_next(
     assert lines[-1].endswith(f" logs --follow {run.run_id}")
 
 
-def test_a_job_that_ended_unnoticed_is_judged(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_ended_unnoticed_is_judged(start: Start, call: Call) -> None:
     run = start("exit 0")
     submitted = run.read("job.json", Submitted)
     assert submitted is not None
     run.write("exit.json", ExitMarker(submitted.job_id, 3, 1.0))
-    assert runner(["status", run.run_id]) == Exit.GOOD
-    shown = capsys.readouterr().out
+    shown = call("status", run.run_id).out
     assert shown.startswith(f"run {run.run_id}\nverdict: failed\n")
     assert "wait" not in shown
     assert run.read("verdict.json", Verdict) is not None
-    assert runner(["wait", run.run_id, "--json"]) == Exit.PROGRAM_FAILED
-    assert "the job ended with exit code 3" in capsys.readouterr().out
+    assert "the job ended with exit code 3" in call("wait", run.run_id, "--json", code=Exit.PROGRAM_FAILED).out
 
 
-def test_a_job_that_was_cancelled_before_it_started_has_no_log(
-    start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_that_was_cancelled_before_it_started_has_no_log(start: Start, call: Call) -> None:
     run = start("exec sleep 60")
     cancel_run(run)
     run.write("ended.json", JobState("ended", "CANCELLED"))
-    assert runner(["logs", run.run_id]) == Exit.USAGE
-    assert "error: no log: cancelled before it started\n" in capsys.readouterr().err
-    assert runner(["status", run.run_id]) == Exit.GOOD
-    assert "verdict: cancelled\n  ! the job was cancelled by " in capsys.readouterr().out
+    assert "error: no log: cancelled before it started\n" in call("logs", run.run_id, code=Exit.USAGE).err
+    assert "verdict: cancelled\n  ! the job was cancelled by " in call("status", run.run_id).out
     assert runner(["wait", run.run_id]) == Exit.PROGRAM_FAILED
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes two users")
-def test_the_job_of_another_users_run_directory_is_not_cancelled(
-    start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_job_of_another_users_run_directory_is_not_cancelled(start: Start, call: Call) -> None:
     run = start("exec sleep 60")
     job = run.read("job.json", Submitted)
     assert job is not None
     os.chown(run.path, ALICE, ALICE)
-    assert runner(["cancel", str(run.path)]) == Exit.REFUSED
-    assert "only its owner cancels its job" in capsys.readouterr().err
+    assert "only its owner cancels its job" in call("cancel", str(run.path), code=Exit.REFUSED).err
     os.chown(run.path, 0, 0)
     assert not (run.path / "cancelled.json").exists()
     assert Local().state(job.job_id, run.path).phase == "running"
 
 
-def test_a_job_that_has_written_nothing_yet_says_where_it_stands(
-    start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_that_has_written_nothing_yet_says_where_it_stands(start: Start, call: Call) -> None:
     run = start("exec sleep 60")
-    assert runner(["logs", run.run_id]) == Exit.USAGE
-    assert "no log yet: running, ranks started 0/4" in capsys.readouterr().err
-    assert runner(["status", run.run_id]) == Exit.GOOD
-    assert "\n  no output yet\n" in capsys.readouterr().out
+    assert "no log yet: running, ranks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
+    assert "\n  no output yet\n" in call("status", run.run_id).out
 
 
-def test_the_list_of_runs(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
-    runner(["status"])
-    assert capsys.readouterr().out == "no runs yet; start one with `python -m runner submit`\n"
+def test_the_list_of_runs(start: Start, call: Call) -> None:
+    assert call("status").out == "no runs yet; start one with `python -m runner submit`\n"
     run = start("exec sleep 60")
     refused = directory.create(run.path.parent, "refused-4", time.time())
     refused.write("plan.json", PLAN)
     files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
     refused.write("job.json", Submitted("slurm", "", "", "0", time.time(), refused="no such partition"))
-    assert runner(["status"]) == Exit.GOOD
-    said = capsys.readouterr()
+    said = call("status")
     job = str(run.read("job.json", Submitted)).partition("job_id='")[2].partition(".")[0]
     assert [line.split() for line in said.out.splitlines()] == [
         ["RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT"],
         [run.run_id, "train", job, "running", "4", "s", *said.out.splitlines()[1].split()[6:8], "-"],
     ]
     assert "1 submission was refused, and no run: python -m runner status --state not-submitted" in said.err
-    assert runner(["status", "--state", "not-submitted"]) == Exit.GOOD
-    assert refused.run_id in capsys.readouterr().out
-    assert runner(["status", "--state", "cancelled"]) == Exit.GOOD
-    assert capsys.readouterr().out.startswith("no run is of that selection; all: ")
+    assert refused.run_id in call("status", "--state", "not-submitted").out
+    assert call("status", "--state", "cancelled").out.startswith("no run is of that selection; all: ")
 
 
-def test_a_refused_submission_is_read_by_its_id(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_submission_is_read_by_its_id(start: Start, call: Call) -> None:
     run = start("exit 0")
     refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
     refused.write("plan.json", PLAN)
     files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
     refused.write("job.json", Submitted("slurm", "", "", "0", 1.0, refused="no such partition"))
     for words in (["status"], ["wait"], ["cancel"], ["logs"]):
-        assert runner([*words, refused.run_id]) == Exit.NOT_ACCEPTED
-        said = capsys.readouterr().err
+        said = call(*words, refused.run_id, code=Exit.NOT_ACCEPTED).err
         assert "error: no such partition\n" in said
         assert "never submitted; fix the cause above and submit again" in said
-    assert runner(["cancel"]) == Exit.GOOD
-    assert f"wait {run.run_id}" in capsys.readouterr().out
+    assert f"wait {run.run_id}" in call("cancel").out
 
 
 def test_a_list_that_is_watched_shows_every_change(start: Start) -> None:
@@ -185,14 +168,91 @@ def test_a_list_that_is_watched_fits_into_its_terminal(start: Start) -> None:
     assert f"{run.run_id}     4  running" in lines
 
 
-def test_the_list_as_json(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_as_json(start: Start, call: Call) -> None:
     run = start("exec sleep 60")
-    assert runner(["status", "--json", "--last", "1"]) == Exit.GOOD
-    said = result(capsys.readouterr().out)
+    said = result(call("status", "--json", "--last", "1").out)
     assert (said["more"], said["refused"]) == (False, 0)
     (listed,) = said["runs"]
     assert (listed["run"], listed["state"], listed["outcome"], listed["gpus"]) == (run.run_id, "running", None, 4)
-    assert runner(["status", run.run_id, "--json"]) == Exit.GOOD
-    one = result(capsys.readouterr().out)
+    one = result(call("status", run.run_id, "--json").out)
     same = ("run", "directory", "job", "state", "gpus", "site", "submitted")
     assert [listed[key] for key in same] == [one[key] for key in same]
+
+
+NOW = datetime(2026, 11, 22, 9, 0, 0, tzinfo=timezone.utc)
+
+
+def row(name: str, *, ago_s: int = 60, **changes: Any) -> ListedRun:
+    fields: dict[str, Any] = {
+        "run": f"20261122-085900-{name}-16", "directory": "/r", "name": name, "job": "4711", "state": "ended",
+        "reason": "", "gpus": 16, "site": "technion", "submitted": NOW - timedelta(seconds=ago_s),
+        "outcome": "ran",
+    }  # fmt: skip
+    return ListedRun(**(fields | changes))
+
+
+RUNS = (
+    row("bert", ago_s=12, state="running", outcome=None, job="12.pbs-server"),
+    row("resnet50", ago_s=600, outcome="measured", figure=Figure(5321.07, "images")),
+    row("probe", ago_s=7200, outcome="measured", figure=Figure(10.0, "images").labelled("CPU"), job="", gpus=2),
+    row("old", ago_s=86_400 * 3, outcome="failed", submitted=None),
+)
+
+
+def test_a_pipe_gets_every_column() -> None:
+    assert run_lines(RUNS, NOW, None) == [
+        "RUN                          NAME      JOB   STATE    GPUS  SITE         AGE  RESULT",
+        "20261122-085900-bert-16      bert      12    running    16  technion    12 s  -",
+        "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321 images/s",
+        "20261122-085900-probe-16     probe     -     ended       2  technion     2 h  10.0 images/s (demo)",
+        "20261122-085900-old-16       old       4711  ended      16  technion       -  failed",
+    ]
+
+
+def test_a_job_that_waits_says_why() -> None:
+    waits = row("bert", state="pending", reason="Resources", outcome=None)
+    long = row("x", state="pending", reason="Not Running: Insufficient amount of resource: ngpus", outcome=None)
+    assert run_lines((waits, long), NOW, None) == [
+        "RUN                      NAME  JOB   STATE    GPUS  SITE        AGE  RESULT",
+        "20261122-085900-bert-16  bert  4711  pending    16  technion  1 min  (Resources)",
+        "20261122-085900-x-16     x     4711  pending    16  technion  1 min  (Insufficient amount of resour...)",
+    ]
+    assert run_lines((waits,), NOW, 40) == ["20261122-085900-bert-16", "  pending (Resources)  16 GPUs  1 min"]
+
+
+def test_80_columns_do_without_the_name_that_the_id_has_and_a_result_stands_for_the_state() -> None:
+    assert run_lines((RUNS[0], row("resnet50")), NOW, 80)[0].split() == [
+        "RUN",
+        "JOB",
+        "STATE",
+        "GPUS",
+        "SITE",
+        "AGE",
+        "RESULT",
+    ]
+    assert run_lines(RUNS[:2], NOW, 80) == [
+        "RUN                          JOB   GPUS  SITE         AGE  RESULT",
+        "20261122-085900-bert-16      12      16  technion    12 s  running",
+        "20261122-085900-resnet50-16  4711    16  technion  10 min  5321 images/s",
+    ]
+
+
+def test_40_columns_hold_a_run_in_two_lines() -> None:
+    assert run_lines(RUNS, NOW, 40) == [
+        "20261122-085900-bert-16",
+        "  running  16 GPUs  12 s  technion",
+        "20261122-085900-resnet50-16",
+        "  5321 images/s  16 GPUs  10 min",
+        "20261122-085900-probe-16",
+        "  10.0 images/s (demo)  2 GPUs  2 h",
+        "20261122-085900-old-16",
+        "  failed  16 GPUs  -  technion  job 4711",
+    ]
+
+
+@pytest.mark.parametrize("width", [30, 45, 60, 75, 90, None])
+def test_no_line_is_wider_than_the_terminal_but_for_ids_and_none_holds_a_control_character(width: int | None) -> None:
+    made = run_lines((*RUNS, row("x\x1b[2J\ny")), NOW, width)
+    assert all(line.isprintable() and len(line) <= (width or 999) for line in made), made
+    long = row("a-name-as-long-as-names-can-be-64-characters-of-it")
+    assert any(long.run in line for line in run_lines((long,), NOW, width))

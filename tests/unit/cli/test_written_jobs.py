@@ -14,25 +14,23 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
+from tests.support.commands import Call
 
 REQUEST = ("submit", "--site", "local", "--recipe", "probe", "--runtime", "native", "--gpus", "2")
 
 
 def test_a_written_job_runs_by_plain_bash_and_is_judged_where_it_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     job = tmp_path / "my job's $dir"
-    assert run([*REQUEST, "--write", str(job)]) == Exit.GOOD
-    assert f"cd {quote(str(job))} && bash job.sh" in capfd.readouterr().out
+    assert f"cd {quote(str(job))} && bash job.sh" in call(*REQUEST, "--write", str(job)).out
     assert not (tmp_path / "state" / "runs").exists(), "nothing was submitted"
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(["bash", "job.sh"], cwd=job, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + (job / "logs/rank-0.err").read_text()
-    assert run(["wait", str(job)]) == Exit.GOOD
-    assert "verdict: ran" in capfd.readouterr().out
+    assert "verdict: ran" in call("wait", str(job)).out
     assert run([*REQUEST, "--write", str(job)]) == Exit.USAGE
 
 
@@ -41,14 +39,11 @@ def test_what_goes_with_nothing_is_refused(words: tuple[str, ...]) -> None:
     assert run([*REQUEST, *words]) == Exit.USAGE
 
 
-def test_a_full_dry_run_prints_each_file_that_the_script_names(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run([*REQUEST, "--dry-run"]) == Exit.GOOD
-    script = capfd.readouterr().out
-    assert run([*REQUEST, "--dry-run", "--full"]) == Exit.GOOD
-    full = capfd.readouterr().out
+def test_a_full_dry_run_prints_each_file_that_the_script_names(call: Call) -> None:
+    script = call(*REQUEST, "--dry-run").out
+    full = call(*REQUEST, "--dry-run", "--full").out
     assert full.startswith(script)
-    assert run([*REQUEST, "--dry-run", "--full", "--json"]) == Exit.GOOD
-    files = json.loads(capfd.readouterr().out)["result"]["files"]
+    files = json.loads(call(*REQUEST, "--dry-run", "--full", "--json").out)["result"]["files"]
     assert {*files} == {"common.sh", "supervise.sh", "rank.sh"}
     for name, text in files.items():
         assert f"{sha256(os.fsencode(text)).hexdigest()}  lib/{name}\n" in script

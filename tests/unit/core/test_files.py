@@ -1,4 +1,4 @@
-"""Files: whole or not at all, also where other machines change them; keys change with what goes in."""
+"""Files: where they lie, whole or not at all, also where other machines change them; keys change with what goes in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.core import files, process_identity
+from runner.core import files, paths, process_identity
 from runner.core.files import (
     UnusableFileError,
     again_if_stale,
@@ -180,3 +180,20 @@ def test_a_files_hash_is_that_of_its_bytes(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     assert sha256(tmp_path / "file") == sha256(content)
     assert sha256(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_cold_means_no_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, wanted in (("1", True), ("0", False), ("", False)):
+        monkeypatch.setenv("COLD", value)
+        assert paths.caches_ignored() is wanted
+
+
+def test_directories_are_those_of_the_xdg_specification(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RUNNER_CACHE", "RUNNER_STATE", "RUNNER_CONFIG", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/u")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/scratch/u/cache")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")  # "consider the path invalid and ignore it"
+    assert str(paths.cache_dir()) == "/scratch/u/cache/gpu-runner"
+    assert str(paths.state_dir()) == "/home/u/.local/state/gpu-runner"
+    assert str(paths.config_file()) == "/home/u/.config/gpu-runner/config.yaml"

@@ -27,6 +27,7 @@ from runner.preparation.choices import as_image
 from runner.preparation.environment import choose_proof
 from runner.render import statement
 from runner.sites.loader import read_site
+from tests.support.commands import Call
 from tests.support.conda_installer import channel, installer
 from tests.support.documents import result
 
@@ -175,24 +176,19 @@ def test_two_at_once_install_one_conda(tmp_path: Path) -> None:
     assert (tmp_path / "Miniforge3-Linux-x86_64.sh.log").read_text().count("installing") == 1
 
 
-def test_the_command_installs_into_scratch_where_the_site_names_no_conda(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_installs_into_scratch_where_the_site_names_no_conda(tmp_path: Path, call: Call) -> None:
     file = installer(tmp_path)
     site = tmp_path / "ours.yaml"
     site.write_text("name: ours\ndescription: ''\nextends: slurm\nruntimes: [apptainer, native]\n")
     at = tmp_path / "envs"
     words = ["env", "create", "x", "--site", str(site), "--at", str(at), "--kind", "conda", "--dry-run"]
-    assert run(words) == Exit.GOOD
-    assert ".conda" not in capfd.readouterr().out
-    assert run([*words, "--conda-installer", str(file), "--channel", "conda-forge"]) == Exit.GOOD
-    said = capfd.readouterr().out.replace(" \\\n  ", " ")
+    assert ".conda" not in call(*words).out
+    said = call(*words, "--conda-installer", str(file), "--channel", "conda-forge").out.replace(" \\\n  ", " ")
     assert f"bash {file} {at}/.conda || exit 80" in said
     assert f"source {at}/.conda/etc/profile.d/conda.sh" in said
     assert "--override-channels --channel=conda-forge" in said
     (at / ".conda").mkdir(parents=True)
-    assert run(words) == Exit.GOOD
-    said = capfd.readouterr().out.replace(" \\\n  ", " ")
+    said = call(*words).out.replace(" \\\n  ", " ")
     assert f"source {at}/.conda/etc/profile.d/conda.sh" in said, "what was installed is used"
 
 
@@ -204,10 +200,9 @@ def test_the_command_installs_into_scratch_where_the_site_names_no_conda(
     ],
 )
 def test_an_installer_that_cannot_serve_is_a_wrong_option(
-    tmp_path: Path, words: tuple[str, ...], says: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, words: tuple[str, ...], says: str, call: Call
 ) -> None:
-    assert run(["env", "create", "x", "--site", "slurm", "--at", str(tmp_path), *words]) == Exit.USAGE
-    assert says in capfd.readouterr().err
+    assert says in call("env", "create", "x", "--site", "slurm", "--at", str(tmp_path), *words, code=Exit.USAGE).err
 
 
 @pytest.mark.parametrize(
@@ -220,13 +215,13 @@ def test_an_installer_that_cannot_serve_is_a_wrong_option(
     ],
 )
 def test_a_module_that_is_not_there_is_named_with_those_that_are(
-    there: str, says: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    there: str, says: str, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     """By the site's own `module`, of which Lmod alone has `spider`."""
     body = f'case "$*" in "-t avail") printf "%s\\n" {there} >&2 ;; purge | list) ;; *) return 1 ;; esac'
     monkeypatch.setenv("BASH_FUNC_module%%", f"() {{ {body}\n}}")
-    assert run(["env", "check", "--site", "alpha", "--module", "PyTorch/9", "--module", "hvd"]) == Exit.REFUSED
-    assert says in capfd.readouterr().err
+    said = call("env", "check", "--site", "alpha", "--module", "PyTorch/9", "--module", "hvd", code=Exit.REFUSED).err
+    assert says in said
 
 
 def test_a_sites_proxy_is_there_while_an_environment_is_made() -> None:
@@ -354,28 +349,26 @@ def test_on_cpus_no_nccl_is_demanded_and_with_gpus_it_is_as_requested() -> None:
 
 
 def test_env_check_names_the_operations_that_the_proof_reports(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     python = tmp_path / "stubs/python3"
     python.parent.mkdir()
     python.write_text("#!/bin/sh\necho noise\necho 'OPERATIONS: NCCL 2.29.7, MPI, Gloo'\necho 'PROVEN in 3 s'\n")
     python.chmod(0o755)
     monkeypatch.setenv("PATH", f"{python.parent}:/usr/bin:/bin")
-    assert run(["env", "check", "--site", "local"]) == Exit.GOOD
-    assert "local's own: its Horovod is proven; operations: NCCL 2.29.7, MPI, Gloo" in capfd.readouterr().out
-    assert run(["env", "check", "--site", "local", "--json"]) == Exit.GOOD
-    assert result(capfd.readouterr().out)["operations"] == ["NCCL 2.29.7", "MPI", "Gloo"]
+    said = call("env", "check", "--site", "local").out
+    assert "local's own: its Horovod is proven; operations: NCCL 2.29.7, MPI, Gloo" in said
+    assert result(call("env", "check", "--site", "local", "--json").out)["operations"] == ["NCCL 2.29.7", "MPI", "Gloo"]
 
 
-def test_the_list_of_environments_names_the_operations_and_kernels_of_each(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_of_environments_names_the_operations_and_kernels_of_each(tmp_path: Path, call: Call) -> None:
     whole = Horovod("0.28.1", operations=("NCCL", "Gloo"), nccl="2.29.7", cuda_architectures=(80,), ptx=90)
     for name, horovod in (("a", whole), ("b", Horovod("0.28.1", operations=("Gloo",))), ("c", Horovod())):
         environment(tmp_path / name, about=ImageFacts(framework="pytorch", horovod=horovod))
-    assert run(["env", "list", "--at", str(tmp_path)]) == Exit.GOOD
-    said = [line.strip() for line in capfd.readouterr().out.splitlines() if "operations" in line]
-    assert said == [
+    said = [
+        line.strip() for line in call("env", "list", "--at", str(tmp_path)).out.splitlines() if "operations" in line
+    ]
+    assert [line.strip() for line in said if "operations" in line] == [
         "Horovod 0.28.1; operations: NCCL 2.29.7, Gloo; kernels: sm_80, compute_90",
         "Horovod 0.28.1; operations: Gloo",
         "Horovod of unknown version; operations: unknown",
@@ -384,23 +377,17 @@ def test_the_list_of_environments_names_the_operations_and_kernels_of_each(
 
 def test_its_key_follows_what_goes_into_it() -> None:
     one = EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
-    others = (
-        msgspec.structs.replace(SETUP, modules=()),
-        msgspec.structs.replace(SETUP, activate=Activate()),
-    )
-    keys = {make.inputs_of(one), make.inputs_of(EnvironmentSpec("x", "conda", "pytorch", SETUP, ("torch==2.13.0",)))}
-    keys |= {
-        make.inputs_of(EnvironmentSpec("x", "virtualenv", "pytorch", setup, ("torch==2.13.0",))) for setup in others
-    }
-    keys |= {make.inputs_of(EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",), mpi="none"))}
-    assert len(keys) == 5
-    assert make.inputs_of(one) == make.inputs_of(
-        EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
-    )
+    changes: tuple[dict[str, Any], ...] = (
+        {"kind": "conda"}, {"mpi": "none"}, {"setup": msgspec.structs.replace(SETUP, modules=())},
+        {"setup": msgspec.structs.replace(SETUP, activate=Activate())}, {"packages": "a"}, {"packages": "b"},
+    )  # fmt: skip
+    others = {make.inputs_of(replace(one, **change)) for change in changes}
+    assert len(others | {make.inputs_of(one)}) == 7
+    assert make.inputs_of(one) == make.inputs_of(replace(one))
 
 
 def test_the_verbs_refuse_with_a_fix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("RUNNER_SITE", "local")
@@ -425,16 +412,13 @@ def test_the_verbs_refuse_with_a_fix(
         assert says in capfd.readouterr().err, words
     assert not (tmp_path / "scratch").exists()
     forced = ["env", "create", "x", "--at", str(tmp_path / "home/envs"), "--force", "environment-in-home", "--dry-run"]
-    assert run(forced) == Exit.GOOD
-    assert "-m venv" in capfd.readouterr().out
+    assert "-m venv" in call(*forced).out
 
 
-def test_a_dry_run_names_what_would_be_made_and_lists_nothing(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["env", "create", "x", "--scratch", str(tmp_path), "--site", "neuron", "--dry-run"]) == Exit.GOOD
-    said = capfd.readouterr().out.replace(" \\\n ", "")
+def test_a_dry_run_names_what_would_be_made_and_lists_nothing(tmp_path: Path, call: Call) -> None:
+    said = call("env", "create", "x", "--scratch", str(tmp_path), "--site", "neuron", "--dry-run").out.replace(
+        " \\\n ", ""
+    )
     assert f"conda create --yes --quiet --prefix {tmp_path}/gpu-runner/environments/x/conda-" in said
     assert list(tmp_path.iterdir()) == []
-    assert run(["env", "list", "--scratch", str(tmp_path), "--json"]) == Exit.GOOD
-    assert result(capfd.readouterr().out) == []
+    assert result(call("env", "list", "--scratch", str(tmp_path), "--json").out) == []

@@ -18,6 +18,7 @@ from runner.core.paths import share
 from runner.environments import directory
 from runner.environments import directory as own
 from runner.model.image import Activate, Setup
+from tests.support.commands import Call
 
 JOB = ["submit", "--site", "box", "--gpus", "2", "--runtime", "native", "--dry-run"]
 
@@ -110,50 +111,44 @@ def test_a_conda_environment_is_activated_by_its_conda(tmp_path: Path, monkeypat
 
 
 def test_the_job_of_a_shell_in_an_environment_activates_it(
-    venv: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    venv: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setenv("PATH", f"{venv}/bin:/usr/bin:/bin")
-    assert run([*JOB, "--", "python", "train.py"]) == Exit.GOOD
-    assert f"source '{venv}/bin/activate'" in capfd.readouterr().out.replace("'\\''", "")
+    assert f"source '{venv}/bin/activate'" in call(*JOB, "--", "python", "train.py").out.replace("'\\''", "")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert run([*JOB, "--", "python", "train.py"]) == Exit.GOOD
-    assert "activate" not in capfd.readouterr().out
+    assert "activate" not in call(*JOB, "--", "python", "train.py").out
 
 
 def test_a_site_that_brings_an_environment_is_taken_at_its_word(
-    venv: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    venv: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: Call
 ) -> None:
     site = tmp_path / "ours.yaml"
     site.write_text("name: ours\nextends: box\nways: {native: {setup: {modules: [python/3.11]}}}\n")
     monkeypatch.setenv("PATH", f"{venv}/bin:/usr/bin:/bin")
     job = [*JOB, "--", "python", "train.py"]
     job[2] = str(site)
-    assert run(job) == Exit.GOOD
-    said = capfd.readouterr().out
+    said = call(*job).out
     assert "module load python/3.11" in said
     assert "activate" not in said
 
 
 def test_a_directory_of_ones_own_is_an_environment(
-    venv: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    venv: Path, tmp_path: Path, call: Call, capfd: pytest.CaptureFixture[str]
 ) -> None:
     made = conda_at(tmp_path / "conda", "own")
     job = [*JOB[:5], "--dry-run", "--env-name"]
-    assert run([*job, str(made), "--", "python", "x.py"]) == Exit.GOOD
-    said = capfd.readouterr().out.replace(" \\\n  ", " ")
+    said = call(*job, str(made), "--", "python", "x.py").out.replace(" \\\n  ", " ")
     assert f"source {tmp_path}/conda/etc/profile.d/conda.sh" in said
     assert f"conda activate {made}" in said
-    assert run([*job, str(venv), "--", "python", "x.py"]) == Exit.GOOD
-    assert f"{venv}/bin/activate" in capfd.readouterr().out
+    assert f"{venv}/bin/activate" in call(*job, str(venv), "--", "python", "x.py").out
     assert run([*job, str(venv)]) == Exit.REFUSED, "the default recipe needs what this one has not"
     assert (
         f"{venv}/bin/python3 (Python {platform.python_version().rpartition('.')[0]}) has no" in capfd.readouterr().err
     )
     (tmp_path / "empty/bin").mkdir(parents=True)
-    assert run([*job, str(tmp_path / "empty"), "--", "x"]) == Exit.REFUSED
-    assert "empty cannot be used: it is no virtual environment (no pyvenv.cfg" in capfd.readouterr().err
-    assert run([*job, str(tmp_path / "none"), "--", "x"]) == Exit.REFUSED
-    assert "the environment none is not there" in capfd.readouterr().err
+    said = call(*job, str(tmp_path / "empty"), "--", "x", code=Exit.REFUSED).err
+    assert "empty cannot be used: it is no virtual environment (no pyvenv.cfg" in said
+    assert "the environment none is not there" in call(*job, str(tmp_path / "none"), "--", "x", code=Exit.REFUSED).err
 
 
 @pytest.mark.parametrize("lost", ["bin/python3", "bin/activate"])
@@ -174,7 +169,7 @@ def test_a_virtual_environment_that_has_lost_something_is_there_and_says_what(tm
 
 @pytest.mark.parametrize("setup", [True, False])
 def test_a_site_with_a_setup_of_its_own_says_that_the_shells_environment_is_unused(
-    venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], setup: bool
+    venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, setup: bool
 ) -> None:
     site = tmp_path / "ours.yaml"
     own_setup = "ways: {native: {setup: {modules: [pytorch/2.1]}}}\n" if setup else ""
@@ -182,8 +177,7 @@ def test_a_site_with_a_setup_of_its_own_says_that_the_shells_environment_is_unus
     site.write_text(f"name: ours\nextends: slurm\nruntimes: [native]\n{node}{own_setup}")
     monkeypatch.setenv("PATH", f"{venv}/bin:{os.environ['PATH']}")
     job = ("submit", "--gpus", "1", "--site", str(site), "--runtime", "native", "--dry-run", "--", "true")
-    assert run([*job]) == Exit.GOOD
-    said = capfd.readouterr().err
+    said = call(*job).err
     unused = f"environment: {venv} is active in this shell and NOT used: the site ours has a setup of its own"
     assert (unused in said, f"--env-name {shlex.quote(str(venv))} uses it" in said) == (setup, setup)
 

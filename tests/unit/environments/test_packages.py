@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
@@ -26,13 +25,13 @@ from runner.environments.script import (
     Places,
     collection,
     creation,
-    environment_spec,
     packages_of_images,
     packages_of_site,
 )
 from runner.model.exit_codes import NO_FRAMEWORK, WRONG_PACKAGES
 from runner.model.image import Setup
 from runner.sites.loader import read_site
+from tests.support.commands import Call
 from tests.support.container_programs import imported
 from tests.support.package_directories import HERE, collected
 from tests.support.waiting import until
@@ -167,11 +166,6 @@ def test_the_collection_follows_the_site_and_its_options() -> None:
     assert "pip wheel" not in script
 
 
-def test_other_packages_make_another_environment() -> None:
-    one = environment_spec(read_site("local"), "x")
-    assert len({make.inputs_of(replace(one, packages=name)) for name in ("", "a", "b")}) == 3
-
-
 def test_a_full_disk_is_reported_as_such() -> None:
     lines = ["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"]
     assert isinstance(failure(NO_FRAMEWORK, lines, "log"), InfrastructureError)
@@ -210,25 +204,19 @@ def test_the_verbs_refuse_what_does_not_go_together(tmp_path: Path, capfd: pytes
     assert "--framework tensorflow" in capfd.readouterr().out
 
 
-def test_a_damaged_package_is_refused_before_anything_is_made(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_package_is_refused_before_anything_is_made(tmp_path: Path, call: Call) -> None:
     collected(tmp_path / "p")
     (tmp_path / "p/horovod/cffi_like-1.0-py3-none-any.whl").write_bytes(b"")
     words = ["env", "create", "x", "--at", str(tmp_path / "envs"), "--wheels", str(tmp_path / "p")]
-    assert run(words) == Exit.REFUSED
-    assert "damaged: horovod/cffi_like-1.0-py3-none-any.whl" in capfd.readouterr().err
+    assert "damaged: horovod/cffi_like-1.0-py3-none-any.whl" in call(*words, code=Exit.REFUSED).err
     assert not (tmp_path / "envs").exists()
 
 
-def test_a_collection_that_fails_keeps_what_was_there_and_its_log(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_collection_that_fails_keeps_what_was_there_and_its_log(tmp_path: Path, call: Call) -> None:
     at = tmp_path / HOSTILE
     before = collected(at)
     words = ["env", "wheels", str(at), "--python", "/no/such/python3"]
-    assert run(words) == Exit.PROGRAM_FAILED
-    assert "/no/such/python3" in capfd.readouterr().err
+    assert "/no/such/python3" in call(*words, code=Exit.PROGRAM_FAILED).err
     assert json.loads((at / "manifest.json").read_text())["made"] == before.made
     assert [path.name for path in (at / ".collecting").iterdir()] == ["collect.log"]
 

@@ -141,11 +141,3 @@ def test_the_meshs_cost_is_the_measured_one(ranks: int, seconds: float) -> None:
 def test_the_meshs_cost_goes_on_beyond_what_was_measured() -> None:
     assert 4 < mesh_s(1024) / mesh_s(512) < 8
     assert 0 < mesh_s(2) < 0.05
-
-
-def test_the_mpi_of_an_image_is_named_as_horovodrun_names_it() -> None:
-    """Its controllers as ``containers/horovod/describe.py`` writes them: tests/integration/test_images.py."""
-    both = ImageFacts(mpi=Mpi(flavour="openmpi"), horovod=Horovod(controllers=("MPI", "Gloo")))
-    assert mpi_of(both) == "openmpi"
-    assert mpi_of(msgspec.structs.replace(both, horovod=Horovod(controllers=("Gloo",)))) == "none"
-    assert mpi_of(None) == ""

@@ -6,11 +6,16 @@ import shlex
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.preparation.new_recipe import MOST_BYTES, new_recipe, write_recipe
+from runner.core.strict_yaml import parse
+from runner.model.request import Recipe
+from runner.preparation.new_recipe import MOST_BYTES, draft, new_recipe, write_recipe
+from runner.preparation.program_source import ProgramOption, program_options
 from runner.recipes.loader import names, read_recipe
 from tests.support.documents import result
 
@@ -44,17 +49,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_folder_has_the_programs_files_and_reads_back(project: Path) -> None:
-    words = (
-        "python",
-        "-u",
-        str(project / "train.py"),
-        "--lr",
-        "0.2",
-        "settings.yaml",
-        "data",
-        "weights.bin",
-        "it's $HOME",
-    )
+    script = str(project / "train.py")
+    words = ("python", "-u", script, "--lr", "0.2", "settings.yaml", "data", "weights.bin", "it's $HOME")
     new = new_recipe("mine", words, project)
     copied = write_recipe(new, project / "mine", project)
     assert sorted(map(str, copied)) == ["nets/__init__.py", "nets/small.py", "settings.yaml", "train.py"]
@@ -77,21 +73,15 @@ def test_submit_takes_the_folder_and_refuses_a_wrong_choice(project: Path, capfd
     assert "one of: a, b" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "image"),
-    [
-        (("python", "tf.py"), "gpu-runner/horovod-tensorflow"),
-        (("python", "train.py"), "gpu-runner/horovod-pytorch"),
-    ],
-)
-def test_the_image_is_that_of_the_programs_framework(project: Path, words: tuple[str, ...], image: str) -> None:
+def test_image_and_processes_are_those_of_the_program(project: Path) -> None:
     (project / "tf.py").write_text("import os\nimport tensorflow as tf\n")
-    assert new_recipe("mine", words, project).recipe.image == image
-
-
-def test_a_program_that_starts_its_own_processes_is_started_once_a_node(project: Path) -> None:
-    assert new_recipe("mine", ("torchrun", "train.py"), project).recipe.processes == "own"
-    assert new_recipe("mine", ("python", "train.py"), project).recipe.processes == "per-gpu"
+    for words, image, processes in (
+        (("python", "tf.py"), "gpu-runner/horovod-tensorflow", "per-gpu"),
+        (("python", "train.py"), "gpu-runner/horovod-pytorch", "per-gpu"),
+        (("torchrun", "train.py"), "gpu-runner/horovod-pytorch", "own"),
+    ):
+        recipe = new_recipe("mine", words, project).recipe
+        assert (recipe.image, recipe.processes) == (image, processes)
 
 
 def test_a_starter_of_ranks_is_refused_with_the_command_without_it(project: Path) -> None:
@@ -171,3 +161,61 @@ def test_the_facts_are_there_as_json(project: Path, capfd: pytest.CaptureFixture
     assert "technion" in {each["site"] for each in result(capfd.readouterr().out)["sites"]}
     assert run(["recipe", "new", "mine", "--json", "--", "python", "train.py"]) == Exit.GOOD
     assert "nets/small.py" in result(capfd.readouterr().out)["copied"]
+
+
+# As Linux passes arguments, but for bytes that are no UTF-8.
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+
+
+def read_back(recipe: Recipe, *options: ProgramOption) -> Recipe:
+    return parse(draft(recipe, options).encode(), Recipe, "recipe.yaml")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=4), WORDS, st.lists(WORDS, max_size=3, unique=True))
+def test_any_program_is_read_back(program: list[str], description: str, choices: list[str]) -> None:
+    option = ProgramOption("mode", choices=tuple(choices))
+    recipe = Recipe(
+        name="mine", description=description, image="img", program=tuple(program), options={"mode": None},
+        choices={"mode": option.choices} if choices else {}, env={"PYTHONNOUSERSITE": "1"},
+    )  # fmt: skip
+    assert read_back(recipe, option) == recipe
+
+
+@pytest.mark.parametrize(
+    "word", ["1e5", "0o17", "yes", "null", ".inf", "-", "---", "#", "a: b", "*a", "!x", "~", "é\u2028"]
+)
+def test_words_that_yaml_takes_for_something_else_stay_words(word: str) -> None:
+    recipe = Recipe(name="mine", description="x", image="img", program=(word,), env={"PYTHONNOUSERSITE": "1"})
+    assert read_back(recipe) == recipe
+
+
+SOURCE = """
+import argparse
+PRECISIONS = ("fp32", "bf16")
+TABLE = {"adam": 1, "sgd": 2}
+parser = argparse.ArgumentParser()
+parser.add_argument("data")
+parser.add_argument("-b", "--batch-size", type=int, default=32)
+parser.add_argument("--precision", choices=PRECISIONS)
+parser.add_argument("--optimizer", choices=TABLE, default="sgd")
+parser.add_argument("--model", choices=sorted(models()))
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--amp", action="store_true")
+"""
+
+
+def test_long_names_defaults_flags_and_choices_are_read() -> None:
+    assert program_options(SOURCE) == (
+        ProgramOption("batch-size", default=32),
+        ProgramOption("precision", choices=("fp32", "bf16")),
+        ProgramOption("optimizer", default="sgd", choices=("adam", "sgd")),
+        ProgramOption("model"),
+        ProgramOption("amp", is_flag=True),
+    )
+
+
+def test_what_is_no_python_has_no_options() -> None:
+    assert program_options("def f(:\n") == ()
+    assert program_options("\0") == ()
+    assert program_options("(" * 5000) == ()

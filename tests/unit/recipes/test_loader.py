@@ -70,23 +70,17 @@ def test_the_choices_of_a_shipped_recipe_are_those_of_its_program(name: str) -> 
         in_program["model"] = keys(of_models, "MODELS")
     if "mode" in loaded.recipe.choices:
         in_program["mode"] = keys(loaded.directory / "main.py", "WAYS")
-    assert {key: set(value) for key, value in in_program.items()} == {
-        key: set(value) for key, value in loaded.recipe.choices.items()
-    }, f"`choices` in {name}/recipe.yaml must be those of the program's add_argument calls"
+    stated = {key: set(value) for key, value in loaded.recipe.choices.items()}
+    assert {key: set(value) for key, value in in_program.items()} == stated, (
+        f"`choices` in {name}/recipe.yaml must be those of the program's add_argument calls"
+    )
 
 
 def keys(file: Path, table: str) -> tuple[str | int, ...]:
     """The keys of a dictionary that a file assigns to this name."""
     for node in ast.parse(file.read_text()).body:
-        target = (
-            node.target
-            if isinstance(node, ast.AnnAssign)
-            else node.targets[0]
-            if isinstance(node, ast.Assign)
-            else None
-        )
-        if isinstance(target, ast.Name) and target.id == table:
-            assert isinstance(node, ast.Assign | ast.AnnAssign)
-            assert isinstance(node.value, ast.Dict)
-            return tuple(ast.literal_eval(key) for key in node.value.keys if key is not None)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            if isinstance(target, ast.Name) and target.id == table:
+                return tuple(ast.literal_eval(key) for key in node.value.keys if key is not None)
     raise AssertionError(f"{file} has no {table}")

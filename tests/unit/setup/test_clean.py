@@ -15,6 +15,7 @@ from runner.core import paths
 from runner.core.errors import Exit
 from runner.jobs import directory
 from runner.model.job import Submitted
+from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.plans import PLAN
 
@@ -39,12 +40,11 @@ def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path) -> None:
     assert {entry.name for entry in cache.iterdir()} == {"thesis", paths.MARKER}
 
 
-def test_as_json_it_says_what_it_removed_and_left(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_as_json_it_says_what_it_removed_and_left(cache: Path, call: Call) -> None:
     paths.ensure_directory(cache / "wheels")
     (cache / "wheels/a b.whl").write_bytes(b"x")
     (cache / "thesis").touch()
-    assert run(["clean", "--json"]) == Exit.GOOD
-    out, err = capfd.readouterr()
+    out, err = call("clean", "--json")
     facts = result(out)
     assert [(each["path"], each["files"]) for each in facts["removed"]] == [(str(cache / "wheels"), 2)]
     assert (facts["left"], facts["boxes"], facts["engine"]) == ([str(cache / "thesis")], [], False)
@@ -53,7 +53,7 @@ def test_as_json_it_says_what_it_removed_and_left(cache: Path, capfd: pytest.Cap
 
 @pytest.mark.parametrize("words", [["clean"], ["clean", "--keep-cache"]])
 def test_a_directory_without_our_marker_is_refused(
-    cache: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+    cache: Path, words: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("images/holiday", "boxes/shoes", "engine/run"):
         (cache / name).mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_a_directory_without_our_marker_is_refused(
     assert not (cache / paths.MARKER).exists()
     assert run(words) == Exit.REFUSED
     assert (cache / "engine" / "run").is_dir()
-    assert "RUNNER_CACHE" in capsys.readouterr().err
+    assert "RUNNER_CACHE" in capfd.readouterr().err
 
 
 def test_a_marker_of_another_program_is_not_ours(cache: Path) -> None:

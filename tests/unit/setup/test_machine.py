@@ -1,4 +1,4 @@
-"""What a machine lacks, and whether it is a cluster's."""
+"""What a machine lacks, whether it is a cluster's, and that a checkout's scripts work below any path."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.setup import machine
+from runner.setup.quoted_scripts import quote
 
 
 def names(found: tuple[machine.Package, ...]) -> list[str]:
@@ -80,3 +81,19 @@ def test_two_installations_never_overlap(tmp_path: Path) -> None:
     assert [one.wait(30) for one in both] == [0, 0]
     assert (tmp_path / "log").read_text().split() == ["seen"] * 4
     assert not (tmp_path / "sbin" / "policy-rc.d").exists()
+
+
+@pytest.mark.parametrize("name", ["a b", "a $HOME b", "a `id` $(id)", "it's \\ $x"])
+def test_activation_and_commands_work_below_any_path(tmp_path: Path, name: str) -> None:
+    root = tmp_path / name / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", root], check=True)
+    command = root / "bin/command"  # as pip writes it
+    command.write_text(
+        f"#!/bin/sh\n'''exec' \"{root}/bin/python\" \"$0\" \"$@\"\n' '''\nimport sys\nprint(sys.prefix, sys.argv[1:])\n"
+    )
+    command.chmod(0o755)
+    quote(root)
+    quote(root)  # as `make venv` does again when the lock changes
+    script = '. "$1/bin/activate"; command -v python; exec "$1/bin/command" "a b"'
+    done = subprocess.run(["sh", "-c", script, "sh", root], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{root}/bin/python\n{root} ['a b']\n"

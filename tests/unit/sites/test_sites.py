@@ -11,6 +11,7 @@ from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
+from runner.preparation.site_check import check_site
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_config, read_site
 from runner.sites.reference import reference
@@ -204,3 +205,12 @@ def test_where_no_gpu_is_every_benchmark_is_a_small_demonstration() -> None:
     assert "horovod-tensorflow" in benchmarks
     for options in (without.options, read_site("box").options):
         assert [name for name in benchmarks if options.get(name, {}).get("demonstration") is not True] == []
+
+
+def test_a_runtime_that_does_not_exist_is_named_with_the_nearest(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\ndescription: d\nextends: slurm\nruntimes: [native, apptainre]\n"
+                    "node: {gpus: 4, cores: 64, memory_mb: 1000}\n")  # fmt: skip
+    with pytest.raises(UsageError, match="no runtime named 'apptainre'") as failure:
+        check_site(str(path), offline=True, on_node=False, options=())
+    assert failure.value.fix == "did you mean 'apptainer'?"

@@ -87,10 +87,8 @@ def say(line: str) -> None:
     raise AssertionError(line)
 
 
-def test_one_process_at_a_time_works_on_a_study_also_after_one_that_was_killed_while_it_took_it(
-    one: StudyDirectory,
-) -> None:
-    """Before it could write who it is: the kernel knows that it is dead, a file would not."""
+def test_one_process_at_a_time_works_on_a_study_also_after_one_that_was_killed(one: StudyDirectory) -> None:
+    """Also while it took it, before it could write who it is: the kernel knows that it is dead, a file would not."""
     for name in ("lock", "lease"):
         (one.path / name).touch()
     held = [one.is_held]

@@ -79,19 +79,15 @@ def test_a_launch_whose_turn_never_came_is_missing_and_no_attempt(tmp_path: Path
     assert attempt.state == "not-proven"
 
 
-def test_launches_of_an_allocation_that_was_never_submitted_are_removed(tmp_path: Path) -> None:
-    of, _run = launch_of(tmp_path, job_id="", submitted_s=time.time() - 60)
-    settle(of, of.study.launches)
-    assert of.runs(KEY) == ()
-
-
-def test_launches_of_an_allocation_whose_job_is_known_stay(tmp_path: Path) -> None:
+@pytest.mark.parametrize("job_id", ["", "7.1.x"], ids=["never submitted", "known"])
+def test_launches_stay_where_the_job_of_their_allocation_is_known(tmp_path: Path, job_id: str) -> None:
     of, run = launch_of(tmp_path, job_id="", submitted_s=time.time() - 60)
-    record = json.loads((run.path / "job.json").read_text())
-    own = of.path / "allocations/1/job.json"
-    own.write_text(json.dumps(record | {"job_id": "7.1.x", "allocation": ""}))
+    if job_id:
+        record = json.loads((run.path / "job.json").read_text())
+        own = of.path / "allocations/1/job.json"
+        own.write_text(json.dumps(record | {"job_id": job_id, "allocation": ""}))
     settle(of, of.study.launches)
-    assert json.loads((run.path / "job.json").read_text())["job_id"] == "7.1.x"
+    assert [each.submitted.job_id for each in of.runs(KEY)] == ([job_id] if job_id else [])
 
 
 @pytest.mark.parametrize(("listed", "hours"), [(True, 1.0), (False, 0.5)], ids=["the second", "the first"])

@@ -93,15 +93,13 @@ def _boot() -> str:
 
 
 class Local:
-    """Jobs of this user on this machine, with no daemon and no privilege."""
+    """Jobs of this user on this machine, as ``Scheduler``, with no daemon and no privilege."""
 
     def __init__(self, clients: Path | None = None) -> None:
         self.clients = clients
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Start ``script`` in a session of its own, where it outlives this process and its terminal. Raises
-        NotAcceptedError: it cannot be started.
-        """
+        """Start ``script`` in a session of its own, where it outlives this process and its terminal."""
         env = dict(os.environ)
         if self.clients is not None:
             env["PATH"] = f"{self.clients}:{env.get('PATH', os.defpath)}"
@@ -149,7 +147,7 @@ class Local:
         return JobState("ended", "KILLED", nodes=here)
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """The states of many runs' jobs; a job without an id is looked for in its run directory."""
+        """A job without an id is looked for in its run directory."""
         known = dict.fromkeys(jobs, JobState(phase="unknown"))
         for run, name in jobs.items():
             with suppress(UnknownStateError):  # one run that cannot be read hides no other

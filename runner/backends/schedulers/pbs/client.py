@@ -30,15 +30,15 @@ _GONE = ("Unknown Job", "has finished")
 
 
 class Pbs:
-    """One PBS complex, through the client programs in ``clients`` (None: PATH)."""
+    """One PBS complex, as ``Scheduler``, through the client programs in ``clients`` (None: PATH).
+
+    Job ids may come again, so a job of the same id from another directory is another job, and the run's own is unknown.
+    """
 
     def __init__(self, clients: Path | None = None) -> None:
         self.clients = clients
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Submit ``script`` (a file name) from the run directory; returns the job id. Raises NotAcceptedError: qsub
-        refused; with PBS's message; UnknownStateError: qsub did not answer and the job is not to be found.
-        """
         try:
             done = self._client("qsub", script, cwd=run_directory)
         except process.CommandTimeoutError as error:
@@ -58,33 +58,21 @@ class Pbs:
         return done.out.strip()
 
     def find(self, run_directory: Path) -> str | None:
-        """The id of the job that was submitted from this run directory; None if PBS knows none. Raises
-        UnknownStateError: the server does not answer.
-        """
         return next((job_id for job_id, job in self._mine() if _work_directory(job) == str(run_directory)), None)
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
-        """What PBS knows of the run's job now, finished ones included where the server keeps them.
-
-        Job ids may come again, so a job of this id from another directory is another job, and this one is unknown.
-
-        Raises:
-            UnknownStateError: the server does not answer.
-        """
+        """Finished jobs are included where the server keeps them."""
         for job in self._jobs(job_id).values():
             if _work_directory(job) == str(run_directory):
                 return _state(job)
         return JobState(phase="unknown")
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """The states of many runs' jobs, by one listing of this user's. Raises UnknownStateError: the server does not
-        answer.
-        """
+        """By one listing of this user's jobs."""
         known = {_work_directory(job): _state(job) for _, job in self._mine()}
         return {run: known.get(str(run), JobState(phase="unknown")) for run in jobs}
 
     def cancel(self, job_id: str) -> None:
-        """Ask PBS to end the job; a job that has ended already is no error."""
         done = self._client("qdel", job_id)
         if done.code != 0 and not any(word in done.err for word in _GONE):
             raise UnknownStateError(f"qdel failed: {done.last_lines(2)}", where=f"qdel {job_id}")

@@ -103,20 +103,17 @@ _DIRECTIVE = re.compile(r"^#SBATCH --(nodes|partition)=(\S+)$", re.MULTILINE)
 
 
 class Slurm:
-    """One Slurm cluster, through the client programs in ``clients`` (None: PATH)."""
+    """One Slurm cluster, as ``Scheduler``, through the client programs in ``clients`` (None: PATH).
+
+    Job ids come again, so a job of the same id from another directory is another job, and the run's own is unknown.
+    """
 
     def __init__(self, clients: Path | None = None) -> None:
         self.clients = clients
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Submit ``script`` (a file name) from the run directory; returns the job id.
-
-        Where sbatch does not answer in time, or did not hear the controller's answer, the job may have been accepted:
-        it is looked for by its working directory, which no other job has, so that nothing is submitted twice.
-
-        Raises:
-            NotAcceptedError: sbatch refused; with Slurm's message.
-            UnknownStateError: sbatch did not answer and the job is not to be found.
+        """Where sbatch does not answer in time, or did not hear the controller's answer, Slurm may have the job: it is
+        looked for by its working directory, which no other job has, so that nothing is submitted twice.
         """
         try:
             done = self._client("sbatch", "--parsable", script, cwd=run_directory)
@@ -156,19 +153,10 @@ class Slurm:
         )
 
     def find(self, run_directory: Path) -> str | None:
-        """The id of the job that was submitted from this run directory; None if the queue does not hold it. Raises
-        UnknownStateError: the controller does not answer.
-        """
         return next((job_id for job_id, _, _, directory in self._queue() if directory == str(run_directory)), None)
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
-        """What Slurm knows of the run's job now: the controller first, then accounting where there is any.
-
-        Job ids come again, so a job of this id from another directory is another job, and this one is unknown.
-
-        Raises:
-            UnknownStateError: the controller does not answer.
-        """
+        """By the controller, then by accounting where there is any."""
         done = self._client("scontrol", "show", "job", job_id)
         if done.code == 0 and "JobState=" in done.out:
             state = _from_scontrol(done.out, run_directory)
@@ -183,9 +171,7 @@ class Slurm:
         return self._accounted(job_id, run_directory)
 
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """The states of many runs' jobs: the queue once, and accounting once for those not in it. Why a job waits is
-        Slurm's own word alone. Raises UnknownStateError: the controller does not answer.
-        """
+        """The queue once, and accounting once for those not in it. Why a job waits is Slurm's own word alone."""
         queued = {directory: _state_of(name, reason) for _, name, reason, directory in self._queue()}
         gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in queued]
         accounted = self._accounting(gone) if gone else []
@@ -193,7 +179,6 @@ class Slurm:
         return {run: known.get(str(run), _state_of("")) for run in jobs}
 
     def cancel(self, job_id: str) -> None:
-        """Ask Slurm to end the job; a job that has ended already is no error."""
         done = self._client("scancel", job_id)
         if done.code != 0 and "Invalid job id" not in done.err and "already completing" not in done.err:
             raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
@@ -238,14 +223,14 @@ def allocation(clients: Path | None) -> Allocation | None:
     if not job_id.isdigit():
         return None
 
-    def shown(*words: str) -> process.Completed:
+    def scontrol(*words: str) -> process.Completed:
         try:
             return schedulers.call_client("Slurm", clients, "scontrol", *words)
         except NotAcceptedError as error:
             what = "SLURM_JOB_ID is set, but scontrol was not found"
             raise RefusedError(what, where="PATH", fix="run this on a Slurm host") from error
 
-    job = shown("--details", "show", "job", job_id)
+    job = scontrol("--details", "show", "job", job_id)
     state = re.search(r"^ +JobState=(\S+)", job.out, re.MULTILINE)
     if job.code != 0 and "Invalid job id" not in job.err:
         raise UnknownStateError(f"Slurm does not answer: {job.last_lines(2)}", where=f"scontrol show job {job_id}")
@@ -258,7 +243,7 @@ def allocation(clients: Path | None) -> Allocation | None:
     nodes = [
         AllocatedNode(name, cpus=_count(cpu_ids), gpus=_gpu_count(gres))
         for names, cpu_ids, gres in _ALLOCATED.findall(job.out)
-        for name in shown("show", "hostnames", names).out.split()
+        for name in scontrol("show", "hostnames", names).out.split()
     ]
     in_step = os.environ.get("SLURM_STEP_ID", "").isdigit()
     return Allocation(job_id, tuple(sorted(nodes, key=lambda node: node.name)), in_step)

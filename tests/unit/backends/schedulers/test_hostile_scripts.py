@@ -22,7 +22,8 @@ from runner.model.site import NodeShape, Site
 from runner.planning.plan import plan
 from runner.render import sbatch_directive
 from tests.support.hostile import HARD, HOSTILE
-from tests.support.recording import local, slurm, ssh
+from tests.support.recording import direct, slurm
+from tests.support.recording.direct import HERE, HOSTS, executed, script
 
 RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), options={"note": "x"})
 CONTAINERS = tuple(name for name, facts in RUNTIMES.items() if facts.is_container)
@@ -40,8 +41,8 @@ def test_hard_values_arrive_in_a_job_of_slurm(via: str) -> None:
 @pytest.mark.parametrize("via", ["native", "charliecloud"])
 def test_hard_values_arrive_without_a_scheduler(via: str) -> None:
     env = {"T_NOTE": HARD, "T_LINES": "one\ntwo\t*"}
-    assert local.arrives_or_is_refused(via, ARGUMENTS, env, HARD, ["/data/My Sets"], f"/m/{HARD}")
-    assert ssh.arrives_or_is_refused(via, ARGUMENTS, env, HARD, HARD, ["/data/My Sets"], f"/m/{HARD}")
+    assert direct.arrives_or_is_refused(via, ARGUMENTS, env, HARD, ["/data/My Sets"], f"/m/{HARD}")
+    assert direct.arrives_or_is_refused(via, ARGUMENTS, env, HARD, ["/data/My Sets"], f"/m/{HARD}", HARD)
 
 
 @settings(max_examples=400, deadline=None)
@@ -68,6 +69,11 @@ def test_a_newline_in_a_sites_directive_is_refused_with_its_key() -> None:
     assert "--comment" in caught.value.where
 
 
+def on_hosts(via: str, **env: str) -> dict[int, dict[bytes, bytes]]:
+    """The environments of three ranks on two hosts."""
+    return executed(script(Request(gpus=3), via, site=HOSTS), True, **env).environment
+
+
 def test_a_container_sees_nothing_of_a_dirty_shell_and_a_native_program_all_but_another_tasks_place() -> None:
     dirty = {
         "PYTHONPATH": "/x", "LD_PRELOAD": "", "OMPI_MCA_btl": "tcp", "CONDA_PREFIX": "/c", "http_proxy": "http://x/",
@@ -76,49 +82,49 @@ def test_a_container_sees_nothing_of_a_dirty_shell_and_a_native_program_all_but_
     place = {"SLURM_PROCID": "3", "PMIX_RANK": "3", "OMPI_COMM_WORLD_RANK": "3", "RUNNER_RDV_HOST": "x"}
 
     def names(via: str, **env: str) -> set[bytes]:
-        return set(local.executed(local.script(Request(gpus=2), via), **env)[1]) - {b"_"}
+        return set(executed(script(Request(gpus=2), via), **env).environment[1]) - {b"_"}
 
     assert names("charliecloud", **dirty, **place) == names("charliecloud")
     assert names("native", **dirty, **place) == names("native") | {name.encode() for name in dirty}
-    native = local.executed(local.script(Request(gpus=2)), **dirty, **place)[1]
+    native = executed(script(Request(gpus=2)), **dirty, **place).environment[1]
     assert native[b"RUNNER_RDV_HOST"] == b"127.0.0.1"
-    clean = ssh.executed(ssh.script(Request(gpus=3), "charliecloud")).environment[2]
-    assert set(ssh.executed(ssh.script(Request(gpus=3), "charliecloud"), **dirty).environment[2]) == set(clean)
+    clean = on_hosts("charliecloud")[2]
+    assert set(on_hosts("charliecloud", **dirty)[2]) == set(clean)
     assert b"ON_NODE" not in clean
 
 
 @pytest.mark.parametrize(
     ("where", "options", "says"),
     [
-        (local, {"queue": "q"}, "--queue"),
-        (local, {"mounts": (Mount("/a", "/b"),)}, "--mount"),
-        (local, {"mounts": (Mount("/a", "/a", read_only=True),)}, "--mount"),
-        (ssh, {"queue": "q"}, "--queue"),
-        (ssh, {"scheduler_options": (("reservation", "r"),)}, "--scheduler-option"),
-        (ssh, {"mounts": (Mount("/a", "/b"),)}, "--mount"),
+        (HERE, {"queue": "q"}, "--queue"),
+        (HERE, {"mounts": (Mount("/a", "/b"),)}, "--mount"),
+        (HERE, {"mounts": (Mount("/a", "/a", read_only=True),)}, "--mount"),
+        (HOSTS, {"queue": "q"}, "--queue"),
+        (HOSTS, {"scheduler_options": (("reservation", "r"),)}, "--scheduler-option"),
+        (HOSTS, {"mounts": (Mount("/a", "/b"),)}, "--mount"),
     ],
 )
-def test_what_cannot_be_done_without_a_scheduler_is_refused(where: Any, options: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_done_without_a_scheduler_is_refused(where: Site, options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        where.script(Request(gpus=1, **options))
+        script(Request(gpus=1, **options), site=where)
     assert says in caught.value.where
 
 
 def test_the_users_program_starts_in_its_directory_unless_another_is_mounted_there() -> None:
     here = Request(gpus=2, directory="/tmp", program=("true",))
-    assert local.executed(local.script(here))[1][b"PWD"] == b"/tmp"
-    contained = local.executed(local.script(here, "charliecloud"))[0]
+    assert executed(script(here)).environment[1][b"PWD"] == b"/tmp"
+    contained = executed(script(here, "charliecloud")).words[1]
     assert b"/tmp:/workspace" in contained
     assert contained[contained.index(b"--cd") + 1] == b"/workspace"
     mounted = msgspec.structs.replace(here, mounts=(Mount("/var", "/workspace"),))
-    contained = local.executed(local.script(mounted, "charliecloud"))[0]
+    contained = executed(script(mounted, "charliecloud")).words[1]
     assert b"/var:/workspace" in contained
     assert b"/tmp:/workspace" not in contained
 
 
 def test_every_rank_over_ssh_has_its_place_and_its_nodes_own_user() -> None:
     shell = {"SLURM_PROCID": "5", "RUNNER_JOB_ID": "x", "SSH_AUTH_SOCK": "/x", "TMPDIR": "/tmp"}
-    ranks = ssh.executed(ssh.script(Request(gpus=3)), **shell).environment
+    ranks = on_hosts("native", **shell)
     names = (b"RANK", b"LOCAL_RANK", b"WORLD_SIZE", b"LOCAL_WORLD_SIZE", b"RUNNER_RDV_HOST", b"USER")
     assert [[ranks[rank][name] for name in names] for rank in range(3)] == [
         [b"0", b"0", b"3", b"2", b"10.0.0.1", b"me"],

@@ -143,11 +143,6 @@ def test_versions_are_queried_on_the_side_and_never_waited_for(
         assert (tmp_path / "versions").read_text().splitlines() == lines
 
 
-@pytest.mark.parametrize(("scheduler", "via", "asks"), [("local", "native", False), ("local", "charliecloud", True)])
-def test_where_there_is_nothing_to_ask_the_script_asks_nothing(scheduler: str, via: str, asks: bool) -> None:
-    assert bool([*versions(msgspec.structs.replace(PLAN, scheduler=scheduler, runtime=via))]) is asks
-
-
 @pytest.mark.parametrize(
     ("changes", "wait_s"),
     [

@@ -1,0 +1,173 @@
+"""What people see of long work, of a job while it is waited for, and of its verdict."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.cli import progress
+from runner.cli.progress import describe, job_display
+from runner.cli.wait import show_verdict
+from runner.core.text import age
+from runner.jobs.directory import Run
+from runner.jobs.watch import JobProgress
+from runner.model.job import JobState
+from runner.model.verdict import ArmFigure, Verdict
+
+RUNNING = JobState("running", "RUNNING")
+
+
+def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    with job_display(4, quiet=False) as update:
+        for second in range(0, 301, 5):
+            update(JobProgress(RUNNING, 4 if second >= 75 else 2, 0, float(second)))
+    assert capsys.readouterr().err.splitlines() == [
+        "[   0.0 s] running, ranks started 2/4, ended 0/4",
+        "[  60.0 s] running, ranks started 2/4, ended 0/4",
+        "[  75.0 s] running, ranks started 4/4, ended 0/4",
+        "[ 135.0 s] running, ranks started 4/4, ended 0/4",
+        "[ 195.0 s] running, ranks started 4/4, ended 0/4",
+        "[ 255.0 s] running, ranks started 4/4, ended 0/4",
+    ]
+
+
+# One state, then silence: a scheduler that takes its time.
+SILENT = """
+import time
+from runner.cli.progress import job_display
+from runner.jobs.watch import JobProgress
+from runner.model.job import JobState
+with job_display(2, quiet=False) as update:
+    time.sleep(1.5)
+    update(JobProgress(JobState("pending", "PENDING", "Resources [a]"), 0, 0, 0.0))
+    time.sleep(3.5)
+"""
+
+
+def seconds_shown(program: str) -> tuple[str, set[int]]:
+    """What that Python program shows on a terminal, and the numbers of seconds among it."""
+    master, terminal = os.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}
+    shown = ""
+    with subprocess.Popen([sys.executable, "-c", program], stderr=terminal, env=env) as child:
+        os.close(terminal)
+        while True:
+            try:
+                shown += os.read(master, 4096).decode("utf-8", "replace")
+            except OSError:  # the terminal's last process has gone
+                break
+    os.close(master)
+    assert child.returncode == 0
+    return " ".join(shown.split()), {int(second) for second in re.findall(r"(\d+) s\b", shown)}
+
+
+def test_in_a_terminal_the_time_is_seen_to_pass_while_nothing_is_reported() -> None:
+    shown, seconds = seconds_shown(SILENT)
+    assert "waiting for the scheduler" in shown
+    assert "pending (Resources [a])" in shown  # no markup
+    assert len(seconds & {0, 1, 2, 3, 4}) >= 3  # a busy machine draws some too late
+
+
+def test_what_is_mostly_fast_is_shown_only_where_it_is_slow() -> None:
+    program = "import time; from runner.cli.progress import slow\nwith slow('submitting'): time.sleep({})"
+    assert seconds_shown(program.format(0.1)) == ("", set())
+    shown, seconds = seconds_shown(program.format(3.5))
+    assert "submitting" in shown
+    assert len(seconds) >= 2  # of three: on a busy machine the first is over before it is drawn
+
+
+def test_a_state_in_words() -> None:
+    assert describe(JobProgress(None, 0, 0, 0.0), 2) == "waiting for the scheduler, ranks started 0/2, ended 0/2"
+    pending = JobState("pending", "PENDING", "Reso\x1burces")
+    assert describe(JobProgress(pending, 0, 0, 0.0), 2).startswith("pending (Reso\\x1burces), ")
+    assert describe(JobProgress(JobState("unknown"), 0, 0, 0.0), 2).startswith("not known to the scheduler, ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-3.0, "0 s"), (59.9, "59 s"), (60.0, "1 min"), (7199.0, "1 h"), (86_400.0, "1 d"), (1e7, "115 d")],
+)
+def test_an_age_in_one_unit(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "elapsed_s", "shown"),
+    [
+        (512_000_000, 1_536_000_000, 4.0, "512 of 1536 MB, 128 MB/s, 8 s left"),
+        (100_000_000, 20_000_000_000, 1.0, "100 of 20000 MB, 100 MB/s, 3:19 min left"),
+        (512_000_000, None, 4.0, "512 MB, 128 MB/s"),
+        (600_000_000, 512_000_000, 4.0, "600 MB, 150 MB/s"),
+        (0, 512_000_000, 0.0, "0 MB, 0 MB/s"),
+    ],
+)
+def test_bytes_rate_and_time_left_are_shown_as_far_as_they_are_known(
+    done: int, total: int | None, elapsed_s: float, shown: str
+) -> None:
+    assert progress.amount(done, total, elapsed_s) == shown
+
+
+def test_a_log_gets_a_plain_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("runner.cli.progress.time.monotonic", lambda: now)
+    with progress.display() as shown:
+        shown.step("squashing")
+        for _ in range(48):
+            now += 0.5
+            shown.moved(round((now - 100) * 50e6), 2_000_000_000)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "[   0.0 s] squashing"
+    assert said[1:] == ["    500 of 2000 MB, 50 MB/s, 30 s left", "    1000 of 2000 MB, 50 MB/s, 20 s left"]
+
+
+def test_a_terminal_gets_the_amount_beside_the_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a real terminal of its own."""
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(progress._Live, "every_s", 0.0)
+        with progress.display() as shown:
+            shown.step("squashing")
+            shown.moved(100, 200)
+            shown.moved(300_000_000, 600_000_000)
+            said = ""
+            while "300 of 600 MB" not in said:  # drawn by a thread, when it is its turn
+                said += os.read(leader, 1 << 16).decode("utf-8", "replace")
+    os.close(leader)
+    assert "squashing" in said
+
+
+HOSTILE = "rank 0 on n0\x1b[2J\x07\n\r\u202e\udcff\x00 ende"
+SHOWN = "rank 0 on n0\\x1b[2J\\x07\\n\\r\\u202e\\udcff\\x00 ende"
+
+
+@pytest.mark.parametrize("place", ["reasons", "proven", "remarks", "log"])
+def test_control_characters_of_records_and_logs_do_not_reach_the_terminal(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields: dict[str, Any] = {place: HOSTILE if place == "log" else (HOSTILE,)}
+    show_verdict(Run(Path("/runs/r")), Verdict(outcome="ran", **fields))
+    assert SHOWN in capsys.readouterr().out
+
+
+def test_each_arm_of_a_run_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    arms = (ArmFigure("uncoupled", 39.96, 9.0, 1.0, 1.1, 30.0), ArmFigure("full", 30.0, 7.5, 1.3, 1.3, 40.0))
+    show_verdict(Run(Path("/runs/r")), Verdict(outcome="measured", images_per_s=30.0, window_s=40.0, arms=arms))
+    printed = capsys.readouterr().out.splitlines()
+    assert "  arm uncoupled: 40.0 images/s over 30.00 s, slowest rank 9.0" in printed
+    assert len([line for line in printed if line.startswith("  arm ")]) == 2
+
+
+def test_any_language_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    show_verdict(Run(Path("/runs/r")), Verdict(outcome="failed", reasons=("Größe 日本 ñ",)))
+    assert "Größe 日本 ñ" in capsys.readouterr().out

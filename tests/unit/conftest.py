@@ -1,0 +1,23 @@
+"""The command line within a unit test."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.cli import run
+from runner.core.errors import Exit
+from tests.support.commands import Call, Output
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Call:
+    """Runs a command line in this process, which must end with ``code``; returns what it printed."""
+
+    def called(*words: str, code: int = Exit.GOOD) -> Output:
+        capfd.readouterr()
+        ended = run(list(words))
+        printed = Output(*capfd.readouterr())
+        assert ended == code, printed.err
+        return printed
+
+    return called
