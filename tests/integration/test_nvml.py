@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gpu_runner_inside.node.gpus import Gpus
 
-from tests.support.shared_library import fake_nvml
+from tests.support.packages import fake_nvml
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration

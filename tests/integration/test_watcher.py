@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.json_schema import check
+from tests.support.packages import fake_nvml
 from tests.support.rank_records import document_of
-from tests.support.shared_library import fake_nvml
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
