@@ -299,9 +299,13 @@ class Loud(Silent):
     def moved(self, done, total):
         if done > 50_000_000: print("moved", flush=True)
 try:
+<<<<<<< HEAD
+    convert_engine_image(sys.argv[1], connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
+=======
     convert_engine_image(
         sys.argv[1], connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3]
     )
+>>>>>>> main
 except KeyboardInterrupt:
     sys.exit(130)
 """
