@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from runner.cli.results import json_schema
-from runner.figures.report.gather import of_runs, of_study
+from runner.figures.report.gather import runs_report, study_report
 from runner.figures.report.writing import write
 from runner.setup.machine import Package, install_packages
 from tests.support.commands import ran
@@ -118,9 +118,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )  # fmt: skip
     facts = [launch_facts(hostile, 16, 1, 0, why=HOSTILE + WIDE, settings=((HOSTILE, WIDE),))]
     reports = {
-        "study": of_study(study),
-        "large": of_runs([(large, "")]),
-        "hostile": of_study(study_facts(facts, study.points, study.losses, name=WIDE + HOSTILE, demonstration=HOSTILE)),
+        "study": study_report(study),
+        "large": runs_report([(large, "")]),
+        "hostile": study_report(
+            study_facts(facts, study.points, study.losses, name=WIDE + HOSTILE, demonstration=HOSTILE)
+        ),
     }
     for name, report in reports.items():
         write(report, root / name, print)
