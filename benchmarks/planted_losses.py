@@ -94,12 +94,7 @@ def _ranks(gpus: int, per_node: int) -> tuple[int, ...]:
 
 
 def _facts(
-    gpus: int,
-    arm: Arm,
-    repeat: int,
-    place: tuple[int | None, int | None],
-    rate: float,
-    arms: tuple[ArmFigure, ...],
+    gpus: int, arm: Arm, repeat: int, place: tuple[int | None, int | None], rate: float, arms: tuple[ArmFigure, ...]
 ) -> LaunchFacts:
     node, device = place
     key = f"g{gpus:04}-{arm}-{node}-{device}-r{repeat}"

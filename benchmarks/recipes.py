@@ -55,11 +55,7 @@ SETTINGS: dict[Framework, tuple[Setting, ...]] = {
         _option("compile", "true"),
         _NO_FUSION,
     ),
-    "tensorflow": (
-        _option("mode", "graph"),
-        _option("fp16-allreduce", "true"),
-        _option("compile", "true"),
-    ),
+    "tensorflow": (_option("mode", "graph"), _option("fp16-allreduce", "true"), _option("compile", "true")),
 }
 _GPU_ONLY, _FOR_TIME = "not measured here (GPU only)", "not measured here (left out for time)"
 NOT_MEASURED: dict[Framework, dict[str, str]] = {

@@ -120,8 +120,7 @@ def write_run(root: Path, ranks: int) -> Run:
         (path / "nccl" / f"node{rank // PER_NODE}.{rank}.log").write_text(log)
     rate = ranks * BATCH * GROUP_STEPS * GROUPS / float(GROUPS)
     run.write(
-        "result.json",
-        {"schema": "2", "size": ranks, "window_s": float(GROUPS), "preliminary_images_per_s": rate},
+        "result.json", {"schema": "2", "size": ranks, "window_s": float(GROUPS), "preliminary_images_per_s": rate}
     )
     run.write("exit.json", ExitMarker("1", 0, 1.0))
     return run
@@ -130,28 +129,19 @@ def write_run(root: Path, ranks: int) -> Run:
 def bad_ends(evidence: Evidence) -> Iterator[tuple[str, Evidence]]:
     """The same run with the ends that cost the judge most."""
     every = range(evidence.plan.tasks)
-    yield (
-        "judge: every rank failed",
-        dataclasses.replace(evidence, state=FAILED, exits={rank: ended(rank, status=7, exit_code=7) for rank in every}),
-    )
-    yield (
-        "judge: half stopped, half without a record",
-        dataclasses.replace(
-            evidence,
-            state=FAILED,
-            exits={rank: ended(rank, status=143, exit_code=None, signal=15) for rank in every[::2]},
-            task_ends=dict.fromkeys(every[1::2], "Exited with exit code 1"),
+    ends: dict[str, tuple[range, dict[str, int | None], str]] = {
+        "every rank failed": (every, {"status": 7, "exit_code": 7}, ""),
+        "half stopped, half without a record": (
+            every[::2], {"status": 143, "exit_code": None, "signal": 15}, "Exited with exit code 1",
         ),
-    )
-    yield (
-        "judge: half by SIGBUS, half without a record",
-        dataclasses.replace(
-            evidence,
-            state=FAILED,
-            exits={rank: ended(rank, status=135, exit_code=None, signal=7) for rank in every[::2]},
-            task_ends=dict.fromkeys(every[1::2], "Killed"),
+        "half by SIGBUS, half without a record": (
+            every[::2], {"status": 135, "exit_code": None, "signal": 7}, "Killed",
         ),
-    )
+    }  # fmt: skip
+    for name, (ranks, fields, of_others) in ends.items():
+        exits = {rank: ended(rank, **fields) for rank in ranks}
+        others = dict.fromkeys(every[1::2], of_others) if of_others else {}
+        yield f"judge: {name}", dataclasses.replace(evidence, state=FAILED, exits=exits, task_ends=others)
 
 
 def costs_of_ranks(root: Path, ranks: int) -> dict[str, float]:
@@ -176,10 +166,7 @@ def costs_of_ranks(root: Path, ranks: int) -> dict[str, float]:
 def costs_of_runs(root: Path, runs: int) -> dict[str, float]:
     os.environ["RUNNER_STATE"] = str(root / f"state-{runs}")
     for number in range(runs):
-        run = directory.create(root / f"runs-{runs}", f"{number:05}-{PER_NODE}", float(number))
-        run.write("plan.json", plan(PER_NODE))
-        run.write("job.json", Submitted("local", "999999.1.00000000", "", "0", float(number)))
-        (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")
+        run = submitted(root / f"runs-{runs}", f"{number:05}-{PER_NODE}", number)
         if number % 2:
             run.write("ended.json", COMPLETED)
             run.write("verdict.json", Verdict("ran"))
@@ -213,10 +200,7 @@ def costs_of_launches(root: Path, launches: int) -> dict[str, float]:
     )  # fmt: skip
     study = create(root / f"studies-{launches}", "scale", asked, 0.0)
     for number, launch in enumerate(asked.launches):
-        run = directory.create(study.launches(launch.key), f"scale-{launch.gpus}", float(number))
-        run.write("plan.json", plan(PER_NODE))
-        run.write("job.json", Submitted("local", "999999.1.00000000", "", "0", float(number)))
-        (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")
+        run = submitted(study.launches(launch.key), f"scale-{launch.gpus}", number)
         (run.ranks / "0.report.json").write_text(json.dumps(report(0, PER_NODE)))
         (run.ranks / "0.start.json").write_text(json.dumps(start(0, PER_NODE, "", {})))
         run.write("exit.json", ExitMarker("1", 0, float(number)))
@@ -258,25 +242,32 @@ def reports(root: Path, smaller: int) -> None:
     """
     os.environ["RUNNER_STATE"] = str(root / "state")
     print("\n| report on | processor s | peak MB | page MB |\n|---|---|---|---|")
+
+    def row(name: str, subjects: list[Path], top: Path) -> None:
+        seconds, memory, page = costs_of_report(subjects, root / f"report-of-{name.replace(' ', '-')}")
+        print(f"| {name} | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True)
+        shutil.rmtree(top)
+
     first = judged(write_run(root, PER_NODE))
     for count in (each // smaller for each in RUNS):
         study = study_of(root, first, count)
-        seconds, memory, page = costs_of_report([study], root / f"report-of-study-{count}")
-        print(
-            f"| a study of {count} runs of {PER_NODE} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True
-        )
-        shutil.rmtree(study)
-        runs = [Run(root / f"copies-{count}" / f"20261122-120000-r{number}-{PER_NODE}") for number in range(count)]
-        for run in runs:
-            shutil.copytree(first.path, run.path)
-        seconds, memory, page = costs_of_report([run.path for run in runs], root / f"report-of-{count}")
-        print(f"| {count} runs of {PER_NODE} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True)
-        shutil.rmtree(root / f"copies-{count}")
+        row(f"a study of {count} runs of {PER_NODE} ranks", [study], study)
+        top = root / f"copies-{count}"
+        copies = [top / f"20261122-120000-r{number}-{PER_NODE}" for number in range(count)]
+        for path in copies:
+            shutil.copytree(first.path, path)
+        row(f"{count} runs of {PER_NODE} ranks", copies, top)
     for ranks in (each // smaller for each in RANKS):
         run = judged(write_run(root, ranks))
-        seconds, memory, page = costs_of_report([run.path], root / f"report-{ranks}")
-        print(f"| a run of {ranks} ranks | {seconds:.1f} | {memory:.0f} | {page:.2f} |", flush=True)
-        shutil.rmtree(run.path)
+        row(f"a run of {ranks} ranks", [run.path], run.path)
+
+
+def submitted(root: Path, name: str, number: int) -> Run:
+    run = directory.create(root, name, float(number))
+    run.write("plan.json", plan(PER_NODE))
+    run.write("job.json", Submitted("local", "999999.1.00000000", "", "0", float(number)))
+    (run.path / directory.SCRIPT).write_text("#!/bin/bash\n")
+    return run
 
 
 def study_of(root: Path, run: Run, count: int) -> Path:

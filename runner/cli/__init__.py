@@ -1,4 +1,4 @@
-"""The command line: one module a verb, imported only when that verb is called.
+"""The command line: one module for a verb, or for two that belong together, imported only when one is called.
 
 A verb parses, calls, prints; it decides nothing. Errors of the RunnerError family end with their own exit code
 and no traceback.

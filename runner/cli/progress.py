@@ -21,74 +21,51 @@ if TYPE_CHECKING:
     from runner.jobs.watch import JobProgress
 
 
-_LIVE_EVERY_S = 0.25
-_PLAIN_EVERY_S = 10.0
-
-
-class _Amount:
-    """How far a step of many bytes is, shown at intervals."""
-
-    def __init__(self) -> None:
-        self._began = self._shown_at = time.monotonic()
-
-    def due(self, every_s: float) -> bool:
-        """Whether it was last shown that long ago; then it counts as shown now."""
-        now = time.monotonic()
-        if now - self._shown_at < every_s:
-            return False
-        self._shown_at = now
-        return True
-
-    def text(self, done: int, total: int | None) -> str:
-        return amount(done, total, time.monotonic() - self._began)
-
-
 class _Plain:
-    """One line a step with the seconds since the start, and the steps' own output."""
+    """One line a step with the seconds since the start, and the steps' own output; of bytes how far they are."""
+
+    every_s = 10.0
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
-        self._amount = _Amount()
+        self.began = self._step_began = self._shown_at = time.monotonic()
 
     def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        self._amount = _Amount()
-        click.echo(f"[{time.monotonic() - self._began:6.1f} s] {_counted(text, done, total)}", err=True)
+        self._step_began = self._shown_at = time.monotonic()
+        self.begin(self._shown_at - self.began, f"{done}/{total} {text}" if done and total else text)
+
+    def begin(self, after_s: float, text: str) -> None:
+        click.echo(f"[{after_s:6.1f} s] {text}", err=True)
 
     def line(self, text: str) -> None:
         click.echo(f"    {text}", err=True)
 
     def moved(self, done: int, total: int | None) -> None:
-        if self._amount.due(_PLAIN_EVERY_S):
-            self.line(self._amount.text(done, total))
+        now = time.monotonic()
+        if now - self._shown_at >= self.every_s:
+            self._shown_at = now
+            self.line(amount(done, total, now - self._step_began))
 
 
-class _Live:
+class _Live(_Plain):
     """Steps stay on the screen; beside the spinner stands the newest line of output."""
 
-    def __init__(self, status: Status) -> None:
-        self._status = status
-        self._began = time.monotonic()
-        self._step = ""
-        self._amount = _Amount()
+    every_s = 0.25
 
-    def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
+    def __init__(self, status: Status) -> None:
+        super().__init__()
+        self._status = status
+
+    def begin(self, after_s: float, text: str) -> None:
         from rich.text import Text
 
-        self._amount = _Amount()
-        self._step = _counted(text, done, total)
-        elapsed = f"{time.monotonic() - self._began:7.1f} s  "
         self._status.update("")  # the amount of the step before
-        self._status.console.print(Text.assemble((elapsed, "dim"), self._step), soft_wrap=True)
+        self._status.console.print(Text.assemble((f"{after_s:7.1f} s  ", "dim"), text), soft_wrap=True)
 
     def line(self, text: str) -> None:
         from rich.text import Text
 
         width = max(20, self._status.console.width - 6)
         self._status.update(Text(text.strip()[:width], style="dim"))
-
-    def moved(self, done: int, total: int | None) -> None:
-        if self._amount.due(_LIVE_EVERY_S):
-            self.line(self._amount.text(done, total))
 
 
 @contextmanager
@@ -114,17 +91,9 @@ def amount(done: int, total: int | None, elapsed_s: float) -> str:
     parts = [f"{done / 1e6:.0f} of {total / 1e6:.0f} MB" if total and known else f"{done / 1e6:.0f} MB"]
     parts.append(f"{rate / 1e6:.0f} MB/s")
     if total and known and rate:
-        parts.append(f"{_duration((total - done) / rate)} left")
+        left = round((total - done) / rate)
+        parts.append(f"{f'{left} s' if left < 100 else f'{left // 60}:{left % 60:02d} min'} left")
     return ", ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole} s" if whole < 100 else f"{whole // 60}:{whole % 60:02d} min"
-
-
-def _counted(text: str, done: int | None, total: int | None) -> str:
-    return f"{done}/{total} {text}" if done and total else text
 
 
 # Elsewhere than in a terminal: how long it may be silent, seconds. In a terminal the time itself is seen to pass.

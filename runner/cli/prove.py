@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from runner.cli import json_output
 from runner.cli.job_options import some_job_options
-from runner.cli.options import path_option, site_option
+from runner.cli.options import path_option, say, site_option, warn
+from runner.cli.progress import display
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
+from runner.model.output import Problem
 
 if TYPE_CHECKING:
-    from runner.model.output import Problem
     from runner.model.verdict import ProofRecord, ProvenValue, RungRecord
     from runner.proving.climb import Climb
     from runner.proving.ladder import Ladder, Rung
@@ -47,8 +49,6 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
     Every rung ends within nine minutes, after what the queue takes. Called again, it goes on where it was ended, and
     does nothing twice that has passed with the same inputs. Exits with 6 if a rung fails.
     """
-    from runner.cli.options import warn
-    from runner.cli.progress import display
     from runner.jobs.life import WaitInterrupted
     from runner.proving import rungs
     from runner.proving.climb import Listener, choose, climb, exclusive, keep_record, make_environment
@@ -63,14 +63,12 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
         try:
             done = climb(ladder, rungs.rungs(), choices.place, listener, again)
         except WaitInterrupted as stopped:
-            click.echo(f"interrupted; job {stopped.job_id} continues, and the next call goes on with it", err=True)
+            say(f"interrupted; job {stopped.job_id} continues, and the next call goes on with it")
             return Exit.INTERRUPTED
         record, kept = keep_record(ladder, done, root)
     error = _first_problem(done)
     code = Exit.NOT_PROVEN if error else Exit.GOOD
     if as_json:
-        from runner.cli import json_output
-
         return json_output.show(record, exit_code=code, error=error)
     _summary(ladder, done, record, kept, root)
     return code
@@ -78,8 +76,6 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
 
 def _first_problem(done: Climb) -> Problem | None:
     """The first rung that failed or could not be tried."""
-    from runner.model.output import Problem
-
     failed = [each for each in done.records if each.state == "failed"]
     if failed:
         return Problem("not-proven", f"{failed[0].rung}: failed: {failed[0].reason}", "".join(failed[0].runs[:1]))

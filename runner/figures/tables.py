@@ -49,7 +49,7 @@ def point_columns(unit: str) -> tuple[Column[PointFacts], ...]:
         Column("", values={"unit": lambda _p: unit}),
         Column(f"{unit}/s", lambda p: _value(p.images_per_s), _three("images_per_s", "images_per_s"), right=True),
         Column("95 %", lambda p: interval(p.images_per_s, rate), leave=2),
-        Column("per GPU", lambda p: _value(of_each(p)), right=True, leave=5),
+        Column("per GPU", lambda p: _value(estimate_per_gpu(p)), right=True, leave=5),
         Column("efficiency", lambda p: share(p.efficiency_of_one), _three(of_one, of_one)),
         Column("of uncoupled", lambda p: share(p.efficiency_of_uncoupled), _three(of_uncoupled, of_uncoupled), leave=4),
         Column("", values="spread"),
@@ -166,7 +166,7 @@ def unit_of(rows: Iterable[Row]) -> str:
     return " or ".join(units_of(rows)) or "images"
 
 
-def of_each(point: PointFacts) -> Estimate | None:
+def estimate_per_gpu(point: PointFacts) -> Estimate | None:
     """A point's figure by GPU."""
     whole = point.images_per_s
     if whole is None or not point.gpus:

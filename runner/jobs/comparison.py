@@ -194,11 +194,6 @@ def identity_of(start: StartRecord | None) -> Identity | None:
     return None if start is None or start.time_s is None else (start.job_id, start.token, start.time_s)
 
 
-def first_rank_of(run: Run) -> StartRecord | None:
-    """The start record of a run's first rank."""
-    return run.records.start(0)
-
-
 def copy_among(runs: Iterable[tuple[str, Identity | None]]) -> tuple[str, str] | None:
     """The first two, by name, that are one launch; None where each is a launch of its own. Pure."""
     seen: dict[Identity, str] = {}

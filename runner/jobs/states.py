@@ -1,13 +1,8 @@
 """The jobs of runs, by their schedulers: their states, and their cancelling.
 
-<<<<<<< HEAD
 Of runs that are launches in a study's one allocation the job is the allocation's, and the state is their own. The
-allocation's script (``runner.backends.schedulers.launches``) leaves in each run's directory whether it has begun and
+script of the allocation (``render_launches`` of its scheduler) leaves in each run's directory whether it has begun and
 how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
-=======
-The script of the allocation (``render_launches`` of its scheduler) leaves in each run's directory whether it has
-begun and how it ended; what it could not leave because the allocation was lost, the scheduler tells of the allocation.
->>>>>>> main
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ class Resolver:
                 base = self._absolute(star)
                 module = self.module(base)
                 if module is None or name in module.locals:
-                    return self._of_module(module, base, name)
+                    return self._name_of_module(module, base, name)
         return Value(names.meaning(name))
 
     def _any(self, definitions: list[nodes.NodeNG], name: str) -> Value:
@@ -249,7 +249,7 @@ class Resolver:
                 value = replace(value, tags=value.tags | (self._union(given).tags - {"is_root"}))
         return value
 
-    def _of_module(self, module: nodes.Module | None, base: str, name: str) -> Value:
+    def _name_of_module(self, module: nodes.Module | None, base: str, name: str) -> Value:
         """A name of a module: of the source, or of what is imported."""
         if module is not None and name in module.locals:
             value = self._any(module.locals[name], name)
@@ -269,7 +269,7 @@ class Resolver:
             case nodes.ImportFrom():
                 base = self._absolute(target)
                 module = self.module(base)
-                return self._of_module(None if module is target.root() else module, base, target.real_name(name))
+                return self._name_of_module(None if module is target.root() else module, base, target.real_name(name))
             case nodes.FunctionDef() | nodes.ClassDef():
                 return Value(reference=target)
             case nodes.Arguments():  # *arguments, **keywords
@@ -340,7 +340,7 @@ class Resolver:
     def _attribute(self, node: nodes.Attribute) -> Value:
         base, name = self.value(node.expr), node.attrname
         if base.path or isinstance(base.reference, nodes.Module):
-            return self._of_module(base.reference, base.path, name)
+            return self._name_of_module(base.reference, base.path, name)
         if isinstance(base.reference, nodes.ClassDef):
             method = self.method(base.reference, name)
             if method is not None:

@@ -81,8 +81,8 @@ def prepare_environment(
         force: codes that shall not refuse.
         conda_installer: file that installs conda where there is none.
         wheels: directory of packages, instead of a package index.
-        say, keep: for a site that is not named, see ``site_choice``.
-        choices: as ``of_site`` takes them.
+        say, keep: for a site that is not named, see ``read_user_site``.
+        choices: as ``environment_spec`` takes them.
 
     Raises UsageError: a name, path, site or code that is not right; RefusedError: it would lie in a home directory, the
     scratch directory is unknown, or the packages are for something else.
@@ -101,8 +101,12 @@ def prepare_environment(
     spec = environment_spec(user_site.site, name, framework=framework or "pytorch", conda=conda, **choices)
     if packages is not None:
         spec = _from_packages(spec, user_site, packages, choices.get("requirements") or ())
-    if conda_installer is not None:
-        _check_installer(conda_installer, spec)
+    if conda_installer is not None and spec.kind != "conda":
+        what = f"this environment is of the kind {spec.kind}"
+        raise UsageError(what, where="--conda-installer", fix="--kind conda, or leave it out")
+    if conda_installer is not None and not conda_installer.is_file():
+        fix = "download the installer of Miniforge or Miniconda, and name its file"
+        raise UsageError("there is no such file", where=f"--conda-installer {conda_installer}", fix=fix)
     home = directory.home_above(root)
     if home is not None and directory.IN_HOME not in force:
         raise RefusedError(
@@ -110,11 +114,8 @@ def prepare_environment(
             where=str(root),
             fix=f"--scratch or --at DIR outside of it; or --force {directory.IN_HOME}",
         )
-    given = Given(
-        installer=conda_installer.absolute() if conda_installer is not None else None,
-        packages=packages,
-    )
-    return PreparedEnvironment(spec, root, user_site.site.name, given)
+    installer = conda_installer.absolute() if conda_installer is not None else None
+    return PreparedEnvironment(spec, root, user_site.site.name, Given(installer=installer, packages=packages))
 
 
 def _from_packages(
@@ -166,15 +167,14 @@ def prepare_packages(
 
     Raises UsageError: options that do not go together, or a platform without packages.
     """
-    found = _user_site(site, None, say).site
-    chosen = framework or "pytorch"
+    place, chosen = _user_site(site, None, say).site, framework or "pytorch"
     if not image:
         if platform:
             what = "an environment's packages are those of the machine that collects them"
             fix = "collect on a machine with such a processor; for images: --image"
             raise UsageError(what, where="--platform", fix=fix)
         return packages_of_site(
-            found, kind=kind, framework=chosen, modules=modules, requirements=requirements, python=python
+            place, kind=kind, framework=chosen, modules=modules, requirements=requirements, python=python
         )
     environment = {"--module": modules, "--kind": kind, "--requirement": requirements, "--python": python}
     conflicting = [name for name, value in environment.items() if value]
@@ -184,17 +184,7 @@ def prepare_packages(
     if platform and platform not in MACHINES:
         what = f"Horovod's packages for {platform} are not known"
         raise UsageError(what, where="--platform", fix=f"one of: {', '.join(MACHINES)}")
-    return packages_of_images(found, chosen, MACHINES[platform] if platform else "")
-
-
-def _check_installer(installer: Path, spec: EnvironmentSpec) -> None:
-    if spec.kind != "conda":
-        what = f"this environment is of the kind {spec.kind}"
-        raise UsageError(what, where="--conda-installer", fix="--kind conda, or leave it out")
-    if not installer.is_file():
-        what = "there is no such file"
-        fix = "download the installer of Miniforge or Miniconda, and name its file"
-        raise UsageError(what, where=f"--conda-installer {installer}", fix=fix)
+    return packages_of_images(place, chosen, MACHINES[platform] if platform else "")
 
 
 def choose_proof(
@@ -209,7 +199,7 @@ def choose_proof(
     say: Say = silent,
 ) -> Proof:
     """What to prove: an environment, modules, or what the site itself provides. Raises UsageError: both an environment
-    and modules. RefusedError: there is no such environment.
+    and modules; RefusedError: there is no such environment.
     """
     user_site = _user_site(site, scratch, say)
     nccl = nccl_for(user_site.site, nccl)
@@ -222,14 +212,8 @@ def choose_proof(
     if modules:
         raise UsageError("NAME has modules of its own", where="--module", fix="leave out one of them")
     made = directory.find(name, user_site.personal.scratch, user_site.site.name)
-    return Proof(
-        made.name,
-        made.setup,
-        framework or made.framework or "pytorch",
-        made.env,
-        made.mpi,
-        nccl_for(user_site.site, made.nccl),
-    )
+    nccl = nccl_for(user_site.site, made.nccl)
+    return Proof(made.name, made.setup, framework or made.framework or "pytorch", made.env, made.mpi, nccl)
 
 
 def list_environments(

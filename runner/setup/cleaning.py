@@ -47,9 +47,6 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> Cleaned
     Args:
         report: called with a line for each thing that was stopped, removed or left.
         keep_cache: only stop.
-
-    Raises:
-        RefusedError: the cache directory is not one that gpu-runner made.
     """
     cache = paths.cache_dir()
     _check_ours(cache)
@@ -88,9 +85,7 @@ def _needed(cache: Path) -> dict[Path, str]:
 def _empty(
     cache: Path, needed: Mapping[Path, str], report: Callable[[str], None]
 ) -> tuple[tuple[Removed, ...], tuple[str, ...]]:
-    """Remove what is ours and not needed, and the directory if nothing else is in it; returns what was removed and what
-    was left.
-    """
+    """Remove what is ours and not needed, and the directory if it is empty then; returns the removed, and the left."""
     files = (path for image in needed for path in (image, stored_image.sidecar_path(image)))
     keep = {path for file in files for each in (file, file.resolve()) for path in (each, *each.parents)}
     removed: list[Removed] = []
@@ -120,12 +115,10 @@ def _check_ours(cache: Path) -> None:
         RefusedError: it holds something, and not our marker.
     """
     if cache.is_dir() and any(cache.iterdir()) and not paths.is_ours(cache):
-        raise RefusedError(
-            f"this directory was there before gpu-runner used it: it has no {paths.MARKER} of ours",
-            where=str(cache),
-            fix="unset RUNNER_CACHE, or name a directory that gpu-runner made; in this one remove by hand what is"
-            f" gpu-runner's, out of {', '.join(sorted(paths.CACHES))}",
-        )
+        what = f"this directory was there before gpu-runner used it: it has no {paths.MARKER} of ours"
+        fix = "unset RUNNER_CACHE, or name a directory that gpu-runner made; in this one remove by hand what is"
+        fix += f" gpu-runner's, out of {', '.join(sorted(paths.CACHES))}"
+        raise RefusedError(what, where=str(cache), fix=fix)
 
 
 def _remove_but(entry: Path, keep: Set[Path]) -> None:

@@ -156,8 +156,8 @@ def attribution(
     of_one = [each for each in proven if each.launch.gpus == 1 and each.images_per_s]
     solo, hooks, full = ([each for each in of_one if each.launch.arm == arm] for arm in ("solo", "solo-hooks", "full"))
     of_size = together[0].gpus_by_node if together else ()
-    solo, lacks = single_gpus.of_size(solo or full, of_size)
-    hooks, hooks_lack = single_gpus.of_size(hooks, of_size)
+    solo, lacks = single_gpus.launches_of_size(solo or full, of_size)
+    hooks, hooks_lack = single_gpus.launches_of_size(hooks, of_size)
     if solo and solo[0].launch.arm == "full":
         lacks = "one GPU alone is the first of them"
     why = _refusal(gpus, way, solo, together, strong=strong)

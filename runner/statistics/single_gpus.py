@@ -21,7 +21,7 @@ _Cells = Mapping[tuple[Place, int], float]  # by GPU and repeat
 _CLOSE, _MOST_TURNS = 1e-10, 1000  # of a logarithm: far below any noise
 
 
-def of_size(alone: Sequence[LaunchFacts], gpus_by_node: Sequence[int]) -> tuple[list[LaunchFacts], str]:
+def launches_of_size(alone: Sequence[LaunchFacts], gpus_by_node: Sequence[int]) -> tuple[list[LaunchFacts], str]:
     """The proven launches of one GPU alone that a size is compared with: those of its own GPUs; all, where one of these
     has none, or it is unknown which they are. And a note where one has none.
     """

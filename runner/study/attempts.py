@@ -84,8 +84,8 @@ def _settle(run: Run, record: Submitted, sleep: Callable[[float], None]) -> None
 def states(runs: Iterable[Run]) -> Mapping[Path, JobState]:
     """The states of the jobs of runs that have no verdict; those whose scheduler gives no answer are left out."""
     records = [(run, run.read("job.json", Submitted)) for run in runs]
-    found, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
-    return found
+    known, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
+    return known
 
 
 def without_verdict(runs: Iterable[Run]) -> tuple[Run, ...]:

@@ -33,7 +33,7 @@ from runner.model.study import (
 )
 from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
-from runner.statistics.single_gpus import log_rates, of_size, single_gpus
+from runner.statistics.single_gpus import launches_of_size, log_rates, single_gpus
 from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
@@ -218,7 +218,7 @@ def _point(
         # The rates of one GPU alone: of the GPUs that these launches have, where these are known.
         ranks = next((each.gpus_by_node for each in launches if each.gpus_by_node), ())
         alone = [each for each in groups[base_point] if each.state == "proven"]
-        base = _rates(of_size(alone, ranks)[0], base_point[2])
+        base = _rates(launches_of_size(alone, ranks)[0], base_point[2])
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
     return PointFacts(

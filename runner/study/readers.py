@@ -86,20 +86,20 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
 
 def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
     """The report on runs, or on a study, and a name for it; runs that have ended are judged first."""
-    from runner.figures.report.gather import of_runs, of_study
+    from runner.figures.report.gather import runs_report, study_report
 
     runs = [each for each in subjects if isinstance(each, Run)]
     studies = [each for each in subjects if not isinstance(each, Run)]
     if not studies:
         more = f"-and-{len(runs) - 1}-more" if len(runs) > 1 else ""
-        return of_runs([(run, _state(run, warn)) for run in runs]), f"{runs[0].run_id}{more}"
+        return runs_report([(run, _state(run, warn)) for run in runs]), f"{runs[0].run_id}{more}"
     if len(subjects) > 1:
         others = f"{len(studies)} studies" if not runs else f"a study and {counted(len(runs), 'run')}"
         raise UsageError(
             f"a report is on one study or on runs, and these are {others}",
             fix="report each study alone; `compare` holds two against each other",
         )
-    return of_study(facts(studies[0])), studies[0].path.name
+    return study_report(facts(studies[0])), studies[0].path.name
 
 
 def _state(run: Run, warn: Warn) -> str:

@@ -45,7 +45,7 @@ def only_first_program(
     if first is None:
         return alike
     if (program := ran_of(first.run)) is not None:
-        alike = {key: tuple(_of_program(attempt, first, program) for attempt in each) for key, each in alike.items()}
+        alike = {key: tuple(_checked(attempt, first, program) for attempt in each) for key, each in alike.items()}
     points: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for each in launches:
         points[each.gpus, each.arm, each.arms, each.settings].append(each.key)
@@ -63,7 +63,7 @@ def _first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:
     return min(proven, key=lambda attempt: attempt.run.run_id[:_STAMP], default=None)
 
 
-def _of_program(attempt: Attempt, first: Attempt, program: Ran) -> Attempt:
+def _checked(attempt: Attempt, first: Attempt, program: Ran) -> Attempt:
     own = ran_of(attempt.run) if attempt.state == "proven" and attempt is not first else None
     fact = first_difference("study", program, own, recorded=True) if own else None
     if fact is None or own is None:

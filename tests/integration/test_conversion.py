@@ -78,14 +78,7 @@ def convert_odd(engine_client: docker.DockerClient) -> Iterator[Convert]:
     odd_image.load(engine_client, ODD)
 
     def call(store: Path, method: Any, progress: Silent | None = None, **options: Any) -> StoredImage:
-        made = convert_engine_image(
-            ODD,
-            engine_client,
-            progress or Silent(),
-            store_dir=store,
-            method=method,
-            **options,
-        )
+        made = convert_engine_image(ODD, engine_client, progress or Silent(), store_dir=store, method=method, **options)
         return made.image
 
     yield call
@@ -306,9 +299,7 @@ class Loud(Silent):
     def moved(self, done, total):
         if done > 50_000_000: print("moved", flush=True)
 try:
-    convert_engine_image(
-        sys.argv[1], connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3]
-    )
+    convert_engine_image(sys.argv[1], connect(), Loud(), store_dir=pathlib.Path(sys.argv[2]), method=sys.argv[3])
 except KeyboardInterrupt:
     sys.exit(130)
 """

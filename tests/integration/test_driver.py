@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 
-from tests.support import shared_library
+from tests.support import packages
 from tests.support.commands import Runner
+from tests.support.packages import compile_library
 from tests.support.rank_records import document_of
-from tests.support.shared_library import compile_library
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -31,7 +31,7 @@ HOROVODS = (
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shared_library.fake_cuda(tmp_path_factory.mktemp("cuda"))
+    return packages.fake_cuda(tmp_path_factory.mktemp("cuda"))
 
 
 class Node:

@@ -96,34 +96,10 @@ while True:
 """
 
 
-@contextmanager
-def ports_taken(daemons: Daemons, ports: list[int]) -> Iterator[None]:
-    """Another program listens on these ports of the first node, and answers with nonsense."""
-    words = [str(daemons.box.bin_dir / "in-box"), "python3", "-c", PORTS_TAKEN, "10.0.0.11", *map(str, ports)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"taken\n"
-        yield
-        child.terminate()
-
-
 def rendezvous_ports(daemons: Daemons) -> list[int]:
     from gpu_runner_inside.launcher import network
 
     return network.candidates(12000 + daemons.next_job() % 16000)
-
-
-def test_a_port_that_is_taken_is_passed_over(ill: Runner, daemons: Daemons) -> None:
-    with ports_taken(daemons, rendezvous_ports(daemons)[:2]):
-        submitted_and_reported(ill, MEASURED)
-
-
-def test_ports_that_are_all_taken_are_named(ill: Runner, daemons: Daemons) -> None:
-    ports = rendezvous_ports(daemons)
-    listed = ", ".join(map(str, ports))
-    sentence = f"rendezvous-port-taken: every port of {listed} is taken on 10.0.0.11 (dgx01)"
-    with ports_taken(daemons, ports):
-        submitted_and_reported(ill, Planted("", "infrastructure", 8, (sentence,)))
 
 
 STRANGER = """
@@ -141,11 +117,8 @@ while True:
 
 def test_a_stranger_at_the_rendezvous_does_no_harm(ill: Runner, daemons: Daemons) -> None:
     """Another job's rank that puts values there without a pause."""
-    port = str(rendezvous_ports(daemons)[0])
-    words = [str(daemons.box.bin_dir / "in-box"), "python3", "-c", STRANGER, port]
-    with subprocess.Popen(words, start_new_session=True) as child:
+    with in_box(daemons, STRANGER, str(rendezvous_ports(daemons)[0])):
         submitted_and_reported(ill, MEASURED)
-        child.terminate()
 
 
 def test_a_node_that_is_set_down(ill: Runner, daemons: Daemons) -> None:
@@ -264,3 +237,25 @@ def killed_at_the_end(child: subprocess.Popen[bytes]) -> Iterator[None]:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
+
+
+@contextmanager
+def in_box(daemons: Daemons, program: str, *arguments: str, line: bytes = b"") -> Iterator[None]:
+    """A program of Python beside the job; ``line``: what it prints when it has begun."""
+    words = [str(daemons.box.bin_dir / "in-box"), "python3", "-c", program, *arguments]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as child:
+        assert child.stdout is not None
+        assert not line or child.stdout.readline() == line
+        yield
+        child.terminate()
+
+
+@pytest.mark.parametrize("taken", [2, None], ids=["some", "all"])
+def test_ports_that_are_taken_are_passed_over_or_named(ill: Runner, daemons: Daemons, taken: int | None) -> None:
+    """Another program listens on them, and answers with nonsense."""
+    ports = rendezvous_ports(daemons)
+    listed = ", ".join(map(str, ports))
+    sentence = f"rendezvous-port-taken: every port of {listed} is taken on 10.0.0.11 (dgx01)"
+    planted = MEASURED if taken else Planted("", "infrastructure", 8, (sentence,))
+    with in_box(daemons, PORTS_TAKEN, "10.0.0.11", *map(str, ports[:taken]), line=b"taken\n"):
+        submitted_and_reported(ill, planted)

@@ -72,8 +72,7 @@ class HostState:
 
     Attributes:
         listeners: protocol, local address and port (as in /proc/net) of what waits for strangers.
-        packet_filter: rules of IPv4 and IPv6 without counters; empty where there is no iptables-save.
-        forwarding: whether the kernel forwards packets, IPv4 and IPv6.
+        packet_filter: rules of IPv4 and IPv6 without counters. forwarding: whether the kernel forwards packets.
     """
 
     mounts: frozenset[str]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import charliecloud, editing
+from tests.support import editing
 from tests.support.commands import ran
 from tests.support.editing import CHECKOUT, IMAGE, LIMIT_S, UNPRIVILEGED, Editor
+from tests.support.packages import ch_run_tools
 
 pytestmark = pytest.mark.integration
 
@@ -23,7 +24,7 @@ def editor() -> Iterator[Editor]:
     with tempfile.TemporaryDirectory(prefix="edits-", ignore_cleanup_errors=True) as directory:
         place = Path(directory)
         place.chmod(0o755)
-        variables = charliecloud.tools(place)
+        variables = ch_run_tools(place)
         (place / "store").mkdir()
         (place / "cache").mkdir()
         become: tuple[str, ...] = ()

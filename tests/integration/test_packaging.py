@@ -9,15 +9,7 @@ from runner.core import paths
 from runner.images.building.build import BuiltImage
 from tests.support.commands import Runner
 from tests.support.documents import result
-from tests.support.installed import (
-    Distributions,
-    Installed,
-    build,
-    check_everyday_verbs,
-    install,
-    kept_files,
-    names,
-)
+from tests.support.installed import Distributions, Installed, build, check_everyday_verbs, install, kept_files, names
 
 pytestmark = pytest.mark.integration
 

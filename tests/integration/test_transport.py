@@ -108,7 +108,4 @@ def moved(evidence: Evidence, node: int, name: str) -> tuple[int, int]:
         next(port for port in end.ports if port.name == name) for end in (record.window_begin, record.window_end)
     )
     assert None not in (first.sent_bytes, last.sent_bytes, first.received_bytes, last.received_bytes)
-    return (
-        (last.sent_bytes or 0) - (first.sent_bytes or 0),
-        (last.received_bytes or 0) - (first.received_bytes or 0),
-    )
+    return ((last.sent_bytes or 0) - (first.sent_bytes or 0), (last.received_bytes or 0) - (first.received_bytes or 0))

@@ -19,10 +19,8 @@ class Ending:
     """How one job ends.
 
     Attributes:
-        code: exit code of ``wait``.
-        fault: of the recipe with faults; empty for none.
-        when: holds of the run when ``act`` is called.
-        act: what ends the job; None where it ends by itself.
+        code: exit code of ``wait``. fault: of the recipe with faults; empty for none.
+        when: holds of the run when ``act`` is called, which ends the job; None where it ends by itself.
         swept: what is left, if anything, is removed by the next job; else nothing may be left.
     """
 
@@ -95,8 +93,7 @@ def spares_a_running_job(runner: Runner, daemons: Daemons, *options: str, swept:
     ``swept``: as of Ending, of the one that is cancelled.
     """
     words = ("submit", "--recipe", str(RECIPE), *EVEN, *options)
-    child, run = runner.start_until(_IN_PROGRAM, *words, "--", "--fault", "hang", timeout_s=180)
-    assert child.wait(60) == 0
+    run = runner.submitted(_IN_PROGRAM, *words, "--", "--fault", "hang", timeout_s=180)
     before = left(daemons)
     runner(*words, "--wait", code=0)
     assert left(daemons) == before != ""
@@ -110,8 +107,7 @@ def spares_a_running_job(runner: Runner, daemons: Daemons, *options: str, swept:
 
 def left(daemons: Daemons) -> str:
     """What any job has left on any node: a line each."""
-    enter = (("nsenter", "--target", daemons.process(node), "--mount", "--uts") for node in NODES)
-    return "".join(daemons.inside(*words, "sh", "-c", _LEFT) for words in enter)
+    return "".join(daemons.on_node(node, "sh", "-c", _LEFT) for node in NODES)
 
 
 _LEFT = """

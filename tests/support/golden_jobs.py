@@ -77,11 +77,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "perlmutter-shared-2": ("perlmutter", "shifter", Request(gpus=2)),
     "polaris-capacity-16": ("polaris", "apptainer", Request(gpus=16, walltime_s=600_000)),
     "box-16": ("box", "charliecloud", PLAIN),
-    "box-hostile": (
-        "box",
-        "charliecloud",
-        msgspec.structs.replace(CHARLIECLOUD, account="m1234_g"),
-    ),
+    "box-hostile": ("box", "charliecloud", msgspec.structs.replace(CHARLIECLOUD, account="m1234_g")),
     "box-pyxis-16": ("box", "pyxis", PLAIN),
     "perlmutter-shifter-16": ("perlmutter", "shifter", PLAIN),
     "perlmutter-shifter-hostile": ("perlmutter", "shifter", SHIFTER),

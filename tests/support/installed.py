@@ -10,6 +10,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.commands import ran
 from tests.support.squashfs import SUPERBLOCK
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -34,22 +35,12 @@ class Installed:
     home: Path
 
     def __call__(self, *words: str | Path, code: int, **env: str) -> str:
-        """Run the installed ``gpu-runner``; returns its standard output. No verb may ever show a traceback."""
-        done = self._run([self.bin_dir / "gpu-runner", *words], env)
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        """The standard output of the installed ``gpu-runner``."""
+        return self.output("gpu-runner", *words, code=code, **env)
 
-    def python(self, program: str) -> str:
-        done = self._run([self.bin_dir / "python", "-c", program], {})
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def _run(self, words: list[str | Path], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def output(self, program: str, *words: str | Path, code: int = 0, **env: str) -> str:
         own = {"PATH": "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(self.home), **env}
-        return subprocess.run(
-            words, cwd="/", env=own, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )  # fmt: skip
+        return ran([self.bin_dir / program, *words], code=code, timeout_s=TIMEOUT_S, cwd="/", env=own).out
 
 
 def build(directory: Path) -> Distributions:
@@ -139,4 +130,4 @@ def check_everyday_verbs(installed: Installed, directory: Path) -> None:
 def of_the_checkout(*words: str) -> str:
     here = Installed(Path(sys.executable).parent, Path.home())
     program = f"import sys; sys.path.insert(0, {str(CHECKOUT)!r}); from runner.cli import main; main({list(words)!r})"
-    return here.python(program)
+    return here.output("python", "-c", program)

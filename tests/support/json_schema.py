@@ -5,14 +5,9 @@ from pathlib import Path
 from typing import Any
 
 _TYPES: dict[str, tuple[type, ...]] = {
-    "integer": (int,),
-    "number": (int, float),
-    "string": (str,),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "array": (list,),
-    "object": (dict,),
-}
+    "integer": (int,), "number": (int, float), "string": (str,), "boolean": (bool,), "null": (type(None),),
+    "array": (list,), "object": (dict,),
+}  # fmt: skip
 
 
 def faults(value: Any, schema: dict[str, Any], kind: str | None = None) -> list[str]:

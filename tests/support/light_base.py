@@ -14,13 +14,9 @@ from pathlib import Path
 
 TOOLS = ("bash", "cat", "chmod", "cp", "dd", "env", "id", "ln", "ls", "mkdir", "mv", "rm", "sleep", "touch", "true")
 FACTS = {
-    "framework_version": "2.13.0",
-    "python": "3.11.2",
-    "arch": os.uname().machine,
-    "cuda": None,
-    "nccl": None,
+    "framework_version": "2.13.0", "python": "3.11.2", "arch": os.uname().machine, "cuda": None, "nccl": None,
     "mpi": {"flavour": "", "version": ""},
-}
+}  # fmt: skip
 ANSWER = json.dumps({"key": "shipped", "why": "", "fixes": [], "facts": FACTS})
 PYTHON = f"""#!/bin/bash
 set -e

@@ -27,39 +27,35 @@ OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
 OCI_LAYER = "application/vnd.oci.image.layer.v1.tar"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
-_PACKAGE = "docker-registry"
-
-
-def program() -> Path:
-    return unpacked(_PACKAGE) / "usr/bin" / _PACKAGE
 
 
 @contextmanager
-def running(directory: Path, *, tls: Mapping[str, str] | None = None, htpasswd: Path | None = None) -> Iterator[str]:
-    """``127.0.0.1:PORT`` of a registry that keeps everything below ``directory``.
-
-    tls: ``certificate`` and ``key``, files. htpasswd: who may have its images (bcrypt, as htpasswd(1) writes it).
+def running(directory: Path, *, htpasswd: Path | None = None) -> Iterator[str]:
+    """``127.0.0.1:PORT`` of a registry that keeps everything below ``directory``; ``htpasswd``: who may have its images
+    (bcrypt, as htpasswd(1) writes it).
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        address = probe.getsockname()
+    host = f"127.0.0.1:{address[1]}"
     config = {
         "version": 0.1,
         "log": {"level": "error", "accesslog": {"disabled": True}},
         "storage": {"filesystem": {"rootdirectory": str(directory / "data")}},
-        "http": {"addr": f"127.0.0.1:{port}", **({"tls": dict(tls)} if tls else {})},
+        "http": {"addr": host},
         **({"auth": {"htpasswd": {"realm": "tests", "path": str(htpasswd)}}} if htpasswd else {}),
     }
     (directory / "config.yml").write_text(yaml.safe_dump(config))
+    program = unpacked("docker-registry") / "usr/bin/docker-registry"
     with (directory / "log").open("wb") as log:
-        child = subprocess.Popen([program(), "serve", directory / "config.yml"], stdout=log, stderr=log)
+        child = subprocess.Popen([program, "serve", directory / "config.yml"], stdout=log, stderr=log)
     try:
         for _ in range(600):
             assert child.poll() is None, (directory / "log").read_text()
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            with suppress(OSError), socket.create_connection(address, 1):
                 break
             time.sleep(0.05)
-        yield f"127.0.0.1:{port}"
+        yield host
     finally:
         child.terminate()
         child.wait(20)
@@ -137,12 +133,10 @@ class Moods:
     """What the proxy does to those who ask; counters go down as it does so.
 
     Attributes:
-        busy: how many requests get 429 with Retry-After: 1. failing: how many get 503.
-        cuts: how many answers to requests for blobs are cut off in their middle.
-        slow_s: seconds between two pieces of a body, each of 1 MB.
-        whole_only: ranges are not served. wrong: path endings whose bytes are falsified.
-        basic, bearer: what is asked for. forbidden: everybody gets 403.
-        elsewhere: where requests for blobs are sent.
+        busy: how many requests get 429 with Retry-After: 1. failing: how many get 503. forbidden: everybody gets 403.
+        cuts: how many answers to requests for blobs are cut off in their middle. whole_only: ranges are not served.
+        slow_s: seconds between two pieces of a body, each of 1 MB. wrong: path endings whose bytes are falsified.
+        basic, bearer: what is asked for. elsewhere: where requests for blobs are sent.
         asked: (method, path, headers) of all requests.
     """
 

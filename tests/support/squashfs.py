@@ -4,6 +4,10 @@ import shutil
 import struct
 from pathlib import Path
 
+from runner.core.files import sha256
+from runner.images.store import store
+from runner.images.store.stored_image import Form, StoredImage, file_name
+
 SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)  # the magic number, and version 4 of the format
 
 
@@ -20,6 +24,20 @@ def crashing_mksquashfs(directory: Path, *, times: int, signal: str = "SEGV") ->
     program.write_text("\n".join([*lines, f'exec {real} "$@"', ""]))
     program.chmod(0o755)
     return directory
+
+
+def published(
+    file: Path, directory: Path, reference: str = "x:1", letter: str = "a", form: Form = "squashfs"
+) -> StoredImage:
+    """A copy of an image file in a store there, under a digest and key of this letter."""
+    directory.mkdir(exist_ok=True)
+    partial = directory / ".partial"
+    partial.write_bytes(file.read_bytes())
+    digest, sum_ = f"sha256:{letter * 64}", sha256(partial)
+    path = directory / file_name(reference, digest, sum_, form)
+    size = partial.stat().st_size
+    image = StoredImage(path=path, reference=reference, digest=digest, key=digest, size_bytes=size, sha256=sum_)
+    return store.publish(partial, image)
 
 
 def sif_of(squashfs: Path, path: Path) -> None:

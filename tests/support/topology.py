@@ -71,6 +71,5 @@ DGX_A100 = Node(
 )
 _POLARIS_BUSES = ("07", "46", "85", "c7")
 POLARIS = Node(
-    cores=32,
-    gpus=tuple((f"0000:{bus}:00.0", _numa(3 - place, 8, 32)) for place, bus in enumerate(_POLARIS_BUSES)),
+    cores=32, gpus=tuple((f"0000:{bus}:00.0", _numa(3 - place, 8, 32)) for place, bus in enumerate(_POLARIS_BUSES))
 )

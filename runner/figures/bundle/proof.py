@@ -15,7 +15,7 @@ from runner import __version__
 from runner.core.errors import NotProvenError, RunnerError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
-from runner.jobs.comparison import FIX, copy_among, first_rank_of, identity_of
+from runner.jobs.comparison import FIX, copy_among, identity_of
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.verdict import judge
 from runner.model.figure import figure_keys
@@ -85,7 +85,7 @@ def check_different(runs: Iterable[Path]) -> None:
     Raises:
         NotProvenError: two have the same first rank, which began at the same instant: one is a copy.
     """
-    twice = copy_among((run.run_id, identity_of(first_rank_of(run))) for run in map(Run, runs))
+    twice = copy_among((run.run_id, identity_of(run.records.start(0))) for run in map(Run, runs))
     if twice is not None:
         what = f"{' and '.join(twice)} are one launch: one is a copy of the other"
         raise NotProvenError(what, where=twice[1], fix=FIX)
@@ -103,7 +103,7 @@ def difference(given: Any, expected: Any, key: str = "") -> str:
         return "" if math.isclose(given, expected, rel_tol=_SAME) else key
     else:
         return "" if given == expected and type(given) is type(expected) else key
-    return next((found for name, one, two in parts if (found := difference(one, two, f"{key}.{name}".strip(".")))), "")
+    return next(filter(None, (difference(one, two, f"{key}.{name}".strip(".")) for name, one, two in parts)), "")
 
 
 def _judged(run: Run, redacted: dict[str, str]) -> Verdict:

@@ -188,9 +188,9 @@ def curves(axes: Axes, series: Sequence[Series], references: Sequence[Reference]
     """The first series' values stand at its points, of the others at their last one."""
     sizes = {size for each in series for size, _ in (*each.points, *each.dots)}
     sizes |= {size for each in references for size, _ in each.points}
-    rows = _legend_rows(series, references)
-    plot = _Plot(axes, sorted(sizes), _TOP + _LEGEND * len(rows))
-    body = [*_legend(rows), *plot.grid()]
+    rows, legend = _legend(series, references)
+    plot = _Plot(axes, sorted(sizes), _TOP + _LEGEND * rows)
+    body = [*legend, *plot.grid()]
     for each in references:
         body += plot.reference(each)
     for number, one in enumerate(series):
@@ -203,33 +203,25 @@ def curves(axes: Axes, series: Sequence[Series], references: Sequence[Reference]
     return plot.bottom + _BOTTOM, body
 
 
-def _legend_rows(series: Sequence[Series], references: Sequence[Reference]) -> list[list[tuple[str, int | None]]]:
-    """Name and number of each series, and the names of references, in rows that fit."""
+def _legend(series: Sequence[Series], references: Sequence[Reference]) -> tuple[int, list[Markup]]:
+    """How many rows the names of all lines take, and these."""
     entries: list[tuple[str, int | None]] = [(each.name, number) for number, each in enumerate(series)]
     entries += [(each.name, None) for each in references]
-    rows: list[list[tuple[str, int | None]]] = []
-    used = math.inf
-    for entry in entries:
-        needs = width_of(entry[0]) + 42
-        if used + needs > WIDTH:
-            rows.append([])
-            used = 0.0
-        rows[-1].append(entry)
-        used += needs
-    return rows
-
-
-def _legend(rows: Sequence[Sequence[tuple[str, int | None]]]) -> Iterator[Markup]:
-    for line, row in enumerate(rows):
-        x, y = 2.0, 15.0 + _LEGEND * line
-        for name, number in row:
-            piece = f"M{x:.1f} {y - 4:.1f}h26"
-            if number is not None:
-                yield tag("path", d=piece, class_=f"curve s{number % len(MARKERS)}")
-                yield marker(number, x + 13, y - 4, 4.0)
-            else:
-                if name == "expected":
-                    yield tag("rect", x=x, y=y - 9, width=26, height=10, class_="band expected")
-                yield tag("path", d=piece, class_=f"ref {name}")
-            yield text_at(name, x + 32, y)
-            x += width_of(name) + 42
+    body: list[Markup] = []
+    rows, x = 0, math.inf
+    for name, number in entries:
+        width = width_of(name) + 42
+        if x - 2.0 + width > WIDTH:
+            rows, x = rows + 1, 2.0
+        y = 15.0 + _LEGEND * (rows - 1)
+        piece = f"M{x:.1f} {y - 4:.1f}h26"
+        if number is not None:
+            body.append(tag("path", d=piece, class_=f"curve s{number % len(MARKERS)}"))
+            body.append(marker(number, x + 13, y - 4, 4.0))
+        else:
+            if name == "expected":
+                body.append(tag("rect", x=x, y=y - 9, width=26, height=10, class_="band expected"))
+            body.append(tag("path", d=piece, class_=f"ref {name}"))
+        body.append(text_at(name, x + 32, y))
+        x += width
+    return rows, body

@@ -91,7 +91,7 @@ def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, li
             for row in report.rows
             if row.per_gpu is not None and row.settings == settings and row.arm == "full"
         )
-        estimates = tuple((point.gpus, one) for point in points if (one := tables.of_each(point)) is not None)
+        estimates = tuple((point.gpus, one) for point in points if (one := tables.estimate_per_gpu(point)) is not None)
         series.append(Series(_name(settings), estimates, dots))
     ideal = _ideal_each(next(iter(by_setting.values())))
     references = [_ideal(series, ideal)] if ideal is not None and len(by_setting) == 1 else []
@@ -103,7 +103,7 @@ def _scaling(study: StudyFacts, report: Report, by_setting: Mapping[Settings, li
         0.0,
     )
     point = largest_point(study)
-    each_now = tables.of_each(point) if point is not None else None
+    each_now = tables.estimate_per_gpu(point) if point is not None else None
     assert point is not None and each_now is not None
     sure = tables.interval(each_now, rate)
     says = f"{rate(each_now.value)} {report.unit}/s per GPU at {gpus_text(point.gpus)}"

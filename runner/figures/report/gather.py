@@ -43,7 +43,7 @@ _SAME = 1e-6  # relative, of two figures of the same records
 _SHORTEST_SECRET = 4  # what is shorter may be a part of any text
 
 
-def of_study(study: StudyFacts) -> Report:
+def study_report(study: StudyFacts) -> Report:
     """The report on a study. The run of each size whose figure is the median of its size is read in detail."""
     rows = tuple(_row_of_launch(each, study.demonstration) for each in study.launches)
     sizes = sorted({row.gpus for row in rows})
@@ -53,7 +53,7 @@ def of_study(study: StudyFacts) -> Report:
     return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows)
 
 
-def of_runs(runs: Sequence[tuple[Run, str]]) -> Report:
+def runs_report(runs: Sequence[tuple[Run, str]]) -> Report:
     """The report on single runs. Each comes with the state of one that has no verdict yet; empty for one that has.
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
@@ -107,25 +107,18 @@ def _proven(rows: Sequence[Row]) -> str:
 def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
     """A launch; where no figure of its study is a claim, nor is its own."""
     launch, figure = facts.launch, facts.figure
+    same = ("run", "directory", "images_per_s", "unit", "synchronisation", "step_s", "sm_clock_mhz", "nodes", "why")
     return Row(
         key=launch.key,
-        run=facts.run,
-        directory=facts.directory,
         gpus=launch.gpus,
         state=facts.state if facts.state != "not-proven" else facts.outcome or "not-proven",
         arm=launch.arm,
         settings=launch.settings,
         repeat=launch.repeat,
         figure=figure.labelled(demonstration) if figure else None,
-        images_per_s=facts.images_per_s,
-        unit=facts.unit,
-        synchronisation=facts.synchronisation,
         per_gpu=None if facts.images_per_s is None else facts.images_per_s / max(launch.gpus, 1),
-        step_s=facts.step_s,
-        sm_clock_mhz=facts.sm_clock_mhz,
-        nodes=facts.nodes,
         demonstration=facts.demonstration or demonstration,
-        why=facts.why,
+        **{name: getattr(facts, name) for name in same},
     )
 
 

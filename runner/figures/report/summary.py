@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from runner import __version__
 from runner.core.text import counted, gpus_text, percent, rate, span
-from runner.figures.tables import all_settings, curve, interval, launch_text, of_each, settings_text, unit_of, units_of
+from runner.figures.tables import (
+    all_settings,
+    curve,
+    estimate_per_gpu,
+    interval,
+    launch_text,
+    settings_text,
+    unit_of,
+    units_of,
+)
 from runner.model.expectation import Comparison
 from runner.model.figure import Doubt, in_words
 from runner.model.report import Highlight, Row, RunReport
@@ -50,7 +59,7 @@ def _of_runs(measured: Sequence[Row]) -> Iterator[Highlight]:
 
 
 def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport], unit: str) -> Iterator[Highlight]:
-    each = of_each(point)
+    each = estimate_per_gpu(point)
     assert each is not None
     sure = interval(each, rate)
     note = f"95 %: {sure}" if sure else f"no interval: {point.proven} of {counted(point.wanted, 'launch')} proven"

@@ -141,13 +141,13 @@ def shard(script: Script) -> Iterator[Finding]:
     if not chosen and len(script.loaders) == 1 and script.backward and not script.uncertain:
         chosen = script.loaders
     if chosen:
-        yield from _of_loaders(script, chosen, fix)
+        yield from _judge_loaders(script, chosen, fix)
     if script.loaders:
         if {sharding(event) for event in script.loaders} & {"sampler", "rank"}:
             yield ok("by the sampler or the rank", script.loaders[0])
         reason = "no loader has a part of the data by the rank: every rank trains on all of them"
         yield wrong(reason, script.loaders[0], fix)
-    yield from _of_anything(script, fix)
+    yield from _judge_other_data(script, fix)
 
 
 def _wrong_parts(script: Script, fix: str) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def _wrong_parts(script: Script, fix: str) -> Iterator[Finding]:
             yield wrong(_PART_0, event, fix)
 
 
-def _of_loaders(script: Script, chosen: list[Event], fix: str) -> Iterator[Finding]:
+def _judge_loaders(script: Script, chosen: list[Event], fix: str) -> Iterator[Finding]:
     kinds = [sharding(event) for event in chosen]
     first = chosen[0]
     if not any(kinds):
@@ -218,7 +218,7 @@ def _without_epoch(script: Script, loader: Event) -> Event | None:
     return None if script.uncertain else sampler
 
 
-def _of_anything(script: Script, fix: str) -> Iterator[Finding]:
+def _judge_other_data(script: Script, fix: str) -> Iterator[Finding]:
     """Data without a DataLoader: tf.data, arrays, generators."""
     given = [(event, value) for event in script.fits if (value := event.argument(0, "x")) is not None]
     data: list[tuple[Event | None, Value]] = [*given, *((None, over) for over in script.trained_on)]

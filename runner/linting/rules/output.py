@@ -155,7 +155,7 @@ def metrics(script: Script) -> Iterator[Finding]:
         yield ok("the metrics' package synchronises")
     if script.fits and script.is_tensorflow:
         yield script.missing("the metrics of fit are those of each rank", fix, script.fits[0])
-    yield from _of_reports(script, fix)
+    yield from _judge_reports(script, fix)
 
 
 def _is_literal(node: nodes.NodeNG) -> bool:
@@ -169,7 +169,7 @@ def _is_literal(node: nodes.NodeNG) -> bool:
     return isinstance(node, nodes.Const)
 
 
-def _of_reports(script: Script, fix: str) -> Iterator[Finding]:
+def _judge_reports(script: Script, fix: str) -> Iterator[Finding]:
     reports = [event for event in script.events if _REPORTS.search(event.last) and _is_metric(event)]
     if not reports:
         yield ok("it reports no metric that can be seen")

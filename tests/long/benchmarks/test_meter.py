@@ -2,16 +2,14 @@
 
 import json
 import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 
 import pytest
 
-from runner.images.store.stored_image import StoredImage
 from runner.statistics.precision import mean_interval
 from tests.support.commands import Runner
+from tests.support.rank_records import printed, records
 from tests.support.recipes import SCRIPT
 
 pytestmark = pytest.mark.integration
@@ -33,17 +31,14 @@ def difference(one: Sequence[float], other: Sequence[float]) -> str:
     return f"{100 * mean:+.2f} % ({100 * math.expm1(found.low):+.2f} to {100 * math.expm1(found.high):+.2f} %)"
 
 
-def test_the_share_of_a_step_that_the_meter_takes(tmp_path: Path, squashfs: StoredImage, ch_run: Path) -> None:
-    assert squashfs.path.is_file()
-    path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
-    local = Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
+def test_the_share_of_a_step_that_the_meter_takes(contained: Runner) -> None:
     rows, shares = [], []
     for width in WIDTHS:
         words = ("--gpus", "1", "--wait", "--", "python3", "cost.py", str(width), str(SECONDS))
-        local("submit", *words, code=0, cwd=SCRIPT)
-        run = local.newest()
-        report = json.loads((run / "ranks" / "0.report.json").read_text())
-        times = json.loads((run / "logs" / "rank-0.out").read_text().splitlines()[-1])
+        contained("submit", *words, code=0, cwd=SCRIPT)
+        run = contained.newest()
+        report = records(run, "report")[0]
+        times = json.loads(printed(run).splitlines()[-1])
         step_s = median(times["plain"])
         shares.append(report["instrumentation_s"] / report["steps"] / step_s)  # the window holds the other arms, too
         rows.append(

@@ -3,8 +3,6 @@
 They belong in docs/recipes/speed.md. Two ranks with one thread each, in containers on this machine: ratios only.
 """
 
-import json
-import os
 import re
 import shutil
 import time
@@ -33,6 +31,7 @@ from benchmarks.recipes import (
 )
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
+from tests.support.rank_records import outcome, printed, records
 from tests.support.recipes import UNCHANGED
 
 pytestmark = pytest.mark.integration
@@ -42,11 +41,8 @@ LENGTHS = {"warmup-steps": str(WARMUP_STEPS), "warmup-seconds": "0", "steps": st
 
 
 @pytest.fixture
-def local(tmp_path: Path, squashfs: StoredImage, tensorflow_squashfs: StoredImage, ch_run: Path) -> Runner:
-    assert squashfs.path.is_file()
-    assert tensorflow_squashfs.path.is_file()
-    path = {"PATH": f"{ch_run}:{os.environ['PATH']}"}
-    return Runner(Path("local"), tmp_path / "runs", tmp_path / "state", tmp_path, path)
+def local(contained: Runner, tensorflow_squashfs: StoredImage) -> Runner:
+    return contained
 
 
 @pytest.mark.parametrize("framework", list(SETTINGS))
@@ -88,7 +84,7 @@ def script_rate(local: Runner, framework: Framework, directory: Path) -> float:
     image = f"gpu-runner/horovod-{framework}:standin"
     program = ("python3", "-u", SCRIPTS[framework], *(part for key in options for part in (f"--{key}", options[key])))
     local("submit", "--gpus", str(RANKS), "--image", image, "--wait", "--", *program, code=0, cwd=directory)
-    output = (local.newest() / "logs" / "rank-0.out").read_text()
+    output = printed(local.newest())
     assert "Same weights everywhere: True" in output
     window = re.search(r"^All: (\d+) batches in ([\d.]+) s$", output, re.MULTILINE)
     assert window, output
@@ -105,7 +101,7 @@ def recipe_rate(local: Runner, framework: Framework, setting: Setting) -> float:
     program = ("--recipe", f"horovod-{framework}", "--gpus", str(RANKS), "--wait")
     local("submit", *program, *changes, *env, code=0)
     run = local.newest()
-    assert json.loads((run / "verdict.json").read_text())["outcome"] == "measured"
-    report = json.loads((run / "ranks" / "0.report.json").read_text())
+    assert outcome(run) == "measured"
+    report = records(run, "report")[0]
     assert (report["steps"], report["warmup_steps"]) == (STEPS, WARMUP_STEPS)
     return STEPS / float(report["elapsed_s"])

@@ -47,11 +47,7 @@ def test_sixteen_at_once_on_a_slow_file_system_that_two_machines_share(image: st
     [("export", "stream"), ("pack", "stream"), ("pack", "auto"), ("verify", "auto"), ("rename", "auto")],
 )
 def test_no_kill_breaks_the_store(
-    engine_client: docker.DockerClient,
-    image: str,
-    tmp_path: Path,
-    phase: str,
-    way: str,
+    engine_client: docker.DockerClient, image: str, tmp_path: Path, phase: str, way: str
 ) -> None:
     """Export and pack are one stream: the first half of its time, and the second with the end of mksquashfs."""
     times, events = converting.step_times(image, tmp_path / "timed", way=way)

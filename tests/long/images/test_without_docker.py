@@ -20,11 +20,13 @@ from runner.core.errors import Exit
 from runner.core.progress import Silent
 from runner.images.building import dockerfile, standin
 from runner.images.store import store
-from tests.support import charliecloud, light_base
+from tests.support import light_base
 from tests.support import registry as registries
 from tests.support.build_bench import read_until
+from tests.support.commands import Output, ran
 from tests.support.documents import result
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
+from tests.support.packages import ch_run_tools
 
 pytestmark = pytest.mark.integration
 UNPRIVILEGED = 65534
@@ -40,23 +42,17 @@ class Login:
     home: Path
     become: tuple[str, ...]
 
-    def __call__(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [*self.become, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=self.home,
-            env={**os.environ, **self.variables},
-        )  # fmt: skip
-        assert "Traceback" not in done.stderr, done.stderr
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
+    def __call__(self, *words: str, code: int = 0) -> Output:
+        env = {**os.environ, **self.variables}
+        return ran([*self.become, *words], code=code, timeout_s=LIMIT_S, cwd=self.home, env=env)
 
-    def runner(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    def runner(self, *words: str, code: int = 0) -> Output:
         return self(sys.executable, "-m", "runner", *words, code=code)
 
-    def build(self, base: str, *words: str) -> dict[str, Any]:
-        said = self.runner("build", "pytorch", "--with", "ch-run", "--base", base, "--json", *words)
-        found = result(said.stdout)
-        assert isinstance(found, dict)
-        return found
+    def build(self, base: str) -> dict[str, Any]:
+        said = self.runner("build", "pytorch", "--with", "ch-run", "--base", base, "--json")
+        image: dict[str, Any] = result(said.out)
+        return image
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +94,7 @@ def login() -> Iterator[Login]:
     """The home of an ordinary user; no engine answers."""
     home = Path(tempfile.mkdtemp(prefix="login-"))
     home.chmod(0o755)
-    variables = charliecloud.tools(home)
+    variables = ch_run_tools(home)
     for name, place in (("HOME", "home"), ("RUNNER_CACHE", "cache"), ("RUNNER_STORE", "images"), ("TMPDIR", "tmp")):
         variables[name] = str(home / place)
     variables["DOCKER_HOST"] = "unix:///nowhere/docker.sock"
@@ -147,7 +143,7 @@ def test_ctrl_c_in_the_middle_leaves_nothing(login: Login, engine_client: docker
 
 def test_a_missing_base_is_reported_before_anything_is_pulled(login: Login, registry: str) -> None:
     said = login.runner("build", "pytorch", "--with", "ch-run", "--base", f"{registry}/no/such:1", code=Exit.REFUSED)
-    assert f"{registry} has no such image" in said.stderr
+    assert f"{registry} has no such image" in said.err
 
 
 def test_it_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Login, base: str) -> None:
@@ -155,7 +151,7 @@ def test_it_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Log
     path = Path(first["path"])
     # A squashfs is mounted by /dev/fuse, which a machine may keep from its users: this is done as we are.
     mounts = replace(login, become=(), variables={"PATH": login.variables["PATH"], "USER": getpass.getuser()})
-    said = mounts("ch-run", "--set-env", str(path), "--", *GLOO, *benchmark(ROWS[0])).stdout
+    said = mounts("ch-run", "--set-env", str(path), "--", *GLOO, *benchmark(ROWS[0])).out
     assert re.search(r"throughput: [\d.]+ images/s", said), said
     found = store.lookup(first["reference"], path.parent)
     assert found is not None
@@ -165,7 +161,7 @@ def test_it_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Log
     assert (found.environment["PYTORCH_VERSION"], found.workdir) == ("2.13.0", "/workspace")
     assert found.entrypoint == ("/opt/nvidia/nvidia_entrypoint.sh",)
     assert not [name for name in names_in(path) if name.startswith(dockerfile.BROUGHT)]
-    rows = result(login.runner("images", "list", "--json").stdout)
+    rows = result(login.runner("images", "list", "--json").out)
     assert [row["problem"] for row in rows if row["path"] == str(path)] == [""]
     again = login.build(base)
     assert (again["up_to_date"], again["path"]) == (True, str(path))
@@ -174,9 +170,7 @@ def test_it_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Log
 
 
 def names_in(squashfs: Path) -> set[str]:
-    words = ["unsquashfs", "-l", str(squashfs)]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    return {line.removeprefix("squashfs-root/") for line in said.splitlines()}
+    return {line.removeprefix("squashfs-root/") for line in ran(["unsquashfs", "-l", squashfs]).out.splitlines()}
 
 
 def nothing_is_left(login: Login) -> None:

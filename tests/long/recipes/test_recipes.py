@@ -213,7 +213,7 @@ def test_lightning_on_two_nodes(
     run = runner.newest()
     assert outcome(run) == "measured"
     assert "synchronised: gradients differed" in done.out
-    assert json.loads((run / "verdict.json").read_text())["unit"] == unit
+    assert document_of(run, "verdict")["unit"] == unit
     places = [f"hello from rank {rank} of 4, local rank {rank % 2}, node {rank // 2}" for rank in range(4)]
     assert [place in printed(run, rank) for rank, place in enumerate(places)] == [True] * 4
     losses = [float(each) for each in re.findall(r"epoch \d, validation: loss ([\d.]+)", printed(run))]

@@ -48,16 +48,8 @@ def tree(box_root: Path, target: Path) -> Path:
     libraries = next((box_root / "usr/lib").glob("*-linux-gnu"))
     python = next(path for path in (box_root / "usr/bin").glob("python3.*") if path.name[8:].isdigit())
     for folder in (
-        "usr/bin",
-        "usr/lib64",
         f"usr/lib/{libraries.name}",
-        "etc",
-        "proc",
-        "sys",
-        "dev",
-        "tmp",
-        "run",
-        "var",
+        *["usr/bin", "usr/lib64", "etc", "proc", "sys", "dev", "tmp", "run", "var"],
     ):
         (target / folder).mkdir(parents=True, exist_ok=True)
     for name, points_to in {**_LINKS, "usr/bin/python3": python.name}.items():
@@ -106,16 +98,10 @@ class ContainerFault:
     """One fault.
 
     Attributes:
+        says: stands in the verdict's first reason, after "the container did not start on NODE: ". fix: in the fix.
         on: where it is mounted, on the second node; empty for a fault of the image or of the job.
-        source: what is mounted there: ``tmpfs`` with options after a colon, or a file. DIR stands for the test's own
-            directory.
-        says: stands in the verdict's first reason, after "the container did not start on NODE: ".
-        fix: stands in the fix.
-        everywhere: all nodes have it.
-        runtimes: under which it can occur.
-        image: name of the image's file.
-        options: further ones of ``submit``.
-        code: exit code of the verdict.
+        source: what is mounted there: ``tmpfs`` with options after a colon, or a file. DIR: the test's own directory.
+        everywhere: all nodes have it. runtimes: under which it can occur. image: its file. options: of ``submit``.
         squashfuse: in a box whose Pyxis mounts images instead of unpacking them.
     """
 

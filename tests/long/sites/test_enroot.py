@@ -48,7 +48,6 @@ if FOUND:
 
     @pytest.fixture
     def runner(daemons: Daemons, squashfs: StoredImage, tmp_path: Path) -> Runner:
-        assert squashfs.path.is_file()
         runtime = daemons.box.spec.name.partition("-")[0]
         site = tmp_path / "site.yaml"
         site.write_bytes(msgspec.yaml.encode({"name": "px", "extends": str(daemons.box.site), "runtimes": [runtime]}))

@@ -4,7 +4,6 @@ Sites have GPUs and these clusters have none, so each run must report "saw no GP
 """
 
 import base64
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ from runner.images.store.stored_image import StoredImage
 from runner.model.backends import RUNTIMES
 from tests.support.commands import Runner
 from tests.support.documents import result
-from tests.support.rank_records import records
+from tests.support.rank_records import arrived, document_of, records
 from tests.support.sites.clusters import MACHINES, Cluster, cpus_of_a_rank
 from tests.support.sites.ways import REAL, WAYS, Way
 from tests.support.waiting import until
@@ -69,16 +68,15 @@ def _submitted(runner: Runner, here: Cluster, way: Way) -> Path:
 
 
 def _job(run: Path) -> str:
-    return str(json.loads((run / "job.json").read_text())["job_id"])
+    return str(document_of(run, "job")["job_id"])
 
 
 def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
     allocated = _allocated(here, _job(run))
     runner("wait", str(run), code=6)
-    verdict = json.loads((run / "verdict.json").read_text())
+    verdict, plan = document_of(run, "verdict"), document_of(run, "plan")
     (blind,) = verdict["reasons"]
     assert re.fullmatch(r"ranks? [\d, and more]+ saw no GPU", blind), (way.name, verdict)
-    plan = json.loads((run / "plan.json").read_text())
     starts = records(run, "start")
     assert tuple(plan["tasks_per_node"]) == way.ranks, way.name
     assert [starts[rank]["local_size"] for rank in sorted(starts)] == [n for n in way.ranks for _ in range(n)]
@@ -93,7 +91,7 @@ def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
     probes = records(run, "probe")
     assert len(probes) == (sum(way.ranks) if way.wireup == "rendezvous" else 0)
     for rank, probe in probes.items():
-        seen = {name: base64.b64decode(value).decode() for name, value in probe["environment_base64"].items()}
+        words, seen = arrived(probe)
         assert seen == {
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(plan["gpus_per_node"]))),
             "SLURM_CPUS_PER_TASK": str(cpus_of_each),
@@ -102,7 +100,7 @@ def _ran_as_planned(runner: Runner, here: Cluster, way: Way, run: Path) -> None:
         }, (way.name, rank)
         where = f"{run}/recipe" if way.runtime == "native" or plan["host_paths"] else "/results/recipe"
         assert base64.b64decode(probe["cwd_base64"]).decode() == where, way.name
-        assert base64.b64decode(probe["argv_base64"][-1]).decode() == HOSTILE
+        assert words[-1] == HOSTILE
         assert probe["node_name"] == starts[rank]["host"]
 
 

@@ -177,22 +177,8 @@ def facts(evidence: Evidence, repeat: int) -> LaunchFacts:
 def timed_networks(place: Path) -> Iterator[TimedNetworks]:
     with two_networks() as networks:
         for holder in networks.holders:
-            subprocess.run(
-                [
-                    "nsenter",
-                    f"--target={holder}",
-                    "--net",
-                    *_tc(),
-                    "qdisc",
-                    "add",
-                    "dev",
-                    "slow0",
-                    "root",
-                    "tbf",
-                    *_SLOW,
-                ],
-                check=True,
-            )
+            qdisc = ("qdisc", "add", "dev", "slow0", "root", "tbf", *_SLOW)
+            subprocess.run(["nsenter", f"--target={holder}", "--net", *_tc(), *qdisc], check=True)
         proxy = subprocess.Popen(
             [
                 "nsenter", f"--target={networks.holders[1]}", "--net", sys.executable,

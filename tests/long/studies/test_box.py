@@ -94,19 +94,8 @@ def test_a_node_that_fails_costs_one_attempt(in_box: Runner, nodes: Daemons) -> 
 
 def test_a_time_limit_is_the_reason_and_a_launch_has_an_end_of_attempts(in_box: Runner) -> None:
     """Not tried again by itself, as it would only happen again; by hand as often as is allowed."""
-    words = (
-        "scale",
-        "--gpus",
-        "1",
-        "--repeats",
-        "1",
-        *TIMED,
-        "--set",
-        "window-seconds=300",
-        "--time",
-        "1:00",
-        "--wait",
-    )
+    limit = ("--set", "window-seconds=300", "--time", "1:00", "--wait")
+    words = ("scale", "--gpus", "1", "--repeats", "1", *TIMED, *limit)
     in_box(*words, code=6)
     path = study_of(in_box)
     assert "time limit" in in_box("wait", path.name, code=6).out

@@ -20,9 +20,10 @@ import msgspec
 import pytest
 
 from runner.cli.results import json_schema
-from runner.figures.report.gather import of_runs, of_study
+from runner.figures.report.gather import runs_report, study_report
 from runner.figures.report.writing import write
 from runner.setup.machine import Package, install_packages
+from tests.support.commands import ran
 from tests.support.json_schema import faults
 from tests.support.reports import launch_facts, measured_run, study_facts, whole_study
 from tests.support.timed import SUBMIT
@@ -117,9 +118,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )  # fmt: skip
     facts = [launch_facts(hostile, 16, 1, 0, why=HOSTILE + WIDE, settings=((HOSTILE, WIDE),))]
     reports = {
-        "study": of_study(study),
-        "large": of_runs([(large, "")]),
-        "hostile": of_study(study_facts(facts, study.points, study.losses, name=WIDE + HOSTILE, demonstration=HOSTILE)),
+        "study": study_report(study),
+        "large": runs_report([(large, "")]),
+        "hostile": study_report(
+            study_facts(facts, study.points, study.losses, name=WIDE + HOSTILE, demonstration=HOSTILE)
+        ),
     }
     for name, report in reports.items():
         write(report, root / name, print)
@@ -131,11 +134,8 @@ def test_a_real_study_is_reported(browser: Tab, tmp_path: Path) -> None:
     own = os.environ | {"RUNNER_STATE": str(tmp_path / "state"), "PYTHONPATH": str(ROOT)}
     scale = ("scale", *SUBMIT[1:], "--site", "local", "--gpus", "1,2", "--repeats", "2", "--name", "real", "--yes")
     for words in (scale, ("report", "real", "-o", "report", "--json")):
-        done = subprocess.run(
-            [sys.executable, "-m", "runner", *words], cwd=tmp_path, env=own, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+        printed = ran([sys.executable, "-m", "runner", *words], cwd=tmp_path, env=own).out
+    document = json.loads(printed)
     assert faults(document, json_schema()) == []
     result = document["result"]
     assert [row["state"] for row in result["rows"]] == ["proven"] * 4
@@ -276,12 +276,6 @@ class Tab:
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         shown = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") == role]
         return [node.get("name", {}).get("value", "") for node in shown]
-
-    def screenshot(self) -> bytes:
-        size = self.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
-        clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
-        return base64.b64decode(answer["data"])
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:

@@ -38,11 +38,7 @@ IMAGES = {"sif": "image.sif", "registry": "registry.example.org/m1234/horovod:25
 
 @dataclass(frozen=True)
 class Machine:
-    """What a site's GPU nodes are, and which plugins' options its srun and sbatch have.
-
-    Attributes:
-        further: names of partitions besides, here of the same nodes.
-    """
+    """What a site's GPU nodes are, and its srun's and sbatch's plugins; ``further``: more partitions."""
 
     nodes: int
     shape: NodeShape
@@ -75,21 +71,14 @@ MACHINES = {
         further=("cas_v100nv_8",),
     ),
     "slurm": Machine(
-        4,
-        NodeShape(cores_per_socket=16, threads_per_core=1, memory_mb=256_000, gpus=4),
-        plugins="pyxis shifter",
+        4, NodeShape(cores_per_socket=16, threads_per_core=1, memory_mb=256_000, gpus=4), plugins="pyxis shifter"
     ),
 }
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A box in the shape of a site.
-
-    Attributes:
-        directory: for what tests write; both the nodes and this process see it.
-        plugin: the shared object, built for the box's Slurm.
-    """
+    """A box in the shape of a site; both its nodes and this process see the directory. ``plugin``: for its Slurm."""
 
     site: str
     daemons: Daemons
@@ -161,14 +150,9 @@ def cluster(site: str, directory: Path) -> Iterator[Cluster]:
         (stand_ins / name).write_bytes(STAND_IN.read_bytes())
         (stand_ins / name).chmod(0o755)
     spec = BoxSpec(
-        name=f"sites-{site}-{os.getpid()}",
-        nodes=machine.nodes,
-        slurm=machine.slurm,
-        shape=machine.shape,
-        partition=machine.partition,
-        packages=PACKAGES,
-        binds=(Bind(str(stand_ins), "/usr/local/bin"),),
-    )
+        name=f"sites-{site}-{os.getpid()}", nodes=machine.nodes, slurm=machine.slurm, shape=machine.shape,
+        partition=machine.partition, packages=PACKAGES, binds=(Bind(str(stand_ins), "/usr/local/bin"),),
+    )  # fmt: skip
     try:
         daemons = Daemons(box.up(spec))
         plugin = directory / "site_options.so"

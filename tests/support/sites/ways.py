@@ -36,45 +36,29 @@ class Way:
 ACCOUNT = ("--account", "m1234")
 OF_THE_USER = {"perlmutter": ACCOUNT, "alpha": ACCOUNT, "neuron": ("--field", "nlp")}  # what the site asks for
 FULL = {"technion": (8, 8), "alpha": (8, 8), "neuron": (8, 8), "perlmutter": (4, 4, 4, 4), "slurm": (4, 4, 4, 4)}
+_OF_SITES = {
+    "technion": ("pyxis", "pyxis pmix", "pyxis 8+5", "pyxis 3"),
+    "perlmutter": (
+        *("shifter", "shifter 4+3", "shifter pmi2", "shifter mpich", "native", "native pmi2", "native mpich"),
+        *("podman-hpc", "podman-hpc pmi2", "podman-hpc mpich"),
+    ),
+    "alpha": ("native", "native pmix", "singularity", "singularity pmix", "singularity 8+5"),
+    "neuron": ("native", "singularity", "singularity 4"),
+    "slurm": (
+        *("apptainer", "apptainer 4+4+3", "singularity", "enroot", "pyxis", "charliecloud", "podman-hpc", "shifter"),
+    ),
+}
 
 
-def _way(site: str, runtime: str, ranks: tuple[int, ...] = (), wireup: str = "rendezvous") -> Way:
+def way(site: str, runtime: str, more: str = "") -> Way:
+    """``more``: ranks on each node (``8+5``), else all; or what wires them up, else the rendezvous."""
+    ranks = tuple(map(int, more.split("+"))) if more[:1].isdigit() else FULL[site]
+    wireup = "rendezvous" if not more or more[:1].isdigit() else more
     asked = () if wireup == "rendezvous" else ("--wireup", wireup)
-    return Way(site, runtime, ranks or FULL[site], wireup, (*asked, *OF_THE_USER.get(site, ())))
+    return Way(site, runtime, ranks, wireup, (*asked, *OF_THE_USER.get(site, ())))
 
 
-WAYS = (
-    _way("technion", "pyxis"),
-    _way("technion", "pyxis", wireup="pmix"),
-    _way("technion", "pyxis", (8, 5)),
-    _way("technion", "pyxis", (3,)),
-    _way("perlmutter", "shifter"),
-    _way("perlmutter", "shifter", (4, 3)),
-    _way("perlmutter", "shifter", wireup="pmi2"),
-    _way("perlmutter", "shifter", wireup="mpich"),
-    _way("perlmutter", "podman-hpc"),
-    _way("perlmutter", "podman-hpc", wireup="pmi2"),
-    _way("perlmutter", "podman-hpc", wireup="mpich"),
-    _way("perlmutter", "native"),
-    _way("perlmutter", "native", wireup="pmi2"),
-    _way("perlmutter", "native", wireup="mpich"),
-    _way("alpha", "native"),
-    _way("alpha", "native", wireup="pmix"),
-    _way("alpha", "singularity"),
-    _way("alpha", "singularity", wireup="pmix"),
-    _way("alpha", "singularity", (8, 5)),
-    _way("neuron", "native"),
-    _way("neuron", "singularity"),
-    _way("neuron", "singularity", (4,)),
-    _way("slurm", "apptainer"),
-    _way("slurm", "singularity"),
-    _way("slurm", "enroot"),
-    _way("slurm", "pyxis"),
-    _way("slurm", "charliecloud"),
-    _way("slurm", "podman-hpc"),
-    _way("slurm", "shifter"),
-    _way("slurm", "apptainer", (4, 4, 3)),
-)
+WAYS = tuple(way(site, *words.split()) for site, all_words in _OF_SITES.items() for words in all_words)
 # The site of a golden script -> whose cluster it is tried on.
 TRIED_ON = {site: site for site in MACHINES} | {"box": "technion"}
 # What no cluster has but the one that the options name: jobs that are to end first, nodes, a reservation.

@@ -11,7 +11,7 @@ import pytest
 from runner.cli.report import report_lines
 from runner.cli.results import json_schema
 from runner.core.errors import Exit
-from runner.figures.report.gather import of_runs, of_study
+from runner.figures.report.gather import runs_report, study_report
 from runner.model.job import CommandLine
 from runner.model.study import Launch, PointFacts, Study
 from runner.study import directory
@@ -94,7 +94,7 @@ def test_it_fits_a_terminal(width: int) -> None:
         for gpus in (1, 8, 1024)
     ]
     study = study_facts([], points, [loss(1024, 1.0)], demonstration="demonstration, no performance claim: CPU")
-    shown = report_lines(of_study(study), width)
+    shown = report_lines(study_report(study), width)
     assert max(map(len, shown)) <= width
     assert any("1024" in line and str(2310 * 1024) in line for line in shown)
     assert any("waiting for slower ranks" in line for line in shown)
@@ -102,4 +102,4 @@ def test_it_fits_a_terminal(width: int) -> None:
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
     run = measured_run(tmp_path, "20261122-120000-\x1b[2J-2", 2, host=lambda _node: "n\x1b[1m\u202e")
-    assert all(line.isprintable() for line in report_lines(of_runs([(run, "")]), None))
+    assert all(line.isprintable() for line in report_lines(runs_report([(run, "")]), None))

@@ -135,7 +135,7 @@ def test_a_terminal_gets_the_amount_beside_the_spinner(monkeypatch: pytest.Monke
     with os.fdopen(follower, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setattr(progress, "_LIVE_EVERY_S", 0.0)
+        monkeypatch.setattr(progress._Live, "every_s", 0.0)
         with progress.display() as shown:
             shown.step("squashing")
             shown.moved(100, 200)

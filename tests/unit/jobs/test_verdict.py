@@ -336,7 +336,7 @@ ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
     "nor was there room": (changed(state=JobState("ended", "FAILED", exit_code=116), marker=None, exits={}, starts={},
         reports={}, result=None, disk_full=True), "infrastructure",
         ("the job could not write to its run directory (exit code 116)", "the disk of the run directory is full")),
-    "cancelled by an unknown user": (changed(state=CANCELLED), "cancelled",
+    "cancelled, and not known by whom": (changed(state=CANCELLED), "cancelled",
         ("the job was cancelled; the scheduler does not say by whom",)),
     "cancelled by root": (changed(state=msgspec.structs.replace(CANCELLED, reason="by uid 0")), "cancelled",
         ("the job was cancelled by uid 0",)),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from runner.model.study import Launch, LaunchFacts
-from runner.statistics.single_gpus import log_rates, of_size, single_gpus
+from runner.statistics.single_gpus import launches_of_size, log_rates, single_gpus
 
 RATES = {(0, 0): 100.0, (0, 1): 102.0, (1, 0): 98.0, (1, 1): 80.0}
 
@@ -42,15 +42,15 @@ def test_what_is_not_proven_is_named() -> None:
 
 def test_a_size_has_the_gpus_of_its_ranks_and_all_of_them_where_one_has_no_rate_or_is_unknown() -> None:
     made = of_each(1)
-    assert of_size(made, (2,)) == (made[:2], "")
-    assert of_size(made, (1, 1)) == ([made[0], made[2]], "")
-    assert of_size(made, ()) == (made, "")
-    assert of_size(made[1:], (2,)) == (made[1:], "1 of its 2 GPUs have no rate alone")
+    assert launches_of_size(made, (2,)) == (made[:2], "")
+    assert launches_of_size(made, (1, 1)) == ([made[0], made[2]], "")
+    assert launches_of_size(made, ()) == (made, "")
+    assert launches_of_size(made[1:], (2,)) == (made[1:], "1 of its 2 GPUs have no rate alone")
     apart = [
         msgspec.structs.replace(each, launch=msgspec.structs.replace(each.launch, node=None, device=None))
         for each in made
     ]
-    assert of_size(apart, (2,)) == (apart, "")
+    assert launches_of_size(apart, (2,)) == (apart, "")
     assert single_gpus(apart) == ()
     (alone,) = single_gpus(made[:1])
     assert (alone.gpus, alone.spread, alone.slowest) == (1, None, "")

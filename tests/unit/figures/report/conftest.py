@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.figures.report.gather import of_study
+from runner.figures.report.gather import study_report
 from runner.model.report import Report
 from runner.model.study import StudyFacts
 from tests.support.reports import whole_study
@@ -19,4 +19,4 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFacts:
 @pytest.fixture(scope="session")
 def report(study: StudyFacts) -> Report:
     """Of that study."""
-    return of_study(study)
+    return study_report(study)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from runner.figures.report.gallery import gallery
-from runner.figures.report.gather import MOST_POINTS, of_runs, of_study, step_times
+from runner.figures.report.gather import MOST_POINTS, runs_report, step_times, study_report
 from runner.jobs.directory import Run
 from runner.model.report import Report
 from runner.model.study import Estimate, PointFacts, SingleGpus, StudyFacts
@@ -58,7 +58,7 @@ def test_no_part_is_named_as_the_cause_that_may_take_nothing(
 ) -> None:
     (last,) = [each for each in study.losses if each.gpus == 16]
     rows = (msgspec.structs.replace(last.rows[0], name="coordination", loss=loss),)
-    made = of_study(msgspec.structs.replace(study, losses=(msgspec.structs.replace(last, rows=rows),)))
+    made = study_report(msgspec.structs.replace(study, losses=(msgspec.structs.replace(last, rows=rows),)))
     shown = values(made)["Largest loss"]
     assert shown[0] == value
     assert says in shown[1]
@@ -71,7 +71,7 @@ def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_name
     study: StudyFacts, demonstration: str
 ) -> None:
     alone = (SingleGpus("solo", (), 15, 16, 2, 0.019, "GPU 3 of node 1", 0.041),)
-    made = of_study(msgspec.structs.replace(study, single_gpus=alone, demonstration=demonstration))
+    made = study_report(msgspec.structs.replace(study, single_gpus=alone, demonstration=demonstration))
     value, note = values(made)["Difference between GPUs, each alone"]
     assert value == "1.9 %"
     assert "15 of 16 GPUs" in note
@@ -88,19 +88,19 @@ def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_name
     ],
 )
 def test_why_nothing_is_expected(study: StudyFacts, changes: dict[str, Any], why: str) -> None:
-    made = of_study(msgspec.structs.replace(study, **changes))
+    made = study_report(msgspec.structs.replace(study, **changes))
     assert made.expected == () and why in made.why_not_expected, made.why_not_expected
 
 
 def test_studies_without_what_is_usual(tmp_path: Path) -> None:
     point = PointFacts(8, "full", (), 3, 3, estimate(1000.0), None, estimate(0.95))
-    value, note = values(of_study(study_facts([], [point])))["Efficiency"]
+    value, note = values(study_report(study_facts([], [point])))["Efficiency"]
     assert value == "95.0 %"
     assert note.startswith("of as many GPUs at once that do not communicate; 95 %: 93.9 %")
-    none = of_study(study_facts([launch_facts(None, 2, 1, 0, why="the queue is closed")], [], state="incomplete"))
+    none = study_report(study_facts([launch_facts(None, 2, 1, 0, why="the queue is closed")], [], state="incomplete"))
     assert values(none) == {"Throughput per GPU": ("not proven", "the queue is closed")}
     assert none.detailed == ()
-    one = of_study(study_facts([launch_facts(measured_run(tmp_path, "20261122-120000-r-1", 1), 1, 1, 0)], []))
+    one = study_report(study_facts([launch_facts(measured_run(tmp_path, "20261122-120000-r-1", 1), 1, 1, 0)], []))
     assert "on technion, 1 GPU, weak scaling; 1 of 1 run proven" in one.subtitle
 
 
@@ -124,20 +124,20 @@ def test_what_to_cite_has_the_figure_its_interval_what_it_ran_on_and_what_is_mis
     assert last == "1 of 16 runs not proven, and in no figure."
     (missing,) = [row for row in report.rows if row.state != "proven"]
     assert (missing.gpus, missing.state, missing.why) == (32, "missing", "its job was cancelled before it started")
-    demonstrated = of_study(msgspec.structs.replace(study, demonstration="demonstration, no performance claim: CPU"))
-    assert demonstrated.cite[0] == "Demonstration, no performance claim: CPU."
+    made = study_report(msgspec.structs.replace(study, demonstration="demonstration, no performance claim: CPU"))
+    assert made.cite[0] == "Demonstration, no performance claim: CPU."
 
 
 def test_the_environment_names_each_value_with_its_runs_where_they_differ(tmp_path: Path) -> None:
     runs = [measured_run(tmp_path, f"2026112{n}-120000-r-2", 2, recipe="a" if n else "b", site="s") for n in range(3)]
-    facts = {fact.name: fact.value for fact in of_runs([(run, "") for run in runs]).environment}
+    facts = {fact.name: fact.value for fact in runs_report([(run, "") for run in runs]).environment}
     assert (facts["site"], facts["recipe"], facts["NCCL's networks"]) == ("s", "b (1 run); a (2 runs)", "IB")
 
 
 def test_a_run_whose_directory_is_gone_is_still_in_the_report(tmp_path: Path) -> None:
     study = whole_study(tmp_path, (1, 2), repeats=1)
     shutil.rmtree(next(each.directory for each in study.launches if each.launch.gpus == 2))
-    made = of_study(study)
+    made = study_report(study)
     assert [each.problem for each in made.detailed if each.row.gpus == 2] == [""]
     assert made.detailed[0].steps is None
     assert [row.state for row in made.rows] == ["proven", "proven", "missing"]
@@ -145,7 +145,7 @@ def test_a_run_whose_directory_is_gone_is_still_in_the_report(tmp_path: Path) ->
 
 def test_single_runs_have_their_own_precision_and_make_no_claim(tmp_path: Path) -> None:
     run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
-    made = of_runs([(run, "")])
+    made = runs_report([(run, "")])
     (row,) = made.rows
     assert row.images_per_s == pytest.approx(figure_of(run))
     assert (row.low or 0.0) < figure_of(run) < (row.high or 0.0)
@@ -171,11 +171,11 @@ BROKEN: dict[str, tuple[Callable[[Run], None], str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_a_run_lacks_or_does_not_hold(case: str, tmp_path: Path) -> None:
+def test_a_run_that_lacks_something_or_whose_records_do_not_hold(case: str, tmp_path: Path) -> None:
     change, state, why, problem = BROKEN[case]
     run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
     change(run)
-    made = of_runs([(run, "running")])
+    made = runs_report([(run, "running")])
     assert [(row.state, row.why, row.images_per_s is None) for row in made.rows] == [(state, why, bool(why))]
     if problem:
         assert made.detailed[0].ranks == () and problem in made.detailed[0].problem
@@ -186,7 +186,7 @@ def test_secrets_of_the_job_are_not_in_its_script(tmp_path: Path) -> None:
     script = f"#!/bin/bash\nexport API_KEY='{secret}'\nexport OTHER='{token}'\nexport PROXY=http://me:pw1234@h:1\n"
     script += f"srun --export=X='{secret}' python3 main.py\n"
     run = measured_run(tmp_path, "20261122-120000-r-2", 2, script=script, env=(("API_KEY", secret),))
-    made = msgspec.json.encode(of_runs([(run, "")])).decode()
+    made = msgspec.json.encode(runs_report([(run, "")])).decode()
     assert "python3 main.py" in made
     assert [hidden for hidden in (secret, token, "pw1234") if hidden in made] == []
 

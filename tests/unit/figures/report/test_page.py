@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import runner.figures.report
 from runner.figures.report.gallery import MOST_ROWS, gallery
-from runner.figures.report.gather import of_runs, of_study
+from runner.figures.report.gather import runs_report, study_report
 from runner.figures.report.page import page
 from runner.figures.report.picture import Markup, escaped, join, tag
 from runner.model.report import Report, Row, RunReport
@@ -71,7 +71,7 @@ def test_expected_stands_in_the_curve_and_in_a_table_with_its_causes(report: Rep
 
 def test_a_demonstration_is_labelled_on_each_picture(study: StudyFacts, report: Report) -> None:
     label = "demonstration, no performance claim: CPU"
-    shown = figures(page(of_study(msgspec.structs.replace(study, demonstration=label))))
+    shown = figures(page(study_report(msgspec.structs.replace(study, demonstration=label))))
     assert len(shown) == 8
     for figure in shown:
         (svg,) = figure.all("svg")
@@ -110,8 +110,8 @@ def test_hostile_names_and_words_are_shown_and_do_nothing(tmp_path: Path) -> Non
     point = PointFacts(16, "full", ((HOSTILE, HOSTILE),), 1, 1, estimate(1000.0), estimate(0.9), estimate(0.95))
     losses = Loss(16, ((HOSTILE, HOSTILE),), estimate(0.9), (LossRow(HOSTILE, estimate(0.1), None, HOSTILE),))
     missing = launch_facts(None, 16, 2, 1, why=HOSTILE)
-    made = of_study(study_facts([facts, missing], [point], [losses], name=HOSTILE, site=HOSTILE, demonstration=HOSTILE))
-    document = page(made)
+    names = {"name": HOSTILE, "site": HOSTILE, "demonstration": HOSTILE}
+    document = page(study_report(study_facts([facts, missing], [point], [losses], **names)))
     tags = {element.tag for element in parsed(document).all()}
     assert "script" not in tags and "img" not in tags
     assert "\x1b" not in document and "\u202e" not in document
@@ -141,7 +141,7 @@ def test_any_study_has_pictures_whose_parts_lie_in_them(
     rows = tuple(
         Row(f"k{gpus}", "r", "", gpus, "proven", "full", (), 1, rate, rate / gpus) for gpus, rate, _, _ in values
     )
-    empty = of_study(study_facts([], points, losses, strong=strong))
+    empty = study_report(study_facts([], points, losses, strong=strong))
     for picture in gallery(msgspec.structs.replace(empty, rows=rows)):
         (svg,) = parsed(picture.svg).all("svg")
         _, _, width, height = map(float, svg.attributes["viewbox"].split())
@@ -157,7 +157,7 @@ def test_many_settings_are_drawn_as_the_best_four_and_the_rest_is_in_the_table()
         for batch in range(1, 7)
         for gpus in (1, 8)
     ]
-    first, *_ = gallery(of_study(study_facts([], points)))
+    first, *_ = gallery(study_report(study_facts([], points)))
     names = [text.text for text in parsed(first.svg).all("text")]
     assert [name for name in names if name.startswith("batch-size")] == [f"batch-size={n}" for n in (6, 5, 4, 3)]
     assert "2 more settings are in the table" in first.takeaway
@@ -166,7 +166,7 @@ def test_many_settings_are_drawn_as_the_best_four_and_the_rest_is_in_the_table()
 
 def test_many_ranks_are_drawn_by_node(tmp_path: Path) -> None:
     slow: dict[str, Any] = {"compute_s": lambda rank: 0.08 * (1.07 if rank // 8 == 99 else 1.0)}
-    document = page(of_runs([(measured_run(tmp_path, "20261122-120000-r-1024", 1024, groups=31, **slow), "")]))
+    document = page(runs_report([(measured_run(tmp_path, "20261122-120000-r-1024", 1024, groups=31, **slow), "")]))
     (ranks,) = [each for each in figures(document) if "Compute time" in next(each.all("h2")).text]
     cells = [each for each in ranks.all("rect") if "heat" in each.attributes.get("class", "")]
     assert len(cells) == 128 + 5  # and the scale's
@@ -177,7 +177,7 @@ def test_many_ranks_are_drawn_by_node(tmp_path: Path) -> None:
 
 def test_of_very_many_runs_the_page_shows_some_and_says_where_the_rest_is() -> None:
     facts = [launch_facts(None, 2, repeat, repeat, why="it was never started") for repeat in range(1, 1001)]
-    document = page(of_study(study_facts(facts, [PointFacts(2, "full", (), 0, 1000)])))
+    document = page(study_report(study_facts(facts, [PointFacts(2, "full", (), 0, 1000)])))
     assert f"{1000 - MOST_ROWS} more runs are in runs.csv." in document
     assert len(document) < 200_000
 
@@ -220,7 +220,7 @@ def test_texts_have_contrast_and_steps_differ_in_grey(scheme: str) -> None:
 def test_an_attribution_that_gains_is_drawn_to_the_left() -> None:
     rows = (LossRow("gain", Estimate(-0.02)), LossRow("cost", Estimate(0.05)))
     study = study_facts([], [PointFacts(4, "full", (), 1, 1, estimate(10.0))], [Loss(4, (), estimate(0.97), rows)])
-    (picture,) = [each for each in gallery(of_study(study)) if each.key == "loss"]
+    (picture,) = [each for each in gallery(study_report(study)) if each.key == "loss"]
     bars = [each for each in parsed(picture.svg).all("rect") if each.attributes.get("class", "").startswith("part p")]
     gain, cost, *_ = ((float(each.attributes["x"]), float(each.attributes["width"])) for each in bars)
     assert gain[0] + gain[1] == pytest.approx(cost[0], abs=0.02)
@@ -231,7 +231,7 @@ def test_an_attribution_that_gains_is_drawn_to_the_left() -> None:
 def test_records_that_do_not_hold_a_figure_are_named(tmp_path: Path) -> None:
     run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
     (run.path / "ranks/2.report.json").write_text("{")
-    document = page(of_runs([(run, "")]))
+    document = page(runs_report([(run, "")]))
     (section,) = [each for each in parsed(document).all("section") if "Records that do not hold" in each.text]
     assert "the ranks' reports lack what a throughput is computed from" in section.text
     assert len(figures(document)) == 1
@@ -240,9 +240,9 @@ def test_records_that_do_not_hold_a_figure_are_named(tmp_path: Path) -> None:
 def test_without_attribution_and_without_figures_the_page_says_why() -> None:
     point = PointFacts(4, "full", (), 1, 1, estimate(10.0), estimate(0.9))
     why = Loss(4, (), None, (), "separate jobs give no attribution")
-    assert why.why in page(of_study(study_facts([], [point], [why, loss(8, 1.0)])))
+    assert why.why in page(study_report(study_facts([], [point], [why, loss(8, 1.0)])))
     row = Row("k", "20261122-120000-probe-2", "", 2, "ran", why="it measures nothing")
-    made = msgspec.structs.replace(of_runs([]), rows=(row,), detailed=(RunReport(row, problem="gone"),))
+    made = msgspec.structs.replace(runs_report([]), rows=(row,), detailed=(RunReport(row, problem="gone"),))
     document = page(made)
     assert figures(document) == []
     assert "it measures nothing" in document

@@ -20,7 +20,7 @@ from runner.cli.report import report_lines
 from runner.core.errors import InfrastructureError, UsageError
 from runner.figures.report import png as slide
 from runner.figures.report.gallery import gallery
-from runner.figures.report.gather import of_runs, of_study
+from runner.figures.report.gather import runs_report, study_report
 from runner.figures.report.writing import NAMES, write
 from runner.jobs.directory import Run
 from runner.model.figure import figure_keys
@@ -58,7 +58,7 @@ def test_a_study_has_a_page_a_picture_tables_and_json(report: Report, tmp_path: 
 def test_an_earlier_report_is_replaced_and_files_that_it_had_more_go(report: Report, tmp_path: Path) -> None:
     write(report, tmp_path / "report", silent)
     run = measured_run(tmp_path / "runs", "20261122-120000-resnet-4", 4)
-    write(of_runs([(run, "")]), tmp_path / "report", silent)
+    write(runs_report([(run, "")]), tmp_path / "report", silent)
     names = {path.name for path in (tmp_path / "report").iterdir()}
     assert names == set(NAMES) - {"points.csv", "losses.csv"}
     assert "resnet: a run" in (tmp_path / "report/report.html").read_text()
@@ -156,7 +156,8 @@ def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: P
     counted = tuple(msgspec.structs.replace(each, unit="tokens") for each in study.launches)
     run = measured_run(tmp_path / "runs", "20261122-120000-own-4", 4)
     in_tokens(run)
-    for number, made in enumerate((of_study(msgspec.structs.replace(study, launches=counted)), of_runs([(run, "")]))):
+    reports = study_report(msgspec.structs.replace(study, launches=counted)), runs_report([(run, "")])
+    for number, made in enumerate(reports):
         place = tmp_path / f"report{number}"
         write(made, place, silent)
         page = (place / "report.html").read_text()
@@ -173,7 +174,7 @@ def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: P
 def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -> None:
     runs = [measured_run(tmp_path / "runs", f"20261122-12000{place}-own-4", 4) for place in range(2)]
     in_tokens(runs[1])
-    made = of_runs([(run, "") for run in runs])
+    made = runs_report([(run, "") for run in runs])
     assert [row.unit for row in made.rows] == ["images", "tokens"]
     assert made.unit == "images or tokens"
     assert ["images/s" in each for each in made.cite[:2]] == [True, False]
@@ -207,7 +208,7 @@ def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], 
         measured_run(tmp_path / "runs", f"20261122-120000-{name}", ranks, **(same | more))
         for name, (ranks, more) in plans.items()
     ]
-    made = of_runs([(run, "") for run in runs])
+    made = runs_report([(run, "") for run in runs])
     kinds = [row.settings for row in made.rows]
     assert [name for name, _ in kinds[0]] == [differs]
     assert kinds[0] == kinds[1] != kinds[2]
@@ -219,14 +220,14 @@ def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], 
     assert f"{differs}=" in "\n".join(report_lines(made, None))
     assert f"({differs}=" in " ".join(made.cite)
     write(made, tmp_path / "report", silent)
-    alike = of_runs([(run, "") for run in runs[:2]])
+    alike = runs_report([(run, "") for run in runs[:2]])
     assert alike.rows[0].settings == () and "kept apart" not in alike.subtitle
 
 
 def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> None:
     runs = [measured_run(tmp_path / "runs", f"20261122-120000-{name}-4", 4) for name in ("own", "alone")]
     runs[1].write("plan.json", msgspec.structs.replace(runs[1].needed_plan(), arms=("uncoupled",)))
-    both, alone = of_runs([(run, "") for run in runs]), of_runs([(runs[1], "")])
+    both, alone = runs_report([(run, "") for run in runs]), runs_report([(runs[1], "")])
     assert [row.arm for row in both.rows] == ["", "uncoupled"]
     (picture,) = [each for each in gallery(both) if each.key == "per-gpu"]
     assert len(picture.table.rows) == 1
@@ -248,7 +249,7 @@ def test_a_demonstration_names_no_slow_node_as_its_verdict(tmp_path: Path) -> No
     shown = measured_run(tmp_path / "runs", "20261122-120001-shown-8", 8, demonstration="demonstration: CPU", **slow)
     said = {}
     for run in (claim, shown):
-        verdict, made = run.read("verdict.json", Verdict), of_runs([(run, "")])
+        verdict, made = run.read("verdict.json", Verdict), runs_report([(run, "")])
         write(made, tmp_path / "report", silent)
         page = (tmp_path / "report" / "report.html").read_text()
         assert verdict is not None and list(made.detailed[0].slow_ranks) == ["3"]
@@ -265,18 +266,18 @@ def test_a_demonstration_names_no_slow_node_as_its_verdict(tmp_path: Path) -> No
 def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_path: Path) -> None:
     unexamined = figure_keys(Verdict("measured", images_per_s=1000.0, steady=True, synchronisation="not-examined"))
     divided = tuple(msgspec.structs.replace(each, **unexamined) for each in study.launches[:3])
-    made = of_study(msgspec.structs.replace(study, launches=(*divided, *study.launches[3:])))
+    made = study_report(msgspec.structs.replace(study, launches=(*divided, *study.launches[3:])))
     said = " ".join(made.cite)
     assert "Synchronisation was not examined in 3 of 15 runs" in said
     assert "trained in step" not in said
     write(made, tmp_path / "report", silent)
     page = (tmp_path / "report/report.html").read_text()
     assert page.count(">synchronisation not examined; no interval</td>") == 3
-    assert "all ranks ran, each on its own device, and trained in step." in " ".join(of_study(study).cite)
+    assert "all ranks ran, each on its own device, and trained in step." in " ".join(study_report(study).cite)
 
 
 def test_a_demonstration_claims_no_gpus_and_names_no_slow_node(study: StudyFacts) -> None:
-    made = of_study(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration"))
+    made = study_report(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration"))
     (figure,) = [each for each in made.cite if "images/s" in each]
     assert "on 16 ranks (a demonstration) of technion" in figure
     assert "GPU" not in figure

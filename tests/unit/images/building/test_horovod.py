@@ -60,6 +60,21 @@ def test_fixes_fit_the_source_they_were_written_for_and_nothing_else(programs: P
         fixes.apply(patch, tmp_path)
 
 
+def write_source(index: Path, name: str, files: dict[str, str]) -> None:
+    """A package's source, as an archive."""
+    with tarfile.open(index / f"{name}.tar.gz", "w:gz") as archive:
+        for path, text in files.items():
+            entry = tarfile.TarInfo(f"{name}/{path}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
+    """Let pip take packages from there alone."""
+    for name, value in (("NO_INDEX", "1"), ("FIND_LINKS", str(index)), ("CONFIG_FILE", "/dev/null")):
+        monkeypatch.setenv(f"PIP_{name}", value)
+
+
 def other_horovod(directory: Path, marker: Path) -> None:
     """Another package under the name of Horovod's release; its setup.py leaves a mark when it is run."""
     directory.mkdir()
@@ -67,20 +82,14 @@ def other_horovod(directory: Path, marker: Path) -> None:
         f"open({str(marker)!r}, 'w').close()\nfrom setuptools import setup\nsetup(name='horovod', version='0.28.1')\n"
     )
     files = {"setup.py": setup, "PKG-INFO": "Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n"}
-    with tarfile.open(directory / "horovod-0.28.1.tar.gz", "w:gz") as archive:
-        for name, text in files.items():
-            entry = tarfile.TarInfo(f"horovod-0.28.1/{name}")
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text.encode()))
+    write_source(directory, "horovod-0.28.1", files)
 
 
 def test_nothing_of_another_source_than_horovods_own_is_run(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     other_horovod(tmp_path / "index", tmp_path / "it-ran")
-    for name, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path / "index"))):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    offer(monkeypatch, tmp_path / "index")
     for name in ("PIP_EXTRA_INDEX_URL", "PIP_CONSTRAINT"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "target").mkdir()
@@ -103,11 +112,7 @@ def source_and_wheel(index: Path, marker: Path) -> str:
             wheel.writestr(f"{name}-1.dist-info/WHEEL", about)
             wheel.writestr(f"{name}-1.dist-info/RECORD", "")
     project = "[build-system]\nrequires = ['tool']\nbuild-backend = 'tool'\n"
-    with tarfile.open(index / "thing-1.tar.gz", "w:gz") as archive:
-        for name, text in (("pyproject.toml", project), ("PKG-INFO", head.format("thing"))):
-            entry = tarfile.TarInfo(f"thing-1/{name}")
-            entry.size = len(text)
-            archive.addfile(entry, io.BytesIO(text.encode()))
+    write_source(index, "thing-1", {"pyproject.toml": project, "PKG-INFO": head.format("thing")})
     hashes = (hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(index.glob("thing-1*")))
     return "thing==1 " + " ".join(f"--hash=sha256:{digest}" for digest in hashes) + "\n"
 
@@ -118,9 +123,7 @@ def test_no_tool_without_a_hash_builds_what_has_one(
 ) -> None:
     """pip fetches build requirements without hashes; a base's settings, or a Python without wheels, lead there."""
     requirement = source_and_wheel(tmp_path / "index", tmp_path / "it-ran")
-    for name, value in (("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", str(tmp_path / "index"))):
-        monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    offer(monkeypatch, tmp_path / "index")
     target = tmp_path / "target"
     if form == "both":
         monkeypatch.setenv("PIP_NO_BINARY", ":all:")

@@ -10,12 +10,11 @@ import pytest
 from runner.cli import run
 from runner.core import process
 from runner.core.errors import Exit, InfrastructureError, RefusedError
-from runner.core.files import sha256 as sha256_of
 from runner.images.conversion import sif as apptainer_build
 from runner.images.store import image_files, store
-from runner.images.store.stored_image import StoredImage, file_name
+from runner.images.store.stored_image import StoredImage
 from runner.preparation.choices import pin
-from tests.support.squashfs import sif_of
+from tests.support.squashfs import published, sif_of
 from tests.support.submissions import sound
 
 
@@ -45,22 +44,6 @@ def sif(tmp_path: Path) -> Path:
     return tmp_path / "x.sif"
 
 
-def publish(sif: Path, directory: Path, digest: str) -> StoredImage:
-    directory.mkdir(exist_ok=True)
-    partial = directory / ".partial"
-    partial.write_bytes(sif.read_bytes())
-    sha256 = sha256_of(partial)
-    image = StoredImage(
-        path=directory / file_name("x/horovod:1", digest, sha256, "sif"),
-        reference="x/horovod:1",
-        digest=digest,
-        size_bytes=partial.stat().st_size,
-        sha256=sha256,
-        key=digest,
-    )
-    return store.publish(partial, image)
-
-
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_what_is_in_it_is_read_with_no_apptainer(sif: Path) -> None:
     assert image_files.sif_problem(sif) == ""
@@ -88,7 +71,7 @@ def test_a_broken_one_is_found_and_refused_then(
 ) -> None:
     monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-    image = publish(sif, tmp_path / "store", "sha256:" + "a" * 64)
+    image = published(sif, tmp_path / "store", "x/horovod:1", "a", "sif")
     assert run(["images", "verify"]) == Exit.GOOD
     assert run(["images", "list"]) == Exit.GOOD
     said = capfd.readouterr().out
@@ -118,10 +101,10 @@ def test_a_reference_stands_for_the_newest_file(
     site = tmp_path / "site.yaml"
     site.write_text("name: ours\nextends: slurm\nnode: {gpus: 8, cores: 64, memory_mb: 500000}\n")
     job[job.index("--site") + 1] = str(site)
-    publish(sif, target, "sha256:" + "b" * 64)
+    published(sif, target, "x/horovod:1", "b", "sif")
     store.refer("x/horovod:1", StoredImage(path=target / "x.sqsh", reference="x/horovod:1"))
     (target / "x.sqsh").write_bytes(b"")
-    newest = publish(sif, target, "sha256:" + "c" * 64)
+    newest = published(sif, target, "x/horovod:1", "c", "sif")
     assert run(job) == Exit.GOOD
     assert str(newest.path) in capfd.readouterr().out
     store.remove(newest.path)

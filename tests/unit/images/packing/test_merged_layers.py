@@ -70,14 +70,6 @@ LINKED = [("x/a", FILE, "data"), ("b", HARD, "x/a"), ("c", HARD, "./b")]
 BEHIND_LINK = [("d/", DIR, ""), ("d/x", FILE, "1"), ("d/y", FILE, "2"), ("l", SOFT, "d")]
 HIDDEN = [(path, FILE, "") for path in ("a/.wh.x", "a/.wh.y", ".wh.b", ".wh.no", "no/.wh.no")]
 STACKS: dict[str, tuple[list[list[Entry]], dict[str, str]]] = {
-    "upper layers replace and add, and keep what they do not name": (
-        [[*FILES, ("b", FILE, "file")], [("a/x", FILE, "new"), ("b/", DIR, ""), ("b/in", FILE, "in")]],
-        {"a": "/", "a/x": "new", "a/y": "old", "b": "/", "b/in": "in"},
-    ),
-    "a file in the place of a directory hides all of it": (
-        [[("a/b/c", FILE, "1")], [("a", FILE, "2")], [("a/d", FILE, "3")]],
-        {"a": "/", "a/d": "3"},
-    ),
     "whiteouts hide lower layers only, wherever they stand": (
         [[*FILES, ("b/z", FILE, "old")], [("a/x", FILE, "new"), *HIDDEN]],
         {"a": "/", "a/x": "new"},

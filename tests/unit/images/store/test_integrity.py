@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from runner.core.errors import InfrastructureError
-from runner.core.files import sha256 as sha256_of
 from runner.images.store import image_files, integrity, store, stored_image
-from runner.images.store.stored_image import StoredImage, file_name
+from runner.images.store.stored_image import StoredImage
+from tests.support.squashfs import published
 
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
 ODD = (b"new\nline", b"bad\xff", b"back\\slash", b"tab\there", b"gr\xc3\xbc\xc3\x9fe", b"end\n", b" ", b"d/e/f")
@@ -35,13 +35,7 @@ def squashfs(tmp_path: Path) -> Path:
 @pytest.fixture
 def image(squashfs: Path, tmp_path: Path) -> StoredImage:
     """The same in a store."""
-    sha256 = sha256_of(squashfs)
-    path = tmp_path / file_name("x:1", "sha256:" + "a" * 64, sha256)
-    size = squashfs.stat().st_size
-    digest = "sha256:" + "a" * 64
-    return store.publish(
-        squashfs, StoredImage(path=path, reference="x:1", digest=digest, key="k", size_bytes=size, sha256=sha256)
-    )
+    return published(squashfs, tmp_path / "store")
 
 
 def flip(path: Path, at: int) -> None:
