@@ -107,13 +107,14 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
         name = _runtime_of_this_machine(site, name, find_program)
     elif nodes == "listed" and name is None:
         name = without_scheduler(site.runtimes, site.device, lambda _program: True)
-    if request.image is not None and not RUNTIMES[name or site.runtimes[0]].is_container:
+    runtime = name or site.runtimes[0]
+    if request.image is not None and not RUNTIMES[runtime].is_container:
         containers = [each for each in site.runtimes if RUNTIMES[each].is_container]
         fix = f"--runtime {' or '.join(containers)}" if containers else "name the site's container runtime: --runtime"
-        raise UsageError("a native job runs in no image", where="--image", fix=f"{fix}; or leave out --image")
+        raise UsageError(f"a {runtime} job runs in no image", where="--image", fix=f"{fix}; or leave out --image")
     request = msgspec.structs.replace(request, account=user_site.account, runtime=name)
     environment = request.env_name or site.ways.get(NATIVE, RuntimeAtSite()).environment
-    return Choices(site, request, name or site.runtimes[0], environment)
+    return Choices(site, request, runtime, environment)
 
 
 def without_scheduler(names: Iterable[str], device: str, installed: Callable[[str], bool]) -> str | None:

@@ -14,6 +14,7 @@ import pytest
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.jobs.directory import write_script
+from runner.model.backends import SCHEDULERS
 from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.recipes.loader import recipe_of
@@ -35,6 +36,12 @@ def test_the_script_is_the_golden_one(name: str, pytestconfig: pytest.Config) ->
 
 def test_no_golden_is_left_over() -> None:
     assert set(SCRIPTS.iterdir()) == {golden(name) for name in MAKERS}
+
+
+def test_every_scheduler_has_a_golden_script() -> None:
+    """A case of ``golden_jobs`` names a site, or the file of one."""
+    covered = {read_site(site).scheduler for site, *_ in CASES.values()}
+    assert {name for name, facts in SCHEDULERS.items() if facts.nodes == "allocated"} <= covered
 
 
 def test_every_way_of_every_site_has_a_golden_script() -> None:

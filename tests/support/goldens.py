@@ -25,7 +25,7 @@ _PLAIN_FIRST = sorted(
     MAKERS, key=lambda name: name in golden_jobs.CASES and golden_jobs.CASES[name][2] is not golden_jobs.PLAIN
 )
 _SUM = re.compile(r"^[0-9a-f]{64}  lib/", re.MULTILINE)
-_COMMENT = re.compile(r"^ *#(?!SBATCH|PBS|!).*\n|   # .*$", re.MULTILINE)
+_COMMENT = re.compile(r"^ *#(?![A-Z!]).*\n|   # .*$", re.MULTILINE)
 
 
 @cache
