@@ -41,7 +41,7 @@ def ran(script: JobScript, programs: Path, env: Mapping[str, str]) -> Iterator[t
     Args:
         env: besides PATH; the values ``{records}`` and ``{run}`` stand for these directories.
     """
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # a part may still write its version
         records, run = Path(name), Path(name) / "a run's $dir"
         (run / "logs").mkdir(parents=True)
         (run / "recipe").mkdir()
