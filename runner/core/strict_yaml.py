@@ -102,7 +102,7 @@ def typed(document: Document, kind: type[T], *, at: str = "", apart: Collection[
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise _explain(str(error), kind, document, (at,) if at else (), apart) from None
+        raise _explain(str(error), kind, document, (at,) if at else (), apart, value) from None
 
 
 def _merged(base: Any, over: Any, path: tuple[str | int, ...], marks: Marks, over_marks: Marks) -> Any:
@@ -211,7 +211,9 @@ _PATH = r" - at `(?:key in )?\$(?P<path>[^`]*)`\Z"
 _STEP = r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]"
 
 
-def _explain(message: str, kind: Any, document: Document, below: tuple[str, ...], apart: Collection[str]) -> UsageError:
+def _explain(
+    message: str, kind: Any, document: Document, below: tuple[str, ...], apart: Collection[str], value: Any
+) -> UsageError:
     """Turn msgspec's message into what, file:line, key, and the most similar valid name."""
     match = re.search(_PATH, message)
     what, fix = message[: match.start()] if match else message, ""
@@ -219,7 +221,7 @@ def _explain(message: str, kind: Any, document: Document, below: tuple[str, ...]
     path: tuple[str | int, ...] = below
     for key, index in steps:
         if index == "...":  # some value of a mapping: msgspec does not say which
-            break
+            value, key = _narrowed(value, path[len(below) :], kind, message)
         path = (*path, key or int(index))
     node = _type_at(kind, [key or index for key, index in steps])
     unknown = re.match(_UNKNOWN, message)
@@ -235,6 +237,29 @@ def _explain(message: str, kind: Any, document: Document, below: tuple[str, ...]
     where = next((marks[path[:cut]] for cut in range(len(path), -1, -1) if path[:cut] in marks), f"{document.name}:1")
     dotted = ".".join(map(str, path))
     return UsageError(what, where=where + (f": {dotted}" if dotted else ""), fix=fix)
+
+
+def _narrowed(value: Any, path: tuple[str | int, ...], kind: Any, message: str) -> tuple[Any, str]:
+    """The value with the mapping at this path reduced to its first entry of which msgspec says the same; its key."""
+
+    def only(key: str, part: Any, steps: tuple[str | int, ...]) -> Any:
+        if not steps:
+            return {key: part[key]}
+        if isinstance(part, dict):
+            return part | {steps[0]: only(key, part[steps[0]], steps[1:])}
+        return [only(key, each, steps[1:]) if place == steps[0] else each for place, each in enumerate(part)]
+
+    mapping = value
+    for step in path:
+        mapping = mapping[step]
+    for key in mapping:
+        narrowed = only(key, value, path)
+        try:
+            msgspec.convert(narrowed, kind, strict=True)
+        except msgspec.ValidationError as error:
+            if str(error) == message:
+                return narrowed, key
+    return value, "..."
 
 
 def _type_at(kind: Any, path: list[str]) -> Any:

@@ -24,6 +24,7 @@ class Outer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inner: Inner = Inner()
     items: tuple[Inner, ...] = ()
     env: dict[str, str] = {}
+    parts: dict[str, Inner] = {}
 
 
 def error(text: str | bytes) -> str:
@@ -50,6 +51,8 @@ def test_core_scalars_are_those_of_yaml_1_2() -> None:
         ("name: x\ninner:\n  cuont: 3\n", ("unknown key 'cuont'", "f.yaml:3: inner.cuont", "did you mean 'count'?")),
         ("name: x\nitems:\n- label: a\n- lable: b\n", ("f.yaml:4: items.1.lable",)),
         ("name: x\ninner:\n  count: many\n", ("f.yaml:3: inner.count", "int")),
+        ("name: x\nenv:\n  A: a\n  B: 3\n", ("f.yaml:4: env.B", "str")),
+        ("name: x\nparts:\n  a: {}\n  b: {count: 1}\n  c:\n    count: many\n", ("f.yaml:6: parts.c.count", "int")),
         ("inner: {}\n", ("name",)),
     ],
 )
