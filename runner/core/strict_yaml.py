@@ -221,8 +221,10 @@ def _explain(
     path: tuple[str | int, ...] = below
     for key, index in steps:
         if index == "...":  # some value of a mapping: msgspec does not say which
-            value, key = _narrowed(value, path[len(below) :], kind, message)
-        path = (*path, key or int(index))
+            value, name = _narrowed(value, path[len(below) :], kind, message)
+            path = (*path, name)
+        else:
+            path = (*path, key or int(index))
     node = _type_at(kind, [key or index for key, index in steps])
     unknown = re.match(_UNKNOWN, message)
     if unknown:
