@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import tempfile
 import time
@@ -36,9 +37,11 @@ _NOTES = "steps"
 _STOP_S = 15.0
 _FULL_FIX = "free space on the engine's disk: docker system df shows what takes it"
 # The messages of Docker (20.10 to 28) and Podman for a registry's 401 and 403; Docker's hub answers 403 for an unknown
-# name, too.
-_NO_LOGIN = ("unauthorized", "no basic auth credentials", "authentication required", "401")
-_DENIED = ("denied", "forbidden", "403")
+# name, too. A status stands alone: ports, tags and digests have such digits, too.
+_NO_LOGIN = re.compile(
+    r"unauthorized|no basic auth credentials|authentication required|(?<![\w.:/-])401(?![\w./-]|:\S)"
+)
+_DENIED = re.compile(r"denied|forbidden|(?<![\w.:/-])403(?![\w./-]|:\S)")
 _NO_PLATFORM = ("no matching manifest", "no image found in image index", "no image found in manifest list")
 
 
@@ -355,9 +358,9 @@ def pull_error(name: str, message: str, platform: str | None = None) -> RefusedE
     host = parsed.registry or HUB
     if any(word in lower for word in _NO_PLATFORM):
         return _not_made_for(name, platform or "this machine's platform", message)
-    if any(word in lower for word in _NO_LOGIN):
+    if _NO_LOGIN.search(lower):
         return login_needed(host, parsed.repository, credentials.find(host), 401)
-    if any(word in lower for word in _DENIED):
+    if _DENIED.search(lower):
         used = credentials.find(host)
         return RefusedError(
             f"{host} denies access to {name}{f' for the login in {used.source}' if used else ''}: {message}",

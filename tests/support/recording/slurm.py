@@ -37,6 +37,7 @@ image_wins() {  # the words of the container's command line
 }
 """
 _SRUN = f"""#!/bin/bash
+[ "$1" != --version ] || exit 0  # it is asked beside the job's own calls
 {_IMAGE_WINS}
 printf '%s\\0' "$@" --end-of-call-- >>"$RECORD/words"
 case " $* " in *" --overlap "*)  # both nodes are ready; at the end of its input the job has ended

@@ -15,7 +15,7 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit
 from runner.core.package_directory import PackageDirectory, PackageFile
-from runner.images.building.engine_build import EngineBase
+from runner.images.building.engine_build import EngineBase, pull_error
 from tests.support.package_directories import HERE, collected, wheel
 
 CONTAINERS = Path(__file__).parents[4] / "containers" / "horovod"
@@ -92,3 +92,17 @@ def test_a_build_with_packages_refuses_what_does_not_go_together(
         assert "--wheels does not go with" in capfd.readouterr().err
     assert run(["build", "pytorch", "--wheels", str(tmp_path / "none")]) == Exit.USAGE
     assert "no such directory of packages" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        ("manifest for 127.0.0.1:40343/a/b:1.403 not found: manifest unknown", "has no image"),
+        ("manifest for h:401/a/b@sha256:401403 not found", "has no image"),
+        ("unexpected status from HEAD request: 403 Forbidden", "denies access"),
+        ("error parsing HTTP 403 response body: x", "denies access"),
+        ("received unexpected HTTP status code 401: x", "requires a login"),
+    ],
+)
+def test_digits_of_a_name_are_no_status_of_the_registry(message: str, what: str) -> None:
+    assert what in pull_error("h.example:40343/a/b:1", message).what
