@@ -97,7 +97,7 @@ def test_a_bad_link_between_two_nodes_is_communication(networks: TimedNetworks, 
     assert share(attributed, *rows) >= 0.8
 
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TURNS: tuple[RunArm, ...] = ("uncoupled", "coordination", "full")
 _PROXY_PORT, _DELAY_S = 29700, 0.006
 _SLOW = ("rate", "20mbit", "burst", "8kb", "latency", "400ms")
