@@ -16,10 +16,9 @@ from runner.core import files
 from runner.core.columns import GAP
 from runner.core.errors import Exit, InfrastructureError, UsageError
 from runner.core.text import gpus_text
-from runner.figures.compare import text as ci
+from runner.figures.compare import text
 from runner.figures.compare.compare import compare_sides, compare_with_references, exit_of
 from runner.figures.compare.references import default_file
-from runner.figures.compare.text import cases, point_lines, reference_lines
 from runner.model.expectation import Compared
 from runner.model.output import Problem
 from runner.study.readers import side
@@ -89,10 +88,10 @@ def command(
 
 
 def _write_files(compared: Compared, junit: Path | None, markdown: Path | None) -> None:
-    for path, text in ((junit, ci.junit), (markdown, ci.markdown)):
+    for path, form in ((junit, text.junit), (markdown, text.markdown)):
         if path is not None:
             try:
-                files.write(path, text(compared).encode("utf-8", "replace"))
+                files.write(path, form(compared).encode("utf-8", "replace"))
             except OSError as error:
                 raise InfrastructureError(f"cannot be written: {error.strerror}", where=str(path)) from None
 
@@ -103,7 +102,7 @@ def _problem(compared: Compared, code: Exit) -> Problem | None:
     if code == Exit.REFUSED:
         return of_findings(compared.findings)
     kind = "failure" if code == Exit.BELOW_REFERENCE else "error"
-    row = next(row for row in cases(compared) if row.result == kind)
+    row = next(row for row in text.cases(compared) if row.result == kind)
     return Problem(code.name.lower().replace("_", "-"), f"{row.name}: {row.lines[-1]}", who="user")
 
 
@@ -115,9 +114,9 @@ def _show(compared: Compared) -> None:
             show([f"  override: --force {found.code}"], err=True)
     for point in compared.points:
         show([" ".join((gpus_text(point.gpus), *point.settings))])
-        _lines(point_lines(point, compared))
+        _lines(text.point_lines(point, compared))
     for each in compared.references:
-        _lines(reference_lines(each))
+        _lines(text.reference_lines(each))
     if compared.differences:
         _lines([f"differs: {', '.join(compared.differences)}"])
     if compared.demonstration:

@@ -38,8 +38,11 @@ def path_option(
 
 def site_option(help: str, default: str | None = None) -> Decorator:
     """``--site``; ``default`` where RUNNER_SITE names none."""
-    named = lambda: os.environ.get("RUNNER_SITE") or default  # noqa: E731
-    return click.option("--site", shell_complete=by_shell("sites"), default=named, help=help)
+
+    def default_site() -> str | None:
+        return os.environ.get("RUNNER_SITE") or default
+
+    return click.option("--site", shell_complete=by_shell("sites"), default=default_site, help=help)
 
 
 RUN = click.argument("run", required=False, shell_complete=by_shell("runs"))

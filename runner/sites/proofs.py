@@ -87,12 +87,8 @@ def with_recorded(site: Site) -> Site:
     """A shipped site with the runs that proved its runtimes."""
     proofs = recorded()
     runs = proofs.runs_by_id()
-    proven = {
-        way.runtime: f"{run.date}: {run.path}; {run.versions}"
-        for way in proofs.ways
-        if way.site == site.name and way.ran
-        for run in (runs[way.ran],)
-    }
+    ran = {way.runtime: runs[way.ran] for way in proofs.ways if way.site == site.name and way.ran}
+    proven = {runtime: f"{run.date}: {run.path}; {run.versions}" for runtime, run in ran.items()}
     return msgspec.structs.replace(site, proven=proven | site.proven)
 
 

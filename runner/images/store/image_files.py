@@ -56,10 +56,13 @@ def sif_root(path: Path) -> SifRoot | None:
 
 def sif_problem(path: Path) -> str:
     """Why the file cannot be a whole SIF, by its head and size alone; empty if nothing speaks against it."""
-    found, size = sif_root(path), path.stat().st_size
-    if found is None:
+    return _problem_of(sif_root(path), path.stat().st_size)
+
+
+def _problem_of(root: SifRoot | None, size: int) -> str:
+    if root is None:
         return f"it is no SIF with a squashfs as its root ({size} bytes)"
-    return f"it is cut off: {size} bytes of {found.end}" if size < found.end else ""
+    return f"it is cut off: {size} bytes of {root.end}" if size < root.end else ""
 
 
 def sif_entries(path: Path) -> Counter[str]:
@@ -73,7 +76,8 @@ def sif_content(path: Path, name: str) -> str:
 
 
 def _whole(path: Path) -> SifRoot:
-    why, root = sif_problem(path), sif_root(path)
+    root = sif_root(path)
+    why = _problem_of(root, path.stat().st_size)
     if why or root is None:
         raise InfrastructureError(f"this is no whole SIF file: {why}", where=str(path), fix="convert the image again")
     return root
