@@ -78,7 +78,7 @@ def directives(script: JobScript) -> dict[str, str]:
     return values
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(HOSTILE)
 @example("'\"\\ '")
 def test_a_directive_is_read_back_as_it_was_or_refused(value: str) -> None:
