@@ -20,7 +20,8 @@ from runner.figures.bundle.making import redacted_json, redacted_text, secrets_o
 from runner.jobs.directory import Run
 from runner.model.figure import figure_keys
 from runner.model.output import BundledRun
-from runner.model.verdict import ARMS, Verdict
+from runner.model.request import ARMS
+from runner.model.verdict import Verdict
 from runner.render import quote
 from tests.support.bundles import members_of
 from tests.support.documents import result
