@@ -67,7 +67,7 @@ def edited(image: StoredImage, script: str) -> StoredImage:
 
 
 def content(image: StoredImage, name: str) -> str:
-    return image_files.squashfs_content(image.path, name)
+    return image_files.content(image.path, name, "squashfs")
 
 
 def test_what_was_changed_is_stored_and_the_rest_stays(image: StoredImage, tmp_path: Path) -> None:

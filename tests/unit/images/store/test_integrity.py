@@ -103,9 +103,9 @@ def test_the_listing_is_compared_with_what_went_in(squashfs: Path) -> None:
     for wrong in (names[1:], [*names, "more"], [*names[1:], "other"]):
         with pytest.raises(InfrastructureError, match="not its image"):
             image_files.check_listing(squashfs, wrong)
-    assert len(image_files.squashfs_content(squashfs, "d/e/f")) > 1000
-    assert image_files.squashfs_content(squashfs, "none") == ""
-    assert image_files.squashfs_content(squashfs, "hole") == "", "it is larger than a small file may be"
+    assert len(image_files.content(squashfs, "d/e/f", "squashfs")) > 1000
+    assert image_files.content(squashfs, "none", "squashfs") == ""
+    assert image_files.content(squashfs, "hole", "squashfs") == "", "it is larger than a small file may be"
     os.truncate(squashfs, 5000)
     with pytest.raises(InfrastructureError, match=r"unsquashfs failed|not its image"):
         image_files.check_listing(squashfs, names)
