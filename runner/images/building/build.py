@@ -46,13 +46,7 @@ DEFAULT_ARGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class BuildResult:
-    """An image that was built now or before.
-
-    Attributes:
-        reference: its name. base, base_digest: what it was built on; the digest in its registry, else its id.
-        up_to_date: nothing was built. seconds: how long it took. size_bytes: of the file, or unpacked in an engine.
-        about: what it says of itself.
-    """
+    """What every build says of its image."""
 
     reference: str
     base: str
@@ -65,7 +59,13 @@ class BuildResult:
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltImage(BuildResult):
-    """One in an engine. digest: its id, ``sha256:...``. labels: as in its configuration."""
+    """An image in an engine that was built now or before.
+
+    Attributes:
+        reference: its name in the engine. digest: its id, ``sha256:...``. labels: as in its configuration.
+        base: the base's reference. base_digest: registry digest, or the id of a local base.
+        up_to_date: nothing was built. seconds: how long it took. size_bytes: unpacked. about: what it says of itself.
+    """
 
     digest: str
     labels: Mapping[str, str]
