@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
-from runner.cli import cli, run
+from runner.cli import run
 from runner.cli.study import facts_lines
 from runner.core.errors import Exit
 from runner.model.job import CommandLine
@@ -212,16 +211,6 @@ def test_verbs_take_a_study(finished: str, call: Call) -> None:
     run_id = printed("status", "--name", "train")["runs"][0]["run"]
     assert printed("status", run_id)["run"] == run_id
     assert "launch g0016-full-r2, run " in call("logs", finished, code=Exit.USAGE).err
-
-
-def test_a_study_is_completed_where_one_can_stand(finished: str) -> None:
-    for words in ("status ", "scale --resume "):
-        env = {"_GPU_RUNNER_COMPLETE": "bash_complete", "COMP_WORDS": f"gpu-runner {words}", "COMP_CWORD": "2"}
-        env["COMP_CWORD"] = str(len(words.split()) + 1)
-        from runner.cli.completion import PROGRAM, VARIABLE
-
-        done = CliRunner().invoke(cli, prog_name=PROGRAM, complete_var=VARIABLE, env=env)
-        assert f"plain,{finished}" in done.output, words
 
 
 @pytest.mark.parametrize("demonstration", ["", "CPU: demonstration"])

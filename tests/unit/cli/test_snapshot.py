@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.core.errors import Exit, RefusedError
+from runner.core.errors import Exit, RefusedError, UsageError
 from runner.jobs import snapshot_copy
 from runner.jobs.directory import Run
 from runner.jobs.snapshot_copy import Snapshot, copy
@@ -135,15 +135,16 @@ def test_what_cannot_be_copied_is_refused_with_the_fix(tmp_path: Path, monkeypat
     assert "not tracked" in str(refusal("python", "../outside.py"))
     for original in (str(top / "train.py"), "/workspace/train.py"):
         assert "names the original" in str(refusal("python", original))
+    recipe = make_request({"gpus": 1, "site": "local", "snapshot": True, "recipe": "probe"})
+    with pytest.raises(UsageError, match="copied into the run directory anyway"):
+        prepare(recipe)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "git is not installed here" in str(refusal("python", "train.py"))
 
 
-def test_a_recipe_needs_none(tmp_path: Path, call: Call) -> None:
-    assert "copied into the run directory anyway" in call(*LOCAL, "--recipe", "probe", code=Exit.USAGE)[1]
-
-
-def test_links_stay_links_and_those_that_lead_out_are_left_out(tmp_path: Path, empty_run: Run) -> None:
+def test_links_stay_links_and_those_that_lead_out_are_left_out_with_a_warning(
+    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     top = repository(tmp_path / "r", {"a/file": b"1", "run.sh": b"2"})
     (top / "run.sh").chmod(0o755)
     for name, target in (("a/in", "../run.sh"), ("a/out", "../../x"), ("absolute", "/etc/passwd"), ("dir", "a")):
@@ -159,17 +160,9 @@ def test_links_stay_links_and_those_that_lead_out_are_left_out(tmp_path: Path, e
     assert ((copied / "a/in").readlink(), (copied / "dir").readlink()) == (Path("../run.sh"), Path("a"))
     assert stat.S_IMODE((copied / "run.sh").stat().st_mode) == 0o700
     assert stat.S_IMODE(copied.stat().st_mode) == 0o700
-
-
-def test_a_warning_names_the_links_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    top = repository(tmp_path / "r", {"train.py": b""})
-    for name in ("data", "more"):
-        (top / name).symlink_to("/elsewhere")
-    git(top, "add", "-A")
     monkeypatch.chdir(top)
-    options = request_of(tmp_path, "true")
-    (warning,) = (each for each in prepare(options).findings if each.code == "links-not-copied")
-    assert (warning.severity, "no link 'data' and 1 more" in warning.what) == ("warn", True)
+    warning = next(each for each in prepare(request_of(tmp_path, "true")).findings if each.code == "links-not-copied")
+    assert (warning.severity, "no link 'a/out' and 1 more" in warning.what) == ("warn", True)
 
 
 def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empty_run: Run) -> None:
@@ -190,9 +183,7 @@ def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empt
     assert [path.name for path in secret.iterdir()] == ["key"]
 
 
-def test_submodules_are_copied_and_too_much_is_refused(
-    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_submodules_are_copied(tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = repository(tmp_path / "inner", {"lib/m.py": b"12345"})
     top = repository(tmp_path / "r", {"train.py": b"12345"})
     git(top, "submodule", "add", "-q", str(inner), "deps/sub")
@@ -202,23 +193,6 @@ def test_submodules_are_copied_and_too_much_is_refused(
     assert set(prepared.snapshot.names) == {".gitmodules", "train.py", "deps/sub/lib/m.py"}
     copy(prepared.snapshot, empty_run)
     assert (empty_run.path / "code/deps/sub/lib/m.py").read_text() == "12345"
-    monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
-    again = Run(tmp_path / "again")
-    again.path.mkdir()
-    with pytest.raises(RefusedError, match="the tracked files have more than"):
-        copy(prepared.snapshot, again)
-
-
-def test_of_a_file_that_is_too_large_nothing_is_written(
-    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a").write_bytes(b"12")
-    (tmp_path / "large").write_bytes(b"123456")
-    monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
-    with pytest.raises(RefusedError, match="the tracked files have more than"):
-        copy(Snapshot(tmp_path, "", ("a", "large")), empty_run)
-    written = [path.stat().st_size for path in (empty_run.path / "code").iterdir()]
-    assert sum(written) == 2
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -236,21 +210,22 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_submission_whose_copy_fails_leaves_nothing(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+def test_too_much_is_refused_and_leaves_nothing(
+    tmp_path: Path, call: Call, empty_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    top = repository(tmp_path / "r", {"train.py": b"123456"})
+    top = repository(tmp_path / "r", {"a.py": b"12", "large": b"123456"})
     monkeypatch.chdir(top)
     monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
     runs = tmp_path / "runs"
-    said = call(*LOCAL, "--runs", str(runs), "--", sys.executable, "train.py", code=Exit.REFUSED)[1]
+    said = call(*LOCAL, "--runs", str(runs), "--", sys.executable, "a.py", code=Exit.REFUSED)[1]
     assert "leave out --snapshot" in said
     assert list(runs.iterdir()) == []
+    with pytest.raises(RefusedError, match="the tracked files have more than"):
+        copy(Snapshot(top, "", ("a.py", "large")), empty_run)
+    assert sum(path.stat().st_size for path in (empty_run.path / "code").iterdir()) == 2, "nothing of the large one"
 
 
 def test_the_copy_is_where_containers_see_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    top = repository(tmp_path / "r", {"su b/train.py": b""})
-    monkeypatch.chdir(top / "su b")
-    options = request_of(tmp_path, "python", "train.py", site="technion")
-    plan = prepare(options).plan
+    monkeypatch.chdir(repository(tmp_path / "r", {"su b/train.py": b""}) / "su b")
+    plan = prepare(request_of(tmp_path, "python", "train.py", site="technion")).plan
     assert (plan.workdir, plan.mounts) == ("/results/code/su b", ())
