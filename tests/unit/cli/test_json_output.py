@@ -47,6 +47,7 @@ FAILING: dict[str, tuple[list[str], str, Exit, str, str]] = {
     "a value that is no number": (["submit", "--gpus", "x", "--json"], "submit", Exit.USAGE, "usage", "'x'"),
     "a verb without facts": (["schema", "--json"], "schema", Exit.USAGE, "usage", "--json"),
     "no such run": (["status", "none", "--json"], "status", Exit.USAGE, "usage", 'no run matches "none"'),
+    "no such study": (["scale", "--resume", "x", "--json"], "scale", Exit.USAGE, "usage", 'no study matches "x".'),
     "no such site": (["site", "show", "nowhere", "--json"], "site show", Exit.USAGE, "usage", "nowhere"),
     "no such image": (["images", "show", "x:1", "--json"], "images show", Exit.REFUSED, "refused", "no image x:1"),
     "no Slurm": (sound("--json"), "submit", Exit.NOT_ACCEPTED, "not-accepted", "no Slurm client"),
