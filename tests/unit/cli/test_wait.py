@@ -154,7 +154,9 @@ MEASURED = Verdict("measured", images_per_s=30.0, window_s=40.0, arms=ARMS)
 @pytest.mark.parametrize(
     ("verdict", "shown"),
     [
-        *((Verdict("ran", **{place: (HOSTILE,)}), SHOWN) for place in ("reasons", "proven", "remarks")),
+        (Verdict("ran", reasons=(HOSTILE,)), SHOWN),
+        (Verdict("ran", proven=(HOSTILE,)), SHOWN),
+        (Verdict("ran", remarks=(HOSTILE,)), SHOWN),
         (Verdict("ran", log=HOSTILE), f"  log: {SHOWN}\n"),
         (Verdict("failed", reasons=("Größe 日本 ñ",)), "Größe 日本 ñ"),
         (MEASURED, "  arm uncoupled: 40.0 images/s over 30.00 s, slowest rank 9.0\n  arm full: 30.0 images/s over "),
