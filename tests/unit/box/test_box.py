@@ -27,21 +27,21 @@ def files(account: config.Account = ROOT, **spec: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected", "absent"),
+    ("account", "spec", "expected", "absent"),
     [
         # By default two DGX A100. A container has time to be removed: KillWait.
-        (files(), [*DGX, PARTITION, "EnforcePartLimits=ALL", "KillWait=10\n", "SlurmUser=root\n"], ["TaskProlog="]),
-        (files(shape=NodeShape(gpus=0)), [" RealMemory=1000000 State=UNKNOWN\n"], ["Gres=", "Feature="]),
-        (files(shape=OTHER), [" Gres=gpu:h100:2 Feature=gpu,hbm40g,fake-gpus State=UNKNOWN"], []),
-        (files(partition="amd_a100nv_8", nodes=1), ["PartitionName=amd_a100nv_8 Nodes=dgx01 Default=YES "], ["dgx02"]),
+        (ROOT, {}, [*DGX, PARTITION, "EnforcePartLimits=ALL", "KillWait=10\n", "SlurmUser=root\n"], ["TaskProlog="]),
+        (ROOT, {"shape": NodeShape(gpus=0)}, [" RealMemory=1000000 State=UNKNOWN\n"], ["Gres=", "Feature="]),
+        (ROOT, {"shape": OTHER}, [" Gres=gpu:h100:2 Feature=gpu,hbm40g,fake-gpus State=UNKNOWN"], []),
+        (ROOT, {"partition": "a_8", "nodes": 1}, ["PartitionName=a_8 Nodes=dgx01 Default=YES "], ["dgx02"]),
         # As the user, a job with --export=NONE would have no PATH without a prolog.
-        (files(USER), ["SlurmUser=ada\nSlurmdUser=ada\n", "\nTaskProlog="], []),
+        (USER, {}, ["SlurmUser=ada\nSlurmdUser=ada\n", "\nTaskProlog="], []),
     ],
 )
 def test_slurm_conf_has_the_nodes_the_partition_and_the_user(
-    made: dict[str, str], expected: list[str], absent: list[str]
+    account: config.Account, spec: dict[str, Any], expected: list[str], absent: list[str]
 ) -> None:
-    text = made["etc/slurm/slurm.conf"]
+    text = files(account, **spec)["etc/slurm/slurm.conf"]
     assert [each for each in expected if each not in text] == []
     assert [each for each in absent if each in text] == []
 
