@@ -51,7 +51,7 @@ def initialise(script: Script) -> Iterator[Finding]:
     if all(event.guards & {"root", "local_root"} for event in first):
         yield wrong(f"{name} is called on rank 0 only: the other ranks never join", first[0], fix)
     early = [event for event in needs if event.certain and first[0].certain and event.order < first[0].order]
-    if early and not early[0].function.startswith("is_"):
+    if early and not early[0].node.frame().name.startswith("is_"):
         yield wrong(f"{early[0].last} is called before {name}", early[0], fix)
     yield ok(first[0].last, first[0])
 
@@ -207,7 +207,7 @@ def _without_epoch(script: Script, loader: Event) -> Event | None:
     sampler = next((event for event in script.samplers if f"sampler:{event.number}" in tags), None)
     if sampler is None or (sampler.argument(3, "shuffle") or NOTHING).constant is False or "Elastic" in sampler.last:
         return None
-    if not any(len(event.loops) >= 2 and event.loops[-1].over.things("loader") for event in script.backward):
+    if not any(len(event.loops) >= 2 and script.over(event.loops[-1]).things("loader") for event in script.backward):
         return None
     for event in script.calls(".set_epoch"):
         owners = event.receiver.things("sampler", "loader")

@@ -177,7 +177,7 @@ def _judge_reports(script: Script, fix: str) -> Iterator[Finding]:
         yield script.missing("nothing averages what the ranks measure", fix)
     whole = {f"loader:{event.number}" for event in script.loaders if not sharding(event)}
     loops = {loop for event in script.events for loop in event.loops}
-    others = [loop.over.things("loader") for loop in loops if loop not in script.batches]
+    others = [script.over(loop).things("loader") for loop in loops if loop not in script.batches]
     evaluated = frozenset[str]().union(*others) & {f"loader:{event.number}" for event in script.loaders}
     after_steps = [event for event in reports if not script.batches.intersection(event.loops)]
     if not after_steps:
