@@ -277,8 +277,6 @@ class Script:
         folder, training = self.resolver.folder, [*self.backward, *self.fits]
         if self.resolver.uncertain:
             return self.resolver.uncertain
-        if any(source.cut for source in self.resolver.sources.values()):
-            return "the script is too large to be read to its end"
         if folder.unread:
             return f"{folder.unread[0]} could not be read"
         only_uncalled = training and not any(event.certain for event in training)
