@@ -86,6 +86,10 @@ class Resolver:
         self.imports.update(wanted)
         for name in wanted:
             self.module(name)
+        for star in (each for each in source.tree.body if isinstance(each, nodes.ImportFrom)):
+            if star.names[0][0] == "*" and (module := self.module(self._absolute(star))) is not None:
+                for name in module.locals:
+                    source.tree.locals.setdefault(name, [star])
 
     def imported(self, node: nodes.Import | nodes.ImportFrom) -> list[str]:
         """The dotted names that a statement imports, and the module that they are from."""
@@ -188,12 +192,6 @@ class Resolver:
             return self._with_changes(self._any(definitions, name), node)
         if name in _BUILTINS:
             return Value(path=f"builtins.{name}")
-        for star in node.root().body:  # what nothing but `from module import *` can give
-            if isinstance(star, nodes.ImportFrom) and star.names[0][0] == "*":
-                base = self._absolute(star)
-                module = self.module(base)
-                if module is None or name in module.locals:
-                    return self._name_of_module(module, base, name)
         return Value(names.meaning(name))
 
     def _any(self, definitions: list[nodes.NodeNG], name: str) -> Value:
@@ -311,8 +309,6 @@ class Resolver:
             return self._with_changes(self._any(setting, name), node)
         if name == "module":
             return Value(base.tags - SCALARS - base.things("ddp"))
-        if name in ("state_dict", "parameters", "sampler", "dataset"):
-            return replace(base, tags=base.tags - SCALARS, items=(), reference=None)
         return Value(base.tags - SCALARS | names.meaning(name))
 
     def _subscript(self, node: nodes.Subscript) -> Value:
@@ -337,40 +333,22 @@ class Resolver:
         return Value(default.tags) if value == NOTHING else value
 
     def call(self, node: nodes.Call) -> Call:
-        """A call with what it is given: also what a dictionary in ``**options`` has that nothing changes."""
-        keywords: list[tuple[str, Value]] = []
-        for each in node.keywords:
-            pairs = [(each.arg, each.value)] if each.arg else self._options(each.value)
-            keywords += [(name, self.value(value)) for name, value in pairs]
-        arguments = tuple(self.value(each) for each in node.args)
-        return replace(self.callee(node), arguments=arguments, keywords=tuple(keywords))
+        """A call with what it is given."""
+        pairs = [pair for each in node.keywords for pair in self._keywords(each)]
+        keywords = tuple((name, self.value(value)) for name, value in pairs)
+        return replace(self.callee(node), arguments=tuple(map(self.value, node.args)), keywords=keywords)
 
-    def _options(self, node: nodes.NodeNG) -> list[tuple[str, nodes.NodeNG]]:
-        """The keys of a dictionary; an empty name where not all are known."""
-        held, unknown = node, [("", node)]
-        if isinstance(node, nodes.Name):
-            definitions = node.lookup(node.name)[1]
-            if len(definitions) == 1 and isinstance(definitions[0].parent, nodes.Assign):
-                held = definitions[0].parent.value
-        if isinstance(held, nodes.Call) and dotted(held.func) == "dict" and not held.args:
-            pairs = [(each.arg or "", each.value) for each in held.keywords]
-        elif isinstance(held, nodes.Dict):
-            pairs = [(getattr(key, "value", ""), value) for key, value in held.items]
-        elif isinstance(held, nodes.IfExp):
-            pairs = [*self._options(held.body), *self._options(held.orelse)]
-        else:
-            return unknown
-        changes = self.changes.get(dotted(node), ()) if held is not node else ()
-        for change in changes:
-            if isinstance(change, nodes.Subscript):
-                pairs.append((getattr(change.slice, "value", ""), change.parent.value))
-            elif change.func.attrname == "update" and len(change.args) == 1 and change.args[0] is not node:
-                pairs += self._options(change.args[0]) if self.spend() else unknown
-            else:
-                pairs += unknown
-        if changes or isinstance(held, nodes.IfExp):  # no literals: another may take its place
-            pairs = [(key, value) for key, value in pairs if not isinstance(value, nodes.Const)]
-        return pairs if all(isinstance(key, str) and key for key, _ in pairs) else unknown
+    def _keywords(self, keyword: nodes.Keyword) -> list[tuple[str, nodes.NodeNG]]:
+        """What is given by name; of ``**options`` the keys of a literal dictionary that nothing changes."""
+        value = keyword.value
+        if keyword.arg is None and isinstance(value, nodes.Name) and not self.changes.get(value.name):
+            definitions = value.lookup(value.name)[1]
+            value = getattr(definitions[0].parent, "value", value) if len(definitions) == 1 else value
+        if isinstance(value, nodes.Call) and dotted(value.func) == "dict" and not value.args and keyword.arg is None:
+            return [(each.arg or "", each.value) for each in value.keywords]
+        if isinstance(value, nodes.Dict) and keyword.arg is None:
+            return [(getattr(key, "value", ""), value) for key, value in value.items]
+        return [(keyword.arg or "", keyword.value)]
 
     def callee(self, node: nodes.Call) -> Call:
         """A call, without what it is given."""
@@ -418,10 +396,6 @@ class Resolver:
         first, *rest = call.arguments or (NOTHING,)
         if call.name in _ENVIRONMENT:
             return self._variables(first, rest[0] if rest else NOTHING)
-        if call.name == "builtins.getattr" and rest and not first.path:
-            return Value(names.meaning(str(rest[0].constant)))
-        if call.name == "functools.partial":
-            return replace(first, tags=first.tags | union(call.values).tags)
         return result_of(call)
 
     def _returned(self, function: Any) -> Value:
@@ -492,9 +466,6 @@ class Resolver:
         if isinstance(parent, nodes.If | nodes.IfExp) and child is not parent.test:
             inside = child in parent.body if isinstance(parent, nodes.If) else child is parent.body
             yield self.condition(parent.test)[0 if inside else 1]
-        elif isinstance(parent, nodes.BoolOp):
-            for each in parent.values[: parent.values.index(child)]:
-                yield self.condition(each)[1 if parent.op == "or" else 0]
         for name in ("body", "orelse", "finalbody") if child.is_statement else ():
             block = getattr(parent, name, None)
             for each in block[: block.index(child)] if isinstance(block, list) and child in block else ():

@@ -118,7 +118,7 @@ MISTAKES: list[tuple[Any, ...]] = [
     ("ddp", 3, "wrong", "sampler=sampler)", "sampler=sampler, shuffle=True)"),
     ("ddp", 3, "cannot tell", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
      "options = dict(batch_size=32)\noptions.update(config)\nloader = DataLoader(dataset, **options)"),
-    ("ddp", 3, "wrong", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
+    ("ddp", 3, "cannot tell", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
      "options = {'num_workers': 1} if cuda else {}\nloader = DataLoader(dataset, shuffle=True, **options)"),
     ("horovod", 4, "wrong", "0.1 * hvd.size()", "0.1 / hvd.size()"),
     ("keras", 4, "wrong", "0.001 * hvd.size()", "0.001 * hvd.local_size()"),
