@@ -286,6 +286,11 @@ class Resolver:
                     **{key: value for key, value in made.keywords if key in known},
                 }
                 given.append(values.get(name, NOTHING))
+        for call in self.calls.get("spawn", ()):  # mp.spawn(function, args=(...)): the first parameter is the rank
+            if call.args and self.value(call.args[0]).reference is function:
+                rest = (self.call(call).argument(1, "args") or NOTHING).items
+                own = tagged(names.RANK, names.LOCAL_RANK, names.EXACT)
+                given.append(dict(zip(parameters, (own, *rest), strict=False)).get(name, NOTHING))
         value = reduce(joined, given, NOTHING)
         if value != NOTHING or names.meaning(name):
             return value
@@ -505,7 +510,7 @@ def _leaves(body: list[Any]) -> bool:
     """Whether a block always ends what is around it."""
     last = body[-1] if body else None
     if isinstance(last, nodes.Expr):
-        return last.value.as_string().startswith(_EXITS)
+        return bool(last.value.as_string().startswith(_EXITS))
     return isinstance(last, nodes.Return | nodes.Continue | nodes.Break | nodes.Raise)
 
 
