@@ -212,7 +212,8 @@ SOUND: list[tuple[str, ...]] = [
      "saver = Saver(model)\nfor epoch"),
     ("ddp", "if dist.get_rank() == 0", "if place.is_main", "optimizer =", PROPERTY.format("==")),
     ("ddp", "sampler =",
-     "def worker(gpu, count):\n    torch.cuda.set_device(gpu)\n    if gpu == 0: torch.save(0, 'x')\ntorch.multiprocessing.spawn(worker, args=(2,))\nsampler ="),
+     "def worker(gpu, count):\n    torch.cuda.set_device(gpu)\n    if gpu == 0: torch.save(0, 'x')\n"
+     "torch.multiprocessing.spawn(worker, args=(2,))\nsampler ="),
 ]  # fmt: skip
 
 
