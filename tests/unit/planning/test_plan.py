@@ -175,11 +175,16 @@ def test_impossible_names_and_mounts_are_refused(asked: dict[str, Any], says: st
         plan(RECIPE, SITE, Request(gpus=1, **asked), IMAGE)
 
 
-def test_the_site_chooses_the_tag_and_the_user_the_image_and_directives_come_sorted() -> None:
+def test_the_site_chooses_the_tag_and_the_user_the_image() -> None:
     assert image_reference(RECIPE, SITE, Request(gpus=1)) == "img:tag"
     assert image_reference(RECIPE, SITE, Request(gpus=1, image="other:1")) == "other:1"
-    site = msgspec.structs.replace(SITE, scheduler_settings={"directives": {"qos": "b", "comment": "a"}})
-    assert plan(RECIPE, site, Request(gpus=1), IMAGE).directives == (("comment", "a"), ("qos", "b"))
+
+
+def test_directives_come_sorted_and_a_jobs_memory_replaces_the_sites() -> None:
+    directives = {"qos": "b", "comment": "a", "mem-per-cpu": "4G"}
+    site = msgspec.structs.replace(SITE, scheduler_settings={"directives": directives})
+    made = plan(RECIPE, site, Request(gpus=1, scheduler_options=(("mem", "100G"),)), IMAGE)
+    assert made.directives == (("comment", "a"), ("mem", "100G"), ("qos", "b"))
 
 
 @pytest.mark.parametrize(
