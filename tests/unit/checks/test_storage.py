@@ -14,11 +14,10 @@ from runner.checks.registry import Observed, Workspace
 from runner.cli import run
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount, Request
-from runner.model.site import Home, Scratch, UserConfig
+from runner.model.site import Home, Scratch
 from runner.planning.plan import plan
 from runner.preparation.observation import workspaces
 from runner.sites.loader import read_site
-from runner.sites.user import personal_values
 from tests.support.plans import PROGRAM
 
 DAY_S = 86400
@@ -138,11 +137,3 @@ def test_a_submission_is_checked_against_the_sites_rules(
     run([*job, "--site", "perlmutter", "--image", "registry.example/i:1"])
     assert "warning [run-directory-in-home]" in (said := capfd.readouterr().err)
     assert "workspace" not in said
-
-
-def test_the_sites_scratch_is_everybodys_where_the_user_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGNAME", "elvis")
-    site = msgspec.structs.replace(read_site("slurm"), scratch=Scratch(path="/scratch/{user}"))
-    assert personal_values(UserConfig(), site, Request(gpus=1)).scratch == "/scratch/elvis"
-    assert personal_values(UserConfig(), site, Request(gpus=1, scratch="/mine")).scratch == "/mine"
-    assert personal_values(UserConfig(), read_site("slurm"), Request(gpus=1)).scratch == ""
