@@ -31,7 +31,7 @@ OWN: dict[str, Any] = {
 }
 USED: dict[str, Any] = OWN | {"use": "train.py, line 3,"}
 A100, VOLTA, TECHNION = Hardware(compute_capability="8.0"), Hardware(compute_capability="7.0"), read_site("technion")
-NATIVE = {"runtime": "native", "site": read_site("neuron")}
+NATIVE: dict[str, Any] = {"runtime": "native", "site": read_site("neuron")}
 
 
 def with_horovod(**changes: Any) -> ImageFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
-from runner.model.site import Scratch, UserConfig
+from runner.model.site import Scratch, Site, UserConfig
 from runner.preparation.site_check import check_site
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_config, read_site
@@ -172,14 +173,15 @@ def test_flags_win_over_the_sites_entry_and_that_over_the_rest(tmp_path: Path, m
     content = "account: everywhere\nscratch: /s\nsites:\n  polaris: {account: there}\n"
     config = read_config(Path(write(tmp_path / "config.yaml", content)))
     shared = msgspec.structs.replace(read_site("slurm"), scratch=Scratch(path="/scratch/{user}"))
-    for configured, site, options, wanted in (
+    cases: tuple[tuple[UserConfig, Site, dict[str, Any], tuple[str, str]], ...] = (
         (config, read_site("polaris"), {}, ("there", "/s")),
         (config, read_site("alpha"), {}, ("everywhere", "/s")),
         (config, read_site("polaris"), {"account": "flag"}, ("flag", "/s")),
         (UserConfig(), shared, {}, ("", "/scratch/elvis")),
         (UserConfig(), shared, {"scratch": "/mine"}, ("", "/mine")),
         (UserConfig(), read_site("slurm"), {}, ("", "")),
-    ):
+    )
+    for configured, site, options, wanted in cases:
         values = personal_values(configured, site, Request(gpus=1, **options))
         assert (values.account, values.scratch) == wanted
 
