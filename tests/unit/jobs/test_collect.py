@@ -25,6 +25,9 @@ from tests.support.shell_files import stand_in
 ENDED = JobState("ended", "FAILED", exit_code=1)
 
 
+NO_RANKS = ("5-", "-", "1-2-3", "0-99999999999", "0-" + "9" * 5000, "--,,-1")
+
+
 def test_what_srun_says_of_tasks(run: Run) -> None:
     """Lines as Slurm 22.05 writes them; the first word on a task counts."""
     (run.logs / "batch.err").write_text(
@@ -35,18 +38,13 @@ def test_what_srun_says_of_tasks(run: Run) -> None:
         "srun: error: Node failure on dgx02\n"
         "srun: error: task 6 launch failed: Slurmd could not connect IO\n"
         "the program says srun: error: dgx01: task 7: Killed\n"
+        + "".join(f"srun: error: dgx01: tasks {ranks}: Killed\n" for ranks in NO_RANKS)
     )
     evidence = collect(run, ENDED)
     three, io = "Exited with exit code 3", "launch failed: Slurmd could not connect IO"
     assert evidence.task_ends == {0: three, 1: three, 2: three, 5: three, 3: "Out Of Memory", 6: io}
     assert evidence.failed_nodes == ("dgx02",)
     assert not evidence.disk_full
-
-
-@pytest.mark.parametrize("ranks", ["5-", "-", "1-2-3", "0-99999999999", "0-" + "9" * 5000, "--,,-1"])
-def test_lines_that_only_look_like_sruns_say_nothing_of_a_task(run: Run, ranks: str) -> None:
-    (run.logs / "batch.err").write_text(f"srun: error: dgx01: tasks {ranks}: Killed\n")
-    assert collect(run, ENDED).task_ends == {}
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "", "\0" * 4096, "NaN", "[]", '{"rank": NaN}'])
@@ -61,17 +59,13 @@ def test_what_is_no_record_is_damaged_and_ends_nothing(run: Run, text: str) -> N
     assert judge(evidence).outcome != "measured"
 
 
-def test_a_rank_has_one_name_for_its_record(run: Run) -> None:
+def test_a_rank_has_one_name_for_its_record_and_a_users_own_file_is_no_result_of_ours(run: Run) -> None:
     for name in ("03", "\u0663", "\u00b3", "3 ", "-3", "9" * 200):
         run.write(f"ranks/{name}.exit.json", ended(3))
-    assert collect(run, ENDED).exits == {}
-
-
-def test_a_file_of_a_users_own_program_is_no_result_of_ours(run: Run) -> None:
     run.write("plan.json", msgspec.structs.replace(PLAN, result="if-left"))
     run.write("result.json", {"accuracy": 0.9})
     evidence = collect(run, ENDED)
-    assert (evidence.result, evidence.damaged) == (None, ())
+    assert (evidence.exits, evidence.result, evidence.damaged) == ({}, None, ())
     run.write("plan.json", PLAN)
     assert len(collect(run, ENDED).damaged) == 1  # where a figure is promised, it must be one
 
@@ -234,7 +228,8 @@ CONTAINERS: dict[str, Left] = {
         code(71), "the container could not be prepared on every node", "logs/node-n1.log: a tool: no licence"),
     # What the image's own shell says beside a launcher that failed before its start record is no container's fault.
     "a launcher that failed": ({"rank-0.err": ("This container image and its contents are governed by a licence",
-        "launch: rendezvous-port-taken")}, [PORT_TAKEN], ENDED, "rank 0 on n0 did not start its program", "logs/rank-0.err"),
+        "launch: rendezvous-port-taken")}, [PORT_TAKEN], ENDED,
+        "rank 0 on n0 did not start its program", "logs/rank-0.err"),
     # A damaged image that is mounted, not unpacked, shows while a program runs.
     "an image that cannot be read": ({"rank-2.err": ("Traceback", "OSError: [Errno 5] Input/output error")}, STARTED,
         ENDED, "rank 2 on n1 exited with code 1: it met an input/output error", "logs/rank-2.err: OSError"),

@@ -183,16 +183,6 @@ def test_times_that_are_scaled_everywhere_are_contradicted_from_outside(of: Evid
     assert (verdict.outcome == "not-proven") is (of is WATCHED or factor > 1.1)
 
 
-def test_records_of_another_run_are_not_taken() -> None:
-    other = of_ranks(StartRecord, of=OTHER, token="other", job_id="42")
-    for part in ("starts", "exits", "reports"):
-        for ranks in ({0}, {1, 2}, {0, 1, 2, 3}):
-            mixed = getattr(EVIDENCE, part) | {rank: getattr(other, part)[rank] for rank in ranks}
-            believed(replace(EVIDENCE, **{part: mixed}), EVIDENCE)
-    believed(replace(EVIDENCE, result=other.result), EVIDENCE)
-    believed(replace(EVIDENCE, reports=other.reports, exits=other.exits), EVIDENCE)
-
-
 @pytest.mark.parametrize("extreme", [1e308, 5e-324, 1e-7, 1e11, math.nan, math.inf])
 def test_extreme_computing_times_name_no_rank(extreme: float) -> None:
     for quarters in ((extreme,) * 4, (0.05, extreme, 0.05, 0.05), (0.05, 0.05, 0.05, extreme)):
@@ -319,6 +309,8 @@ FORGED: dict[str, tuple[Evidence, str]] = {
     "program's doubt": (with_result(GOOD, proof_reasons=("x",)), "the program says: x"),
     "another window in the result": (with_result(GOOD, window_s=3.0), "window took 3.000"),
     "the result of another run": (replace(EVIDENCE, result=RESULT), "the result says"),
+    "reports and ends of another training": (replace(EVIDENCE, reports=OTHER.reports, exits=OTHER.exits),
+        "the result says 399.625 images/s, the ranks' own records give 800.430"),
     "a flattering result": (with_result(preliminary_images_per_s=1e6), "the result says 1000000.000 images/s"),
     "a flattering result of another window": (with_result(window_s=59.0, preliminary_images_per_s=1e6),
         "the result says that the window took 59.000 s"),
