@@ -45,15 +45,11 @@ def test_a_run_whose_end_is_known_is_judged_without_waiting_and_keeps_its_verdic
     verdict = finish(run, unexpected, unexpected)
     assert verdict.outcome != "measured"
     assert run.read("verdict.json", Verdict) == verdict == standing(run)
-
-
-def test_a_verdict_that_cannot_be_kept_is_returned_with_a_warning(run: Run) -> None:
-    run.write("ended.json", JobState("ended", "TIMEOUT"))
+    (run.path / "verdict.json").unlink()
     (run.path / "verdict.json").mkdir()
     warnings: list[str] = []
-    assert finish(run, unexpected, warnings.append).outcome != "measured"
-    assert len(warnings) == 1
-    assert warnings[0].startswith("verdict.json cannot be kept in")
+    assert finish(run, unexpected, warnings.append) == verdict
+    assert [each[: len("verdict.json cannot be kept in")] for each in warnings] == ["verdict.json cannot be kept in"]
 
 
 def test_a_run_of_older_records_keeps_the_verdict_that_it_got(run: Run) -> None:
@@ -62,14 +58,6 @@ def test_a_run_of_older_records_keeps_the_verdict_that_it_got(run: Run) -> None:
     run.write("verdict.json", stored)
     run.write("ranks/0.report.json", report(0, schema="1"))
     assert finish(run, unexpected, unexpected) == stored
-
-
-def test_waiting_ends_when_the_time_is_over(run: Run) -> None:
-    seen: list[JobProgress] = []
-    with pytest.raises(UnknownStateError, match="has not ended within 0 s"):
-        finish(run, seen.append, unexpected, timeout_s=0.0)
-    assert seen
-    assert not (run.path / "verdict.json").exists()
 
 
 def test_a_job_that_its_scheduler_does_not_know_is_not_waited_for(run: Run) -> None:
@@ -278,9 +266,14 @@ def test_a_job_that_never_had_a_node_has_left_nothing(run: Run, tmp_path: Path, 
     assert (verdict.reasons[0], waited_s) == ("the job was cancelled by uid 7", 0.0)
 
 
-def test_a_limit_on_the_waiting_holds_while_records_are_awaited(run: Run) -> None:
-    write_run(run, changed(marker=marked(0), exits={0: ended(0)}))
+@pytest.mark.parametrize("limit_s", [0.0, 10.0])
+def test_waiting_ends_when_the_time_is_over_and_while_records_are_awaited(run: Run, limit_s: float) -> None:
+    if limit_s:
+        write_run(run, changed(marker=marked(0), exits={0: ended(0)}))
+    seen: list[JobProgress] = []
     passing = Time()
-    with pytest.raises(UnknownStateError, match="has not ended within 10 s"):
-        finish(run, lambda progress: None, unexpected, timeout_s=10.0, clock=passing.clock())
+    with pytest.raises(UnknownStateError, match=f"has not ended within {limit_s:g} s"):
+        finish(run, seen.append, unexpected, timeout_s=limit_s, clock=passing.clock())
+    assert seen
     assert passing.now_s < 20.0
+    assert not (run.path / "verdict.json").exists()

@@ -16,7 +16,6 @@ from runner.jobs.collect import Evidence, nodes_of
 from runner.jobs.verdict import judge
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.records import Result
-from runner.model.verdict import Verdict
 from tests.support.evidence import (
     COMPLETED,
     GOOD,
@@ -43,9 +42,9 @@ FAILED = JobState("ended", "FAILED", exit_code=143)
 CANCELLED = JobState("ended", "CANCELLED")
 
 
-def of_times(groups: int = 200, **shape: Any) -> Verdict:
-    """On a run of so many groups whose times have this shape."""
-    return judge(long_run(group_times(Random(1), groups, mean_s=1.0, **shape)))
+def timed(groups: int = 200, **shape: Any) -> Evidence:
+    """A run of so many groups whose times have this shape."""
+    return long_run(group_times(Random(1), groups, mean_s=1.0, **shape))
 
 
 def test_all_proven_is_measured_with_the_figure_of_the_ranks_own_records() -> None:
@@ -66,73 +65,56 @@ def test_what_was_planned_and_overridden_goes_with_every_verdict() -> None:
 
 
 def test_a_figure_that_claims_something_has_an_interval_and_says_whether_it_is_steady() -> None:
-    verdict = of_times(60, deviation=0.001)
+    verdict = judge(timed(60, deviation=0.001))
     assert (verdict.outcome, verdict.demonstration, verdict.steady, verdict.remarks) == ("measured", "", True, ())
     assert verdict.precision is not None
     assert verdict.precision[0] < 400.0 < verdict.precision[1]
 
 
 def test_what_was_cut_is_reported_with_the_figure_of_the_whole_window() -> None:
-    verdict = of_times(600, start=0.3, decay=0.02)
+    verdict = judge(timed(600, start=0.3, decay=0.02))
     assert verdict.uncut_images_per_s is not None and verdict.images_per_s is not None
     assert verdict.images_per_s > verdict.uncut_images_per_s * 1.002
     assert f"the first {verdict.cut_steps} steps" in verdict.remarks[0]
     assert f"the whole window gives {verdict.uncut_images_per_s:.1f} images/s" in verdict.remarks[0]
 
 
-@pytest.mark.parametrize(
-    ("shape", "steady", "says"),
-    [
-        ({"deviation": 0.002, "step": 0.05}, False, r"after \d+ groups the steps were 4\.9 % slower \(99 %: 4\..*"),
-        ({"deviation": 0.002, "step": -0.05}, False, r"after \d+ groups the steps were 5\.. % faster \(99 %: 5\..*"),
-        ({"deviation": 0.002, "step": 0.05, "step_at": 0.2}, False,
-            "the first 40 groups were 4.7 % faster: a change of level and no warm-up, so nothing was left out"),
-        ({"groups": 60, "deviation": 0.01}, None,
-            r"a change of up to [1-9][0-9.]+ % can hide in this window, and 1\.0 % is the limit; "
-            r"a window of about ([12]\d\d) s may tell: --set window-seconds=\1"),
-        ({"groups": 600, "deviation": 0.002, "trend": 0.0055}, None,
-            r".* % can hide in this window, and 1\.0 % is the limit: a longer one may not tell either"),
-    ],
-)  # fmt: skip
-def test_a_run_that_is_not_steady_or_may_not_be_says_what_is_known(
-    shape: dict[str, Any], steady: bool | None, says: str
-) -> None:
-    verdict = of_times(**shape)
-    assert (verdict.outcome, verdict.steady) == ("measured", steady)
-    assert any(re.fullmatch(says, remark) for remark in verdict.remarks), verdict.remarks
+def tuned(value: str) -> Evidence:
+    return replace(SHORT, starts=on_all(start, environment={"HOROVOD_AUTOTUNE": value}))
 
 
-def test_a_slow_rank_is_reported_with_its_cost() -> None:
-    evidence = long_run(group_times(Random(1), 60, mean_s=1.0), compute_quarters_p50_s=(0.05,) * 4)
-    slow = msgspec.structs.replace(evidence.reports[3], compute_quarters_p50_s=(0.06,) * 4)
-    verdict = judge(replace(evidence, reports=evidence.reports | {3: slow}))
-    assert verdict.remarks[-1] == "slow ranks: 3 (by 20.0 %); without them a step takes up to 10.0 % less"
+SHORT = long_run([1.0] * 60)
+PLAIN = long_run(group_times(Random(1), 60, mean_s=1.0), compute_quarters_p50_s=(0.05,) * 4)
+SLOW = msgspec.structs.replace(PLAIN.reports[3], compute_quarters_p50_s=(0.06,) * 4)
+TUNED = "HOROVOD_AUTOTUNE changed the run while it was timed"
+# The evidence, whether it is steady, and what is said of it: a remark, or why it makes no claim. "" for nothing.
+REMARKED = [
+    (timed(deviation=0.002, step=0.05), False, r"after \d+ groups the steps were 4\.9 % slower \(99 %: 4\..*"),
+    (timed(deviation=0.002, step=-0.05), False, r"after \d+ groups the steps were 5\.. % faster \(99 %: 5\..*"),
+    (timed(deviation=0.002, step=0.05, step_at=0.2), False,
+        "the first 40 groups were 4.7 % faster: a change of level and no warm-up, so nothing was left out"),
+    (timed(60, deviation=0.01), None,
+        r"a change of up to [1-9][0-9.]+ % can hide in this window, and 1\.0 % is the limit; "
+        r"a window of about ([12]\d\d) s may tell: --set window-seconds=\1"),
+    (timed(600, deviation=0.002, trend=0.0055), None,
+        r".* % can hide in this window, and 1\.0 % is the limit: a longer one may not tell either"),
+    (replace(PLAIN, reports=PLAIN.reports | {3: SLOW}), None,
+        r"slow ranks: 3 \(by 20.0 %\); without them a step takes up to 10.0 % less"),
+    (long_run([1.0] * 60, warmup_s=12.0), True,
+        r"demonstration, no performance claim: short warm-up \(50 steps, 12 s; 50 and 30 s are needed\)"),
+    (long_run([0.1] * 60), True,
+        r"demonstration, no performance claim: short window \(600 steps, 6 s; 200 and 30 s are needed\)"),
+    # Autotuning is on where Horovod reads a number above zero.
+    *((tuned(value), True, f"demonstration, no performance claim: {TUNED}") for value in ("1", "2x", " +01")),
+    *((tuned(value), True, "") for value in ("0", "", "false", "true", "-1", "00", "\u0661")),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("evidence", "label"),
-    [
-        (long_run([1.0] * 60, warmup_s=12.0), "short warm-up (50 steps, 12 s; 50 and 30 s are needed)"),
-        (long_run([0.1] * 60), "short window (600 steps, 6 s; 200 and 30 s are needed)"),
-        (replace(long_run([1.0] * 60), starts=on_all(start, environment={"HOROVOD_AUTOTUNE": "1"})),
-            "HOROVOD_AUTOTUNE changed the run while it was timed"),
-    ],
-)  # fmt: skip
-def test_a_figure_that_makes_no_claim_is_labelled(evidence: Evidence, label: str) -> None:
+@pytest.mark.parametrize(("evidence", "steady", "says"), REMARKED)
+def test_what_is_known_of_a_figure_is_said_beside_it(evidence: Evidence, steady: bool | None, says: str) -> None:
     verdict = judge(evidence)
-    assert (verdict.outcome, verdict.demonstration) == ("measured", f"demonstration, no performance claim: {label}")
-
-
-@pytest.mark.parametrize(
-    ("value", "tunes"),
-    [
-        ("1", True), ("2x", True), (" +01", True), ("0", False), ("", False), ("false", False), ("true", False),
-        ("-1", False), ("00", False), ("\u0661", False),
-    ],
-)  # fmt: skip
-def test_autotuning_is_on_where_horovod_reads_a_number_above_zero(value: str, tunes: bool) -> None:
-    tuned = replace(long_run([1.0] * 60), starts=on_all(start, environment={"HOROVOD_AUTOTUNE": value}))
-    assert ("HOROVOD_AUTOTUNE" in judge(tuned).demonstration) is tunes
+    assert (verdict.outcome, verdict.steady) == ("measured", steady)
+    assert any(re.fullmatch(says, each) for each in (*verdict.remarks, verdict.demonstration)), verdict
 
 
 TWO_GUESSES = {rank: start(rank, device_uuid=f"GPU-{rank // 2 * 2}") for rank in range(4)}
