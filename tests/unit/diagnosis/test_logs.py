@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.diagnosis import logs
-from runner.diagnosis.logs import NcclLog, before_end, of_script, parse, together
+from runner.diagnosis.logs import NcclLog, before_end, parse, script_line, together
 from runner.model.request import transport_of
 
 NODE1, NODE2 = "slurmstepd-dgx01: error: ", "slurmstepd-dgx02: error: "
@@ -153,7 +153,7 @@ LOST = (
     ],
 )  # fmt: skip
 def test_of_the_scripts_log_what_came_before_the_end_counts(lines: tuple[str, ...], quoted: str) -> None:
-    assert of_script(lines) == quoted
+    assert script_line(lines) == quoted
 
 
 STEP = "slurmstepd-dgx01: error: *** STEP 9.1 ON dgx01 CANCELLED AT 2026-11-22T09:55:25 ***"

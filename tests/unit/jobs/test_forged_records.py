@@ -323,6 +323,8 @@ FORGED: dict[str, tuple[Evidence, str]] = {
         for how, ends_s in {"fall": (2.0, 1.0, 3.2), "have no end": (1.0, 2.0, math.inf),
             "no clock resolves": (5e-324, 1e-323, 2e-323), "are centuries": (1.0, 2.0, 1e300)}.items()},
     "time of the window by itself": (with_report(2, elapsed_s=2.9), "says that its window took 2.900 s"),
+    "times of another checksum": (of_ranks(Report, 1, ends_checksum="0" * 16),
+        "the times of rank 1 are not those that its program wrote"),
     "number of steps by itself": (with_report(2, steps=60), "says that it did 60 steps"),
     # Even if nothing else is wrong with them: no rank runs ahead of an allreduce.
     **{f"reports of {ranks} of another training, {number}": (replace(of, reports=of.reports | {rank: OTHER.reports[rank]
