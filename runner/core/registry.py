@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from runner.core.errors import UsageError
-from runner.core.files import names_in
 from runner.core.text import instead
 
 if TYPE_CHECKING:
@@ -78,8 +77,8 @@ class Registry(Mapping[str, T], Generic[T]):
         """The built-in ones, and those of other distributions that were looked up, the preferred ones first."""
         if not self._built_in:
             package = importlib.import_module(self._package)
-            files = (file for directory in package.__path__ for file in names_in(Path(directory)))
-            names = {file.removesuffix(".py").replace("_", "-") for file in files}
+            files = (file for directory in package.__path__ for file in Path(directory).iterdir())
+            names = {file.name.removesuffix(".py").replace("_", "-") for file in files}
             self._built_in = tuple(filter(self._built_in_module, filter(_NAME.match, names)))
         known = {*self._built_in, *self._modules}
         return iter(sorted(known, key=lambda name: (getattr(self[name], "preference", 0), name)))
