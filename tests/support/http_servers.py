@@ -62,7 +62,7 @@ def serving(answer: Callable[[Received], Answer], certificate: Path | None = Non
             if self.command != "HEAD":
                 self.wfile.write(given.body)
 
-        do_HEAD = do_POST = do_GET
+        do_HEAD = do_POST = do_PUT = do_GET
 
     class Quiet(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:
