@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 from gpu_runner_inside.launcher import rendezvous, rendezvous_server
 
-from tests.recipes.mesh.mesh_servers import TOKEN
+from tests.recipes.mesh import mesh_servers
+
+TOKEN = mesh_servers.TOKEN
 
 
 @contextmanager

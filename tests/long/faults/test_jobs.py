@@ -4,7 +4,6 @@ Each in a real job, with the verdict, the telling sentence and the exit code tha
 tests/integration/test_faults.py.
 """
 
-import os
 import random
 import signal
 import subprocess
@@ -15,11 +14,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from runner.images.store.stored_image import StoredImage
-from tests.support.commands import Runner
+from tests.support.commands import Runner, extended
 from tests.support.daemons import CONTROLLER, Daemons, own_box
 from tests.support.planted_faults import (
     MEASURED,
@@ -33,12 +31,10 @@ from tests.support.planted_faults import (
     under_way,
     with_sbatch,
 )
+from tests.support.users import AS_ROOT
 from tests.support.waiting import until
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems and writes into cgroups: run it as root"),
-]
+pytestmark = [pytest.mark.integration, AS_ROOT]
 SHORT = ("--time", "1:00")
 LATE = {
     "the time limit": Planted(
@@ -86,20 +82,12 @@ def test_a_program_that_needs_more_memory_than_the_job_has(tmp_path: Path) -> No
         daemons = Daemons(made)
         daemons.inside("sh", "-c", 'printf "%s\n" "$@" >/etc/slurm/cgroup.conf', "sh", *CGROUPS)
         daemons.configure(TaskPlugin="task/cgroup", SelectTypeParameters="CR_Core_Memory")
-        runner = with_site_facts(Runner.at(made.site, tmp_path, made.bin_dir), tmp_path, "node", memory_mb=1600)
+        runner = Runner.at(extended(made.site, tmp_path, node={"memory_mb": 1600}), tmp_path, made.bin_dir)
         sentence = "it ran out of memory: the kernel ended it at"
         planted = Planted("memory:1000@2", "failed", 5, ("rank 2 on dgx02 was ended by signal 9", sentence))
         _run, verdict = submitted_and_reported(runner, planted)
         assert any("the job has 400 MiB on each node" in reason for reason in verdict["reasons"]), verdict
         submitted_and_reported(runner, Planted("memory:50", "measured", 0))
-
-
-def with_site_facts(runner: Runner, directory: Path, part: str, **changes: object) -> Runner:
-    facts = msgspec.yaml.decode(runner.site.read_bytes())
-    facts[part].update(changes)
-    site = directory / "changed.yaml"
-    site.write_bytes(msgspec.yaml.encode(facts))
-    return replace(runner, site=site)
 
 
 CGROUPS = ("CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainRAMSpace=yes")
@@ -147,7 +135,8 @@ def test_no_room_for_a_run_directory(on_small_disk: Runner, small_disk: Path) ->
 
 def test_no_room_for_the_ranks_records(on_small_disk: Runner, small_disk: Path, tmp_path: Path) -> None:
     """The disk fills up while the job waits in the queue."""
-    runner = with_site_facts(on_small_disk, tmp_path, "slurm", directives={"begin": "now+4"})
+    later = extended(on_small_disk.site, tmp_path, slurm={"directives": {"begin": "now+4"}})
+    runner = replace(on_small_disk, site=later)
     run = submitted(runner, {"": MEASURED})[""]
     with full(small_disk):
         said = runner("wait", str(run), code=8)

@@ -25,6 +25,7 @@ from runner.model.verdict import RunArm
 from runner.statistics import loss
 from tests.support.commands import Runner
 from tests.support.evidence import COMPLETED
+from tests.support.launchers import by_srun
 from tests.support.plans import PLAN
 from tests.support.timed import launched
 from tests.support.two_networks import ADDRESS, TwoNetworks, two_networks
@@ -146,12 +147,7 @@ class TimedNetworks:
             "none",
         ]
         sizes = ",".join("1" * ranks)
-        env = {
-            "PATH": "/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NTASKS": str(ranks), "SLURM_LOCALID": "0",
-            "SLURM_NODEID": str(rank), "SLURM_STEP_TASKS_PER_NODE": sizes, "SLURM_JOB_ID": "77",
-            "SLURM_STEP_ID": "0", "SLURMD_NODENAME": f"node{rank}", "RUNNER_RDV_HOST": address,
-            "RUNNER_RDV_KEY": "k",
-        }  # fmt: skip
+        env = {"PATH": "/usr/bin:/bin", **by_srun(rank, (1,) * ranks), "RUNNER_RDV_HOST": address}
         if link == "delayed":
             env["TIMED_VIA"] = str(_PROXY_PORT)
         return subprocess.Popen(

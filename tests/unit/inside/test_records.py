@@ -13,6 +13,7 @@ from gpu_runner_inside import records, world_report
 
 from tests.support.commands import ran
 from tests.support.json_schema import check
+from tests.support.launchers import by_srun, command
 from tests.support.limits import largest_file
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,8 +43,7 @@ def test_a_record_that_can_not_be_written_leaves_the_old_one(tmp_path: Path) -> 
 def test_what_is_written_is_as_the_schema_says(tmp_path: Path) -> None:
     programs = {"good": ["tests/recipes/faults/main.py"], "seen": ["recipes/probe/main.py", "--env", "PATH"]}
     for name, words in programs.items():
-        argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(tmp_path / name), "--"]
-        ran([*argv, sys.executable, *words], cwd=ROOT, env={"PATH": os.environ["PATH"]})
+        ran(command(tmp_path / name, "--", sys.executable, *words), cwd=ROOT, env={"PATH": os.environ["PATH"]})
     left = list(tmp_path.rglob("*.json"))
     assert len(left) == 10
     for path in left:
@@ -55,11 +55,12 @@ def test_a_start_record_does_not_grow_with_the_number_of_nodes(tmp_path: Path) -
     for nodes in (2, 2048):
         run, tasks, spread = tmp_path / str(nodes), 8 * nodes, f"8(x{nodes})"
         env = {
-            "SLURM_PROCID": "0", "SLURM_NTASKS": str(tasks), "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
-            "SLURM_STEP_TASKS_PER_NODE": spread, "PATH": os.environ["PATH"],
-        }  # fmt: skip
-        argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(run), "--wireup", "env", "--", "true"]
-        ran(argv, env=env)
+            "PATH": os.environ["PATH"],
+            **by_srun(0, [8]),
+            "SLURM_NTASKS": str(tasks),
+            "SLURM_STEP_TASKS_PER_NODE": spread,
+        }
+        ran(command(run, "--wireup", "env", "--", "true"), env=env)
         record = run / "ranks" / "0.start.json"
         fields = json.loads(record.read_text())
         check(fields)
