@@ -48,6 +48,27 @@ class Planted:
 
 
 MEASURED, NAP = Planted("", "measured", 0), Planted("nap:1", "measured", 0)
+# What is planted on each version of Slurm, and in tests of one version.
+FAULTS = {
+    "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
+    "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
+    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of rank 2")),
+    "a rank dies before its launcher begins": Planted(
+        "", "failed", 5, ("rank 1 on dgx01 left no exit record; srun reports: Exited with exit code 3",),
+        before="exit 3@1",
+    ),
+}  # fmt: skip
+LATE_FAULTS = {
+    "a rank that hangs while the others end": Planted(
+        "hang@2", "failed", 5,
+        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks ended with status 0"),
+    ),
+    "the time limit": Planted(
+        "hang", "failed", 5,
+        ("the job ran into its time limit", "ranks 0, 1, 2, 3 left a report, but did not finish the program"),
+        words=("--time", "1:00"),
+    ),
+}  # fmt: skip
 
 
 def submitted(runner: Runner, planted: Mapping[str, Planted]) -> dict[str, Path]:

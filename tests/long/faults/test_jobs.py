@@ -20,6 +20,8 @@ from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner, extended
 from tests.support.daemons import CONTROLLER, Daemons, own_box
 from tests.support.planted_faults import (
+    FAULTS,
+    LATE_FAULTS,
     MEASURED,
     Planted,
     is_reported,
@@ -36,12 +38,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, AS_ROOT]
 SHORT = ("--time", "1:00")
-LATE = {
-    "the time limit": Planted(
-        "hang", "failed", 5,
-        ("the job ran into its time limit", "ranks 0, 1, 2, 3 left a report, but did not finish the program"),
-        words=SHORT,
-    ),
+LATE = LATE_FAULTS | {
     "a rank that never starts, to the time limit": Planted(
         "", "failed", 5,
         (
@@ -49,10 +46,6 @@ LATE = {
             "ranks 0, 1, 2 waited for the others to start",
         ),
         before="exec sleep 1000@3", words=SHORT,
-    ),
-    "a rank that hangs while the others end": Planted(
-        "hang@2", "failed", 5,
-        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks ended with status 0"),
     ),
     "a rank that hangs before it meets": Planted(
         "late:1000@1", "failed", 5, ("the job ran into its time limit", "did not finish the program"), words=SHORT
@@ -194,7 +187,7 @@ def test_a_job_that_slurm_has_forgotten(ill: Runner, daemons: Daemons) -> None:
     said = "ranks 0, 1, 2, 3 left a report, but did not finish the program"
     planted = {
         "good": MEASURED,
-        "bad": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
+        "bad": FAULTS["a rank exits with 7"],
         "torn away": Planted("nap:600", "failed", 5, (said,)),
     }
     runs = submitted(ill, planted)

@@ -136,23 +136,15 @@ class TimedNetworks:
 
     def _rank(self, run: Path, rank: int, ranks: int, link: str, *options: str) -> subprocess.Popen[str]:
         address = ADDRESS["slow0" if link == "slow" else "fast0"].format(1)
-        launch = [
-            sys.executable,
-            str(run / "lib/launch.py"),
-            "--run",
-            str(run),
-            "--world",
-            str(ranks),
-            "--bind",
-            "none",
-        ]
+        launch = [sys.executable, str(run / "lib/launch.py"), "--run", str(run), "--bind", "none"]
         sizes = ",".join("1" * ranks)
         env = {"PATH": "/usr/bin:/bin", **by_srun(rank, (1,) * ranks), "RUNNER_RDV_HOST": address}
         if link == "delayed":
             env["TIMED_VIA"] = str(_PROXY_PORT)
         return subprocess.Popen(
             [
-                "nsenter", f"--target={self.networks.holders[rank]}", "--net", *launch, "--local-sizes", sizes, "--",
+                "nsenter", f"--target={self.networks.holders[rank]}", "--net", *launch,
+                "--world", str(ranks), "--local-sizes", sizes, "--",
                 sys.executable, "-u", "main.py", *options,
             ],
             env=env, cwd=run / "recipe", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
