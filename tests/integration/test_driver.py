@@ -60,7 +60,7 @@ class Node:
         return start(self.run, [*options, *python(program)], rank, variables)
 
     def launch(self, *options: str, program: str = "print('it ran')", **env: str) -> tuple[int, str, str]:
-        process = self.start(*options, program=program, **env).process
+        process = self.start(*options, rank=0, program=program, **env).process
         out, err = process.communicate(timeout=60)
         assert "Traceback" not in err
         return process.returncode, out, err

@@ -16,8 +16,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.box import root as box_root
-from runner.box.config import DEFAULT_SLURM
 from runner.jobs import arms, directory, figure
 from runner.jobs.collect import Evidence, collect
 from runner.model.study import Launch, LaunchFacts, Loss
@@ -28,7 +26,7 @@ from tests.support.evidence import COMPLETED
 from tests.support.launchers import by_srun
 from tests.support.plans import PLAN
 from tests.support.timed import launched
-from tests.support.two_networks import ADDRESS, TwoNetworks, two_networks
+from tests.support.two_networks import ADDRESS, TwoNetworks, box_program, two_networks
 
 pytestmark = pytest.mark.integration
 REPEATS = (1, 2, 3)
@@ -166,7 +164,7 @@ def timed_networks(place: Path) -> Iterator[TimedNetworks]:
     with two_networks() as networks:
         for holder in networks.holders:
             qdisc = ("qdisc", "add", "dev", "slow0", "root", "tbf", *_SLOW)
-            subprocess.run(["nsenter", f"--target={holder}", "--net", *_tc(), *qdisc], check=True)
+            subprocess.run(["nsenter", f"--target={holder}", "--net", *box_program("usr/sbin/tc"), *qdisc], check=True)
         proxy = subprocess.Popen(
             [
                 "nsenter", f"--target={networks.holders[1]}", "--net", sys.executable,
@@ -178,10 +176,3 @@ def timed_networks(place: Path) -> Iterator[TimedNetworks]:
         finally:
             proxy.kill()
             proxy.wait()
-
-
-def _tc() -> list[str]:
-    """``tc`` of the box's root with that root's own libraries: this machine may lack it."""
-    root = box_root.ensure(DEFAULT_SLURM, print).path
-    loader = next((root / "usr/lib").glob("*-linux-gnu/ld-linux*"))
-    return [str(loader), "--library-path", str(loader.parent), str(root / "usr/sbin/tc")]

@@ -69,7 +69,7 @@ def test_what_the_user_has_placed_stays_unless_it_is_not_there(base: Path) -> No
     (base / "mine").mkdir()
     (base / "file").touch()
     placed = {"XDG_CACHE_HOME": f"{base}/mine", "HF_HOME": f"{base}/mine/hf", "TORCH_HOME": f"{base}/file/x"}
-    with job(base, **placed) as made:
+    with job(base, "7", home=False, **placed) as made:
         assert made.variables["TORCH_HOME"] == f"{made.path}/torch"
         assert made.variables.keys().isdisjoint({"XDG_CACHE_HOME", "HF_HOME"})
     assert caches.prepare(dict.fromkeys((*caches.COMPILERS, *caches.HOME), str(base)), NODE, "7", home=False) is None
