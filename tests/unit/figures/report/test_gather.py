@@ -159,9 +159,13 @@ def slower(run: Run) -> None:
 
 
 # What was done to a run, and: its state, why it is not proven, the problem of its details.
-BROKEN: dict[str, tuple[Callable[[Run], None], str, str, str]] = {
+BROKEN: dict[str, tuple[Callable[[Run], object], str, str, str]] = {
     "no verdict": (lambda run: (run.path / "verdict.json").unlink(), "running", "it has no verdict yet", ""),
     "no plan": (lambda run: (run.path / "plan.json").unlink(), "not-proven", "its plan cannot be read", ""),
+    "no records": (
+        lambda run: (run.path / "ranks/2.report.json").write_text("{"), "proven", "",
+        "the ranks' reports lack what a throughput is computed from",
+    ),
     "other records": (slower, "proven", "", "says that its window took"),
     "another verdict": (
         lambda run: changed(run, images_per_s=3e4), "proven", "",
