@@ -75,7 +75,8 @@ def test_the_verdict_goes_by_the_interval_and_the_margin_and_no_drift_that_both_
 
 def test_few_launches_get_no_verdict() -> None:
     few = compare("ABBA", [100.0, 120.0, 120.0, 100.0])
-    assert (few.verdict, few.low, few.change) == ("no verdict", None, pytest.approx(0.2))
+    assert (few.verdict, few.low) == ("no verdict", None)
+    assert few.change == pytest.approx(0.2)
     assert "fewer than 3" in few.why
 
 

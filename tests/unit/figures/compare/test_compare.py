@@ -183,8 +183,9 @@ def test_what_differs_between_sides_is_named_and_within_one_side_it_is_no_repeat
 ) -> None:
     first, second = (each.split(",") for each in sides("ABBA", b=b))
     for side, names in (("A", first), ("B", second)):
-        for run in runs_of(*names) if change is not None else ():
-            change(run, side)
+        for run in runs_of(*names):
+            if change is not None:
+                change(run, side)
     assert result(call("compare", ",".join(first), ",".join(second), "--json").out)["differences"] == [differs]
     assert shown in call("diff", first[0], second[0]).out
     mixed = f"{first[0]},{second[1]}", f"{second[0]},{first[1]}"
