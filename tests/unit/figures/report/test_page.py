@@ -189,31 +189,23 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def schemes() -> dict[str, dict[str, str]]:
-    """The style's colours in light, and in dark."""
-    light, dark = STYLE.split("@media (prefers-color-scheme: dark)")
-    colours = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in (light, dark.partition("* {")[0])]
-    return {"light": colours[0], "dark": colours[0] | colours[1]}
+TEXTS = [*((ink, ground) for ink in ("ink", "quiet", "label") for ground in ("paper", "card")), ("ink", "label-paper")]
+TEXTS += [("onheat" if step < 3 else "onheat-strong", f"heat{step}") for step in range(5)]
+LINES = [(f"s{series}", "card") for series in range(4)]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_have_contrast_and_steps_differ_in_grey(scheme: str) -> None:
-    colour = schemes()[scheme]
-    for ink in ("ink", "quiet", "label"):
-        for ground in ("paper", "card"):
-            assert contrast(colour[ink], colour[ground]) >= 4.5, (ink, ground)
-    assert contrast(colour["ink"], colour["label-paper"]) >= 4.5
-    for step in range(5):
-        ink = colour["onheat" if step < 3 else "onheat-strong"]
-        assert contrast(ink, colour[f"heat{step}"]) >= 4.5, step
-    for series in range(4):
-        assert contrast(colour[f"s{series}"], colour["card"]) >= 3.0
-    greys = [luminance(colour[f"heat{step}"]) for step in range(5)]
+    light, dark = STYLE.split("@media (prefers-color-scheme: dark)")
+    parts = (light, dark.partition("* {")[0] if scheme == "dark" else "")
+    colour = {
+        name: luminance(value) for part in parts for name, value in re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)
+    }
+    for pairs, least in ((TEXTS, 4.5), (LINES, 3.0)):
+        for pair in pairs:
+            darker, lighter = sorted(colour[each] for each in pair)
+            assert (lighter + 0.05) / (darker + 0.05) >= least, pair
+    greys = [colour[f"heat{step}"] for step in range(5)]
     assert greys == sorted(greys, reverse=scheme == "light")
 
 
