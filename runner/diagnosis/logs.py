@@ -34,7 +34,7 @@ TASK_END = re.compile(r"srun: error: (?:(\S+): )?tasks? ([\d,-]+):? ((?<=: ).+|l
 FAILED_NODE = re.compile(r"(?:srun|hosts): error: Node failure on ([^\s:]+)")
 
 
-def of_script(lines: Iterable[str]) -> str:
+def script_line(lines: Iterable[str]) -> str:
     """The last line of the batch script's log that reports an error and no consequence of one; where there is none the
     first that reports a consequence; empty for none.
     """

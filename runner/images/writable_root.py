@@ -250,8 +250,8 @@ def work_directory() -> Iterator[Path]:
 
 def unpack(file: Path, root: Path) -> None:
     """The root of an image file, for its user to write to; device files are left out."""
-    place = image_files.sif_root(file) if form_of(file) == "sif" else None
-    offset = place.offset if place else 0
+    head = image_files.head(file, "sif") if form_of(file) == "sif" else None
+    offset = head.offset if head else 0
     # Not -xattrs: what a store packs has none but file capabilities, and a copy belongs to an ordinary user.
     words = ("unsquashfs", "-quiet", "-no-progress", "-no-xattrs", "-o", str(offset), "-d", root, file)
     done = process.run(words, timeout_s=_UNPACK_S, check=False)

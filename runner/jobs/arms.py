@@ -4,16 +4,13 @@ what a program derived itself is compared, never believed.
 
 from __future__ import annotations
 
-import hashlib
-import struct
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 import msgspec
 
 from runner.jobs import device_state
 from runner.jobs.collect import Evidence
-from runner.jobs.figure import CLOCK_S, LEAST_S, MOST_S, Measurement, began_apart, first_and_others, out_of_step
+from runner.jobs.figure import CLOCK_S, Measurement, began_apart, first_and_others, out_of_step, times_fault
 from runner.model.records import ArmRecord, Report
 from runner.model.verdict import ArmFigure, RunArm
 from runner.statistics.run import ArmWindow, arm_figure
@@ -108,11 +105,8 @@ def _times_fault(evidence: Evidence, report: Report, main: int) -> str:
 
 
 def _window_fault(window: ArmRecord, where: str) -> str:
-    if not all(LEAST_S <= after - before <= MOST_S for before, after in pairwise((0.0, *window.ends_s))):
-        return f"the times of {where} do not rise"
-    packed = struct.pack(f"<{len(window.ends_s)}d", *window.ends_s)
-    if window.ends_checksum != hashlib.sha256(packed).hexdigest()[:16]:
-        return f"the times of {where} are not those that its program wrote"
+    if fault := times_fault(where, window.ends_s, window.ends_checksum):
+        return fault
     fits = not window.compute_s or (
         sum(window.compute_s) <= window.ends_s[-1] * 1.01 + CLOCK_S
         and len(window.compute_s) <= len(window.ends_s) * window.group_steps

@@ -172,7 +172,7 @@ def collect(run: Run, state: JobState) -> Evidence:
         reports=reports,
         result=_result(run, plan, damaged),
         damaged=tuple(damaged),
-        batch_line=logs.of_script(batch),
+        batch_line=logs.script_line(batch),
         node_lines={_node_of(log): line for log in run.logs.glob("node-*.log") if (line := _last_line(log))},
         rank_lines=rank_lines,
         rank_quotes={

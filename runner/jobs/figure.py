@@ -33,7 +33,7 @@ BARRIER_S = {"cuda": 0.5, "cpu": 3.0}
 _MARK_S = 5.0  # after the last step a mark waits 2 s at most for its answer
 CLOCK_S = 0.1  # between two readings of one clock, with room
 _AUTOTUNE = re.compile(r"\s*\+?0*[1-9]", re.ASCII)
-LEAST_S, MOST_S = 1e-6, 1e9  # what a group of steps, or the computing of one, may take
+_LEAST_S, _MOST_S = 1e-6, 1e9  # what a group of steps, or the computing of one, may take
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def figure(evidence: Evidence) -> Measurement:
     step_s = median(end - before for before, end in pairwise((0.0, *latest))) / of_ranks[0].steps_per_group
     quarters = [reports[rank].compute_quarters_p50_s for rank in ranks]
     slow = None
-    if all(len(each) == 4 and all(LEAST_S <= value <= MOST_S for value in each) for each in quarters):
+    if all(len(each) == 4 and all(_LEAST_S <= value <= _MOST_S for value in each) for each in quarters):
         slow = stragglers(quarters, [evidence.nodes[rank] for rank in ranks], step_s)
     return Measurement(made, slow, step_s, latest)
 
@@ -269,15 +269,21 @@ def _one_job(evidence: Evidence) -> Iterable[str]:
         yield "the ranks did not see the plan that lies in the run directory"
 
 
+def times_fault(whose: str, ends_s: Sequence[float], checksum: str | None) -> str:
+    """What is wrong with the times of a window by themselves; empty for nothing. ``checksum``: None where unknown."""
+    if not all(_LEAST_S <= after - before <= _MOST_S for before, after in pairwise((0.0, *ends_s))):
+        return f"the times of {whose} do not rise"
+    packed = struct.pack(f"<{len(ends_s)}d", *ends_s)
+    is_whole = checksum in (None, hashlib.sha256(packed).hexdigest()[:16])
+    return "" if is_whole else f"the times of {whose} are not those that its program wrote"
+
+
 def _times_fault(evidence: Evidence, rank: int, report: Report) -> str:
-    ends = (0.0, *report.ends_s)
-    if not all(LEAST_S <= after - before <= MOST_S for before, after in pairwise(ends)):
-        return f"the times of rank {rank} do not rise"
-    packed = struct.pack(f"<{len(report.ends_s)}d", *report.ends_s)
-    if report.ends_checksum is not None and report.ends_checksum != hashlib.sha256(packed).hexdigest()[:16]:
-        return f"the times of rank {rank} are not those that its program wrote"
-    if report.elapsed_s is not None and not _same(report.elapsed_s, ends[-1]):
-        return f"rank {rank} says that its window took {report.elapsed_s:.3f} s, its groups end after {ends[-1]:.3f} s"
+    if fault := times_fault(f"rank {rank}", report.ends_s, report.ends_checksum):
+        return fault
+    end_s = report.ends_s[-1]
+    if report.elapsed_s is not None and not _same(report.elapsed_s, end_s):
+        return f"rank {rank} says that its window took {report.elapsed_s:.3f} s, its groups end after {end_s:.3f} s"
     held = len(report.ends_s) * (report.group_steps or 0)
     if report.steps is not None and report.steps != held:
         return f"rank {rank} says that it did {report.steps} steps, but its groups hold {held}"

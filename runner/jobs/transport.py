@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from runner.core.text import counted
 from runner.diagnosis.catalogue import find
@@ -46,24 +46,16 @@ class Carried:
     sentence: str
 
 
-@dataclass(frozen=True)
-class _Share:
-    """One node: what its planned ports sent and received, as parts of what an allreduce must send.
+class _Share(NamedTuple):
+    """One node: what its planned ports sent and received, less what others send, as parts of what an allreduce must.
 
-    Attributes:
-        sent, received: less what others send, as estimated.
-        least_of_all: the lesser of both over every port of the planned kind, with what others sent; None where that is
-            unknown.
+    ``least_of_all``: the lesser of both over every port of the planned kind, with what others sent; None if unknown.
     """
 
     host: str
     sent: float
     received: float
     least_of_all: float | None
-
-    @property
-    def least(self) -> float:
-        return min(self.sent, self.received)
 
 
 class _CannotTell(Exception):
@@ -88,13 +80,13 @@ def carried(evidence: Evidence) -> Carried:
         shares = [_share(evidence, node, size * steps) for node in range(plan.nodes)]
     except _CannotTell as reason:
         return Carried("cannot tell", f"counters cannot tell: {reason}")
-    worst = min(shares, key=lambda share: share.least)
+    worst = min(shares, key=lambda share: min(share.sent, share.received))
     ring = 2 * (plan.tasks - 1) / plan.tasks
     gave = f"{steps} steps gave S = {size * steps / 1e9:.3g} GB to allreduces"
     numbers = (
         f"node {worst.host} sent {worst.sent:.2f} S and received {worst.received:.2f} S over its planned ports; {gave}"
     )
-    if worst.least >= _ENOUGH:
+    if min(worst.sent, worst.received) >= _ENOUGH:
         expected = f"a ring sends {ring:.2f} S, double trees 1 to 2 S, SHARP 1 S; LL128 1.07 times that, LL twice"
         return Carried("proven", f"counters of the planned ports: {numbers} ({expected}); the other nodes no less")
     known = [(share.least_of_all, share.host) for share in shares if share.least_of_all is not None]

@@ -102,12 +102,7 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
     """
     if reference.startswith(ARCHIVES):
         kind, _, text = reference.partition(":")
-        place, name = archives.located(kind, text)
-        platform = manifests.platform(None)
-        if kind == "docker-archive":
-            image = archives.from_docker_archive(place, name, platform)
-        else:
-            image = archives.from_oci(place, name, platform)
+        place, image = archives.from_file(kind, text, manifests.platform(None))
         return ResolvedBase(reference, image.digest, place)
     parsed = references.parse(reference)
     return ResolvedBase(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))

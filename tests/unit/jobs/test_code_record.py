@@ -21,12 +21,18 @@ def record(directory: Path, *program: str, with_diff: bool = True) -> tuple[Code
     return code_record(program, directory, with_diff=with_diff)
 
 
-def test_a_clean_commit(tmp_path: Path) -> None:
+def test_a_clean_commit_of_which_nothing_is_written(tmp_path: Path) -> None:
     top = repository(tmp_path / "r", {"train.py": b"1\n", ODD: b"1\n"})
-    os.utime(top / "train.py", (0, 0))  # touched only
-    found, diff = record(top, "python", "train.py")
-    assert found == CodeRecord(repository=str(top), commit=git(top, "rev-parse", "HEAD"), branch="main", dirty=False)
-    assert diff == ""
+    os.utime(top / "train.py", (0, 0))  # touched only: plain `git diff` would write the index anew
+
+    def state() -> dict[str, tuple[int, bytes]]:
+        files = (path for path in top.rglob("*") if path.is_file())
+        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+    before = state()
+    recorded = CodeRecord(repository=str(top), commit=git(top, "rev-parse", "HEAD"), branch="main", dirty=False)
+    assert record(top, "python", "train.py") == (recorded, "")
+    assert state() == before
 
 
 def test_changes_are_named_and_those_of_text_kept_without_secrets(tmp_path: Path) -> None:
@@ -45,13 +51,8 @@ def test_changes_are_named_and_those_of_text_kept_without_secrets(tmp_path: Path
     assert "planted" not in diff and "p1ant3d" not in diff
     assert "+password = ***" in diff and "+staged" in diff and "-1" in diff
     assert len(diff) < 2000
-
-
-def test_without_a_difference_its_files_are_named_all_the_same(tmp_path: Path) -> None:
-    top = repository(tmp_path / "r", {"train.py": b"1\n"})
-    (top / "train.py").write_text("2\n")
-    found, diff = record(top, with_diff=False)
-    assert (found.dirty, found.changed, found.diff_kept, diff) == (True, ("train.py",), False, "")
+    unkept, nothing = record(top, with_diff=False)
+    assert (unkept.dirty, unkept.changed, unkept.diff_kept, nothing) == (True, found.changed, False, "")
 
 
 def test_the_repository_is_that_of_the_programs_file(tmp_path: Path) -> None:
@@ -184,16 +185,3 @@ def test_a_repository_of_another_user_is_read_too(tmp_path: Path) -> None:
     with pytest.raises(subprocess.CalledProcessError):
         git(top, "status")  # "detected dubious ownership"
     assert record(top)[0].dirty is False
-
-
-def test_nothing_of_the_repository_is_written(tmp_path: Path) -> None:
-    top = repository(tmp_path / "r", {"a": b"1\n"})
-    os.utime(top / "a", (0, 0))  # plain `git diff` would write the index anew
-
-    def state() -> dict[str, tuple[int, bytes]]:
-        files = (path for path in top.rglob("*") if path.is_file())
-        return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
-
-    before = state()
-    record(top)
-    assert state() == before

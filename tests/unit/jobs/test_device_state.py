@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.jobs.collect import Evidence
 from runner.jobs.device_state import energy_j_per_sample
 from runner.jobs.verdict import judge
 from runner.model.records import GpuState, GpuSummary, NodeRecord, Processors, WindowEnd
-from runner.model.verdict import Verdict
 from tests.support.evidence import changed, node, on_all, report
 from tests.support.plans import PLAN
 
@@ -41,72 +41,15 @@ def watched(
     )
 
 
-def of_nodes(*records: NodeRecord, **changes: Any) -> Verdict:
-    return judge(changed(watched={record.node_rank: record for record in records}, **changes))
+def of_nodes(*records: NodeRecord, **changes: Any) -> Evidence:
+    return changed(watched={record.node_rank: record for record in records}, **changes)
 
 
-def judged(end: dict[str, Any] | None = None, summary: dict[str, Any] | None = None, **begin: Any) -> Verdict:
+def changed_gpu(end: dict[str, Any] | None = None, summary: dict[str, Any] | None = None, **begin: Any) -> Evidence:
     return of_nodes(watched(0), watched(1, end, summary, **begin))
 
 
-@pytest.mark.parametrize(
-    ("end", "summary", "remark"),
-    [
-        ({}, {}, ""),  # a healthy GPU under load
-        ({}, {"throttled": {"software thermal slowdown": 2, "power cap": 3}},
-            "throttled: software thermal slowdown in 2 of 3 seconds (SM clock 1305 to 1410 MHz)"),
-        ({"power_limit_w": 300.0}, {}, "its power limit is lowered to 300 of 400 W"),
-        ({"processes_foreign": 2}, {}, "2 processes of others compute there"),
-        ({"ecc_uncorrected": 1}, {}, "1 uncorrected memory errors in the window"),
-        ({"pcie_width": 8}, {}, "its PCIe link has 8 of 16 lanes"),
-        ({"nvlinks": (True,) * 11 + (False,)}, {}, "1 of its 12 NVLinks are down"),
-        ({"remapped_rows_pending": True}, {},
-            "rows of its memory wait to be remapped; fix: the administrator resets it"),
-        ({"uuid": "GPU-77", "power_limit_w": 100.0}, {}, ""),  # another GPU's
-    ],
-)  # fmt: skip
-def test_what_slows_a_gpu_down_labels_the_figure(end: dict[str, Any], summary: dict[str, Any], remark: str) -> None:
-    verdict = judged(end, summary)
-    assert (verdict.outcome, verdict.remarks) == ("measured", (f"GPU 1 of n1: {remark}",) if remark else ())
-
-
-def test_the_same_cause_on_many_gpus_is_one_remark() -> None:
-    slow = {"power_limit_w": 250.0}
-    verdict = of_nodes(watched(0, slow), watched(1, slow))
-    assert verdict.remarks == ("GPU 1 of n0, GPU 1 of n1: its power limit is lowered to 250 of 400 W",)
-
-
-def test_energy_is_that_of_the_ranks_gpus_over_their_samples() -> None:
-    # 4 GPUs x 60 J over 240 images; the marks lie 0.1 s outside of the windows of 3.0 s and 3.2 s.
-    assert judged().gpu_energy_j_per_sample == pytest.approx((120 * 3.0 / 3.1 + 120 * 3.2 / 3.3) / 240)
-    smaller = changed(watched={0: watched(0), 1: watched(1)}, reports=on_all(report, group_samples=(20, 20, 5)))
-    assert energy_j_per_sample(smaller) == pytest.approx((120 * 3.0 / 3.1 + 120 * 3.2 / 3.3) / 180)
-    powered = {"power_w_min": 18.0, "power_w_max": 22.0}  # 60 J in 3.1 s
-    assert judged(summary=powered).gpu_energy_j_per_sample is not None
-    contradicted = [judged({"energy_j": energy_j}, powered) for energy_j in (1000.5, 1060.0 * 5, 1e9)]
-    for unknown in (judged({"energy_j": None}), judged(summary={"mig": True}), of_nodes(watched(0)), *contradicted):
-        assert unknown.gpu_energy_j_per_sample is None
-
-
-def test_what_is_not_visible_is_reported() -> None:
-    assert BLIND in judge(changed()).proven
-    assert BLIND in of_nodes(watched(0), replace(watched(1), window_end=None)).proven
-    assert BLIND not in judged().proven
-    assert "the driver does not say whether GPUs throttled" in judged(summary={"throttle_known": False}).proven
-    gone = dict.fromkeys(("power_limit_w", "energy_j", "ecc_uncorrected", "pcie_width", "nvlinks", "processes_foreign"))
-    verdict = judged(gone)
-    assert "the driver stopped answering in the window on n1: what came later is unknown" in verdict.proven
-    assert (verdict.outcome, verdict.gpu_energy_j_per_sample, verdict.remarks) == ("measured", None, ())
-
-
-def test_an_xid_is_a_remark_and_another_steps_record_is_none() -> None:
-    assert of_nodes(watched(0), replace(watched(1), xids=(79, 79, 48))).remarks == (
-        "n1: the driver reported XID 48, 79 meanwhile",
-    )
-    assert of_nodes(watched(0), replace(watched(1, {"power_limit_w": 100.0}), token="another")).remarks == ()
-
-
-def cpu(begin: dict[str, None] | None = None, **last: float) -> Verdict:
+def cpu(begin: dict[str, None] | None = None, **last: float) -> Evidence:
     """A run on processors, of which others used none unless ``last`` says so."""
     shown = {"busy_s": 100.0, "own_s": 50.0, "throttles": 7, "quota_throttled_s": 1.0}
     ends = (shown | (begin or {}), shown | {"busy_s": 106.0, "own_s": 56.0} | last)
@@ -123,47 +66,89 @@ def cpu(begin: dict[str, None] | None = None, **last: float) -> Verdict:
     )
 
 
-def test_processors_throttled_limited_or_shared() -> None:
-    assert cpu().remarks == ()
-    assert cpu(busy_s=112.2).remarks == ("n0: others used 2.0 processors on average in the window",)
-    assert cpu(throttles=9).remarks == ("n0: its processors were throttled by heat (2 events)",)
-    assert cpu(quota_throttled_s=3.0).remarks == ("n0: a limit on processor time kept ranks waiting for 2.0 s in all",)
+SOME_LINKS = {"nvlinks": (True,) * 8 + (False,) * 4}
+SLOW: dict[str, Any] = {"power_limit_w": 250.0}
+LOWERED = {"power_limit_w": 300.0}
+PARTS = {rank: f"MIG-{rank}" for rank in range(4)}
 
 
-def test_a_total_that_was_not_visible_before_the_window_is_no_difference() -> None:
-    assert judged({"ecc_uncorrected": 9}, ecc_uncorrected=None).remarks == ()
-    assert cpu({"quota_throttled_s": None, "throttles": None}, quota_throttled_s=60.0, throttles=60).remarks == ()
+def on_gpus(uuids: dict[int, str], end: dict[str, Any] | None = None, **summary: Any) -> Evidence:
+    """Ranks that say they used these GPUs."""
+    reports = changed().reports | {rank: report(rank, device_uuid=uuid) for rank, uuid in uuids.items()}
+    return of_nodes(watched(0), watched(1, end, summary), reports=reports)
 
 
-def test_links_that_no_gpu_of_the_machine_has_are_not_down() -> None:
+def with_links(record: NodeRecord) -> NodeRecord:
     """PCIe cards whose bridges connect some of their links."""
-    some = (True,) * 8 + (False,) * 4
-    records = []
-    for record in (watched(0), watched(1)):
-        assert record.window_begin is not None and record.window_end is not None
-        begin, end = (
-            replace(each, gpus=tuple(replace(gpu, nvlinks=some) for gpu in each.gpus))
-            for each in (record.window_begin, record.window_end)
-        )
-        records.append(replace(record, window_begin=begin, window_end=end))
-    assert of_nodes(*records).remarks == ()
-
-
-LOWERED = "GPU 1 of n1: its power limit is lowered to 300 of 400 W"
-IMAGINED = "rank 2 on n1: the driver does not list GPU-imagined, on which it says that it computed"
+    assert record.window_begin is not None and record.window_end is not None
+    begin, end = (
+        replace(each, gpus=tuple(replace(gpu, **SOME_LINKS) for gpu in each.gpus))
+        for each in (record.window_begin, record.window_end)
+    )
+    return replace(record, window_begin=begin, window_end=end)
 
 
 @pytest.mark.parametrize(
-    ("uuids", "second", "remarks"),
+    ("evidence", "remark"),
     [
-        ({3: "GPU-9"}, watched(1, {"power_limit_w": 300.0}), ()),  # a GPU that no rank uses
+        (changed_gpu(), ""),  # a healthy GPU under load
+        (changed_gpu(summary={"throttled": {"software thermal slowdown": 2, "power cap": 3}}), "GPU 1 of n1: "
+            "throttled: software thermal slowdown in 2 of 3 seconds (SM clock 1305 to 1410 MHz)"),
+        (changed_gpu(LOWERED), "GPU 1 of n1: its power limit is lowered to 300 of 400 W"),
+        (changed_gpu({"processes_foreign": 2}), "GPU 1 of n1: 2 processes of others compute there"),
+        (changed_gpu({"ecc_uncorrected": 1}), "GPU 1 of n1: 1 uncorrected memory errors in the window"),
+        (changed_gpu({"pcie_width": 8}), "GPU 1 of n1: its PCIe link has 8 of 16 lanes"),
+        (changed_gpu({"nvlinks": (True,) * 11 + (False,)}), "GPU 1 of n1: 1 of its 12 NVLinks are down"),
+        (of_nodes(with_links(watched(0)), with_links(watched(1))), ""),
+        (changed_gpu({"remapped_rows_pending": True}),
+            "GPU 1 of n1: rows of its memory wait to be remapped; fix: the administrator resets it"),
+        (changed_gpu({"uuid": "GPU-77", "power_limit_w": 100.0}), ""),  # another GPU's
+        (changed_gpu({"ecc_uncorrected": 9}, ecc_uncorrected=None), ""),  # a total that was not visible before
+        (of_nodes(watched(0, SLOW), watched(1, SLOW)),
+            "GPU 1 of n0, GPU 1 of n1: its power limit is lowered to 250 of 400 W"),
+        (on_gpus({3: "GPU-9"}, LOWERED), ""),  # a GPU that no rank uses
         # Parts of GPUs: the driver's library lists whole ones, and which is used is unknown.
-        ({rank: f"MIG-{rank}" for rank in range(4)}, watched(1, {"power_limit_w": 300.0}), (LOWERED,)),
-        ({2: "GPU-imagined"}, watched(1), (IMAGINED,)),
-        ({3: "GPU-imagined"}, watched(1), ()),  # another rank may see other GPUs than the watcher's
-        ({2: "GPU-imagined"}, watched(1, summary={"mig": True}), ()),
+        (on_gpus(PARTS, LOWERED), "GPU 1 of n1: its power limit is lowered to 300 of 400 W"),
+        (on_gpus({2: "GPU-imagined"}),
+            "rank 2 on n1: the driver does not list GPU-imagined, on which it says that it computed"),
+        (on_gpus({3: "GPU-imagined"}), ""),  # another rank may see other GPUs than the watcher's
+        (on_gpus({2: "GPU-imagined"}, mig=True), ""),
+        (of_nodes(watched(0), replace(watched(1), xids=(79, 79, 48))), "n1: the driver reported XID 48, 79 meanwhile"),
+        (of_nodes(watched(0), replace(watched(1, LOWERED), token="another step's")), ""),
+        (cpu(), ""), (cpu(busy_s=112.2), "n0: others used 2.0 processors on average in the window"),
+        (cpu(throttles=9), "n0: its processors were throttled by heat (2 events)"),
+        (cpu(quota_throttled_s=3.0), "n0: a limit on processor time kept ranks waiting for 2.0 s in all"),
+        (cpu({"quota_throttled_s": None, "throttles": None}, quota_throttled_s=60.0, throttles=60), ""),
     ],
-)
-def test_gpus_that_ranks_say_they_used(uuids: dict[int, str], second: NodeRecord, remarks: tuple[str, ...]) -> None:
-    reports = changed().reports | {rank: report(rank, device_uuid=uuid) for rank, uuid in uuids.items()}
-    assert of_nodes(watched(0), second, reports=reports).remarks == remarks
+)  # fmt: skip
+def test_what_slows_a_device_down_labels_the_figure(evidence: Evidence, remark: str) -> None:
+    verdict = judge(evidence)
+    assert (verdict.outcome, verdict.remarks) == ("measured", (remark,) if remark else ())
+
+
+def test_energy_is_that_of_the_ranks_gpus_over_their_samples() -> None:
+    # 4 GPUs x 60 J over 240 images; the marks lie 0.1 s outside of the windows of 3.0 s and 3.2 s.
+    energy_j = 120 * 3.0 / 3.1 + 120 * 3.2 / 3.3
+    powered = {"power_w_min": 18.0, "power_w_max": 22.0}  # 60 J in 3.1 s
+    smaller = {"reports": on_all(report, group_samples=(20, 20, 5))}
+    for evidence, samples in (
+        (changed_gpu(), 240), (changed_gpu(summary=powered), 240), (of_nodes(watched(0), watched(1), **smaller), 180)
+    ):  # fmt: skip
+        assert energy_j_per_sample(evidence) == pytest.approx(energy_j / samples)
+    contradicted = [changed_gpu({"energy_j": energy_j}, powered) for energy_j in (1000.5, 1060.0 * 5, 1e9)]
+    unknown = changed_gpu({"energy_j": None}), changed_gpu(summary={"mig": True}), of_nodes(watched(0)), *contradicted
+    assert [judge(each).gpu_energy_j_per_sample for each in unknown] == [None] * 6
+
+
+def test_what_is_not_visible_is_reported() -> None:
+    gone = dict.fromkeys(("power_limit_w", "energy_j", "ecc_uncorrected", "pcie_width", "nvlinks", "processes_foreign"))
+    for evidence, says in (
+        (changed(), BLIND),
+        (of_nodes(watched(0), replace(watched(1), window_end=None)), BLIND),
+        (changed_gpu(summary={"throttle_known": False}), "the driver does not say whether GPUs throttled"),
+        (changed_gpu(gone), "the driver stopped answering in the window on n1: what came later is unknown"),
+    ):
+        verdict = judge(evidence)
+        assert says in verdict.proven
+        assert (verdict.outcome, verdict.remarks) == ("measured", ())
+    assert not any("driver" in sentence or sentence == BLIND for sentence in judge(changed_gpu()).proven)

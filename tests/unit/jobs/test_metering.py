@@ -56,74 +56,69 @@ def test_a_proven_script_is_measured_in_its_own_unit() -> None:
     assert smaller.images_per_s == pytest.approx(220 / 3.3)
 
 
-@pytest.mark.parametrize(
-    ("unit", "samples", "says"),
-    [
-        # Of reports with batches of 10: 5 samples of 2 tokens, or 10 of 1; the plan knows the samples alone.
-        ("tokens", 5, ""), ("tokens", 10, ""),
-        ("tokens", 4, "batches of 10 tokens, which are not the same number for 4 samples each"),
-        ("samples", 5, "took batches of 10, planned 5"),
-    ],
-)  # fmt: skip
-def test_a_batch_of_tokens_is_one_of_whole_samples(unit: str, samples: int, says: str) -> None:
-    made = judge(with_plan(run(unit=unit), samples_per_step=samples))
-    assert made.outcome == ("not-proven" if says else "measured")
-    assert says in " ".join(made.reasons)
+NOT_PROVEN: list[tuple[dict[str, Any], str]] = [
+    ({"parameter_checksum": per_rank("p")}, "the ranks are not synchronised"),
+    ({"gradient_checksum": "g"}, "they trained on the same data"),
+    ({"gradient_checksum": None}, "not every rank says what its gradients were"),
+    *(({"parameters_finite": finite}, "a parameter is not finite on ranks 0, 1, 2, 3") for finite in (False, None)),
+    ({"onehot_ok": False}, "one-hot"),
+    ({"parameters_moved": False}, "did not change in training"),
+    ({"unit": lambda rank: "tokens" if rank else "samples"}, "count in different units"),
+    ({"group_samples": (20, 20)}, "reports samples of 2 groups, and did 3"),
+    ({"result": rate(0), "group_samples": (0, 0, 0)}, "no rank's meter counted a sample"),
+    *(({"waiting_s": waits_s}, "waited longer than its groups took") for waits_s in ((0.5, 1.2, 0.1), (0.5,))),
+    ({"forwards_seen": 3}, "counted 6 steps, and 3 of them had a forward pass"),
+    ({"meter": lambda rank: "script" if rank else None, "loss_finite": True}, "only some of the ranks' reports"),
+    ({"synchronisation": lambda rank: "parameters" if rank else "not-examined"},
+        "do not agree on how their parameters are synchronised"),
+    ({"world_size": 1}, "saw a world of size 1, planned 4"),
+    ({"result": rate(999.0 * 3.3), "unit": "tokens"}, "999.000 tokens/s"),
+    # Equal gathered parameters prove nothing by themselves.
+    (DIVIDED | {"reduced_gradients_error": None}, "not every rank compared the reduced gradients with the ranks'"),
+    (DIVIDED | {"reduced_gradients_error": 1.0}, "the gradients were not reduced over all ranks"),
+    (DIVIDED | {"parameter_checksum": per_rank("p")}, "the ranks are not synchronised: 4 different sets"),
+    (DIVIDED | {"gradient_checksum": "g"}, "they trained on the same data"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"parameter_checksum": per_rank("p")}, "the ranks are not synchronised"),
-        ({"gradient_checksum": "g"}, "they trained on the same data"),
-        ({"gradient_checksum": None}, "not every rank says what its gradients were"),
-        ({"parameters_finite": False}, "a parameter is not finite on ranks 0, 1, 2, 3"),
-        ({"parameters_finite": None}, "a parameter is not finite on ranks 0, 1, 2, 3"),
-        ({"onehot_ok": False}, "one-hot"),
-        ({"parameters_moved": False}, "did not change in training"),
-        ({"unit": lambda rank: "tokens" if rank else "samples"}, "count in different units"),
-        ({"group_samples": (20, 20)}, "reports samples of 2 groups, and did 3"),
-        ({"result": rate(0), "group_samples": (0, 0, 0)}, "no rank's meter counted a sample"),
-        ({"waiting_s": (0.5, 1.2, 0.1)}, "waited longer than its groups took"),
-        ({"waiting_s": (0.5,)}, "waited longer than its groups took"),
-        ({"forwards_seen": 3}, "counted 6 steps, and 3 of them had a forward pass"),
-        ({"meter": lambda rank: "script" if rank else None, "loss_finite": True}, "only some of the ranks' reports"),
-        ({"synchronisation": lambda rank: "parameters" if rank else "not-examined"},
-            "do not agree on how their parameters are synchronised"),
-        ({"world_size": 1}, "saw a world of size 1, planned 4"),
-        ({"result": rate(999.0 * 3.3), "unit": "tokens"}, "999.000 tokens/s"),
-        # Equal gathered parameters prove nothing by themselves.
-        (DIVIDED | {"reduced_gradients_error": None}, "not every rank compared the reduced gradients with the ranks'"),
-        (DIVIDED | {"reduced_gradients_error": 1.0}, "the gradients were not reduced over all ranks"),
-        (DIVIDED | {"parameter_checksum": per_rank("p")}, "the ranks are not synchronised: 4 different sets"),
-        (DIVIDED | {"gradient_checksum": "g"}, "they trained on the same data"),
-    ],
-)  # fmt: skip
-def test_what_does_not_hold_is_not_proven(changes: dict[str, Any], says: str) -> None:
-    made = verdict(**changes)
-    assert made.outcome == "not-proven"
-    assert any(says in reason for reason in made.reasons), made.reasons
-
-
-@pytest.mark.parametrize(
-    ("began_s", "ended_s", "believed"),
-    [
-        (1004.95, 1008.05, True), (1004.9, 1008.4, True), (1005.0, 1008.0, True), (1004.95, 1008.6, False),
-        (1004.95, 1007.95, False), (1005.1, 1008.1, False), (1004.8, 1008.1, False),
-    ],
-)  # fmt: skip
-def test_a_clock_that_the_program_changed_proves_nothing(began_s: float, ended_s: float, believed: bool) -> None:
+def marked(*at_s: float | None) -> Evidence:
     """The watcher of rank 0's node read the ends then; the program's clock before and after: 1004.9, 1008.4."""
-    ends = [WindowEnd(monotonic_s=moment, ports=()) for moment in (began_s, ended_s)]
+    ends = [None if moment is None else WindowEnd(monotonic_s=moment, ports=()) for moment in at_s]
     record = NodeRecord("2", 0, 0, "n0", "t", window_begin=ends[0], window_end=ends[1])
-    made = judge(replace(run(marked_monotonic_s=(1004.9, 1008.4)), watched={0: record}))
-    assert made.outcome == ("measured" if believed else "not-proven")
-    assert believed or made.reasons[0].startswith("the clock of rank 0's program is not that of n0: ")
+    return replace(run(marked_monotonic_s=(1004.9, 1008.4)), watched={0: record})
 
 
-def test_a_mark_that_is_missing_says_nothing_of_the_clock() -> None:
-    missing = NodeRecord("2", 0, 0, "n0", "t")
-    assert judge(replace(run(marked_monotonic_s=(1.0, 2.0)), watched={0: missing})).outcome == "measured"
+def of_tokens(samples: int, unit: str = "tokens") -> Evidence:
+    """Of reports with batches of 10: 5 samples of 2 tokens, or 10 of 1; the plan knows the samples alone."""
+    return with_plan(run(unit=unit), samples_per_step=samples)
+
+
+def benchmark(**fields: Any) -> Evidence:
+    """The sum agrees with the reports, and the batch with the plan: only the counts of the groups are other ones."""
+    reports = on_all(report, **fields)
+    return replace(GOOD, reports=reports, result=rate(sum(sum(each.group_samples) for each in reports.values())))
+
+
+ANOTHER_CLOCK = "the clock of rank 0's program is not that of n0: "
+# Evidence -> why it is not proven; empty: it is measured.
+HOLDS = [
+    (of_tokens(5), ""), (of_tokens(10), ""),
+    (of_tokens(4), "batches of 10 tokens, which are not the same number for 4 samples each"),
+    (of_tokens(5, "samples"), "took batches of 10, planned 5"),
+    *((marked(*at_s), "") for at_s in ((1004.95, 1008.05), (1004.9, 1008.4), (1005.0, 1008.0), (None, None))),
+    *((marked(*at_s), ANOTHER_CLOCK)
+        for at_s in ((1004.95, 1008.6), (1004.95, 1007.95), (1005.1, 1008.1), (1004.8, 1008.1))),
+    *((benchmark(**fields), "a benchmark takes the planned batch")
+        for fields in ({"group_samples": (20000,) * 3}, METERED)),
+    *((run(changes.pop("result", GOOD.result), **changes), says) for changes, says in NOT_PROVEN),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("evidence", "says"), HOLDS)
+def test_what_does_not_hold_is_not_proven(evidence: Evidence, says: str) -> None:
+    made = judge(evidence)
+    assert made.outcome == ("not-proven" if says else "measured")
+    assert not says or any(says in reason for reason in made.reasons), made.reasons
 
 
 def test_divided_parameters_are_proven_by_what_was_reduced_or_not_examined() -> None:
@@ -180,16 +175,6 @@ def test_what_a_reader_should_know_beside_the_figure(changes: dict[str, Any], sa
     made = verdict(**changes)
     assert made.outcome == "measured"
     assert any(says.lstrip("!") in remark for remark in made.remarks) is not says.startswith("!"), made.remarks
-
-
-@pytest.mark.parametrize("fields", [{"group_samples": (20000, 20000, 20000)}, METERED])
-def test_a_benchmark_takes_the_planned_batch_and_counts_none_of_its_own(fields: dict[str, Any]) -> None:
-    """The sum agrees with the reports, and the batch with the plan: only the counts of the groups are other ones."""
-    reports = on_all(report, **fields)
-    result = rate(sum(sum(each.group_samples) for each in reports.values()))
-    made = judge(replace(GOOD, reports=reports, result=result))
-    assert made.outcome == "not-proven"
-    assert "a benchmark takes the planned batch" in made.reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
     for name, body in (("sbatch", "echo 7"), ("squeue", f"touch '{tmp_path}/planted'")):
         stand_in(clients, name, body)
     own = submission(clients)
+    assert own.name == PLAN.job_name != PLAN.recipe
     copy = Run(tmp_path / "copy" / own.run_id)
     shutil.copytree(own.path, copy.path)
     assert scheduler_of(copy)[1] == "7"
@@ -92,11 +93,6 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
         with pytest.raises(UnknownStateError, match="another user may change the scheduler's programs"):
             standing(copy)
     assert not (tmp_path / "planted").exists()
-
-
-def test_a_run_has_the_name_that_the_user_gave_to_its_job(submission: Submit, tmp_path: Path) -> None:
-    stand_in(tmp_path, "sbatch", "echo 7")
-    assert submission(tmp_path).name == PLAN.job_name != PLAN.recipe
 
 
 RUNNING = JobState("running", "RUNNING", nodes="dgx[01-02]")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,7 +16,8 @@ from runner.model.records import NodeRecord, PortReading, WindowEnd
 from runner.model.request import Transport
 from tests.support.evidence import GOOD, changed, node, on_all, port, report, start, with_plan
 
-replace = msgspec.structs.replace
+altered = msgspec.structs.replace
+SOCKETS = "sockets between nodes, not the planned fabric (see nccl/)"
 
 
 def used(*names: str, planned: Transport | None = "verbs", **log: Any) -> Evidence:
@@ -28,67 +29,44 @@ def over(provider: str, planned: Transport | None = "libfabric") -> Evidence:
     return used("AWS Libfabric", planned=planned, providers=frozenset({provider}))
 
 
-@pytest.mark.parametrize(
-    ("evidence", "sentence"),
-    [
-        (used("IB"), "by its log: IB (verbs; planned verbs)"),
-        (used("IBext_v8"), "IBext_v8 (verbs; planned verbs)"),
-        (used("AWS Libfabric", planned="libfabric"), "AWS Libfabric (libfabric; planned libfabric)"),
-        (used("Socket", planned="sockets"), "Socket (sockets; planned sockets)"),
-        (used("IB", planned="sockets"), "IB (verbs; planned sockets)"),
-        (used("IB", planned=None), "IB (verbs; the site plans none)"),
-        (used("IB", processes=1), "IB (verbs; planned verbs, in the logs of 1 of 4 ranks)"),
-        (used("IB", processes=4), "IB (verbs; planned verbs)"),
-        *((over(each), "planned libfabric") for each in ("cxi", "efa", "verbs;ofi_rxm", "psm3")),
-        (over("tcp", "sockets"), "planned sockets"),
-    ],
-)
-def test_a_good_log_proves(evidence: Evidence, sentence: str) -> None:
+ALONE = with_plan(changed(starts=on_all(start, host="n0"), nccl=NcclLog()), tasks_per_node=(4,))
+# What the logs prove, why they do not, or the fault; "" where neither is asked for.
+LOGGED = [
+    (used("IB"), "proven", "by its log: IB (verbs; planned verbs)"),
+    (used("IBext_v8"), "proven", "IBext_v8 (verbs; planned verbs)"),
+    (used("AWS Libfabric", planned="libfabric"), "proven", "AWS Libfabric (libfabric; planned libfabric)"),
+    (used("Socket", planned="sockets"), "proven", "Socket (sockets; planned sockets)"),
+    (used("IB", planned="sockets"), "proven", "IB (verbs; planned sockets)"),
+    (used("IB", planned=None), "proven", "IB (verbs; the site plans none)"),
+    (used("IB", processes=1), "proven", "IB (verbs; planned verbs, in the logs of 1 of 4 ranks)"),
+    (used("IB", processes=4), "proven", "IB (verbs; planned verbs)"),
+    *((over(each), "proven", "planned libfabric") for each in ("cxi", "efa", "verbs;ofi_rxm", "psm3")),
+    (over("tcp", "sockets"), "proven", "planned sockets"),
+    # Parts of GPUs have no NVLink to miss.
+    (replace(used("IB", shm=2), reports={rank: report(rank, device_uuid=f"MIG-{rank}") for rank in range(4)}),
+        "proven", "by its log: IB"),
+    (ALONE, "", ""),  # one node needs no proof of what lies between nodes
+    (used(), "unproven", "NCCL left no log of it"),
+    (used("UCX"), "unproven", "UCX, does not tell"),
+    (used("IB", "FasTrak"), "unproven", "FasTrak, IB, does not tell"),
+    (used("Libfabric"), "unproven", "Libfabric (libfabric), the site plans verbs"),
+    (used("Socket", planned=None), "unproven", "fix: `transport:` in its file"),
+    (over("tcp", None), "unproven", "fix: `transport:` in its file"),
+    *((used("Socket", planned=planned), "fault", SOCKETS) for planned in ("verbs", "libfabric")),
+    *((over(each), "fault", SOCKETS) for each in ("tcp", "tcp;ofi_rxm", "ofi_rxm;tcp", "sockets")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("evidence", "state", "says"), LOGGED)
+def test_what_nccls_log_proves_and_where_it_cannot_tell_the_figure_stands(
+    evidence: Evidence, state: str, says: str
+) -> None:
     verdict = judge(evidence)
-    assert (verdict.outcome, verdict.transport, verdict.remarks) == ("measured", "proven", ())
-    assert any(sentence in each for each in verdict.proven)
-
-
-@pytest.mark.parametrize(
-    ("evidence", "reason"),
-    [
-        (used(), "NCCL left no log of it"),
-        (used("UCX"), "UCX, does not tell"),
-        (used("IB", "FasTrak"), "FasTrak, IB, does not tell"),
-        (used("Libfabric"), "Libfabric (libfabric), the site plans verbs"),
-        (used("Socket", planned=None), "fix: `transport:` in its file"),
-        (over("tcp", None), "fix: `transport:` in its file"),
-    ],
-)
-def test_where_the_log_cannot_tell_the_figure_stands_and_says_unproven(evidence: Evidence, reason: str) -> None:
-    verdict = judge(evidence)
-    assert (verdict.outcome, verdict.transport) == ("measured", "unproven")
-    assert reason in verdict.remarks[0] and "UNPROVEN" in verdict.remarks[0]
-
-
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        *(used("Socket", planned=planned) for planned in ("verbs", "libfabric")),
-        *(over(each) for each in ("tcp", "tcp;ofi_rxm", "ofi_rxm;tcp", "sockets")),
-    ],
-)
-def test_sockets_where_a_fabric_is_planned_are_a_fault(evidence: Evidence) -> None:
-    verdict = judge(evidence)
-    assert verdict.outcome == "not-proven"
-    (reason,) = verdict.reasons
-    assert "sockets between nodes, not the planned fabric (see nccl/)" in reason
-
-
-def test_parts_of_gpus_have_no_nvlink_to_miss() -> None:
-    parts = {rank: report(rank, device_uuid=f"MIG-{rank}") for rank in range(4)}
-    assert judge(dataclasses.replace(used("IB", shm=2), reports=parts)).remarks == ()
-
-
-def test_one_node_needs_no_proof_of_what_lies_between_nodes() -> None:
-    alone = with_plan(changed(starts={rank: start(rank, host="n0") for rank in range(4)}), tasks_per_node=(4,))
-    verdict = judge(dataclasses.replace(alone, nccl=NcclLog()))
-    assert (verdict.outcome, verdict.transport, verdict.remarks) == ("measured", "", ())
+    assert verdict.outcome == ("not-proven" if state == "fault" else "measured")
+    assert verdict.transport == ("" if state == "fault" else state)
+    sentences = {"fault": verdict.reasons, "unproven": verdict.remarks}.get(state, verdict.proven)
+    assert any(says in each for each in sentences), sentences
+    assert [each for each in verdict.remarks if "UNPROVEN" not in each] == []
 
 
 def test_ways_that_cost_time_are_remarks_with_their_fix() -> None:
@@ -139,7 +117,7 @@ def on_interfaces(*pairs: tuple[Any, Any], **plan: Any) -> Evidence:
 def without(number: int, **changes: Any) -> dict[int, NodeRecord]:
     """Both nodes' records, one of them changed."""
     nodes = {0: carrying(0, 1.5), 1: carrying(1, 1.5)}
-    return nodes | {number: replace(nodes[number], **changes)}
+    return nodes | {number: altered(nodes[number], **changes)}
 
 
 def rail_changed(number: int, begin: dict[str, Any], end: dict[str, Any], share: float = 1.5) -> dict[int, NodeRecord]:
@@ -147,7 +125,7 @@ def rail_changed(number: int, begin: dict[str, Any], end: dict[str, Any], share:
     record = carrying(number, share)
     assert record.window_begin is not None and record.window_end is not None
     first, last = (
-        replace(each, ports=(replace(each.ports[0], **changes), *each.ports[1:]))
+        altered(each, ports=(altered(each.ports[0], **changes), *each.ports[1:]))
         for each, changes in ((record.window_begin, begin), (record.window_end, end))
     )
     return without(number, window_begin=first, window_end=last) | {1 - number: carrying(1 - number, share)}
@@ -163,7 +141,6 @@ def test_counters_prove_where_the_log_cannot_tell() -> None:
     (sentence,) = [each for each in verdict.proven if "counters" in each]
     assert "node n1 sent 1.02 S and received 1.02 S over its planned ports; 6 steps gave S = 0.06 GB" in sentence
     assert "a ring sends 1.50 S, double trees 1 to 2 S, SHARP 1 S" in sentence
-    assert judge(counted(40.0, 3.0)).transport == "proven", "surplus is no fault"
 
 
 def test_data_that_did_not_go_over_the_planned_ports_are_a_fault_but_against_a_good_log() -> None:
@@ -211,40 +188,8 @@ def test_counters_that_cannot_tell_are_never_a_fault(name: str) -> None:
     assert "counters cannot tell" in verdict.remarks[0]
 
 
-@pytest.mark.parametrize(
-    ("share", "verdict"), [(2.2, "proven"), (1.5, "cannot tell"), (0.6, "cannot tell"), (0.4, "absent")]
-)
-def test_what_others_sent_before_is_taken_off_and_refutes_nothing(share: float, verdict: str) -> None:
-    """A third of S each second before the window, over the first rail of node 1: in 3.3 s these are 1.1 S."""
-    rate = 2 * STEP_BYTES
-    readings = tuple(
-        PortReading(1000.0 + second, (port("mlx5_0:1", second * rate, second * rate), port("mlx5_1:1", 9, 9)))
-        for second in range(3)
-    )
-    noisy = {0: carrying(0, 3.0), 1: replace(carrying(1, share), quiet=readings)}
-    assert carried(counted(watched=noisy)).verdict == verdict
-
-
 def interface(name: str, moved: int) -> tuple[Any, Any]:
     return port(name, kind="interface"), port(name, moved, moved, kind="interface")
-
-
-@pytest.mark.parametrize(
-    ("chosen", "says"),
-    [
-        ("eth0", "counters of the planned ports"),
-        ("eth1", "data between"),
-        ("", "counters cannot tell: no interface is"),
-    ],
-)
-def test_sockets_are_counted_on_the_planned_interface(chosen: str, says: str) -> None:
-    pairs = (interface("eth0", 6 * STEP_BYTES), interface("eth1", 5))
-    evidence = on_interfaces(*pairs, transport="sockets", env=(("NCCL_SOCKET_IFNAME", chosen),))
-    assert carried(evidence).sentence.startswith(says)
-
-
-def test_the_variable_that_the_rank_had_chooses_where_the_plan_says_nothing() -> None:
-    assert carried(counted(1.5, 1.5, chosen="=mlx5_4:1")).verdict == "proven"
 
 
 @pytest.mark.parametrize(
@@ -259,31 +204,54 @@ def test_ports_are_chosen_by_nccls_grammar(chosen: str, name: str, hit: bool) ->
     assert selects(chosen, name) is hit
 
 
-def test_rdma_that_went_over_a_port_that_nothing_excludes_went_over_the_fabric() -> None:
-    """Without NCCL_IB_HCA, NCCL may take the slower port as well, which the launcher does not count as the ranks'."""
-    assert carried(counted(0.1, 0.1, chosen="")).verdict == "cannot tell"
-    idle = {number: node(number, [(port("mlx5_0:1"), port("mlx5_0:1", 5, 5))]) for number in range(2)}
-    assert carried(counted(chosen="", watched=idle)).verdict == "absent"
+def noisy(share: float) -> Evidence:
+    """A third of S each second before the window, over the first rail of node 1: in 3.3 s these are 1.1 S."""
+    rate = 2 * STEP_BYTES
+    readings = tuple(
+        PortReading(1000.0 + second, (port("mlx5_0:1", second * rate, second * rate), port("mlx5_1:1", 9, 9)))
+        for second in range(3)
+    )
+    return counted(watched={0: carrying(0, 3.0), 1: altered(carrying(1, share), quiet=readings)})
 
 
-def test_efa_is_libfabric() -> None:
-    efa = port("rdmap0:1", kind="efa"), port("rdmap0:1", 10**8, 10**8, kind="efa")
-    assert carried(on_interfaces(efa, transport="libfabric")).verdict == "proven"
+def by_gloo(**plan: Any) -> Evidence:
+    """Processors whose planned interface carried nothing; another one and a port of the fabric did."""
+    pairs = (interface("eth1", 5), interface("eth10", 10**9), (port(), port()))
+    return on_interfaces(*pairs, **({"device": "cpu", "env": (("HOROVOD_GLOO_IFACE", "eth1"),)} | plan))
+
+
+def by_sockets(chosen: str) -> Evidence:
+    pairs = (interface("eth0", 6 * STEP_BYTES), interface("eth1", 5))
+    return on_interfaces(*pairs, transport="sockets", env=(("NCCL_SOCKET_IFNAME", chosen),))
+
+
+EFA = port("rdmap0:1", kind="efa"), port("rdmap0:1", 10**8, 10**8, kind="efa")
+IDLE = port("mlx5_0:1"), port("mlx5_0:1", 5, 5)
 
 
 @pytest.mark.parametrize(
-    ("plan", "verdict", "says"),
+    ("evidence", "verdict", "says"),
     [
-        ({"transport": "sockets"}, "absent", ""),  # Gloo takes one interface by its whole name
-        ({}, "cannot tell", "by Gloo, through sockets and not verbs"),
-        ({"transport": "sockets", "wireup": "pmix"}, "cannot tell", "MPI chooses its own"),
-        ({"wireup": "pmix"}, "absent", ""),  # MPI can use verbs
+        # What others sent before is taken off, and refutes nothing.
+        (noisy(2.2), "proven", ""), (noisy(1.5), "cannot tell", ""), (noisy(0.6), "cannot tell", ""),
+        (noisy(0.4), "absent", ""),
+        (by_sockets("eth0"), "proven", "counters of the planned ports"), (by_sockets("eth1"), "absent", "data between"),
+        (by_sockets(""), "cannot tell", "counters cannot tell: no interface is"),
+        # The variable that the rank had chooses where the plan says nothing.
+        (counted(1.5, 1.5, chosen="=mlx5_4:1"), "proven", ""),
+        # Without NCCL_IB_HCA, NCCL may take the slower port as well, which the launcher does not count as the ranks'.
+        (counted(0.1, 0.1, chosen=""), "cannot tell", ""),
+        (counted(chosen="", watched={number: node(number, [IDLE]) for number in range(2)}), "absent", ""),
+        (on_interfaces(EFA, transport="libfabric"), "proven", ""),
+        (by_gloo(transport="sockets"), "absent", ""),  # Gloo takes one interface by its whole name
+        (by_gloo(), "cannot tell", "by Gloo, through sockets and not verbs"),
+        (by_gloo(transport="sockets", wireup="pmix"), "cannot tell", "MPI chooses its own"),
+        (by_gloo(wireup="pmix"), "absent", ""),  # MPI can use verbs
+        (counted(40.0, 3.0), "proven", ""),  # surplus is no fault
     ],
-)
-def test_processors_whose_planned_ports_carried_nothing(plan: dict[str, Any], verdict: str, says: str) -> None:
-    pairs = (interface("eth1", 5), interface("eth10", 10**9), (port(), port()))
-    fields = {"device": "cpu", "env": (("HOROVOD_GLOO_IFACE", "eth1"),)} | plan
-    result = carried(on_interfaces(*pairs, **fields))
+)  # fmt: skip
+def test_what_the_planned_ports_carried(evidence: Evidence, verdict: str, says: str) -> None:
+    result = carried(evidence)
     assert result.verdict == verdict
     assert says in result.sentence
 
@@ -302,5 +270,5 @@ def test_errors_and_waiting_of_the_planned_ports_are_notes_and_overrule_nothing(
         "data waited for the fabric: port_xmit_wait rose by 250 ticks on mlx5_0:1 of n1, the most of all ports; "
         "some is normal under load, much is congestion",
     )
-    reset = dataclasses.replace(troubled, watched=rail_changed(1, AFTER, BEFORE, share))
+    reset = replace(troubled, watched=rail_changed(1, AFTER, BEFORE, share))
     assert judge(reset).remarks == ()

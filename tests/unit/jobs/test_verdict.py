@@ -12,16 +12,13 @@ import msgspec
 import pytest
 
 from runner.diagnosis import logs
-from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence, nodes_of
 from runner.jobs.verdict import judge
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.records import Result
-from runner.model.verdict import Verdict
 from tests.support.evidence import (
     COMPLETED,
     GOOD,
-    RESULT,
     changed,
     ended,
     long_run,
@@ -29,12 +26,12 @@ from tests.support.evidence import (
     report,
     start,
     with_plan,
-    with_report,
 )  # fmt: skip
 from tests.support.plans import PLAN
 from tests.support.series import group_times
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from _typeshed import TraceFunction
@@ -45,13 +42,9 @@ FAILED = JobState("ended", "FAILED", exit_code=143)
 CANCELLED = JobState("ended", "CANCELLED")
 
 
-def of_times(groups: int = 200, **shape: Any) -> Verdict:
-    """On a run of so many groups whose times have this shape."""
-    return judge(long_run(group_times(Random(1), groups, mean_s=1.0, **shape)))
-
-
-def with_result(**changes: Any) -> Evidence:
-    return changed(result=msgspec.structs.replace(RESULT, **changes))
+def timed(groups: int = 200, **shape: Any) -> Evidence:
+    """A run of so many groups whose times have this shape."""
+    return long_run(group_times(Random(1), groups, mean_s=1.0, **shape))
 
 
 def test_all_proven_is_measured_with_the_figure_of_the_ranks_own_records() -> None:
@@ -61,91 +54,67 @@ def test_all_proven_is_measured_with_the_figure_of_the_ranks_own_records() -> No
     assert (verdict.window_s, verdict.precision, verdict.steady) == (3.3, None, None)
     assert "4 distinct devices, by the UUIDs that the framework reported" in verdict.proven
     assert any("before the first allreduce" in sentence for sentence in verdict.proven)
+    assert verdict.forced == ()
 
 
-def test_a_program_without_a_result_of_ours_ran_and_gets_no_figure() -> None:
-    verdict = judge(with_plan(result="none", of=changed(reports={}, result=None)))
-    assert (verdict.outcome, verdict.exit_code, verdict.images_per_s) == ("ran", 0, None)
-
-
-def test_the_demonstration_label_goes_with_every_verdict() -> None:
-    for evidence in (GOOD, changed(exits={})):
-        assert judge(with_plan(demonstration="CPU, fake GPUs", of=evidence)).demonstration == "CPU, fake GPUs"
+def test_what_was_planned_and_overridden_goes_with_every_verdict() -> None:
+    for evidence in (GOOD, changed(exits={}), changed(state=JobState("ended", "TIMEOUT"))):
+        verdict = judge(with_plan(replace(evidence, forced=("submit-directory",)), demonstration="CPU, fake GPUs"))
+        assert verdict.forced == ("submit-directory",)
+        assert verdict.demonstration == "CPU, fake GPUs"
 
 
 def test_a_figure_that_claims_something_has_an_interval_and_says_whether_it_is_steady() -> None:
-    verdict = of_times(60, deviation=0.001)
+    verdict = judge(timed(60, deviation=0.001))
     assert (verdict.outcome, verdict.demonstration, verdict.steady, verdict.remarks) == ("measured", "", True, ())
     assert verdict.precision is not None
     assert verdict.precision[0] < 400.0 < verdict.precision[1]
 
 
 def test_what_was_cut_is_reported_with_the_figure_of_the_whole_window() -> None:
-    verdict = of_times(600, start=0.3, decay=0.02)
+    verdict = judge(timed(600, start=0.3, decay=0.02))
     assert verdict.uncut_images_per_s is not None and verdict.images_per_s is not None
     assert verdict.images_per_s > verdict.uncut_images_per_s * 1.002
     assert f"the first {verdict.cut_steps} steps" in verdict.remarks[0]
     assert f"the whole window gives {verdict.uncut_images_per_s:.1f} images/s" in verdict.remarks[0]
 
 
-@pytest.mark.parametrize(
-    ("shape", "steady", "says"),
-    [
-        ({"deviation": 0.002, "step": 0.05}, False, r"after \d+ groups the steps were 4\.9 % slower \(99 %: 4\..*"),
-        ({"deviation": 0.002, "step": -0.05}, False, r"after \d+ groups the steps were 5\.. % faster \(99 %: 5\..*"),
-        ({"deviation": 0.002, "step": 0.05, "step_at": 0.2}, False,
-            "the first 40 groups were 4.7 % faster: a change of level and no warm-up, so nothing was left out"),
-        ({"groups": 60, "deviation": 0.01}, None,
-            r"a change of up to [1-9][0-9.]+ % can hide in this window, and 1\.0 % is the limit; "
-            r"a window of about ([12]\d\d) s may tell: --set window-seconds=\1"),
-        ({"groups": 600, "deviation": 0.002, "trend": 0.0055}, None,
-            r".* % can hide in this window, and 1\.0 % is the limit: a longer one may not tell either"),
-    ],
-)  # fmt: skip
-def test_a_run_that_is_not_steady_or_may_not_be_says_what_is_known(
-    shape: dict[str, Any], steady: bool | None, says: str
-) -> None:
-    verdict = of_times(**shape)
-    assert (verdict.outcome, verdict.steady) == ("measured", steady)
-    assert any(re.fullmatch(says, remark) for remark in verdict.remarks), verdict.remarks
+def tuned(value: str) -> Evidence:
+    return replace(SHORT, starts=on_all(start, environment={"HOROVOD_AUTOTUNE": value}))
 
 
-def test_a_slow_rank_is_reported_with_its_cost() -> None:
-    evidence = long_run(group_times(Random(1), 60, mean_s=1.0), compute_quarters_p50_s=(0.05,) * 4)
-    slow = msgspec.structs.replace(evidence.reports[3], compute_quarters_p50_s=(0.06,) * 4)
-    verdict = judge(replace(evidence, reports=evidence.reports | {3: slow}))
-    assert verdict.remarks[-1] == "slow ranks: 3 (by 20.0 %); without them a step takes up to 10.0 % less"
+SHORT = long_run([1.0] * 60)
+PLAIN = long_run(group_times(Random(1), 60, mean_s=1.0), compute_quarters_p50_s=(0.05,) * 4)
+SLOW = msgspec.structs.replace(PLAIN.reports[3], compute_quarters_p50_s=(0.06,) * 4)
+TUNED = "HOROVOD_AUTOTUNE changed the run while it was timed"
+# The evidence, whether it is steady, and what is said of it: a remark, or why it makes no claim. "" for nothing.
+REMARKED = [
+    (timed(deviation=0.002, step=0.05), False, r"after \d+ groups the steps were 4\.9 % slower \(99 %: 4\..*"),
+    (timed(deviation=0.002, step=-0.05), False, r"after \d+ groups the steps were 5\.. % faster \(99 %: 5\..*"),
+    (timed(deviation=0.002, step=0.05, step_at=0.2), False,
+        "the first 40 groups were 4.7 % faster: a change of level and no warm-up, so nothing was left out"),
+    (timed(60, deviation=0.01), None,
+        r"a change of up to [1-9][0-9.]+ % can hide in this window, and 1\.0 % is the limit; "
+        r"a window of about ([12]\d\d) s may tell: --set window-seconds=\1"),
+    (timed(600, deviation=0.002, trend=0.0055), None,
+        r".* % can hide in this window, and 1\.0 % is the limit: a longer one may not tell either"),
+    (replace(PLAIN, reports=PLAIN.reports | {3: SLOW}), None,
+        r"slow ranks: 3 \(by 20.0 %\); without them a step takes up to 10.0 % less"),
+    (long_run([1.0] * 60, warmup_s=12.0), True,
+        r"demonstration, no performance claim: short warm-up \(50 steps, 12 s; 50 and 30 s are needed\)"),
+    (long_run([0.1] * 60), True,
+        r"demonstration, no performance claim: short window \(600 steps, 6 s; 200 and 30 s are needed\)"),
+    # Autotuning is on where Horovod reads a number above zero.
+    *((tuned(value), True, f"demonstration, no performance claim: {TUNED}") for value in ("1", "2x", " +01")),
+    *((tuned(value), True, "") for value in ("0", "", "false", "true", "-1", "00", "\u0661")),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("evidence", "label"),
-    [
-        (long_run([1.0] * 60, warmup_s=12.0), "short warm-up (50 steps, 12 s; 50 and 30 s are needed)"),
-        (long_run([0.1] * 60), "short window (600 steps, 6 s; 200 and 30 s are needed)"),
-        (replace(long_run([1.0] * 60), starts=on_all(start, environment={"HOROVOD_AUTOTUNE": "1"})),
-            "HOROVOD_AUTOTUNE changed the run while it was timed"),
-    ],
-)  # fmt: skip
-def test_a_figure_that_makes_no_claim_is_labelled(evidence: Evidence, label: str) -> None:
+@pytest.mark.parametrize(("evidence", "steady", "says"), REMARKED)
+def test_what_is_known_of_a_figure_is_said_beside_it(evidence: Evidence, steady: bool | None, says: str) -> None:
     verdict = judge(evidence)
-    assert (verdict.outcome, verdict.demonstration) == ("measured", f"demonstration, no performance claim: {label}")
-
-
-@pytest.mark.parametrize(
-    ("value", "tunes"),
-    [
-        ("1", True), ("2x", True), (" +01", True), ("0", False), ("", False), ("false", False), ("true", False),
-        ("-1", False), ("00", False), ("\u0661", False),
-    ],
-)  # fmt: skip
-def test_autotuning_is_on_where_horovod_reads_a_number_above_zero(value: str, tunes: bool) -> None:
-    tuned = replace(long_run([1.0] * 60), starts=on_all(start, environment={"HOROVOD_AUTOTUNE": value}))
-    assert ("HOROVOD_AUTOTUNE" in judge(tuned).demonstration) is tunes
-
-
-def reduced(*errors: float | None) -> Evidence:
-    """A good run whose ranks compared the gradients that they reduced with their mean."""
-    return changed(reports={rank: report(rank, reduced_gradients_error=error) for rank, error in enumerate(errors)})
+    assert (verdict.outcome, verdict.steady) == ("measured", steady)
+    assert any(re.fullmatch(says, each) for each in (*verdict.remarks, verdict.demonstration)), verdict
 
 
 TWO_GUESSES = {rank: start(rank, device_uuid=f"GPU-{rank // 2 * 2}") for rank in range(4)}
@@ -158,7 +127,8 @@ PROVEN: dict[str, tuple[Evidence, str]] = {
     "parts of one GPU": (changed(starts=on_all(start, device_kind="cpu", device_uuid=None),
         reports={rank: report(rank, device_uuid=f"MIG-{rank}") for rank in range(4)}),
         "4 distinct devices, by the UUIDs"),
-    "divided parameters whose reduced gradients are the mean": (reduced(0.0, 1e-6, 0.01, 0.0),
+    "divided parameters whose reduced gradients are the mean": (changed(reports={rank: report(
+        rank, reduced_gradients_error=error) for rank, error in enumerate((0.0, 1e-6, 0.01, 0.0))}),
         "what they reduced was their mean in the first step"),
 }  # fmt: skip
 
@@ -169,84 +139,6 @@ def test_what_is_proven_another_way_is_measured_and_says_how(name: str) -> None:
     verdict = judge(evidence)
     assert verdict.outcome == "measured"
     assert any(says in sentence for sentence in verdict.proven), verdict.proven
-
-
-# Where a case says all that is wrong, its sentences are whole.
-UNPROVEN: dict[str, tuple[Evidence, str]] = {
-    "no start record": (changed(starts={r: start(r) for r in (0, 1, 3)}), "no start record of rank 2"),
-    "no exit record": (changed(exits={r: ended(r) for r in (0, 1, 2)}), "no exit record of rank 3"),
-    "no report": (changed(reports={r: report(r) for r in (0, 1)}), "ranks 2, 3 left no report"),
-    "worlds of one": (changed(reports=on_all(report, world_size=1, world_rank=0)), "size 1, planned"),
-    "one rank in a world of one": (with_report(2, world_size=1), "rank 2 saw a world of size 1, planned 4"),
-    "same rank twice": (with_report(2, world_rank=1), "several processes had the same rank"),
-    "started alone": (changed(starts=GOOD.starts | {1: start(1, size=1)}), "started in a world of 1"),
-    "never met": (changed(starts=GOOD.starts | {1: start(1, met=False)}), "never met"),
-    "wrong placement": (changed(starts=GOOD.starts | {2: start(2, host="n0", device_uuid="x")}), "n0: 3, n1: 1"),
-    "wrong device": (with_report(1, device_kind="cpu"), "did not compute on cuda"),
-    "no GPU seen": (replace(with_report(1, device_uuid=None), starts=GOOD.starts | {1: start(1, device_kind="cpu")}),
-        "rank 1 saw no GPU"),
-    "sockets": (changed(nccl=NcclLog(networks=frozenset({"Socket"}))), "NCCL used sockets"),
-    "shared device": (with_report(1, device_uuid="GPU-0"), "ranks 0, 1 shared one device"),
-    "shared device, and a rank that reports none": (changed(reports=with_report(1,
-        device_uuid="GPU-0").reports | {3: report(3, device_uuid=None)}), "ranks 0, 1 shared one device (GPU-0)"),
-    "shared device by the launchers' guess": (changed(starts=TWO_GUESSES, reports=on_all(report, device_uuid=None)),
-        "ranks 2, 3 shared one device (GPU-2 on n1)"),
-    "same gradients": (with_report(1, gradient_checksum="g0"), "trained on the same data"),
-    "other parameters": (with_report(1, parameter_checksum="q"), "not synchronised"),
-    "one-hot": (with_report(1, onehot_ok=False), "one-hot"),
-    "not-a-number loss": (with_report(3, loss_finite=False), "not finite on rank 3"),
-    "nothing learnt": (with_report(3, parameters_moved=False), "did not change"),
-    "silent on gradients": (with_report(3, gradient_checksum=None), "not every rank says what its gradients"),
-    "not reduced": (reduced(0.0, 0.0, 0.98, 0.0), "the gradients were not reduced over all ranks"),
-    "not the mean": (reduced(*[0.06] * 4), "they are not the mean of the ranks' own (relative difference 0.06)"),
-    "not compared": (reduced(0.0, 0.0, None, 0.0), "not every rank compared the reduced gradients"),
-    # Without a comparison on any rank, equal gathered parameters are all that there is.
-    "divided and not compared": (changed(reports=on_all(report, sharded="FSDP2")),
-        "not every rank compared the reduced gradients with the ranks' own"),
-    "no result": (changed(result=None), "left no result"),
-    "another figure": (with_result(preliminary_images_per_s=99.0), "records give 72.727"),
-    "no figure": (with_result(preliminary_images_per_s=None), "gives no figure"),
-    "result of another world": (with_result(size=1), "world of 1, planned 4"),
-    "program's doubt": (with_result(proof_reasons=("x",)), "the program says: x"),
-    "another window in the result": (with_result(window_s=3.0), "window took 3.000"),
-    "no times": (changed(reports=on_all(report, ends_s=())), "lack what a throughput"),
-    "fewer groups on one rank": (with_report(2, ends_s=(1.0, 2.0)), "did not do the same steps"),
-    "another batch on one rank": (with_report(2, batch_size=1000), "did not do the same steps"),
-    "negative counts": (changed(reports=on_all(report, batch_size=-10, group_steps=-2)), "lack what a throughput"),
-    "times that fall": (with_report(2, ends_s=(2.0, 1.0, 3.2)), "times of rank 2 do not rise"),
-    "times without end": (with_report(2, ends_s=(1.0, 2.0, float("inf"))), "times of rank 2 do not rise"),
-    "times below a clock's resolution": (with_report(2, ends_s=(5e-324, 1e-323, 2e-323)), "rank 2 do not rise"),
-    "times of centuries": (with_report(2, ends_s=(1.0, 2.0, 1e300)), "times of rank 2 do not rise"),
-    "time of the window by itself": (with_report(2, elapsed_s=2.9), "says that its window took 2.900 s"),
-    "number of steps by itself": (with_report(2, steps=60), "says that it did 60 steps"),
-    "window before the program": (with_report(2, window_began_monotonic_s=990.0), "outside its program's life of 10.0"),
-    "window after the program": (with_report(2, window_began_monotonic_s=1008.0), "outside its program's life of 10.0"),
-    "no clock of the window": (with_report(2, window_began_monotonic_s=None), "does not say when its window began"),
-    "no clock of the launcher": (changed(exits=GOOD.exits | {2: ended(2, ended_monotonic_s=None)}),
-        "launcher of rank 2 does not say when"),
-    "another batch than planned": (with_plan(samples_per_step=256), "took batches of 10, planned 256"),
-    "two job steps": (changed(starts={r: start(r, token="ab"[r // 2]) for r in range(4)}), "2 different tokens of job"),
-    "two jobs": (changed(starts={r: start(r, job_id=f"4{r // 2}") for r in range(4)}), "2 different job ids"),
-    "another plan": (changed(plan_sha256="f" * 64), "did not see the plan that lies in the run directory"),
-    "records of the first version": (changed(reports=on_all(report, schema="1")), "older version (1)"),
-    "no NCCL": (with_report(1, nccl_built=False), "rank 1 ran a Horovod without NCCL"),
-    "gradients on the host": (with_report(1, gradients_device="cpu"), "gradients of rank 1 were not on the GPU"),
-    "gradients elsewhere": (with_report(1, gradients_device="xla"),
-        "the gradients of rank 1 were not on the GPU when they were reduced"),
-    "torn record": (changed(damaged=("2.exit.json: bad",)), "a record cannot be read: 2.exit.json: bad"),
-    "too many ranks": (changed(starts=GOOD.starts | {4: start(4)}), "beyond the plan: rank 4"),
-    "too many reports": (changed(reports=GOOD.reports | {4: report(4, ends_s=())}), "beyond the plan: rank 4"),
-    "no start record where compute times were recorded": (changed(starts={r: start(r) for r in (0, 1, 3)},
-        reports=on_all(report, compute_quarters_p50_s=(0.1,) * 4)), "no start record of rank 2"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", UNPROVEN)
-def test_what_is_not_proven_is_reported_and_has_no_figure(name: str) -> None:
-    evidence, says = UNPROVEN[name]
-    verdict = judge(evidence)
-    assert (verdict.outcome, verdict.exit_code, verdict.images_per_s) == ("not-proven", 6, None)
-    assert any(says in reason for reason in verdict.reasons), verdict.reasons
 
 
 def failed(*, state: JobState = FAILED, exits: dict[int, Any] | None = None, **changes: Any) -> Evidence:
@@ -274,6 +166,22 @@ def refused(error: str, status: int, message: str) -> dict[str, Any]:
     return {"status": status, "exit_code": None, "error": error, "message": message}
 
 
+def exited(**changes: Any) -> dict[str, Any]:
+    return {"status": 1, "exit_code": 1, **changes}
+
+
+def on_clocks(exits: dict[int, Any], *clocks: tuple[float | None, float | None]) -> Evidence:
+    """Ranks 2 and 3 on n1, whose clock differs from rank 0's as each has measured: offset and error."""
+    clocks = clocks or ((0.0, 0.001),)
+    measured = zip((2, 3), (clocks[0], clocks[-1]), strict=True)
+    of_n1 = {rank: start(rank, clock_offset_s=offset, clock_error_s=error) for rank, (offset, error) in measured}
+    return failed(exits=exits, starts=GOOD.starts | of_n1, state=JobState("ended", "FAILED", exit_code=1))
+
+
+IMAGE_WENT = {
+    "its own": "ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected (ch_core.c 107)",
+    "joined": "ch-run[7]: error: join: no PID 2947: /proc/2947/ns/user not found (ch_core.c:372)",
+}
 STARTED_ALONE = {rank: start(rank, met=False) for rank in (0, 2)}
 OUT_OF_MEMORY = "it ran out of memory: the kernel ended it at 183 MiB; the job has 200 MiB on each node"
 # The evidence, the outcome, and the first sentences of its verdict.
@@ -344,6 +252,36 @@ ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
         ("the job was cancelled by ann on login1, through `cancel` or Ctrl-C",)),
     "a node that failed": (changed(state=JobState("ended", "NODE_FAIL", "NodeDown", "n[0-1]"), failed_nodes=("n1",)),
         "infrastructure", ("the scheduler reports NODE_FAIL: n1 failed (NodeDown)",)),
+    # Under Charliecloud the first rank of a node serves the image to the others, which join its container.
+    **{f"a rank whose image went away, {why}": (without_container(line), "infrastructure", ()) for why, line
+        in IMAGE_WENT.items()},
+    **{f"a rank that took its node's image with it, {why}": (replace(without_container(line),
+        task_ends={1: "Exited with exit code 3", 0: "Exited with exit code 1"}), "failed",
+        ("rank 1 left no exit record; srun reports: Exited with exit code 3",)) for why, line in IMAGE_WENT.items()},
+    # Which rank failed first, by the launchers' own clocks, compared when the ranks met. Rank 3 crashed at 100 s; the
+    # clock of rank 0's node is 60 s behind n1's.
+    "a node whose clock is behind": (on_clocks({0: exited(ended_s=41.0), 3: killed(11, ended_s=100.0)},
+        (-60.0, 0.001)), "failed", ("rank 3 on n1 was ended by signal 11 (SIGSEGV)", "rank 0 failed too")),
+    "the best comparison of a node's ranks": (on_clocks({0: exited(ended_s=100.5), 3: exited(ended_s=100.0)},
+        (0.0, 0.01), (0.0, 9.0)), "failed", ("rank 3 on n1 exited with code 1", "rank 0 failed too")),
+    # The signal goes first, and the doubt is reported.
+    "ends within the clocks' error": (on_clocks({0: exited(ended_s=100.0), 3: killed(11, ended_s=100.2)}, (0.0, 0.5)),
+        "failed", ("rank 3 on n1 was ended by signal 11 (SIGSEGV)", "it cannot be determined which failed first, "
+        "rank 3 or rank 0: the clocks of their nodes are known only to 0.5 s", "rank 0 failed too")),
+    "ends beyond the clocks' error": (on_clocks({0: exited(ended_s=100.0), 3: killed(11, ended_s=100.2)}, (0.0, 0.05)),
+        "failed", ("rank 0 on n0 exited with code 1", "rank 3 failed too")),
+    # They order nothing across nodes.
+    "clocks that were not compared": (on_clocks({0: exited(ended_s=50.0), 1: killed(11, ended_s=51.0),
+        3: exited(ended_s=70.0)}, (None, None)), "failed", ("rank 0 on n0 exited with code 1", "it cannot be "
+        "determined which failed first, rank 0 or rank 3: the clocks of their nodes were not compared")),
+    # Nothing compares them after the start; quartz drifts by up to 20 millionths.
+    "clocks of a long run": (on_clocks({0: exited(started_s=0.0, ended_s=100_000.0), 3: killed(11, started_s=0.0,
+        ended_s=100_003.0)}), "failed", ("rank 3 on n1 was ended by signal 11 (SIGSEGV)",)),
+    "a crash after the warning of the time limit": (on_clocks({2: killed(11, signals_forwarded=(10,), ended_s=99.0),
+        **dict.fromkeys((0, 1, 3), killed(15, signals_forwarded=(10, 15)))}), "failed",
+        ("rank 2 on n1 was ended by signal 11 (SIGSEGV)", "ranks 0, 1, 3 were then stopped too")),
+    "a rank that fails on SIGTERM was stopped": (on_clocks({2: exited(signals_forwarded=(15,), ended_s=99.0),
+        3: killed(11)}), "failed", ("rank 3 on n1 was ended by signal 11 (SIGSEGV)", "rank 2 was then stopped too")),
     # Whatever its ranks left.
     "a job that was killed outright": (changed(state=JobState("ended", "KILLED"), marker=None), "failed", ()),
 }  # fmt: skip
@@ -353,9 +291,7 @@ ENDS: dict[str, tuple[Evidence, str, tuple[str, ...]]] = {
 def test_the_cause_stands_first_and_what_followed_after_it(name: str) -> None:
     evidence, outcome, sentences = ENDS[name]
     verdict = judge(evidence)
-    assert (verdict.outcome, verdict.exit_code) == (
-        outcome, {"failed": 5, "cancelled": 5, "not-proven": 6, "infrastructure": 8}[outcome],
-    )  # fmt: skip
+    assert verdict.outcome == outcome
     assert verdict.reasons[: len(sentences)] == sentences
 
 
@@ -374,22 +310,6 @@ def test_a_program_that_lost_its_image_tells_nothing_of_a_cancelled_job() -> Non
     lost = "job.sh: line 107: 30422 Bus error  ( exec ch-run )"
     for state, log in ((CANCELLED, ""), (FAILED, f"logs/batch.err: {lost}")):
         assert judge(changed(state=state, exits=on_all(ended, **STOPPED), batch_line=lost)).log == log
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected (ch_core.c 107)",
-        "ch-run[7]: error: join: no PID 2947: /proc/2947/ns/user not found (ch_core.c:372)",
-    ],
-)
-def test_a_rank_that_took_its_nodes_image_with_it_is_the_cause(line: str) -> None:
-    """Under Charliecloud the first rank of a node serves the image to the others, which join its container."""
-    bare = without_container(line)
-    assert judge(bare).outcome == "infrastructure"
-    verdict = judge(replace(bare, task_ends={1: "Exited with exit code 3", 0: "Exited with exit code 1"}))
-    assert (verdict.outcome, verdict.exit_code) == ("failed", 5)
-    assert verdict.reasons[0] == "rank 1 left no exit record; srun reports: Exited with exit code 3"
 
 
 def test_a_rank_with_another_jobs_token_is_named() -> None:
@@ -413,49 +333,7 @@ def test_a_crash_before_the_end_from_outside_is_reported_with_it(name: str) -> N
         assert (verdict.rank, verdict.log) == ((3, "logs/rank-3.err: Segmentation fault") if is_first else (None, ""))
 
 
-@pytest.mark.parametrize(
-    ("state", "marker", "outcome", "code"),
-    [
-        (JobState("ended", "NODE_FAIL", "NodeDown", "n1"), None, "infrastructure", 8),
-        (JobState("ended", "PREEMPTED"), None, "infrastructure", 8),
-        (JobState("ended", "TIMEOUT"), None, "failed", 5),
-        (JobState("ended", "OUT_OF_MEMORY"), None, "failed", 5),
-        (JobState("ended", "CANCELLED"), None, "cancelled", 5),
-        (JobState("ended", "FAILED", exit_code=71), None, "infrastructure", 8),
-        (JobState("ended", "FAILED", exit_code=9), None, "failed", 5),
-        (JobState("unknown"), None, "unknown", 9),
-        (JobState("ended", "SPECIAL_EXIT"), None, "unknown", 9),
-        (JobState("unknown"), ExitMarker("41", 0, 0.0), "measured", 0),
-        (JobState("unknown"), ExitMarker("41", 3, 0.0), "failed", 5),
-        (COMPLETED, None, "measured", 0),
-    ],
-)
-def test_every_end_that_a_scheduler_reports(
-    state: JobState, marker: ExitMarker | None, outcome: str, code: int
-) -> None:
-    verdict = judge(changed(state=state, marker=marker))
-    assert (verdict.outcome, verdict.exit_code) == (outcome, code)
-
-
-@pytest.mark.parametrize(
-    ("changes", "outcome"),
-    [
-        ({}, "measured"),
-        ({"result": None, "reports": {}}, "ran"),
-        ({"reports": on_all(report, gradient_checksum="g")}, "not-proven"),
-        ({"result": None, "damaged": ("result.json: torn",)}, "not-proven"),
-    ],
-)
-def test_a_users_program_is_measured_only_if_it_leaves_a_result_that_is_proven(
-    changes: dict[str, Any], outcome: str
-) -> None:
-    assert judge(with_plan(result="if-left", framework="none", of=changed(**changes))).outcome == outcome
-
-
-def test_a_check_that_was_overridden_is_shown_with_the_verdict() -> None:
-    for evidence in (GOOD, changed(state=JobState("ended", "TIMEOUT"))):
-        assert judge(evidence).forced == ()
-        assert judge(replace(evidence, forced=("submit-directory",))).forced == ("submit-directory",)
+CODES = {"measured": 0, "ran": 0, "failed": 5, "cancelled": 5, "not-proven": 6, "infrastructure": 8, "unknown": 9}
 
 
 def starts(**by_rank: Any) -> dict[int, Any]:
@@ -463,21 +341,50 @@ def starts(**by_rank: Any) -> dict[int, Any]:
     return {rank: start(rank, **{name: value(rank) for name, value in by_rank.items()}) for rank in range(4)}
 
 
+def state(name: str, marker: int | None = None, **fields: Any) -> Evidence:
+    """A good run of whose job the scheduler says so, and whose script left this code."""
+    job = JobState("ended" if name else "unknown", name, **fields)
+    return changed(state=job, marker=None if marker is None else ExitMarker("41", marker, 0.0))
+
+
+def own_program(**changes: Any) -> Evidence:
+    return with_plan(changed(**changes), result="if-left", framework="none")
+
+
+OF_NODES: list[dict[str, Callable[[int], str]]] = [
+    {"host": lambda _rank: "localhost", "boot_id": lambda rank: f"boot-{rank // 2}"},
+    {"host": lambda rank: f"container{rank}", "boot_id": lambda rank: f"boot-{rank // 2}"},
+    {"host": lambda rank: f"container{rank}", "node_name": lambda rank: f"n{rank // 2}"},
+    {"host": lambda rank: f"n{rank // 2}", "boot_id": lambda _rank: "one kernel"},
+    {"node_name": lambda rank: f"n{rank // 2}", "boot_id": lambda _rank: "one kernel"},
+]
+
+
 @pytest.mark.parametrize(
-    "of_rank",
+    ("evidence", "outcome"),
     [
-        {"host": lambda rank: "localhost", "boot_id": lambda rank: f"boot-{rank // 2}"},
-        {"host": lambda rank: f"container{rank}", "boot_id": lambda rank: f"boot-{rank // 2}"},
-        {"host": lambda rank: f"container{rank}", "node_name": lambda rank: f"n{rank // 2}"},
-        {"host": lambda rank: f"n{rank // 2}", "boot_id": lambda rank: "one kernel"},
-        {"node_name": lambda rank: f"n{rank // 2}", "boot_id": lambda rank: "one kernel"},
+        (state("NODE_FAIL", reason="NodeDown", nodes="n1"), "infrastructure"), (state("PREEMPTED"), "infrastructure"),
+        (state("TIMEOUT"), "failed"), (state("OUT_OF_MEMORY"), "failed"), (state("CANCELLED"), "cancelled"),
+        (state("FAILED", exit_code=71), "infrastructure"), (state("FAILED", exit_code=9), "failed"),
+        (state(""), "unknown"), (state("SPECIAL_EXIT"), "unknown"), (state("", 0), "measured"),
+        (state("", 3), "failed"), (changed(marker=None), "measured"),
+        # A program without a result of ours gets no figure; a user's own only if it leaves one that is proven.
+        (with_plan(result="none", of=changed(reports={}, result=None)), "ran"), (own_program(), "measured"),
+        (own_program(result=None, reports={}), "ran"),
+        (own_program(reports=on_all(report, gradient_checksum="g")), "not-proven"),
+        (own_program(result=None, damaged=("result.json: torn",)), "not-proven"),
+        # Whatever its hosts are called; ranks of several nodes may have devices of the same index.
+        *((changed(starts=starts(**of_rank), exits=on_all(ended, host="localhost")), "measured")
+            for of_rank in OF_NODES),
+        (with_plan(changed(starts=starts(**OF_NODES[0], device_uuid=lambda _rank: None), reports={}, result=None),
+            result="none"), "ran"),
     ],
-    ids=["one host name", "a host name each", "a host name each, named", "nodes of one kernel", "the same, named"],
-)
-def test_a_good_run_is_measured_whatever_its_hosts_are_called(of_rank: dict[str, Any]) -> None:
-    exits = {rank: ended(rank, host="localhost") for rank in range(4)}
-    verdict = judge(changed(starts=starts(**of_rank), exits=exits))
-    assert (verdict.outcome, verdict.reasons) == ("measured", ())
+)  # fmt: skip
+def test_every_end_that_a_scheduler_reports_and_every_kind_of_program(evidence: Evidence, outcome: str) -> None:
+    verdict = judge(evidence)
+    assert (verdict.outcome, verdict.exit_code) == (outcome, CODES[outcome])
+    assert (verdict.images_per_s is None) is (outcome != "measured")
+    assert (verdict.reasons == ()) is (outcome in ("measured", "ran"))
 
 
 @pytest.mark.parametrize(
@@ -494,10 +401,7 @@ def test_nodes_have_names_of_their_own(by_rank: dict[str, Any], names: list[str]
     assert nodes_of({}, (2, 2)) == {}
 
 
-def test_devices_and_ranks_are_counted_by_node() -> None:
-    seen = starts(host=lambda rank: "localhost", boot_id=lambda rank: f"b{rank // 2}", device_uuid=lambda rank: None)
-    same_indexes = with_plan(changed(starts=seen, reports={}, result=None), result="none")
-    assert judge(same_indexes).outcome == "ran"
+def test_ranks_are_counted_by_node() -> None:
     placed = starts(host=lambda rank: "localhost", boot_id=lambda rank: "aaaaaaaa1" if rank < 3 else "bbbbbbbb2")
     reasons = judge(changed(starts=placed)).reasons
     assert "the ranks were placed as localhost (aaaaaaaa): 3, localhost (bbbbbbbb): 1, planned 2,2" in reasons

@@ -46,23 +46,23 @@ def sif(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_what_is_in_it_is_read_with_no_apptainer(sif: Path) -> None:
-    assert image_files.sif_problem(sif) == ""
-    assert image_files.sif_content(sif, "opt/runner/image.json") == '{"framework": "pytorch"}'
-    assert image_files.sif_content(sif, "opt/nothing") == ""
-    assert image_files.sif_entries(sif)["squashfs-root/opt/runner/image.json"] == 1
+    assert image_files.problem(sif, "sif") == ""
+    assert image_files.content(sif, "opt/runner/image.json", "sif") == '{"framework": "pytorch"}'
+    assert image_files.content(sif, "opt/nothing", "sif") == ""
+    assert image_files.entries(sif, "sif")["squashfs-root/opt/runner/image.json"] == 1
 
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_a_damaged_sif_is_reported(sif: Path, tmp_path: Path) -> None:
     whole = sif.read_bytes()
     sif.write_bytes(whole[:-1])
-    assert "it is cut off" in image_files.sif_problem(sif)
+    assert "it is cut off" in image_files.problem(sif, "sif")
     broken = (b"", whole[:100], whole[:4100], b"x" * 5000, whole[:32] + b"NO" + whole[34:])
     for raw in (*broken, whole.replace(struct.pack("<i?", 0x4004, True), struct.pack("<i?", 0x4001, True))):
         sif.write_bytes(raw)
-        assert "no SIF" in image_files.sif_problem(sif)
+        assert "no SIF" in image_files.problem(sif, "sif")
         with pytest.raises(InfrastructureError, match="no SIF"):
-            image_files.sif_entries(sif)
+            image_files.entries(sif, "sif")
 
 
 @pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")

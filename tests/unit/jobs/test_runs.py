@@ -1,17 +1,20 @@
-"""Lists of runs and of the images that they use: what each file and each scheduler says, and no more than is wanted."""
+"""Which run a user means, and lists of runs and of the images that they use, with no more asked for than is wanted."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from runner.core import files
+from runner.core.errors import UsageError
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.facts import Selection, list_runs
 from runner.jobs.image_usage import image_uses
+from runner.jobs.lookup import find
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
 from tests.support.plans import PLAN
@@ -23,13 +26,109 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def submitted(root: Path, name: str, job: str, *, at_s: float = 0.0, refused: str = "", site: str = "s") -> Run:
-    """A run on a Slurm whose clients are in ``root``."""
+def submitted(
+    root: Path, name: str, job: str = "", *, at_s: float = 0.0, refused: str = "", site: str = "s", image: str = ""
+) -> Run:
+    """A run that a Slurm whose clients are in ``root`` took as this job, or refused."""
     run = directory.create(root / "runs", f"{name}-4", at_s)
-    run.write("plan.json", msgspec.structs.replace(PLAN, site=site))
+    of_image = msgspec.structs.replace(PLAN.image, path=image)
+    run.write("plan.json", msgspec.structs.replace(PLAN, site=site, image=of_image))
     files.write_private(run.path / SCRIPT, "#!/bin/bash\n")
     run.write("job.json", Submitted("slurm", job, str(root), "0", at_s, refused=refused))
     return run
+
+
+NO_MATCH, REFUSED = "no run matches", "no such partition"
+# What is wanted -> the name of the run in ``named`` that is meant, or the error.
+WANTED = {
+    **dict.fromkeys(("hang.test", "hang", "hang.test-4", "1234", "{hang.run_id}", "{hang.path}", "19700101-000000-ha"),
+        "hang"),
+    "12": "parts", "{parts.run_id}": "parts",
+    # What names a run whole goes before what begins another; and a name, and a job.
+    "train": "train", "201": "large", "20": '"20" matches 2 runs',
+    # A directory with a script of the same name is no run.
+    "./train": NO_MATCH, "./hang": NO_MATCH,
+    # The id of a run that is gone means no other: else `cancel` with it would end one of the same second, or of more
+    # ranks.
+    "{gone.run_id}": NO_MATCH, "19700101-000000-twice-": "second", "twice": "second",
+    # A refused submission is found only by its own id, and what has no script was never submitted.
+    "once": "once", "on": "once", "{refused.run_id}": "refused", "{refused.path}": "refused",
+    "{cut_off.run_id}": NO_MATCH,
+    **dict.fromkeys(("", "/", "..", "4", "nowhere/train", "a\x1bb"), NO_MATCH),
+}  # fmt: skip
+
+
+@pytest.fixture
+def named(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Run]:
+    """Runs with names, ids and jobs that are alike."""
+    runs = {
+        "hang": submitted(root, "hang.test", "1234"), "parts": submitted(root, "other", "12.pbs-server"),
+        "train": submitted(root, "train", "20"), "large": submitted(root, "train-large", "201"),
+        "job": submitted(root, "20", "7"), "gone": submitted(root, "twice"), "second": submitted(root, "twice"),
+        "once": submitted(root, "once", "2"), "refused": submitted(root, "once", refused=REFUSED),
+        "cut_off": directory.create(root, "cut-2", 0.0),
+    }  # fmt: skip
+    assert runs["second"].run_id == f"{runs['gone'].run_id}.2"
+    shutil.rmtree(runs["gone"].path)
+    for name in ("train", "hang"):
+        (root / name).mkdir()
+        (root / name / SCRIPT).touch()
+    monkeypatch.chdir(root)
+    return runs
+
+
+@pytest.mark.parametrize("wanted", WANTED)
+def test_a_run_is_found_by_each_of_its_names(named: dict[str, Run], wanted: str) -> None:
+    meant, wanted = WANTED[wanted], wanted.format(**named)
+    if meant in named:
+        assert find(wanted).path == named[meant].path
+        return
+    with pytest.raises(UsageError, match=meant) as caught:
+        find(wanted)
+    assert caught.value.what.isprintable()
+
+
+def test_the_newest_run_is_found_without_a_name_and_is_no_refused_submission(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = submitted(root, "train", refused=REFUSED)
+    with pytest.raises(UsageError, match=f"there are no runs yet; {refused.run_id} was never submitted"):
+        find(None)
+    runs = [submitted(root / place, "train") for place in ("a", "a", "b", "b")]
+    submitted(root, "train", refused=REFUSED)
+    monkeypatch.chdir("/")
+    assert len({run.run_id for run in runs}) == 4
+    assert [find(run.run_id).path for run in runs] == [run.path for run in runs]
+    assert find(None).path == runs[-1].path
+
+
+def test_what_fits_several_runs_or_none_is_answered_with_the_newest(root: Path) -> None:
+    runs = [submitted(root, "imp", str(number), at_s=60.0 * number) for number in range(1, 11)]
+    runs[-1].write("verdict.json", Verdict("failed"))
+    submitted(root, "refused", refused=REFUSED)
+    newest = [runs[-1].run_id + " (failed)", *(run.run_id for run in runs[-2::-1])]
+    for wanted in ("imp", "i", "1970"):
+        with pytest.raises(UsageError) as caught:
+            find(wanted)
+        assert caught.value.what == f'"{wanted}" matches 10 runs: {", ".join(newest[:8])} and 2 more'
+    with pytest.raises(UsageError) as caught:
+        find("none")
+    assert caught.value.what == (
+        f'no run matches "none". Recent: {", ".join(newest[:3])}. All: python -m runner status'
+    )
+
+
+def test_what_cannot_be_read_in_the_list_of_runs_is_no_obstacle(root: Path) -> None:
+    run = submitted(root, "train", "1")
+    runs = root / "state" / "runs"
+    (runs / "loop").symlink_to("loop")
+    (runs / "gone").symlink_to("/no/such/run")
+    (runs / "file").touch()
+    broken = submitted(root, "train-too", "2")
+    (broken.path / "job.json").unlink()
+    (broken.path / "job.json").symlink_to("job.json")
+    assert find("1").path == find("train").path == run.path
+    assert [listed.run for listed in list_runs(Selection()).runs] == [run.run_id]
 
 
 def slurm(root: Path, **states: tuple[str, Run]) -> None:
@@ -153,45 +252,18 @@ def test_damaged_files_hide_no_run(root: Path) -> None:
     assert (listed.submitted, listed.site, listed.gpus, listed.state) == (None, "", 0, "unknown")
 
 
-def write(root: Path, name: str, record: Submitted | None) -> directory.Run:
-    run = directory.create(root / "runs", name, 0.0)
-    run.write("plan.json", msgspec.structs.replace(PLAN, image=msgspec.structs.replace(PLAN.image, path=f"/{name}")))
-    if record is not None:
-        run.write("job.json", record)
-    return run
-
-
-def states() -> dict[str, str]:
-    return {use.image: use.state for use in image_uses()}
-
-
-def test_one_query_tells_of_all_runs_of_a_scheduler(root: Path) -> None:
-    clients = root / "clients"
-    clients.mkdir()
-    runs = {
-        name: write(root, name, Submitted("slurm", job_id, str(clients), "", 0.0, refused))
-        for name, job_id, refused in (
-            ("a", "1", ""), ("b", "2", ""), ("cut", "", ""), ("old", "3", ""), ("no", "", "refused"), ("done", "4", "")
-        )
-    }  # fmt: skip
-    write(root, "never", None)
+def test_one_query_tells_of_all_images_of_a_schedulers_runs(root: Path) -> None:
+    runs = {name: submitted(root, name, job, image=f"/{name}") for name, job in (("a", "1"), ("b", "2"), ("cut", ""),
+        ("old", "3"), ("done", "4"), ("never", ""), ("elsewhere", "1"), ("local", ""))}  # fmt: skip
+    submitted(root, "no", refused=REFUSED, image="/no")
+    (runs["never"].path / "job.json").unlink()
     runs["done"].write("ended.json", JobState("ended", "FAILED"))
-    lines = [
-        f"{1}|RUNNING|None|{runs['a'].path}",
-        f"{2}|COMPLETED|None|{runs['b'].path}",
-        f"{9}|PENDING|Priority|{runs['cut'].path}",
-    ]
-    (clients / "queue").write_text("\n".join(lines) + "\n")
-    stand_in(clients, "squeue", f"echo called >>{clients}/calls\ncat {clients}/queue")
-    assert states() == {
+    runs["elsewhere"].write("job.json", Submitted("slurm", "1", str(root / "nowhere"), "", 0.0))
+    runs["local"].write("job.json", Submitted("local", "999999.1.00000000", "", "", 0.0))
+    runs["local"].write("exit.json", ExitMarker("x", 0, 0.0))
+    slurm(root, j1=("RUNNING", runs["a"]), j2=("COMPLETED", runs["b"]), j9=("PENDING", runs["cut"]))
+    assert {use.image: use.state for use in image_uses()} == {
         "/a": "running", "/b": "ended", "/cut": "pending", "/old": "unknown", "/no": "refused", "/done": "ended",
-        "/never": "unknown",
+        "/never": "unknown", "/elsewhere": "unknown", "/local": "ended",
     }  # fmt: skip
-    assert (clients / "calls").read_text() == "called\n"
-
-
-def test_a_scheduler_that_does_not_answer_leaves_its_own_runs_unknown(root: Path) -> None:
-    write(root, "a", Submitted("slurm", "1", str(root / "nowhere"), "", 0.0))
-    write(root, "b", Submitted("local", "999999.1.00000000", "", "", 0.0)).write("exit.json", ExitMarker("x", 0, 0.0))
-    write(root, "c", Submitted("local", "", "", "", 0.0))
-    assert states() == {"/a": "unknown", "/b": "ended", "/c": "unknown"}
+    assert (root / "asked").read_text() == "asked\n"
