@@ -11,6 +11,9 @@ from typing import Literal
 from runner.model.request import RunArm
 from runner.model.verdict import ArmFigure
 from runner.statistics.precision import LEAST_GROUPS, Interval, clipped, long_run_deviation, mean_interval
+from runner.model.expectation import Range
+from runner.model.verdict import ArmFigure, RunArm
+from runner.statistics.precision import LEAST_GROUPS, clipped, long_run_deviation, mean_interval
 from runner.statistics.steadiness import MARGIN, Steadiness, steadiness
 
 
@@ -168,7 +171,7 @@ class GroupAnalysis:
     """A run's group times through the rules: ``interval`` and ``steady`` are those of the groups that are kept."""
 
     start: Transient
-    interval: Interval | None  # of the mean group time
+    interval: Range | None  # of the mean group time
     steady: Steadiness
 
     @property

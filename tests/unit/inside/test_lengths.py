@@ -13,7 +13,7 @@ from gpu_runner_inside.benchmark.options import WARMUP, WINDOW, options_of
 from runner.statistics import precision
 from runner.statistics import run as transient
 
-RUNS = 200
+RUNS = 50
 
 
 class Steps:
@@ -59,7 +59,7 @@ def test_after_the_largest_cut_enough_is_left_of_the_window(step_s: float, devia
         kept = group_s[int(length.groups * lengths.LARGEST_CUT) :]
         long_enough = len(kept) * length.group_steps >= WINDOW[0] and sum(kept) >= WINDOW[1]
         short += not (long_enough and len(kept) >= lengths.LEAST_GROUPS)
-    assert short <= 1
+    assert short == 0
 
 
 def test_the_window_fits_what_the_judge_may_cut_and_needs() -> None:
@@ -67,12 +67,9 @@ def test_the_window_fits_what_the_judge_may_cut_and_needs() -> None:
     assert lengths.LEAST_GROUPS == precision.LEAST_GROUPS
 
 
-def test_the_window_is_no_longer_than_it_must_be() -> None:
+def test_the_window_is_no_longer_than_it_must_be_and_a_demonstration_as_requested() -> None:
     length = lengths.planned(warmed_up(Steps(1, 0.1, 0.01, 0.0), options()), options())
     assert length.groups * length.group_steps * 0.1 <= 1.05 * WINDOW[1] * lengths.SPARE / (1 - lengths.LARGEST_CUT)
-
-
-def test_a_demonstration_does_the_requested_steps() -> None:
     chosen = options("--demonstration", "--steps", "20")
     parts = warmed_up(Steps(1, 1.5, 0.1, 0.0), chosen)
     length = lengths.planned(parts, chosen)
