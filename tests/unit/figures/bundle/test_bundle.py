@@ -16,9 +16,6 @@ from runner.core.errors import Exit
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.making import redacted_json, redacted_text, secrets_of
 from runner.jobs.directory import Run
-from runner.model.figure import figure_keys
-from runner.model.output import BundledRun
-from runner.model.request import ARMS
 from runner.model.verdict import Verdict
 from runner.render import quote
 from tests.support.bundles import members_of
