@@ -25,11 +25,6 @@ from tests.support.studies import on_disk, study
 SETTINGS = ((("fp16", "false"),), (("fp16", "true"),))
 
 
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-
-
 def launched(tmp_path: Path, name: str, speeds: dict[str, float], first: int = 0, **changes: Any) -> StudyDirectory:
     """A study on four GPUs whose launches ran in the order of their settings ABBABA, at these speeds."""
     settings = changes.pop("settings", SETTINGS)
