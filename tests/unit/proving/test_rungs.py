@@ -147,10 +147,12 @@ def test_a_rung_that_cannot_be_climbed_says_why(
 # a rung, what the first rung saw, and an option of its first job: a batch that fits, a precision that older GPUs have,
 # hooks also with a single rank
 OPTIONS: tuple[tuple[str, Ladder, dict[str, ProvenValue], str, str], ...] = (
-    ("main-fp32", GPUS, {"memory_bytes": 80 * 10**9}, "batch-size", "256"),
-    ("main-fp32", GPUS, {"memory_bytes": 24 * 10**9}, "batch-size", "128"),
-    ("main-fp32", GPUS, {"memory_bytes": 16 * 10**9}, "batch-size", "64"),
-    ("main-fp32", GPUS, {"memory_bytes": 5 * 10**9}, "batch-size", "32"),
+    ("main-fp32", GPUS, {"memory_bytes": 40 * 10**9}, "batch-size", "256"),
+    ("main-fp32", GPUS, {"memory_bytes": 40 * 10**9 - 1}, "batch-size", "128"),
+    ("main-fp32", GPUS, {"memory_bytes": 20 * 10**9}, "batch-size", "128"),
+    ("main-fp32", GPUS, {"memory_bytes": 20 * 10**9 - 1}, "batch-size", "64"),
+    ("main-fp32", GPUS, {"memory_bytes": 10 * 10**9}, "batch-size", "64"),
+    ("main-fp32", GPUS, {"memory_bytes": 10 * 10**9 - 1}, "batch-size", "32"),
     ("main-amp", GPUS, {"capability": "7.5"}, "precision", "amp-fp16"),
     ("main-amp", GPUS, {"capability": "10.0"}, "precision", "amp-bf16"),
     ("main-fp32", ONE, {}, "hooks-at-one", "true"),
