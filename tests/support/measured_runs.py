@@ -36,9 +36,7 @@ def measured_run(
         (run.path / folder).mkdir(parents=True)
     times = [each * 10.0 / speed for each in group_times(Random(place), 100, mean_s=0.1)]
     evidence = long_run(times)
-    decided = msgspec.structs.replace(
-        PLAN, **({"program": PROGRAM, "transport": None, "samples_per_step": 10} | plan)
-    )
+    decided = msgspec.structs.replace(PLAN, **({"program": PROGRAM, "transport": None, "samples_per_step": 10} | plan))
     each = msgspec.structs.replace
     starts, exits, reports = {}, {}, {}
     for rank in evidence.starts:

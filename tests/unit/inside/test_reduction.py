@@ -73,7 +73,7 @@ def test_what_is_neither_is_left_open(reduce: Any, noise: float) -> None:
 
 
 def test_whole_gradients_are_reduced_where_all_have_the_same() -> None:
-    """Of an optimizer that alone is divided: what it steps with must be equal; a rank that saw nothing tells nothing."""
+    """Of an optimizer that alone is divided: what it steps with must be equal; else it is left open."""
     assert error_of([*looks(mean)[1:], {}]) is None
     assert error_of([]) is None
     assert error_of([{"whole": "a"}, {"whole": "a"}]) == 0.0
