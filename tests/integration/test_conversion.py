@@ -292,13 +292,13 @@ except KeyboardInterrupt:
 
 
 def squashers(store: Path) -> list[int]:
-    found = []
+    pids = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # one that has just ended
             words = cmdline.read_bytes().split(b"\0")
             if any(word.startswith(os.fsencode(store)) for word in words) and b"mksquashfs" in words[0]:
-                found.append(int(cmdline.parent.name))
-    return found
+                pids.append(int(cmdline.parent.name))
+    return pids
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -21,8 +21,8 @@ NO_SUCH = ("--requirement", "torch==0.0.404")  # pip knows at once that there is
 
 
 def state(runner: Runner, at: Path) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = result(runner("env", "list", "--at", str(at), "--json", code=0).out)
-    return found
+    environments: list[dict[str, object]] = result(runner("env", "list", "--at", str(at), "--json", code=0).out)
+    return environments
 
 
 def left(root: Path) -> list[str]:

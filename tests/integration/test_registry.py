@@ -126,14 +126,14 @@ def tricky(engine_client: docker.DockerClient, registry: str) -> Iterator[str]:
 def tree(done: Conversion, place: Path) -> dict[str, tuple[object, ...]]:
     """Everything that a squashfs holds: kind, mode, time, content; names that share an inode, by the first of them."""
     subprocess.run(["unsquashfs", "-q", "-n", "-d", place, done.image.path], check=True)
-    found: dict[str, tuple[object, ...]] = {}
+    entries: dict[str, tuple[object, ...]] = {}
     first: dict[int, str] = {}
     for path in (place, *sorted(place.rglob("*"))):
         about = path.lstat()
         name = path.relative_to(place).as_posix()
         content = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
-        found[name] = (oct(about.st_mode), about.st_mtime, content, first.setdefault(about.st_ino, name))
-    return found
+        entries[name] = (oct(about.st_mode), about.st_mtime, content, first.setdefault(about.st_ino, name))
+    return entries
 
 
 def test_it_is_what_the_engine_makes_of_the_image_file_by_file(

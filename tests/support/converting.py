@@ -123,11 +123,11 @@ def killed_after(child: subprocess.Popen[str], step: str, delay_s: float) -> boo
 
 def assert_sound(directory: Path) -> int:
     """Whatever stands in the store under a final name is whole, to the last bit; returns how many images do."""
-    found = store.everything(directory)
-    for image in found:
+    images = store.everything(directory)
+    for image in images:
         assert isinstance(image, StoredImage), image
         assert integrity.verified(image).broken == "", image.path
-    return len(found)
+    return len(images)
 
 
 def assert_recovers(image: str, client: docker.DockerClient, directory: Path, pids: Sequence[int]) -> None:

@@ -123,15 +123,15 @@ def test_a_part_of_a_gpu_is_known_by_its_uuid() -> None:
 
 
 def test_a_start_record_names_the_device_that_a_task_uses(dgx: str) -> None:
-    found = binding.gpus(dgx)
+    gpus = binding.gpus(dgx)
 
     def device(local_rank: int, **env: str) -> tuple[str, int | None, str | None, int]:
-        shown = binding.visible(found, env.get("CUDA_VISIBLE_DEVICES"))
-        made = binding.device_of_task(local_rank, found, shown, env)
+        shown = binding.visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
+        made = binding.device_of_task(local_rank, gpus, shown, env)
         return made.kind, made.index, made.uuid, made.count
 
-    assert device(3) == ("cuda", 3, found[3].uuid, 8)
-    assert device(3, CUDA_VISIBLE_DEVICES="5") == ("cuda", 0, found[5].uuid, 1)
+    assert device(3) == ("cuda", 3, gpus[3].uuid, 8)
+    assert device(3, CUDA_VISIBLE_DEVICES="5") == ("cuda", 0, gpus[5].uuid, 1)
     assert device(3, CUDA_VISIBLE_DEVICES="0,1") == ("cpu", None, None, 2)
     assert device(3, CUDA_VISIBLE_DEVICES="") == ("cpu", None, None, 0)
     for local_rank in (0, 1):
@@ -139,5 +139,5 @@ def test_a_start_record_names_the_device_that_a_task_uses(dgx: str) -> None:
         assert device(local_rank, CUDA_VISIBLE_DEVICES=part) == ("cuda", 0, part, 1)
         # A container runtime was given the part: CUDA's own variable is not needed there.
         assert device(local_rank, NVIDIA_VISIBLE_DEVICES=part) == ("cuda", 0, part, 1)
-    assert device(2, CUDA_VISIBLE_DEVICES="1,2,3", NVIDIA_VISIBLE_DEVICES="MIG-1")[2] == found[3].uuid
+    assert device(2, CUDA_VISIBLE_DEVICES="1,2,3", NVIDIA_VISIBLE_DEVICES="MIG-1")[2] == gpus[3].uuid
     assert binding.device_of_task(0, (), (), {"CUDA_VISIBLE_DEVICES": "MIG-1"}).kind == "cpu", "no driver"
