@@ -107,7 +107,7 @@ def both(code: int, outcome: str, says: dict[str, str]) -> list[tuple[str, str, 
         }),
         ("counted-twice", "script", 6, "not-proven", "rank 0 counted 20 steps, and 10 of them had a forward pass"),
         *both(0, "ran", {
-            "half": "the meter: the program ended after 11 steps, in the window (ranks 0, 1)",
+            "half": "the program ended after 11 steps, in the window (ranks 0, 1)",
             "os-exit": "ended without Python's own end",
             "uneven": "measured nothing: ",
         }),
