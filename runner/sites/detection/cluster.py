@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import re
 import textwrap
@@ -20,6 +19,7 @@ from runner.sites.detection import facts as answers
 from runner.sites.detection import host
 from runner.sites.detection.facts import Answer, Cluster, Entry, Fact, Note, Unknown, Value
 from runner.sites.loader import CONTINUED, DEFAULT, MARK, read_site
+from runner.sites.user import login_name
 
 ON_NODE_S = 120.0  # for a job of one task to begin and answer
 
@@ -95,7 +95,7 @@ def detect(
     day = time.strftime("%Y-%m-%d")
     schedulers = {name: SCHEDULERS[name] for name in SCHEDULERS.every() if SCHEDULERS[name].detection}
     modules = {name: cast(Detection, import_module(facts.detection)) for name, facts in schedulers.items()}
-    commands = {name: module.commands(_user()) for name, module in modules.items()}
+    commands = {name: module.commands(login_name()) for name, module in modules.items()}
     asked = answers.ask_all(
         {f"{name} {key}": words for name, those in commands.items() for key, words in those.items()}
         | {"here": host.here(), "modules": host.MODULES},
@@ -172,13 +172,6 @@ def _no_scheduler(first: Mapping[str, Answer]) -> RefusedError:
     return RefusedError(
         f"the scheduler does not answer: {silent.problem}", where=silent.command, fix="try again when it does"
     )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
-        return ""
 
 
 _SECTION = "the scheduler's own section"  # and what else has no place below
