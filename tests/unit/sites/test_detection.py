@@ -282,7 +282,7 @@ def node(**changes: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told", "wanted", "says"),
+    ("changes", "answers", "wanted", "says"),
     [
         ({}, {}, {}, ""),
         ({"queues": {"a1000": {}}, "queue": None}, {}, {"queue-gone": "refuse"}, "did you mean 'a100'?"),
@@ -315,10 +315,10 @@ def node(**changes: int) -> dict[str, object]:
     ],
 )
 def test_what_no_longer_holds_is_reported(
-    changes: dict[str, object], told: dict[str, str], wanted: dict[str, str], says: str
+    changes: dict[str, object], answers: dict[str, str], wanted: dict[str, str], says: str
 ) -> None:
-    clients = {name: text for name, text in told.items() if name != "node"}
-    seen = detected(mixed(**clients), node=told.get("node", NODE))
+    clients = {name: text for name, text in answers.items() if name != "node"}
+    seen = detected(mixed(**clients), node=answers.get("node", NODE))
     findings = {each.code: each for each in differences(site_with(changes), seen)}
     severities = {code: each.severity for code, each in findings.items()}
     assert wanted.items() <= severities.items() if changes or clients else severities == wanted
