@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from runner.core.errors import Exit
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -60,6 +62,17 @@ def say(line: str) -> None:
 def warn(text: str) -> None:
     """Print a warning."""
     say(f"warning: {text}")
+
+
+def answer(facts: object, lines: Iterable[str], *, as_json: bool, exit_code: int = Exit.GOOD, error: Any = None) -> int:
+    """Print what a command found, as JSON or in lines for people; returns ``exit_code``. ``error``: why it is not 0."""
+    if as_json:
+        from runner.cli import json_output
+
+        return json_output.show(facts, exit_code=exit_code, error=error)
+    for line in lines:
+        click.echo(line)
+    return int(exit_code)
 
 
 def setting(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

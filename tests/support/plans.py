@@ -19,3 +19,4 @@ RECIPE = Recipe(
     name="r", description="", image="img", program=("python3", "main.py"), env={"BOTH": "recipe"},
     options={"model": "resnet50", "batch": 256, "compile": False, "lr": 0.1},
 )  # fmt: skip
+PROGRAM = Recipe(name="r", description="", image="i", program=("p",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,14 +13,13 @@ from runner.checks.limits import storage_findings
 from runner.checks.registry import Observed, Workspace
 from runner.cli import run
 from runner.model.plan import PlannedImage
-from runner.model.request import Mount, Recipe, Request
-from runner.model.site import Home, Scratch, UserConfig
+from runner.model.request import Mount, Request
+from runner.model.site import Home, Scratch
 from runner.planning.plan import plan
 from runner.preparation.observation import workspaces
 from runner.sites.loader import read_site
-from runner.sites.user import personal_values
+from tests.support.plans import PROGRAM
 
-RECIPE = Recipe(name="r", description="", image="i", program=("p",))
 DAY_S = 86400
 # As ZIH's public guide shows it, and as hpc-workspace 1.4 writes it.
 LISTED = """\
@@ -43,51 +43,56 @@ id: odd
 NO_RULE, NEVER = Home(), Scratch()
 
 
-def findings_of(
-    seen: Observed, homes: Home = NO_RULE, scratch: Scratch = NEVER, *, image: str = "", walltime_s: int = 600
-) -> dict[str, str]:
-    site = msgspec.structs.replace(read_site("slurm"), home=homes, scratch=scratch)
-    planned_image = PlannedImage("i", "", image or "/store/x.sif", size_bytes=7_100_000_000)
-    request = Request(gpus=2, walltime_s=walltime_s, mounts=(Mount("/data/horse/ws/marie-test-workspace/in", "/in"),))
-    planned = plan(RECIPE, site, request, planned_image)
-    return {finding.code: finding.severity for finding in storage_findings(planned, site, seen)}
-
-
+IN_HOME, ELSEWHERE = "/home/e/.cache/x.sif", "/store/x.sif"
+QUOTA, NOT_FOR_JOBS, PURGED = Home(quota_gb=50), Home(for_jobs=False), Scratch(purge_days=56)
 HOME = ("/home/e",)
+
+
+def seen(idle_days: int) -> Observed:
+    """An image on scratch that nobody has read for so long."""
+    return Observed(scratch="/pscratch/e", image_idle_s=float(idle_days * DAY_S))
+
+
+def findings_of(observed: Observed, image: str = ELSEWHERE, walltime_s: int = 600, **site: Any) -> dict[str, str]:
+    facts = msgspec.structs.replace(read_site("slurm"), **site)
+    planned_image = PlannedImage("i", "", image, size_bytes=7_100_000_000)
+    request = Request(gpus=2, walltime_s=walltime_s, mounts=(Mount("/data/horse/ws/marie-test-workspace/in", "/in"),))
+    planned = plan(PROGRAM, facts, request, planned_image)
+    return {finding.code: finding.severity for finding in storage_findings(planned, facts, observed)}
 
 
 @pytest.mark.parametrize(
     ("home", "wanted"),
     [
         (Home(), {}),
-        (Home(quota_gb=50), {"run-directory-in-home": "warn"}),
+        (QUOTA, {"run-directory-in-home": "warn"}),
         (Home(quota_gb=50, for_jobs=False), {"run-directory-in-home": "refuse"}),
-        (Home(for_jobs=False), {"run-directory-in-home": "refuse"}),
+        (NOT_FOR_JOBS, {"run-directory-in-home": "refuse"}),
     ],
 )
 def test_runs_in_a_home_with_a_quota_are_reported(home: Home, wanted: dict[str, str]) -> None:
-    assert findings_of(Observed(home=HOME, run_directory=("/home/e/runs",)), home) == wanted
-    assert findings_of(Observed(home=HOME, run_directory=("/home/eve/runs",)), home) == {}, "another's"
-    assert findings_of(Observed(home=("/home/e", "/nfs/e"), run_directory=("/nfs/e/runs",)), home) == wanted, (
-        "as links lead"
-    )
-
-
-def test_an_image_in_a_home_with_a_quota_is_reported() -> None:
-    assert findings_of(Observed(home=HOME), Home(quota_gb=50), image="/home/e/.cache/x.sif") == {
-        "image-in-home": "warn"
-    }
-    assert findings_of(Observed(home=HOME), image="/home/e/.cache/x.sif") == {}
+    assert findings_of(Observed(home=HOME, run_directory=("/home/e/runs",)), home=home) == wanted
+    assert findings_of(Observed(home=HOME, run_directory=("/home/eve/runs",)), home=home) == {}, "another's"
+    as_links_lead = Observed(home=("/home/e", "/nfs/e"), run_directory=("/nfs/e/runs",))
+    assert findings_of(as_links_lead, home=home) == wanted
 
 
 @pytest.mark.parametrize(
-    ("idle_days", "walltime_s", "warned"), [(1, 600, False), (53, 600, False), (55, 600, True), (50, 5 * DAY_S, True)]
+    ("observed", "image", "more", "code"),
+    [
+        (Observed(home=HOME), IN_HOME, {"home": QUOTA}, "image-in-home"),
+        (Observed(home=HOME), IN_HOME, {}, ""),
+        (seen(1), "/pscratch/e/x.sif", {"scratch": PURGED}, ""),
+        (seen(53), "/pscratch/e/x.sif", {"scratch": PURGED}, ""),
+        (seen(55), "/pscratch/e/x.sif", {"scratch": PURGED}, "image-may-be-purged"),
+        (seen(55), "/cfs/x.sif", {"scratch": PURGED}, ""),
+        (seen(50), "/pscratch/e/x.sif", {"scratch": PURGED, "walltime_s": 5 * DAY_S}, "image-may-be-purged"),
+    ],
 )
-def test_an_image_that_the_purge_may_take_is_reported(idle_days: int, walltime_s: int, warned: bool) -> None:
-    purged, seen = Scratch(purge_days=56), Observed(scratch="/pscratch/e", image_idle_s=float(idle_days * DAY_S))
-    told = findings_of(seen, scratch=purged, image="/pscratch/e/x.sif", walltime_s=walltime_s)
-    assert told == ({"image-may-be-purged": "warn"} if warned else {})
-    assert findings_of(seen, scratch=purged, image="/cfs/x.sif", walltime_s=walltime_s) == {}
+def test_an_image_in_a_home_with_a_quota_or_that_the_purge_may_take_is_reported(
+    observed: Observed, image: str, more: Any, code: str
+) -> None:
+    assert findings_of(observed, image, **more) == ({code: "warn"} if code else {})
 
 
 @pytest.mark.parametrize(("left_s", "severity"), [(100 * DAY_S, None), (DAY_S, "warn"), (600, "refuse"), (0, "refuse")])
@@ -132,11 +137,3 @@ def test_a_submission_is_checked_against_the_sites_rules(
     run([*job, "--site", "perlmutter", "--image", "registry.example/i:1"])
     assert "warning [run-directory-in-home]" in (said := capfd.readouterr().err)
     assert "workspace" not in said
-
-
-def test_the_sites_scratch_is_everybodys_where_the_user_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGNAME", "elvis")
-    site = msgspec.structs.replace(read_site("slurm"), scratch=Scratch(path="/scratch/{user}"))
-    assert personal_values(UserConfig(), site, Request(gpus=1)).scratch == "/scratch/elvis"
-    assert personal_values(UserConfig(), site, Request(gpus=1, scratch="/mine")).scratch == "/mine"
-    assert personal_values(UserConfig(), read_site("slurm"), Request(gpus=1)).scratch == ""

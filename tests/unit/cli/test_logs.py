@@ -7,17 +7,18 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from runner.core.errors import Exit
 from runner.jobs import directory
 from runner.jobs.directory import Run
 from runner.model.job import Submitted
 from runner.model.plan import record_of
 from runner.model.verdict import Verdict
+from tests.support.commands import Call
+from tests.support.documents import result
 from tests.support.evidence import start
 from tests.support.plans import PLAN
 
@@ -30,23 +31,9 @@ sys.exit("ValueError: planted")
 """
 SUBMIT = ("submit", "--site", "local", "--runtime", "native", "--name", "j", "--gpus")
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The real command line, with a list of runs of its own."""
-    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
-
-    def call(*words: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "runner", *words]
-        return subprocess.run(argv, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
-
-    return call
-
-
-@pytest.fixture
-def run(command: Command, tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> Run:
     """A run of four ranks of which rank 2 failed first."""
     made = directory.create(tmp_path / "runs", "j-4", 0.0)
     made.write("plan.json", record_of(PLAN, ()))
@@ -60,74 +47,63 @@ def run(command: Command, tmp_path: Path) -> Run:
     return made
 
 
-def test_a_job_is_followed_to_its_verdict_and_its_failed_rank_is_shown_afterwards(
-    command: Command, tmp_path: Path
-) -> None:
-    done = command(*SUBMIT, "2", "--runs", str(tmp_path), "--follow", "--", sys.executable, "-c", PROGRAM)
-    assert done.returncode == 5, done
-    assert "hello from 0\nverdict: failed" in done.stdout
-    assert "log: logs/rank-1.err: ValueError: planted" in done.stdout
-    shown = command("logs", "j")
-    assert shown.stdout == "==> rank-1.out\nhello from 1\n==> rank-1.err\nValueError: planted\n"
-    assert shown.stderr.startswith("rank 1 failed first")
-    again = command("logs", "-f", "j", "-n", "1")
-    assert (again.returncode, "verdict: failed" in again.stdout) == (5, True)
+def test_a_job_is_followed_to_its_verdict_and_its_failed_rank_is_shown_afterwards(call: Call, tmp_path: Path) -> None:
+    words = ("--runs", str(tmp_path), "--follow", "--", sys.executable, "-c", PROGRAM)
+    out = call(*SUBMIT, "2", *words, code=Exit.PROGRAM_FAILED).out
+    assert "hello from 0\nverdict: failed" in out
+    assert "log: logs/rank-1.err: ValueError: planted" in out
+    shown = call("logs", "j")
+    assert shown.out == "==> rank-1.out\nhello from 1\n==> rank-1.err\nValueError: planted\n"
+    assert shown.err.startswith("rank 1 failed first")
+    assert "verdict: failed" in call("logs", "-f", "j", "-n", "1", code=Exit.PROGRAM_FAILED).out
 
 
-def test_the_last_lines_of_several_ranks_begin_with_rank_and_host(command: Command, run: Run) -> None:
-    done = command("logs", "--rank", "0,2-3", "-n", "1")
-    assert done.stdout.splitlines() == [
-        "[0 n0] two \x1b[2J of rank 0",
-        "[2 n1] two \x1b[2J of rank 2",
-        "[2 n1] ValueError: x",
+def test_the_last_lines_of_several_ranks_begin_with_rank_and_host(call: Call, run: Run) -> None:
+    assert call("logs", "--rank", "0,2-3", "-n", "1").out.splitlines() == [
+        "[0 n0] two \x1b[2J of rank 0", "[2 n1] two \x1b[2J of rank 2", "[2 n1] ValueError: x",
         "[3 n1] two \x1b[2J of rank 3",
-    ]
-    assert command("logs", "--all", "-n", "1").stdout.count("of rank") == 4
-    assert "==>" in command("logs").stdout, "of one rank the files are named, not every line"
-    assert "there is no rank 4: the run has ranks 0 to 3" in command("logs", "--rank", "4").stderr
+    ]  # fmt: skip
+    assert call("logs", "--all", "-n", "1").out.count("of rank") == 4
+    assert "==>" in call("logs").out, "of one rank the files are named, not every line"
+    assert "there is no rank 4: the run has ranks 0 to 3" in call("logs", "--rank", "4", code=Exit.USAGE).err
 
 
-def test_control_characters_are_escaped_in_a_terminal(command: Command, run: Run) -> None:
+def test_control_characters_are_escaped_in_a_terminal(run: Run) -> None:
     (run.logs / "rank-0.out").write_bytes(b"\x1b]0;title\x07\tbad \xff\n 10%\r 50%\r100%\r\n")
     ours, theirs = pty.openpty()
-    command("logs", "--rank", "0", stdout=theirs)
+    subprocess.run([sys.executable, "-m", "runner", "logs", "--rank", "0"], stdout=theirs, check=True)
     os.close(theirs)
     assert os.read(ours, 4096) == b"\\x1b]0;title\\x07\tbad \\xff\r\n100%\r\n"
     os.close(ours)
 
 
-def test_the_reason_of_a_waiting_job_is_shown(command: Command, run: Run, tmp_path: Path) -> None:
+def test_the_reason_of_a_waiting_job_is_shown(call: Call, run: Run, tmp_path: Path) -> None:
     """Two answers of a stand-in for Slurm: pending, then cancelled."""
     (run.path / "verdict.json").unlink()
     for left in (*run.logs.iterdir(), *run.ranks.iterdir()):
         left.unlink()
-    answer = f"echo '   JobState='$state' Reason='$why' Dependency=x'; echo '   WorkDir={run.path}'"
     (tmp_path / "scontrol").write_text(
         f"#!/bin/sh\nstate=PENDING why=Resources\n[ -e {tmp_path}/asked ] && state=CANCELLED why=None\n"
-        f"touch {tmp_path}/asked\n{answer}\n"
+        f"touch {tmp_path}/asked\n"
+        f"echo '   JobState='$state' Reason='$why' Dependency=x'; echo '   WorkDir={run.path}'\n"
     )
     (tmp_path / "scontrol").chmod(0o755)
-    done = command("logs", "-f", "j")
-    assert "pending (Resources: the nodes that it needs are busy)" in done.stderr
-    assert "the job was cancelled" in done.stdout
-    assert done.returncode == 5
-    assert "no log: cancelled before it started" in command("logs", "j").stderr
+    said = call("logs", "-f", "j", code=Exit.PROGRAM_FAILED)
+    assert "pending (Resources: the nodes that it needs are busy)" in said.err
+    assert "the job was cancelled" in said.out
+    assert "no log: cancelled before it started" in call("logs", "j", code=Exit.USAGE).err
 
 
-def test_ctrl_c_detaches_and_the_job_continues(command: Command, tmp_path: Path) -> None:
+def test_ctrl_c_detaches_and_the_job_continues(call: Call, tmp_path: Path) -> None:
     words = (*SUBMIT, "1", "--runs", str(tmp_path), "--follow", "--", "sh", "-c", "echo begun; sleep 60")
     argv = [sys.executable, "-m", "runner", *words]
     child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    until = time.monotonic() + 30
-    while child.stdout.readline() != "begun\n" and time.monotonic() < until:
-        pass
+    assert "begun\n" in iter(child.stdout.readline, "")
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=30)
-    assert child.returncode == 130
-    assert "Detached; job " in said
-    assert "logs -f " in said
-    assert "interrupted" not in said
-    assert '"running"' in command("status", "j", "--json").stdout
-    assert command("cancel", "j").returncode == 0
-    assert "the job was cancelled" in command("logs", "-f", "j").stdout
+    assert child.returncode == Exit.INTERRUPTED
+    assert "Detached; job " in said and "logs -f " in said and "interrupted" not in said
+    assert result(call("status", "j", "--json").out)["state"] == "running"
+    call("cancel", "j")
+    assert "the job was cancelled" in call("logs", "-f", "j", code=Exit.PROGRAM_FAILED).out

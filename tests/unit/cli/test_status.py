@@ -54,16 +54,18 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         cancel_run(run)
 
 
-def test_a_running_job_shows_its_last_output_and_what_to_do_next(start: Start, call: Call) -> None:
-    run = start("echo step 7; exec sleep 60")
+def test_a_running_job_shows_its_last_output_and_what_to_do_next(start: Start, call: Call, tmp_path: Path) -> None:
+    run = start(f"until [ -e '{tmp_path}/go' ]; do sleep 0.05; done; echo step 7; exec sleep 60")
+    assert "no log yet: running, ranks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
+    assert "\n  no output yet\n" in call("status", run.run_id).out
+    (tmp_path / "go").touch()
     while not (run.logs / "batch.out").stat().st_size:
         time.sleep(0.05)
-    lines = call("status", "train").out.splitlines()
-    assert lines[0].startswith(f"run {run.run_id}, job ")
-    assert lines[0].endswith(": running, ranks started 0/4, ended 0/4")
-    assert lines[1].startswith("  last output ")
-    assert lines[1].endswith(" s ago (logs/batch.out): step 7")
-    assert lines[-1].endswith(f" logs --follow {run.run_id}")
+    first, last_output, *_, then = call("status", "train").out.splitlines()
+    assert first.startswith(f"run {run.run_id}, job ")
+    assert first.endswith(": running, ranks started 0/4, ended 0/4")
+    assert last_output.startswith("  last output ") and last_output.endswith(" s ago (logs/batch.out): step 7")
+    assert then.endswith(f" logs --follow {run.run_id}")
 
 
 def test_a_job_that_ended_unnoticed_is_judged(start: Start, call: Call) -> None:
@@ -99,48 +101,41 @@ def test_the_job_of_another_users_run_directory_is_not_cancelled(start: Start, c
     assert Local().state(job.job_id, run.path).phase == "running"
 
 
-def test_a_job_that_has_written_nothing_yet_says_where_it_stands(start: Start, call: Call) -> None:
-    run = start("exec sleep 60")
-    assert "no log yet: running, ranks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
-    assert "\n  no output yet\n" in call("status", run.run_id).out
-
-
-def test_the_list_of_runs(start: Start, call: Call) -> None:
+def test_the_list_of_runs_and_a_refused_submission_which_is_none(start: Start, call: Call) -> None:
     assert call("status").out == "no runs yet; start one with `python -m runner submit`\n"
     run = start("exec sleep 60")
-    refused = directory.create(run.path.parent, "refused-4", time.time())
+    refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
     refused.write("plan.json", PLAN)
     files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
     refused.write("job.json", Submitted("slurm", "", "", "0", time.time(), refused="no such partition"))
     said = call("status")
-    job = str(run.read("job.json", Submitted)).partition("job_id='")[2].partition(".")[0]
-    assert [line.split() for line in said.out.splitlines()] == [
-        ["RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT"],
-        [run.run_id, "train", job, "running", "4", "s", *said.out.splitlines()[1].split()[6:8], "-"],
-    ]
+    one, listing = (result(call("status", *words, "--json").out) for words in ((run.run_id,), ("--last", "1")))
+    (listed,) = listing["runs"]
+    assert (listing["more"], listing["refused"]) == (False, 1)
+    assert (listed["run"], listed["state"], listed["outcome"], listed["gpus"]) == (run.run_id, "running", None, 4)
+    same = ("run", "directory", "job", "state", "gpus", "site", "submitted")
+    assert [listed[key] for key in same] == [one[key] for key in same]
+    head, row = (line.split() for line in said.out.splitlines())
+    assert head == ["RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT"]
+    assert row[:6] == [run.run_id, "train", listed["job"].partition(".")[0], "running", "4", "s"]
+    assert row[7:] == ["s", "-"]
     assert "1 submission was refused, and no run: python -m runner status --state not-submitted" in said.err
     assert refused.run_id in call("status", "--state", "not-submitted").out
     assert call("status", "--state", "cancelled").out.startswith("no run is of that selection; all: ")
-
-
-def test_a_refused_submission_is_read_by_its_id(start: Start, call: Call) -> None:
-    run = start("exit 0")
-    refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
-    refused.write("plan.json", PLAN)
-    files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
-    refused.write("job.json", Submitted("slurm", "", "", "0", 1.0, refused="no such partition"))
     for words in (["status"], ["wait"], ["cancel"], ["logs"]):
-        said = call(*words, refused.run_id, code=Exit.NOT_ACCEPTED).err
-        assert "error: no such partition\n" in said
-        assert "never submitted; fix the cause above and submit again" in said
-    assert f"wait {run.run_id}" in call("cancel").out
+        said = call(*words, refused.run_id, code=Exit.NOT_ACCEPTED)
+        assert "error: no such partition\n" in said.err
+        assert "never submitted; fix the cause above and submit again" in said.err
+    assert f"wait {run.run_id}" in call("cancel").out, "the newest that is a run"
+
+
+WATCH = [sys.executable, "-m", "runner", "status", "--watch"]
 
 
 def test_a_list_that_is_watched_shows_every_change(start: Start) -> None:
     """In a pipe; Ctrl-C is how it ends."""
     first = start("exec sleep 60")
-    command = [sys.executable, "-m", "runner", "status", "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(WATCH, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         shown = [child.stdout.readline() for _ in range(2)]
         second = start("exec sleep 60")
@@ -155,8 +150,7 @@ def test_a_list_that_is_watched_fits_into_its_terminal(start: Start) -> None:
     run = start("exec sleep 60")
     master, terminal = os.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}
-    command = [sys.executable, "-m", "runner", "status", "--watch"]
-    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=env) as child:
+    with subprocess.Popen(WATCH, stdout=terminal, stderr=terminal, env=env) as child:
         os.close(terminal)
         shown = ""
         while "every 5 s" not in shown:
@@ -166,17 +160,6 @@ def test_a_list_that_is_watched_fits_into_its_terminal(start: Start) -> None:
     os.close(master)
     lines = [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line).strip() for line in shown.splitlines()]
     assert f"{run.run_id}     4  running" in lines
-
-
-def test_the_list_as_json(start: Start, call: Call) -> None:
-    run = start("exec sleep 60")
-    said = result(call("status", "--json", "--last", "1").out)
-    assert (said["more"], said["refused"]) == (False, 0)
-    (listed,) = said["runs"]
-    assert (listed["run"], listed["state"], listed["outcome"], listed["gpus"]) == (run.run_id, "running", None, 4)
-    one = result(call("status", run.run_id, "--json").out)
-    same = ("run", "directory", "job", "state", "gpus", "site", "submitted")
-    assert [listed[key] for key in same] == [one[key] for key in same]
 
 
 NOW = datetime(2026, 11, 22, 9, 0, 0, tzinfo=timezone.utc)
@@ -199,55 +182,52 @@ RUNS = (
 )
 
 
-def test_a_pipe_gets_every_column() -> None:
-    assert run_lines(RUNS, NOW, None) == [
-        "RUN                          NAME      JOB   STATE    GPUS  SITE         AGE  RESULT",
-        "20261122-085900-bert-16      bert      12    running    16  technion    12 s  -",
-        "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321 images/s",
-        "20261122-085900-probe-16     probe     -     ended       2  technion     2 h  10.0 images/s (demo)",
-        "20261122-085900-old-16       old       4711  ended      16  technion       -  failed",
-    ]
+WAITING = (
+    row("bert", state="pending", reason="Resources", outcome=None),
+    row("x", state="pending", reason="Not Running: Insufficient amount of resource: ngpus", outcome=None),
+)
 
 
-def test_a_job_that_waits_says_why() -> None:
-    waits = row("bert", state="pending", reason="Resources", outcome=None)
-    long = row("x", state="pending", reason="Not Running: Insufficient amount of resource: ngpus", outcome=None)
-    assert run_lines((waits, long), NOW, None) == [
-        "RUN                      NAME  JOB   STATE    GPUS  SITE        AGE  RESULT",
-        "20261122-085900-bert-16  bert  4711  pending    16  technion  1 min  (Resources)",
-        "20261122-085900-x-16     x     4711  pending    16  technion  1 min  (Insufficient amount of resour...)",
-    ]
-    assert run_lines((waits,), NOW, 40) == ["20261122-085900-bert-16", "  pending (Resources)  16 GPUs  1 min"]
-
-
-def test_80_columns_do_without_the_name_that_the_id_has_and_a_result_stands_for_the_state() -> None:
-    assert run_lines((RUNS[0], row("resnet50")), NOW, 80)[0].split() == [
-        "RUN",
-        "JOB",
-        "STATE",
-        "GPUS",
-        "SITE",
-        "AGE",
-        "RESULT",
-    ]
-    assert run_lines(RUNS[:2], NOW, 80) == [
-        "RUN                          JOB   GPUS  SITE         AGE  RESULT",
-        "20261122-085900-bert-16      12      16  technion    12 s  running",
-        "20261122-085900-resnet50-16  4711    16  technion  10 min  5321 images/s",
-    ]
-
-
-def test_40_columns_hold_a_run_in_two_lines() -> None:
-    assert run_lines(RUNS, NOW, 40) == [
-        "20261122-085900-bert-16",
-        "  running  16 GPUs  12 s  technion",
-        "20261122-085900-resnet50-16",
-        "  5321 images/s  16 GPUs  10 min",
-        "20261122-085900-probe-16",
-        "  10.0 images/s (demo)  2 GPUs  2 h",
-        "20261122-085900-old-16",
-        "  failed  16 GPUs  -  technion  job 4711",
-    ]
+@pytest.mark.parametrize(
+    ("runs", "width", "lines"),
+    [
+        pytest.param(RUNS, None, [
+            "RUN                          NAME      JOB   STATE    GPUS  SITE         AGE  RESULT",
+            "20261122-085900-bert-16      bert      12    running    16  technion    12 s  -",
+            "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321 images/s",
+            "20261122-085900-probe-16     probe     -     ended       2  technion     2 h  10.0 images/s (demo)",
+            "20261122-085900-old-16       old       4711  ended      16  technion       -  failed",
+        ], id="a pipe gets every column"),
+        pytest.param(WAITING, None, [
+            "RUN                      NAME  JOB   STATE    GPUS  SITE        AGE  RESULT",
+            "20261122-085900-bert-16  bert  4711  pending    16  technion  1 min  (Resources)",
+            "20261122-085900-x-16     x     4711  pending    16  technion  1 min  (Insufficient amount of resour...)",
+        ], id="why a job waits"),
+        pytest.param((RUNS[0], row("resnet50")), 80, [
+            "RUN                          JOB   STATE    GPUS  SITE        AGE  RESULT",
+        ], id="80 columns do without the name"),
+        pytest.param(RUNS[:2], 80, [
+            "RUN                          JOB   GPUS  SITE         AGE  RESULT",
+            "20261122-085900-bert-16      12      16  technion    12 s  running",
+            "20261122-085900-resnet50-16  4711    16  technion  10 min  5321 images/s",
+        ], id="a result stands for the state"),
+        pytest.param(RUNS, 40, [
+            "20261122-085900-bert-16",
+            "  running  16 GPUs  12 s  technion",
+            "20261122-085900-resnet50-16",
+            "  5321 images/s  16 GPUs  10 min",
+            "20261122-085900-probe-16",
+            "  10.0 images/s (demo)  2 GPUs  2 h",
+            "20261122-085900-old-16",
+            "  failed  16 GPUs  -  technion  job 4711",
+        ], id="40 columns hold a run in two lines"),
+        pytest.param(WAITING[:1], 40, [
+            "20261122-085900-bert-16", "  pending (Resources)  16 GPUs  1 min",
+        ], id="why, in two lines"),
+    ],
+)  # fmt: skip
+def test_the_list_fits_its_terminal(runs: tuple[ListedRun, ...], width: int | None, lines: list[str]) -> None:
+    assert run_lines(runs, NOW, width)[: len(lines)] == lines
 
 
 @pytest.mark.parametrize("width", [30, 45, 60, 75, 90, None])

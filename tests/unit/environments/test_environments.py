@@ -14,13 +14,12 @@ import pytest
 from runner.backends.runtimes import runtime
 from runner.backends.runtimes.common import load_lines
 from runner.checks.image_fit import missing_packages
-from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.environments import directory, make
 from runner.environments.script import EnvironmentSpec, Places, creation, environment_spec, setup_of_jobs
 from runner.model.exit_codes import NO_CONDA, NO_HOROVOD, NOT_LOADED, NOT_MADE, NOT_PROVEN
 from runner.model.image import Activate, Environment, Horovod, ImageFacts, Setup
-from runner.model.request import Recipe, Request
+from runner.model.request import Request
 from runner.planning.environment import setup_lines
 from runner.planning.plan import plan
 from runner.preparation.choices import as_image
@@ -30,9 +29,10 @@ from runner.sites.loader import read_site
 from tests.support.commands import Call
 from tests.support.conda_installer import channel, installer
 from tests.support.documents import result
+from tests.support.plans import PROGRAM
 
-RECIPE = Recipe(name="r", description="", image="i", program=("python3", "main.py"), needs=("torch", "horovod"))
 SETUP = Setup(modules=("gcc", "cuda/11.7"), activate=Activate(conda="base"))
+VIRTUALENV = EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
 # As real ones: functions of a login shell, and scripts that read names which are not set.
 _RECORDER = """\
 #!/bin/bash
@@ -54,19 +54,20 @@ fi
 
 
 def environment(root: Path, **changes: Any) -> Environment:
+    """A finished one, as ``env create`` records it."""
     made = root / "virtualenv-1"
     (made / "bin").mkdir(parents=True)
     (made / "bin/python3").write_text("#!/bin/sh\n")
     (made / "bin/python3").chmod(0o755)
-    found = Environment(root.name, "virtualenv", "pytorch", str(made), "1", Setup(), ImageFacts(framework="pytorch"))
-    found = msgspec.structs.replace(found, **changes)
-    (root / directory.RECORD).write_bytes(msgspec.json.encode(found))
+    record = Environment(root.name, "virtualenv", "pytorch", str(made), "1", Setup(), ImageFacts(framework="pytorch"))
+    record = msgspec.structs.replace(record, **changes)
+    (root / directory.RECORD).write_bytes(msgspec.json.encode(record))
     (root / directory.SCRIPT).write_text("")
-    return found
+    return record
 
 
-def recorded(text: str, tmp_path: Path, *, fail: str = "") -> tuple[int, list[str]]:
-    """Run a script with recorders for python3, conda and module; its exit code and the calls."""
+def recorded(spec: EnvironmentSpec, at: Places, tmp_path: Path, *, fail: str = "") -> tuple[int, list[str]]:
+    """Run a creation with recorders for python3, conda and module; its exit code and the calls."""
     stubs, record = tmp_path / "stubs", tmp_path / "record"
     stubs.mkdir(exist_ok=True)
     record.write_text("")
@@ -75,7 +76,8 @@ def recorded(text: str, tmp_path: Path, *, fail: str = "") -> tuple[int, list[st
         (stubs / name).chmod(0o755)
     module = 'module() { printf "%s\\n" "module $*" >>"$RECORD"; [ "$2" != "$FAIL" ]; }; export -f module\n'
     env = {"PATH": f"{stubs}:/usr/bin:/bin", "RECORD": str(record), "FAIL": fail, "PYTHONPATH": "/leak"}
-    done = subprocess.run(["bash", "-c", module + text], env=env, capture_output=True, text=True, check=False)
+    words = ["bash", "-c", module + creation(spec, at)]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     assert "unbound variable" not in done.stderr
     return done.returncode, record.read_text().splitlines()
 
@@ -87,24 +89,17 @@ def places(root: Path) -> Places:
 
 def test_a_setup_is_loaded_in_its_order() -> None:
     setup = Setup(True, ("/soft",), ("a", "b/1"), "/conda/", Activate("/env", "/venv/"))
-    assert setup_lines(setup) == (
-        ("module", "purge"),
-        ("module", "use", "/soft"),
-        ("module", "load", "a", "b/1"),
-        ("source", "/conda/etc/profile.d/conda.sh"),
-        ("conda", "activate", "/env"),
-        ("source", "/venv/bin/activate"),
-    )
+    lines = ("module purge", "module use /soft", "module load a b/1", "source /conda/etc/profile.d/conda.sh",
+             "conda activate /env", "source /venv/bin/activate")  # fmt: skip
+    assert setup_lines(setup) == tuple(tuple(line.split()) for line in lines)
     assert setup_lines(Setup()) == ()
 
 
 def test_a_virtual_environment_is_made_upon_the_sites_modules(tmp_path: Path) -> None:
-    wanted = EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
-    code, calls = recorded(creation(wanted, places(tmp_path)), tmp_path)
+    code, calls = recorded(VIRTUALENV, places(tmp_path), tmp_path)
     assert code == 0
-    assert calls[:2] == ["module load gcc cuda/11.7", "conda function activate base"]
-    assert calls[2] == f"python3 -m venv {tmp_path}/made"
-    assert calls[3] == "activated"
+    assert calls[:4] == ["module load gcc cuda/11.7", "conda function activate base",
+                         f"python3 -m venv {tmp_path}/made", "activated"]  # fmt: skip
     assert "pip install" in calls[4]
     assert calls[4].endswith(" torch==2.13.0")
     assert [call.split()[1] for call in calls[5:]] == [f"/p/{n}.py" for n in ("build", "install", "prove", "describe")]
@@ -117,63 +112,74 @@ def test_a_virtual_environment_is_made_upon_the_sites_modules(tmp_path: Path) ->
 
 
 def test_a_conda_environment_is_made_where_it_stays_and_with_a_conda_that_is_but_a_program(tmp_path: Path) -> None:
-    wanted = EnvironmentSpec("x", "conda", "pytorch", Setup(), ("torch==2.13.0",))
-    code, calls = recorded(creation(wanted, places(tmp_path)), tmp_path)
-    assert code == 0
-    assert calls[0] == f"conda function create --yes --quiet --prefix {tmp_path}/made python=3.11"
-    assert calls[1] == f"conda function activate {tmp_path}/made"
+    code, calls = recorded(replace(VIRTUALENV, kind="conda", setup=Setup()), places(tmp_path), tmp_path)
+    assert (code, calls[:2]) == (0, [f"conda function create --yes --quiet --prefix {tmp_path}/made python=3.11",
+                                     f"conda function activate {tmp_path}/made"])  # fmt: skip
 
 
-def conda_of_its_own(tmp_path: Path, **changed: Any) -> tuple[EnvironmentSpec, Places]:
+@pytest.mark.parametrize(
+    ("fail", "code"),
+    [("gcc", NOT_LOADED), ("build.py", NO_HOROVOD), ("install.py", NO_HOROVOD), ("prove.py", NOT_PROVEN)],
+)
+def test_the_step_that_fails_is_recognised_by_its_exit_code(tmp_path: Path, fail: str, code: int) -> None:
+    spec = replace(VIRTUALENV, setup=Setup(modules=("gcc",)), requirements=())
+    ended, calls = recorded(spec, places(tmp_path), tmp_path, fail=fail)
+    assert ended == code
+    assert fail in calls[-1]
+
+
+class OwnConda:
     """An environment upon a conda that a file of the user's installs."""
-    url = channel(tmp_path, *changed.pop("offered", ("python",)))
-    wanted = EnvironmentSpec(
-        "x", "conda", "pytorch", Setup(conda=f"{tmp_path}/my conda"), ("torch==2.13.0",), channels=(url,)
-    )
-    return wanted, replace(places(tmp_path), installer=installer(tmp_path, tmp_path / "stubs/python3"), **changed)
+
+    def __init__(self, root: Path, offered: str = "python") -> None:
+        setup = Setup(conda=f"{root}/my conda")
+        self.root = root
+        self.spec = replace(VIRTUALENV, kind="conda", setup=setup, channels=(channel(root, offered),))
+        self.file = installer(root, root / "stubs/python3")
+        self.places = replace(places(root), installer=self.file)
+
+    def make(self) -> int:
+        return recorded(self.spec, self.places, self.root)[0]
+
+    def log(self) -> str:
+        return Path(f"{self.file}.log").read_text()
 
 
 def test_a_conda_is_installed_where_there_is_none_and_then_used_again(tmp_path: Path) -> None:
-    wanted, at = conda_of_its_own(tmp_path)
-    code, calls = recorded(creation(wanted, at), tmp_path)
-    assert code == 0
-    assert "-m pip install" in calls[0]
-    assert (tmp_path / "made/bin/python3").exists()
+    """Also after an installation that was interrupted."""
+    conda = OwnConda(tmp_path)
+    interrupt = Path(f"{conda.file}.interrupt")
+    interrupt.touch()
+    assert conda.make() == NO_CONDA
+    interrupt.unlink()
+    Path(f"{conda.file}.log").unlink()
+    assert conda.make() == 0
+    assert "-m pip install" in (tmp_path / "record").read_text().splitlines()[0]
     (tmp_path / "made/bin/python3").unlink()
     (tmp_path / "made/bin").rmdir()
-    assert recorded(creation(wanted, at), tmp_path)[0] == 0
-    log = (tmp_path / "Miniforge3-Linux-x86_64.sh.log").read_text()
-    assert log == f"installing into {tmp_path}/my conda\n", "once"
+    assert conda.make() == 0
+    assert conda.log() == f"installing into {tmp_path}/my conda\n", "once"
     assert not list(tmp_path.glob("*.installing"))
 
 
-def test_an_installation_that_was_interrupted_is_made_again(tmp_path: Path) -> None:
-    wanted, at = conda_of_its_own(tmp_path)
-    (tmp_path / "Miniforge3-Linux-x86_64.sh.interrupt").touch()
-    assert recorded(creation(wanted, at), tmp_path)[0] == NO_CONDA
-    (tmp_path / "Miniforge3-Linux-x86_64.sh.interrupt").unlink()
-    assert recorded(creation(wanted, at), tmp_path)[0] == 0
-
-
-def test_what_is_somebodys_own_is_not_replaced_by_a_conda(tmp_path: Path) -> None:
-    wanted, at = conda_of_its_own(tmp_path)
+def test_what_is_somebodys_own_is_not_replaced_by_a_conda_and_a_channel_without_python_is_no_environment(
+    tmp_path: Path,
+) -> None:
+    conda = OwnConda(tmp_path, "ruby")
     (tmp_path / "my conda").mkdir()
     (tmp_path / "my conda/thesis.tex").touch()
-    assert recorded(creation(wanted, at), tmp_path)[0] == NO_CONDA
-    assert (tmp_path / "my conda/thesis.tex").exists()
-
-
-def test_a_channel_without_python_is_no_environment(tmp_path: Path) -> None:
-    wanted, at = conda_of_its_own(tmp_path, offered=("ruby",))
-    assert recorded(creation(wanted, at), tmp_path)[0] == NOT_MADE
+    assert conda.make() == NO_CONDA
+    (tmp_path / "my conda/thesis.tex").unlink()
+    (tmp_path / "my conda").rmdir()
+    assert conda.make() == NOT_MADE
 
 
 def test_two_at_once_install_one_conda(tmp_path: Path) -> None:
-    wanted, at = conda_of_its_own(tmp_path)
-    script = creation(wanted, at).partition("set +u")[0]  # up to the installation
+    conda = OwnConda(tmp_path)
+    script = creation(conda.spec, conda.places).partition("set +u")[0]  # up to the installation
     both = [subprocess.Popen(["bash", "-c", script]) for _ in range(2)]
     assert [each.wait(60) for each in both] == [0, 0]
-    assert (tmp_path / "Miniforge3-Linux-x86_64.sh.log").read_text().count("installing") == 1
+    assert conda.log().count("installing") == 1
 
 
 def test_the_command_installs_into_scratch_where_the_site_names_no_conda(tmp_path: Path, call: Call) -> None:
@@ -181,28 +187,18 @@ def test_the_command_installs_into_scratch_where_the_site_names_no_conda(tmp_pat
     site = tmp_path / "ours.yaml"
     site.write_text("name: ours\ndescription: ''\nextends: slurm\nruntimes: [apptainer, native]\n")
     at = tmp_path / "envs"
-    words = ["env", "create", "x", "--site", str(site), "--at", str(at), "--kind", "conda", "--dry-run"]
-    assert ".conda" not in call(*words).out
-    said = call(*words, "--conda-installer", str(file), "--channel", "conda-forge").out.replace(" \\\n  ", " ")
+
+    def printed(*more: str) -> str:
+        words = ["env", "create", "x", "--site", str(site), "--at", str(at), "--kind", "conda", "--dry-run"]
+        return call(*words, *more).out.replace(" \\\n  ", " ")
+
+    assert ".conda" not in printed()
+    said = printed("--conda-installer", str(file), "--channel", "conda-forge")
     assert f"bash {file} {at}/.conda || exit 80" in said
     assert f"source {at}/.conda/etc/profile.d/conda.sh" in said
     assert "--override-channels --channel=conda-forge" in said
     (at / ".conda").mkdir(parents=True)
-    said = call(*words).out.replace(" \\\n  ", " ")
-    assert f"source {at}/.conda/etc/profile.d/conda.sh" in said, "what was installed is used"
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--kind", "virtualenv", "--conda-installer", "/etc/hostname"), "this environment is of the kind virtualenv"),
-        (("--kind", "conda", "--conda-installer", "/no/such.sh"), "there is no such file"),
-    ],
-)
-def test_an_installer_that_cannot_serve_is_a_wrong_option(
-    tmp_path: Path, words: tuple[str, ...], says: str, call: Call
-) -> None:
-    assert says in call("env", "create", "x", "--site", "slurm", "--at", str(tmp_path), *words, code=Exit.USAGE).err
+    assert f"source {at}/.conda/etc/profile.d/conda.sh" in printed(), "what was installed is used"
 
 
 @pytest.mark.parametrize(
@@ -224,31 +220,12 @@ def test_a_module_that_is_not_there_is_named_with_those_that_are(
     assert says in said
 
 
-def test_a_sites_proxy_is_there_while_an_environment_is_made() -> None:
-    polaris = environment_spec(read_site("polaris"), "x")
-    assert ("https_proxy", "http://proxy.alcf.anl.gov:3128") in polaris.proxies
-    assert environment_spec(read_site("alpha"), "x").proxies == ()
-
-
-@pytest.mark.parametrize(
-    ("fail", "code"),
-    [("gcc", NOT_LOADED), ("build.py", NO_HOROVOD), ("install.py", NO_HOROVOD), ("prove.py", NOT_PROVEN)],
-)
-def test_the_step_that_fails_is_recognised_by_its_exit_code(tmp_path: Path, fail: str, code: int) -> None:
-    setup = Setup(modules=("gcc",))
-    wanted = EnvironmentSpec("x", "virtualenv", "pytorch", setup, ())
-    ended, calls = recorded(creation(wanted, places(tmp_path)), tmp_path, fail=fail)
-    assert ended == code
-    assert fail in calls[-1]
-
-
 @pytest.mark.parametrize(
     ("kind", "activate"),
     [("virtualenv", Activate("base", "/e")), ("conda", Activate("/e")), ("modules", Activate("base"))],
 )
 def test_a_job_activates_what_was_made(kind: Any, activate: Activate) -> None:
-    made = setup_of_jobs(EnvironmentSpec("x", kind, "pytorch", SETUP, ()), "/e")
-    assert made == msgspec.structs.replace(SETUP, activate=activate)
+    assert setup_of_jobs(replace(VIRTUALENV, kind=kind), "/e") == msgspec.structs.replace(SETUP, activate=activate)
 
 
 def test_an_environment_stands_for_the_setup_of_the_sites_way(tmp_path: Path) -> None:
@@ -257,44 +234,41 @@ def test_an_environment_stands_for_the_setup_of_the_sites_way(tmp_path: Path) ->
     env = {"TF_USE_LEGACY_KERAS": "1", "OMP_NUM_THREADS": "3"}
     made = environment(tmp_path, setup=Setup(activate=Activate(virtualenv="/e")), env=env)
     request = Request(gpus=2, runtime="native")
-    planned = plan(RECIPE, site, request, as_image(made), made)
+    planned = plan(PROGRAM, site, request, as_image(made), made)
     assert planned.load == (("source", "/e/bin/activate"),)
     assert dict(planned.env)["TF_USE_LEGACY_KERAS"] == "1"
     assert dict(planned.env)["OMP_NUM_THREADS"] == site.env["OMP_NUM_THREADS"]
-    without = plan(RECIPE, site, request, as_image(made))
+    without = plan(PROGRAM, site, request, as_image(made))
     assert without.load[:2] == (("module", "purge"), ("module", "load", *site.ways["native"].setup.modules))
     step = runtime("native").step(planned)
     assert not step.inherits
-    said = "\n".join(statement(entry) for entry in step.prelude)
-    assert 'export NCCL_DEBUG_FILE="$runner_run"/nccl/%h.%p.log' in said
-    assert "unset" not in "\n".join(statement(entry) for entry in load_lines(planned))
+    assert 'export NCCL_DEBUG_FILE="$runner_run"/nccl/%h.%p.log' in "\n".join(map(statement, step.prelude))
+    assert "unset" not in "\n".join(map(statement, load_lines(planned)))
 
 
 def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
-    made = environment(tmp_path / "gpu-runner/environments/a")
-    assert directory.find("a", str(tmp_path), "local") == made
-    assert directory.find(str(tmp_path / "gpu-runner/environments/a"), "", "local") == made
+    root = tmp_path / "gpu-runner/environments"
+    made = environment(root / "a")
+    assert directory.find("a", str(tmp_path), "local") == directory.find(str(root / "a"), "", "local") == made
     (Path(made.directory) / "bin/python3").unlink()
-    with pytest.raises(RefusedError, match="not finished"):
-        directory.find("a", str(tmp_path), "local")
-    with pytest.raises(RefusedError, match="not there") as caught:
-        directory.find("b", str(tmp_path), "alpha")
-    assert caught.value.fix == "python -m runner env create b --site alpha"
-    with pytest.raises(RefusedError, match="your scratch directory is unknown"):
-        directory.find("a", "", "local")
-    with pytest.raises(UsageError, match=r"'\.\.'"):
-        directory.find("..", str(tmp_path), "local")
-    assert [found for _, found in directory.all_environments(tmp_path / "gpu-runner/environments")] == [None]
+    assert [each for _, each in directory.all_environments(root)] == [None]
+    for name, scratch, error, says in (
+        ("a", str(tmp_path), RefusedError, "not finished"),
+        ("b", str(tmp_path), RefusedError, "not there.*python -m runner env create b --site alpha"),
+        ("a", "", RefusedError, "your scratch directory is unknown"),
+        ("..", str(tmp_path), UsageError, r"'\.\.'"),
+    ):
+        with pytest.raises(error, match=f"(?s){says}"):
+            directory.find(name, scratch, "alpha")
 
 
 def test_a_directory_with_other_files_stays_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    assert directory.is_free(tmp_path / "mine")
-    (tmp_path / "mine/data").write_text("x")
-    assert not directory.is_free(tmp_path / "mine")
-    (tmp_path / "mine" / directory.SCRIPT).write_text("")
-    assert directory.is_free(tmp_path / "mine")
     assert directory.is_free(tmp_path / "new")
+    assert directory.is_free(tmp_path)
+    (tmp_path / "data").write_text("x")
+    assert not directory.is_free(tmp_path)
+    (tmp_path / directory.SCRIPT).write_text("")
+    assert directory.is_free(tmp_path)
 
 
 def test_a_home_is_known_by_its_name_and_as_links_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,12 +276,11 @@ def test_a_home_is_known_by_its_name_and_as_links_lead(tmp_path: Path, monkeypat
     home.mkdir(parents=True)
     scratch.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    assert directory.home_above(home / "envs/x") == home
-    assert directory.home_above(scratch / "x") is None
     (scratch / "link").symlink_to(home)
-    assert directory.home_above(scratch / "link/x") == home
     (home / "scratch").symlink_to(scratch)
-    assert directory.home_above(home / "scratch/x") == home
+    assert directory.home_above(scratch / "x") is None
+    for path in (home / "envs/x", scratch / "link/x", home / "scratch/x"):
+        assert directory.home_above(path) == home
 
 
 @pytest.mark.parametrize(
@@ -318,44 +291,48 @@ def test_an_environment_of_another_framework_is_reported(
     tmp_path: Path, framework: Any, needs: tuple[str, ...], lacks: str
 ) -> None:
     made = environment(tmp_path / "e", framework=framework)
-    said, fix = missing_packages(msgspec.structs.replace(RECIPE, needs=needs), made)
+    said, fix = missing_packages(msgspec.structs.replace(PROGRAM, needs=needs), made)
     assert lacks in said
     assert bool(said) == bool(lacks) == ("--framework pytorch" in fix)
 
 
-def test_the_site_decides_what_the_user_leaves_open() -> None:
-    neuron, alpha = read_site("neuron"), read_site("alpha")
-    plain = environment_spec(neuron, "x")
-    assert (plain.kind, plain.setup, plain.cuda_archs) == ("conda", neuron.ways["native"].setup, "80")
-    assert plain.requirements[0] == "torch==2.13.0"
-    assert (environment_spec(alpha, "x").requirements, environment_spec(alpha, "x").origin) == ((), "modules")
-    asked = environment_spec(neuron, "x", kind="modules", modules=("horovod",), cuda_archs="70")
-    assert (asked.setup.modules, asked.setup.purge) == (("horovod",), True)
-    assert (asked.requirements, asked.cuda_archs) == ((), "70")
-    technion = environment_spec(read_site("technion"), "x", framework="tensorflow")
-    assert (technion.kind, technion.cuda_archs, technion.requirements) == (
-        "virtualenv", "80", ("tensorflow[and-cuda]==2.21.0",)
-    )  # fmt: skip
+NEURON = read_site("neuron").ways["native"].setup
 
 
-def test_on_cpus_no_nccl_is_demanded_and_with_gpus_it_is_as_requested() -> None:
-    """torch of the package index has CUDA wherever it is installed."""
-    assert [environment_spec(read_site(name), "x").nccl for name in ("box", "technion")] == ["none", "auto"]
-    assert environment_spec(read_site("box"), "x", nccl="/opt/nccl").nccl == "/opt/nccl"
-    assert environment_spec(read_site("technion"), "x", nccl="none").nccl == "none"
-    proofs = [choose_proof(None, site=site, scratch="/s", framework=None, modules=("m",), mpi="auto", nccl="auto")
-              for site in ("box", "technion")]  # fmt: skip
-    assert [proof.nccl for proof in proofs] == ["none", "auto"]
+@pytest.mark.parametrize(
+    ("site", "given", "decided"),
+    [
+        ("neuron", {}, {"kind": "conda", "setup": NEURON, "cuda_archs": "80", "proxies": ()}),
+        ("alpha", {}, {"requirements": (), "origin": "modules", "proxies": ()}),
+        ("neuron", {"kind": "modules", "modules": ("horovod",), "cuda_archs": "70"},
+         {"setup": msgspec.structs.replace(NEURON, modules=("horovod",)), "requirements": (), "cuda_archs": "70"}),
+        ("technion", {"framework": "tensorflow"},
+         {"kind": "virtualenv", "cuda_archs": "80", "requirements": ("tensorflow[and-cuda]==2.21.0",)}),
+        # torch of the package index has CUDA wherever it is installed: on CPUs no NCCL is demanded.
+        ("box", {}, {"nccl": "none"}),
+        ("box", {"nccl": "/opt/nccl"}, {"nccl": "/opt/nccl"}),
+        ("technion", {}, {"nccl": "auto"}),
+        ("technion", {"nccl": "none"}, {"nccl": "none"}),
+    ],
+)  # fmt: skip
+def test_the_site_decides_what_the_user_leaves_open(site: str, given: Any, decided: dict[str, Any]) -> None:
+    spec = environment_spec(read_site(site), "x", **given)
+    assert {name: getattr(spec, name) for name in decided} == decided
+
+
+def test_a_proof_demands_nccl_where_there_are_gpus_and_a_sites_proxy_is_there_while_an_environment_is_made() -> None:
+    given: Any = {"scratch": "/s", "framework": None, "modules": ("m",), "mpi": "auto", "nccl": "auto"}
+    assert [choose_proof(None, site=site, **given).nccl for site in ("box", "technion")] == ["none", "auto"]
+    assert ("https_proxy", "http://proxy.alcf.anl.gov:3128") in environment_spec(read_site("polaris"), "x").proxies
 
 
 def test_env_check_names_the_operations_that_the_proof_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    python = tmp_path / "stubs/python3"
-    python.parent.mkdir()
+    python = tmp_path / "python3"
     python.write_text("#!/bin/sh\necho noise\necho 'OPERATIONS: NCCL 2.29.7, MPI, Gloo'\necho 'PROVEN in 3 s'\n")
     python.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{python.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     said = call("env", "check", "--site", "local").out
     assert "local's own: its Horovod is proven; operations: NCCL 2.29.7, MPI, Gloo" in said
     assert result(call("env", "check", "--site", "local", "--json").out)["operations"] == ["NCCL 2.29.7", "MPI", "Gloo"]
@@ -365,10 +342,8 @@ def test_the_list_of_environments_names_the_operations_and_kernels_of_each(tmp_p
     whole = Horovod("0.28.1", operations=("NCCL", "Gloo"), nccl="2.29.7", cuda_architectures=(80,), ptx=90)
     for name, horovod in (("a", whole), ("b", Horovod("0.28.1", operations=("Gloo",))), ("c", Horovod())):
         environment(tmp_path / name, about=ImageFacts(framework="pytorch", horovod=horovod))
-    said = [
-        line.strip() for line in call("env", "list", "--at", str(tmp_path)).out.splitlines() if "operations" in line
-    ]
-    assert [line.strip() for line in said if "operations" in line] == [
+    lines = call("env", "list", "--at", str(tmp_path)).out.splitlines()
+    assert [line.strip() for line in lines if "operations" in line] == [
         "Horovod 0.28.1; operations: NCCL 2.29.7, Gloo; kernels: sm_80, compute_90",
         "Horovod 0.28.1; operations: Gloo",
         "Horovod of unknown version; operations: unknown",
@@ -376,49 +351,51 @@ def test_the_list_of_environments_names_the_operations_and_kernels_of_each(tmp_p
 
 
 def test_its_key_follows_what_goes_into_it() -> None:
-    one = EnvironmentSpec("x", "virtualenv", "pytorch", SETUP, ("torch==2.13.0",))
     changes: tuple[dict[str, Any], ...] = (
-        {"kind": "conda"}, {"mpi": "none"}, {"setup": msgspec.structs.replace(SETUP, modules=())},
+        {}, {"kind": "conda"}, {"mpi": "none"}, {"setup": msgspec.structs.replace(SETUP, modules=())},
         {"setup": msgspec.structs.replace(SETUP, activate=Activate())}, {"packages": "a"}, {"packages": "b"},
     )  # fmt: skip
-    others = {make.inputs_of(replace(one, **change)) for change in changes}
-    assert len(others | {make.inputs_of(one)}) == 7
-    assert make.inputs_of(one) == make.inputs_of(replace(one))
+    assert len({make.inputs_of(replace(VIRTUALENV, **change)) for change in changes}) == len(changes)
+    assert make.inputs_of(VIRTUALENV) == make.inputs_of(replace(VIRTUALENV))
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("env create x", Exit.REFUSED, "your scratch directory is unknown"),
+        ("env create x --at {home}/envs", Exit.REFUSED, "[environment-in-home]"),
+        ("env create x --scratch {scratch} --force y", Exit.USAGE, "no check has the code"),
+        ("env create a$b --scratch {scratch}", Exit.USAGE, "cannot be an environment's name"),
+        ("env create ../x --at {scratch}", Exit.USAGE, "cannot be an environment's name"),
+        ("env create x --at {scratch}/my$envs", Exit.USAGE, "do not quote it"),
+        ("env create x --at {scratch} --kind virtualenv --conda-installer /etc/hostname", Exit.USAGE,
+         "this environment is of the kind virtualenv"),
+        ("env create x --at {scratch} --kind conda --conda-installer /no/such.sh", Exit.USAGE, "there is no such file"),
+        ("env check x --scratch {scratch}", Exit.REFUSED, "env create x --site local"),
+        ("env check x --scratch {scratch} --module m", Exit.USAGE, "modules of its own"),
+        ("submit --gpus 2 --env-name x --scratch {scratch}", Exit.REFUSED, "is not there"),
+        ("submit --gpus 2 --env-name x --runtime pyxis", Exit.USAGE, "leave out --runtime"),
+        ("submit --gpus 2 --env-name x --image i", Exit.USAGE, "leave out one of them"),
+        ("submit --gpus 2 --runtime native --image i", Exit.USAGE, "--runtime charliecloud; or"),
+        ("submit --site alpha --gpus 2 --runtime native", Exit.REFUSED, "--scratch DIR"),
+    ],
+)  # fmt: skip
 def test_the_verbs_refuse_with_a_fix(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call, capfd: pytest.CaptureFixture[str]
+    line: str, code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    home, scratch = tmp_path / "home", tmp_path / "scratch"
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("RUNNER_SITE", "local")
-    scratch = str(tmp_path / "scratch")
-    expected = {
-        ("env", "create", "x"): (Exit.REFUSED, "your scratch directory is unknown"),
-        ("env", "create", "x", "--at", str(tmp_path / "home/envs")): (Exit.REFUSED, "[environment-in-home]"),
-        ("env", "create", "a b", "--scratch", scratch): (Exit.USAGE, "cannot be an environment's name"),
-        ("env", "create", "x", "--at", f"{scratch}/my $envs"): (Exit.USAGE, "do not quote it"),
-        ("env", "create", "x", "--scratch", scratch, "--force", "y"): (Exit.USAGE, "no check has the code"),
-        ("env", "check", "x", "--scratch", scratch): (Exit.REFUSED, "env create x --site local"),
-        ("env", "check", "x", "--scratch", scratch, "--module", "m"): (Exit.USAGE, "modules of its own"),
-        ("submit", "--site", "local", "--gpus", "2", "--env-name", "x", "--scratch", scratch): (3, "is not there"),
-        ("submit", "--gpus", "2", "--env-name", "x", "--runtime", "pyxis"): (Exit.USAGE, "leave out --runtime"),
-        ("submit", "--gpus", "2", "--env-name", "x", "--image", "i"): (Exit.USAGE, "leave out one of them"),
-        ("submit", "--gpus", "2", "--runtime", "native", "--image", "i"): (Exit.USAGE, "--runtime charliecloud; or"),
-        ("env", "create", "../x", "--at", scratch): (Exit.USAGE, "cannot be an environment's name"),
-        ("submit", "--site", "alpha", "--gpus", "2", "--runtime", "native"): (Exit.REFUSED, "--scratch DIR"),
-    }
-    for words, (code, says) in expected.items():
-        assert run(list(words)) == code, words
-        assert says in capfd.readouterr().err, words
-    assert not (tmp_path / "scratch").exists()
-    forced = ["env", "create", "x", "--at", str(tmp_path / "home/envs"), "--force", "environment-in-home", "--dry-run"]
-    assert "-m venv" in call(*forced).out
+    words = line.format(home=home, scratch=scratch).split()
+    assert says in call(*words, code=code).err
+    assert not scratch.exists()
+    if says == "[environment-in-home]":
+        assert "-m venv" in call(*words, "--force", says.strip("[]"), "--dry-run").out
 
 
 def test_a_dry_run_names_what_would_be_made_and_lists_nothing(tmp_path: Path, call: Call) -> None:
-    said = call("env", "create", "x", "--scratch", str(tmp_path), "--site", "neuron", "--dry-run").out.replace(
-        " \\\n ", ""
-    )
-    assert f"conda create --yes --quiet --prefix {tmp_path}/gpu-runner/environments/x/conda-" in said
+    said = call("env", "create", "x", "--scratch", str(tmp_path), "--site", "neuron", "--dry-run").out
+    made = f"conda create --yes --quiet --prefix {tmp_path}/gpu-runner/environments/x/conda-"
+    assert made in said.replace(" \\\n ", "")
     assert list(tmp_path.iterdir()) == []
     assert result(call("env", "list", "--scratch", str(tmp_path), "--json").out) == []

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from runner.cli import run
 from runner.core.errors import Exit, InfrastructureError, ProgramFailedError
 from runner.core.package_directory import PackageFile
 from runner.environments import make
@@ -47,7 +46,7 @@ def program() -> Iterator[ModuleType]:
 
 
 def places(root: Path, packages: Path) -> Places:
-    (root / "work").mkdir()
+    (root / "work").mkdir(exist_ok=True)
     return Places(root / "made", root / "work", root / "c", root / "w", make.programs(), root / "lock", None, packages)
 
 
@@ -62,7 +61,7 @@ def installed(root: Path, packages: Path) -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout + done.stderr, sorted(modules)
 
 
-def test_pip_installs_the_framework_from_the_directory_whatever_its_path(
+def test_pip_installs_the_framework_from_the_directory_whatever_its_path_and_no_wheel_that_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://192.0.2.1:9/simple")
@@ -70,9 +69,15 @@ def test_pip_installs_the_framework_from_the_directory_whatever_its_path(
     (tmp_path / "constraint.txt").write_text("torchlike==2.0\n")
     monkeypatch.setenv("PIP_CONSTRAINT", str(tmp_path / "constraint.txt"))
     collected(tmp_path / HOSTILE)
+    wheel = tmp_path / HOSTILE / "framework/torchlike-1.0-py3-none-any.whl"
+    whole = wheel.read_bytes()
+    wheel.write_bytes(whole + b"x")
     code, output, modules = installed(tmp_path, tmp_path / HOSTILE)
-    assert code == 0, output
-    assert modules == ["numbers_like", "torchlike"]
+    assert (code, modules) == (NO_FRAMEWORK, [])
+    assert "DO NOT MATCH THE HASHES" in output
+    wheel.write_bytes(whole)
+    code, output, modules = installed(tmp_path, tmp_path / HOSTILE)
+    assert (code, modules) == (0, ["numbers_like", "torchlike"]), output
     assert "192.0.2.1" not in output
 
 
@@ -92,16 +97,6 @@ def test_packages_for_something_else_are_refused_in_words(tmp_path: Path, change
     assert says in done.stderr
     error = failure(WRONG_PACKAGES, [done.stderr], "log")
     assert (error.code, "--python PROGRAM" in error.fix) == (Exit.REFUSED, True)
-
-
-def test_a_wheel_that_changes_after_the_check_is_not_installed(tmp_path: Path) -> None:
-    collected(tmp_path / "p")
-    wheel = tmp_path / "p/framework/torchlike-1.0-py3-none-any.whl"
-    wheel.write_bytes(wheel.read_bytes() + b"x")
-    code, output, modules = installed(tmp_path, tmp_path / "p")
-    assert code == NO_FRAMEWORK
-    assert "DO NOT MATCH THE HASHES" in output
-    assert modules == []
 
 
 def test_requirements_are_made_of_the_names_and_hashes() -> None:
@@ -172,44 +167,48 @@ def test_a_full_disk_is_reported_as_such() -> None:
     assert isinstance(failure(NO_FRAMEWORK, ["no such version"], "log"), ProgramFailedError)
 
 
-def test_the_verbs_refuse_what_does_not_go_together(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    collected(tmp_path / "torch")
-    collected(tmp_path / "tf", framework="tensorflow", requirements=("tensorflow-cpu==2.21.0",))
-    collected(tmp_path / "image", requirements=(), framework_version="")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.tex").write_text("")
-    create = ("env", "create", "x", "--at", str(tmp_path / "envs"))
-
-    def with_wheels(name: str, *more: str) -> tuple[str, ...]:
-        return (*create, "--wheels", str(tmp_path / name), *more)
-
-    cases = {
-        with_wheels("none"): (Exit.USAGE, "no such directory of packages"),
-        with_wheels("mine"): (Exit.REFUSED, "not finished"),
-        with_wheels("torch", "--framework", "tensorflow"): (Exit.REFUSED, "are for pytorch, and not for tensorflow"),
-        with_wheels("torch", "--requirement", "torch==1"): (Exit.USAGE, "was chosen when the packages were collected"),
-        with_wheels("image"): (Exit.REFUSED, "hold no pytorch"),
-        with_wheels("tf", "--site", "technion"): (Exit.REFUSED, "collect with --site technion"),
-        ("env", "wheels", str(tmp_path / "mine")): (Exit.USAGE, "is not empty, and holds no packages"),
-        ("env", "wheels", str(tmp_path / "mine/thesis.tex")): (Exit.USAGE, "is not empty, and holds no packages"),
-        ("env", "wheels", "w", "--platform", "linux/arm64"): (Exit.USAGE, "for images: --image"),
-        ("env", "wheels", "w", "--image", "--python", "p"): (Exit.USAGE, "--python is for environments"),
-        ("env", "wheels", "w", "--image", "--platform", "x"): (Exit.USAGE, "one of: linux/amd64, linux/arm64"),
-    }
-    for words, (code, says) in cases.items():
-        assert run(list(words)) == code, words
-        assert says in capfd.readouterr().err, words
-    assert not (tmp_path / "envs").exists()
-    assert run([*with_wheels("tf"), "--dry-run"]) == Exit.GOOD  # the framework is that of the packages
-    assert "--framework tensorflow" in capfd.readouterr().out
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Collections for this and that, and a directory of somebody's own."""
+    root = tmp_path_factory.mktemp("packages")
+    collected(root / "torch")
+    collected(root / "tf", framework="tensorflow", requirements=("tensorflow-cpu==2.21.0",))
+    collected(root / "image", requirements=(), framework_version="")
+    collected(root / "damaged")
+    (root / "damaged/horovod/cffi_like-1.0-py3-none-any.whl").write_bytes(b"")
+    (root / "mine").mkdir()
+    (root / "mine/thesis.tex").write_text("")
+    return root
 
 
-def test_a_damaged_package_is_refused_before_anything_is_made(tmp_path: Path, call: Call) -> None:
-    collected(tmp_path / "p")
-    (tmp_path / "p/horovod/cffi_like-1.0-py3-none-any.whl").write_bytes(b"")
-    words = ["env", "create", "x", "--at", str(tmp_path / "envs"), "--wheels", str(tmp_path / "p")]
-    assert "damaged: horovod/cffi_like-1.0-py3-none-any.whl" in call(*words, code=Exit.REFUSED).err
-    assert not (tmp_path / "envs").exists()
+@pytest.mark.parametrize(
+    ("line", "code", "says"),
+    [
+        ("create x --wheels {0}/none", Exit.USAGE, "no such directory of packages"),
+        ("create x --wheels {0}/mine", Exit.REFUSED, "not finished"),
+        ("create x --wheels {0}/damaged", Exit.REFUSED, "damaged: horovod/cffi_like-1.0-py3-none-any.whl"),
+        ("create x --wheels {0}/torch --framework tensorflow", Exit.REFUSED, "for pytorch, and not for tensorflow"),
+        ("create x --wheels {0}/torch --requirement torch==1", Exit.USAGE, "was chosen when the packages were collec"),
+        ("create x --wheels {0}/image", Exit.REFUSED, "hold no pytorch"),
+        ("create x --wheels {0}/tf --site technion", Exit.REFUSED, "collect with --site technion"),
+        ("wheels {0}/mine", Exit.USAGE, "is not empty, and holds no packages"),
+        ("wheels {0}/mine/thesis.tex", Exit.USAGE, "is not empty, and holds no packages"),
+        ("wheels w --platform linux/arm64", Exit.USAGE, "for images: --image"),
+        ("wheels w --image --python p", Exit.USAGE, "--python is for environments"),
+        ("wheels w --image --platform x", Exit.USAGE, "one of: linux/amd64, linux/arm64"),
+    ],
+)
+def test_the_verbs_refuse_what_does_not_go_together(
+    line: str, code: int, says: str, directories: Path, tmp_path: Path, call: Call
+) -> None:
+    at = ["--at", str(tmp_path)] if line.startswith("create") else []
+    assert says in call("env", *line.format(directories).split(), *at, code=code).err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_framework_is_that_of_the_packages(directories: Path, tmp_path: Path, call: Call) -> None:
+    said = call("env", "create", "x", "--at", str(tmp_path), "--wheels", f"{directories}/tf", "--dry-run").out
+    assert "--framework tensorflow" in said
 
 
 def test_a_collection_that_fails_keeps_what_was_there_and_its_log(tmp_path: Path, call: Call) -> None:
@@ -224,7 +223,7 @@ def test_a_collection_that_fails_keeps_what_was_there_and_its_log(tmp_path: Path
 def test_a_collection_that_was_killed_is_waited_for_and_begun_anew(tmp_path: Path) -> None:
     """Its script goes on for a while; what it still writes must not come among the new packages."""
     log, at = tmp_path / "log", tmp_path / "p"
-    scripts = {"slow": "echo begun >>{0}; sleep 3; echo ended >>{0}; exit 1", "quick": "echo quick >>{0}; exit 1"}
+    scripts = {"slow": "echo begun >>{0}; sleep 2; echo ended >>{0}; exit 1", "quick": "echo quick >>{0}; exit 1"}
     for name, text in scripts.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text.format(log)}\n")
         (tmp_path / name).chmod(0o755)

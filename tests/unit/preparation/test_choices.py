@@ -36,11 +36,10 @@ def test_a_scheduler_gets_the_sites_first_runtime_and_the_users_account() -> Non
 
 
 def test_this_machine_gets_the_first_runtime_that_is_installed() -> None:
-    local = read_site("local")
     request = Request(gpus=1)
-    user_site = with_user_values(msgspec.structs.replace(local, device="cpu"), request, CONFIG)
-    for programs, runtime in ((("ch-run", "python3"), "charliecloud"), (("python3",), "native")):
-        assert choose_all(user_site, request, installed(*programs)).runtime == runtime
+    user_site = with_user_values(msgspec.structs.replace(read_site("local"), device="cpu"), request, CONFIG)
+    assert choose_all(user_site, request, installed("ch-run", "python3")).runtime == "charliecloud"
+    assert choose_all(user_site, request, installed("python3")).runtime == "native"
     with pytest.raises(RefusedError, match="is installed on this machine") as caught:
         choose_all(user_site, request, installed())
     assert "apt-get install" in caught.value.fix
@@ -61,23 +60,23 @@ def test_listed_hosts_give_the_site_its_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "queue", "capability", "cpus"),
+    ("gpu_type", "queue", "chosen", "left", "capability", "cpus"),
     [
-        ({}, None, "8.0", 8),
-        ({"gpu_type": "v100"}, "cas_v100nv_8", "7.0", 4),
-        ({"gpu_type": "V100"}, "cas_v100nv_8", "7.0", 4),
-        ({"gpu_type": "a100"}, "amd_a100nv_8", "8.0", 8),
-        ({"queue": "cas_v100nv_8"}, "cas_v100nv_8", "7.0", 4),
-        ({"queue": "cas_v100nv_8", "gpu_type": "v100"}, "cas_v100nv_8", "7.0", 4),
+        (None, None, None, None, "8.0", 8),
+        ("v100", None, "cas_v100nv_8", None, "7.0", 4),
+        ("V100", None, "cas_v100nv_8", None, "7.0", 4),
+        ("a100", None, "amd_a100nv_8", None, "8.0", 8),
+        (None, "cas_v100nv_8", "cas_v100nv_8", None, "7.0", 4),
+        ("v100", "cas_v100nv_8", "cas_v100nv_8", None, "7.0", 4),
+        ("h200", None, None, "h200", "8.0", 8),  # the scheduler gets a type that no queue has
     ],
 )
 def test_a_type_of_gpu_picks_its_queue_and_a_queue_its_nodes(
-    asked: dict[str, str], queue: str | None, capability: str, cpus: int
+    gpu_type: str | None, queue: str | None, chosen: str | None, left: str | None, capability: str, cpus: int
 ) -> None:
-    chosen = choices("neuron", Request(gpus=16, **asked))  # type: ignore[arg-type]
-    assert chosen.request.queue == queue
-    assert chosen.request.gpu_type is None, "the partition decides it"
-    assert (chosen.site.hardware.compute_capability, chosen.site.node.cpus_per_gpu) == (capability, cpus)
+    made = choices("neuron", Request(gpus=16, gpu_type=gpu_type, queue=queue))
+    assert (made.request.queue, made.request.gpu_type) == (chosen, left)
+    assert (made.site.hardware.compute_capability, made.site.node.cpus_per_gpu) == (capability, cpus)
 
 
 def test_a_type_of_gpu_in_another_queue_is_wrong_usage() -> None:
@@ -86,14 +85,8 @@ def test_a_type_of_gpu_in_another_queue_is_wrong_usage() -> None:
     assert "leave out --queue" in caught.value.fix
 
 
-def test_the_scheduler_gets_a_type_that_no_queue_has() -> None:
-    chosen = choices("neuron", Request(gpus=1, gpu_type="h200"))
-    assert (chosen.request.queue, chosen.request.gpu_type) == (None, "h200")
-
-
-@pytest.fixture
-def machine_root(tmp_path: Path) -> Path:
-    """A machine with two GPUs, of which this user may open one."""
+def test_a_machine_is_seen_as_the_launcher_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has two GPUs, of which this user may open one."""
     for minor in (0, 1):
         directory = tmp_path / f"proc/driver/nvidia/gpus/0000:0{minor}:00.0"
         directory.mkdir(parents=True)
@@ -101,16 +94,11 @@ def machine_root(tmp_path: Path) -> Path:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia1").touch()
     (tmp_path / "proc/meminfo").write_text("MemTotal:       2048000 kB\nMemFree: 1 kB\n")
-    return tmp_path
-
-
-def test_a_machine_is_seen_as_the_launcher_sees_it(machine_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    seen = this_machine(machine_root)
+    seen = this_machine(tmp_path)
     assert (seen.memory_mb, seen.gpus) == (2000, 1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert this_machine(machine_root).gpus == 0
-    assert this_machine(machine_root / "nothing").gpus == 0
+    assert this_machine(tmp_path).gpus == this_machine(tmp_path / "nothing").gpus == 0
 
 
 def test_with_gpus_it_measures_and_without_it_demonstrates() -> None:

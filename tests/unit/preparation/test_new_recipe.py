@@ -17,7 +17,9 @@ from runner.model.request import Recipe
 from runner.preparation.new_recipe import MOST_BYTES, draft, new_recipe, write_recipe
 from runner.preparation.program_source import ProgramOption, program_options
 from runner.recipes.loader import names, read_recipe
+from tests.support.commands import Call
 from tests.support.documents import result
+from tests.support.own_state import own_state
 
 TRAIN = """
 import argparse
@@ -42,9 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with (tmp_path / "weights.bin").open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     monkeypatch.chdir(tmp_path)
-    for name in ("CACHE", "STATE"):
-        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / ".ours" / name))
-    monkeypatch.delenv("RUNNER_SITE", raising=False)
+    own_state(tmp_path / ".ours", monkeypatch)
     return tmp_path
 
 
@@ -63,52 +63,47 @@ def test_the_folder_has_the_programs_files_and_reads_back(project: Path) -> None
     assert loaded.recipe.choices == {"arch": ("a", "b")}
 
 
-def test_submit_takes_the_folder_and_refuses_a_wrong_choice(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["recipe", "new", "mine", "--", "python", "train.py", "--lr", "0.1"]) == Exit.GOOD
+def test_submit_takes_the_folder_and_refuses_a_wrong_choice(
+    project: Path, call: Call, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call("recipe", "new", "mine", "--", "python", "train.py", "--lr", "0.1")
     job = ["submit", "--site", "local", "--runtime", "native", "--gpus", "2", "--recipe", "mine", "--dry-run"]
-    capfd.readouterr()
     run([*job, "--set", "lr=0.5", "--set", "amp=true"])
     assert "python train.py --lr 0.1 --lr 0.5 --amp" in capfd.readouterr().out
-    assert run([*job, "--set", "arch=c"]) == Exit.USAGE
-    assert "one of: a, b" in capfd.readouterr().err
+    assert "one of: a, b" in call(*job, "--set", "arch=c", code=Exit.USAGE).err
 
 
-def test_image_and_processes_are_those_of_the_program(project: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "framework", "processes"),
+    [("python tf.py", "tensorflow", "per-gpu"), ("python train.py", "pytorch", "per-gpu"),
+     ("torchrun train.py", "pytorch", "own")],
+)  # fmt: skip
+def test_image_and_processes_are_those_of_the_program(project: Path, line: str, framework: str, processes: str) -> None:
     (project / "tf.py").write_text("import os\nimport tensorflow as tf\n")
-    for words, image, processes in (
-        (("python", "tf.py"), "gpu-runner/horovod-tensorflow", "per-gpu"),
-        (("python", "train.py"), "gpu-runner/horovod-pytorch", "per-gpu"),
-        (("torchrun", "train.py"), "gpu-runner/horovod-pytorch", "own"),
-    ):
-        recipe = new_recipe("mine", words, project).recipe
-        assert (recipe.image, recipe.processes) == (image, processes)
+    recipe = new_recipe("mine", line.split(), project).recipe
+    assert (recipe.image, recipe.processes) == (f"gpu-runner/horovod-{framework}", processes)
 
 
-def test_a_starter_of_ranks_is_refused_with_the_command_without_it(project: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        new_recipe("mine", ("horovodrun", "-np", "4", "python", "train.py", "--lr", "1"), project)
-    assert "recipe new DIR -- python train.py --lr 1" in str(caught.value)
-    with pytest.raises(UsageError, match=r"leave accelerate out.*recipe new DIR -- python train\.py"):
-        new_recipe("mine", ("accelerate", "launch", "train.py"), project)
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("horovodrun -np 4 python train.py --lr 1", r"(?s)recipe new DIR -- python train\.py --lr 1"),
+        ("accelerate launch train.py", r"leave accelerate out.*recipe new DIR -- python train\.py"),
+        ("python ../train.py", "outside of this directory"),
+        ("python3 -u trian.py --lr 1", r"no file trian\.py in this directory"),
+        ("torchrun --nproc-per-node 2 trian.py --lr 1", r"no file trian\.py in this directory"),
+        ("python train.py \udcff", "not Unicode"),
+        ("python train.py a\0b", "not Unicode"),
+    ],
+)
+def test_a_program_that_no_recipe_can_hold_is_refused(project: Path, words: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        new_recipe("mine", tuple(words.split(" ")), project / "data" if ".." in words else project)
 
 
-def test_a_program_of_another_directory_is_refused(project: Path) -> None:
-    with pytest.raises(UsageError, match="outside of this directory"):
-        new_recipe("mine", ("python", "../train.py"), project / "data")
-
-
-@pytest.mark.parametrize("start", [("python3", "-u"), ("torchrun", "--nproc-per-node", "2")])
-def test_a_script_that_is_not_there_is_refused(project: Path, start: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match=r"no file trian\.py in this directory"):
-        new_recipe("mine", (*start, "trian.py", "--lr", "1"), project)
-    assert new_recipe("mine", ("python", "/opt/in/the/image/train.py"), project).files == ()
-    assert new_recipe("mine", ("python", "-m", "package.train", "none.py"), project).files == ()
-
-
-@pytest.mark.parametrize("word", ["\udcff", "a\0b"])
-def test_an_argument_that_no_file_can_hold_is_refused(project: Path, word: str) -> None:
-    with pytest.raises(UsageError, match="not Unicode"):
-        new_recipe("mine", ("python", "train.py", word), project)
+@pytest.mark.parametrize("words", ["python /opt/in/the/image/train.py", "python -m package.train none.py"])
+def test_a_script_that_may_be_elsewhere_is_not_copied(project: Path, words: str) -> None:
+    assert new_recipe("mine", words.split(), project).files == ()
 
 
 def test_nothing_is_overwritten(project: Path) -> None:
@@ -128,39 +123,34 @@ def test_beside_the_program_nothing_is_copied(project: Path) -> None:
     assert read_recipe(".").recipe.program == ("python", "train.py")
 
 
-def test_a_recipe_is_shown_with_options_choices_image_and_commands(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["recipe", "list"]) == Exit.GOOD
-    listed = capfd.readouterr().out
+def test_a_recipe_is_shown_with_options_choices_image_and_commands(call: Call) -> None:
+    listed = call("recipe", "list").out
     assert all(name in listed for name in names())
-    assert run(["recipe", "show", "horovod-pytorch"]) == Exit.GOOD
-    shown = capfd.readouterr().out
+    shown = call("recipe", "show", "horovod-pytorch").out
     assert "image: gpu-runner/horovod-pytorch" in shown
     assert "precision       amp-bf16   one of: amp-bf16, amp-fp16, fp32, tf32" in shown
     assert "--gpus 16 --site technion --recipe horovod-pytorch\n" in shown
     assert "--recipe horovod-pytorch   # needs your account\n" in shown
-    assert run(["recipe", "show", "horovod-tensorflow"]) == Exit.GOOD
-    assert "    with mode=graph goes only arms=full, compile=false\n" in capfd.readouterr().out
+    assert (
+        "    with mode=graph goes only arms=full, compile=false\n" in call("recipe", "show", "horovod-tensorflow").out
+    )
 
 
 @pytest.mark.parametrize("recipe", names())
-def test_the_command_that_is_shown_for_a_site_is_taken(
-    project: Path, recipe: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["recipe", "show", recipe]) == Exit.GOOD
-    commands = [line.partition("#")[0] for line in capfd.readouterr().out.splitlines() if f"{PROGRAM} submit" in line]
+def test_the_command_that_is_shown_for_a_site_is_taken(project: Path, recipe: str, call: Call) -> None:
+    lines = call("recipe", "show", recipe).out.splitlines()
+    commands = [line.partition("#")[0] for line in lines if f"{PROGRAM} submit" in line]
     assert len(commands) >= 8
     for command in commands:
         words = shlex.split(command.removeprefix(f"    {PROGRAM} "))
         assert run([*words, "--dry-run"]) in (Exit.GOOD, Exit.REFUSED), command
 
 
-def test_the_facts_are_there_as_json(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["recipe", "list", "--json"]) == Exit.GOOD
-    assert "horovod-pytorch" in {each["name"] for each in result(capfd.readouterr().out)}
-    assert run(["recipe", "show", "probe", "--json"]) == Exit.GOOD
-    assert "technion" in {each["site"] for each in result(capfd.readouterr().out)["sites"]}
-    assert run(["recipe", "new", "mine", "--json", "--", "python", "train.py"]) == Exit.GOOD
-    assert "nets/small.py" in result(capfd.readouterr().out)["copied"]
+def test_the_facts_are_there_as_json(project: Path, call: Call) -> None:
+    assert "horovod-pytorch" in {each["name"] for each in result(call("recipe", "list", "--json").out)}
+    assert "technion" in {each["site"] for each in result(call("recipe", "show", "probe", "--json").out)["sites"]}
+    new = call("recipe", "new", "mine", "--json", "--", "python", "train.py").out
+    assert "nets/small.py" in result(new)["copied"]
 
 
 # As Linux passes arguments, but for bytes that are no UTF-8.

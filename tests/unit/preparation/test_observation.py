@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from runner.cli import run
 from runner.core.errors import Exit
 from runner.core.process import Completed
 from runner.environments.directory import RECORD
@@ -17,6 +18,7 @@ from runner.model.request import Mount, Recipe
 from runner.preparation.observation import horovod_use, srun_plugin_problem
 from runner.recipes.loader import read_recipe, recipe_of
 from runner.sites.loader import read_site
+from tests.support.commands import Call
 
 
 def use(directory: Path, *program: str, mounts: tuple[Mount, ...] = ()) -> str:
@@ -100,46 +102,40 @@ def test_a_recipe_says_it_itself(tmp_path: Path) -> None:
     assert horovod_use(silent, tmp_path, silent.program, ()) == "main.py, line 1,"
 
 
-def environment(root: Path, horovod: Horovod) -> None:
-    about = ImageFacts(framework="pytorch", cuda="13.0", cuda_archs=("sm_80",), horovod=horovod)
-    made = Environment(root.name, "virtualenv", "pytorch", str(root / "made"), "1", Setup(), about)
-    (root / "made/bin").mkdir(parents=True)
-    (root / "made/bin/python3").symlink_to("/usr/bin/env")
-    (root / RECORD).write_bytes(msgspec.json.encode(made))
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Callable[..., str]:
+    """What submit says of an environment with this operation, at a site with GPUs, as `env create` records it."""
+    monkeypatch.chdir(tmp_path)
+    site = tmp_path / "ours.yaml"
+    site.write_text("name: ours\ndescription: ''\nextends: technion\nruntimes: [native]\n")
+
+    def said(operation: str, *words: str, code: int = Exit.REFUSED) -> str:
+        root = tmp_path / "made"
+        horovod = Horovod("0.28.1", controllers=("Gloo",), operations=(operation,))
+        about = ImageFacts(framework="pytorch", cuda="13.0", cuda_archs=("sm_80",), horovod=horovod)
+        (root / "bin").mkdir(parents=True, exist_ok=True)
+        shutil.copy("/usr/bin/env", root / "bin/python3")
+        made = Environment("made", "virtualenv", "pytorch", str(root), "1", Setup(), about)
+        (root / RECORD).write_bytes(msgspec.json.encode(made))
+        job = ("submit", "--site", str(site), "--gpus", "2", "--env-name", str(root), "--dry-run")
+        return call(*job, *words, code=code).err
+
+    return said
 
 
 def test_submit_refuses_a_program_that_reduces_without_nccl_and_can_be_forced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, refused: Callable[..., str]
 ) -> None:
-    """By the command itself, at a site with GPUs, in an environment as `env create --nccl none` records it."""
-    environment(tmp_path / "gloo", Horovod("0.28.1", controllers=("Gloo",), operations=("Gloo",)))
-    site = tmp_path / "ours.yaml"
-    site.write_text("name: ours\ndescription: ''\nextends: technion\nruntimes: [native]\n")
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import torch\nimport horovod.torch as hvd\n")
     (tmp_path / "ddp.py").write_text("import torch.distributed\n")
-    words = ["submit", "--site", str(site), "--gpus", "2", "--env-name", f"{tmp_path}/gloo", "--dry-run"]
-    assert run([*words, "--", "python", "train.py"]) == Exit.REFUSED
-    said = capfd.readouterr().err
-    assert "refused [horovod-without-nccl]: Horovod in the environment gloo has no NCCL (operations: Gloo)" in said
+    code, program = "horovod-without-nccl", ("--", "python", "train.py")
+    said = refused("Gloo", *program)
+    assert f"refused [{code}]: Horovod in the environment made has no NCCL (operations: Gloo)" in said
     assert "train.py, line 2, uses it" in said
-    assert run([*words, "--force", "horovod-without-nccl", "--", "python", "train.py"]) == Exit.GOOD
-    assert "forced [horovod-without-nccl]" in capfd.readouterr().err
-    assert run([*words, "--", "python", "ddp.py"]) == Exit.GOOD
-    assert "warning [horovod-without-nccl]" in capfd.readouterr().err
-
-
-def test_what_a_record_says_reaches_no_terminal_raw(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    environment(tmp_path / "odd", Horovod("0.28.1", operations=("Gloo\x1b[2J\nall is well",)))
-    site = tmp_path / "ours.yaml"
-    site.write_text("name: ours\ndescription: ''\nextends: technion\nruntimes: [native]\n")
-    monkeypatch.chdir(tmp_path)
-    words = ["submit", "--site", str(site), "--gpus", "2", "--env-name", f"{tmp_path}/odd", "--dry-run"]
-    assert run([*words, "--recipe", "horovod-pytorch"]) == Exit.REFUSED
-    said = capfd.readouterr().err
-    assert "(operations: Gloo\\x1b[2J\\nall is well)" in said
+    assert f"forced [{code}]" in refused("Gloo", "--force", code, *program, code=Exit.GOOD)
+    assert f"warning [{code}]" in refused("Gloo", "--", "python", "ddp.py", code=Exit.GOOD)
+    odd = refused("Gloo\x1b[2J\nall is well", "--recipe", "horovod-pytorch")
+    assert "(operations: Gloo\\x1b[2J\\nall is well)" in odd, "no record reaches a terminal raw"
 
 
 PLAIN = "Usage: srun [OPTIONS(0)...]\n\nParallel run options:\n  -A, --account=name          charge job\n"
@@ -152,29 +148,26 @@ srun: error: Plug-in initialization failed
 """
 
 
-def answered(out: str, err: str = "", code: int = 0) -> Completed:
-    return Completed(("srun", "--help"), code, out, err)
+LACKS = "srun has no --container-image: the plugin of Pyxis is not loaded on this cluster"
+HERE = "--runtime with another (found here: apptainer; of the site: charliecloud, native), or ask"
+CONFIGURATION = "plugin configuration (plugstack.conf) is broken: spank: /nowhere/x.so: Dlopen of plugin file failed"
 
 
-def problem(answer: Completed, runtime: str = "pyxis", site: str = "technion", *installed: str) -> tuple[str, str]:
-    return srun_plugin_problem(read_site(site), runtime, answer, installed)
-
-
-def test_a_plugin_that_is_loaded_is_no_problem() -> None:
-    assert problem(answered(PYXIS)) == ("", "")
-    assert problem(answered(PLAIN + "      --image=type:image\n"), "shifter") == ("", "")
-
-
-def test_a_plugin_that_is_not_loaded_is_named_with_what_else_there_is_here_then_at_the_site() -> None:
-    what, fix = problem(answered(PLAIN))
-    assert what == "srun has no --container-image: the plugin of Pyxis is not loaded on this cluster"
-    assert fix.startswith("ask the administrator for spank_pyxis.so")
-    assert problem(answered(PLAIN), "pyxis", "box", "apptainer")[1].startswith(
-        "--runtime with another (found here: apptainer; of the site: charliecloud, native), or ask"
-    )
-
-
-def test_a_broken_configuration_is_reported_with_its_line() -> None:
-    what, fix = problem(answered("", BROKEN, 1))
-    assert "plugin configuration (plugstack.conf) is broken: spank: /nowhere/x.so: Dlopen of plugin file failed" in what
-    assert "administrator" in fix
+@pytest.mark.parametrize(
+    ("out", "err", "runtime", "site", "installed", "says", "instead"),
+    [
+        (PYXIS, "", "pyxis", "technion", (), "", ""),
+        (PLAIN + "      --image=type:image\n", "", "shifter", "technion", (), "", ""),
+        (PLAIN, "", "pyxis", "technion", (), LACKS, "ask the administrator for spank_pyxis.so"),
+        (PLAIN, "", "pyxis", "box", ("apptainer",), LACKS, HERE),
+        ("", BROKEN, "pyxis", "technion", (), CONFIGURATION, "administrator"),
+    ],
+)
+def test_a_plugin_that_is_not_loaded_is_named_with_what_else_there_is(
+    out: str, err: str, runtime: str, site: str, installed: tuple[str, ...], says: str, instead: str
+) -> None:
+    answer = Completed(("srun", "--help"), 1 if err else 0, out, err)
+    what, fix = srun_plugin_problem(read_site(site), runtime, answer, installed)
+    assert bool(what) == bool(says)
+    assert says in what
+    assert instead in fix

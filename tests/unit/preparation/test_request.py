@@ -128,60 +128,61 @@ def test_a_list_of_hosts_is_the_site_unless_one_is_named(tmp_path: Path, monkeyp
 
 def test_what_is_given_again_replaces_and_what_is_new_is_added() -> None:
     assert again({}) == FIRST
-    found = again(
+    changed = again(
         {
             "gpus": 8, "env": (("C", "3"), ("A", "9")), "mounts": (Mount("z", "/data", True),), "nodes": 1,
             "options": (("model", "resnet18"), ("batch", "1")), "scheduler_options": (("qos", "x"),),
             "force": ("image-unusable", "mig-slices"), "arguments": ("python", "other.py"),
         }
     )  # fmt: skip
-    assert (found.gpus, found.nodes, found.stage) == (8, 1, True)
-    assert (found.env, found.env_of_shell) == ((("B", "2"), ("PATH", ""), ("C", "3"), ("A", "9")), ("PATH",))
-    assert found.mounts == (Mount("/y", "/out", True), Mount("/home/me/z", "/data", True)), "of the first's directory"
-    assert found.options == (("model", "resnet18"), ("batch", "1"))
-    assert found.scheduler_options == (("mem", "0"), ("qos", "x"))
-    assert found.force == ("image-unusable", "mig-slices")
-    assert (found.program, found.directory) == (("python", "other.py"), "/home/me")
-    assert not again({}, without=("stage",)).stage
-    assert again({"env": (("D", "1"),)}, without=("env",)).env == (("D", "1"),)
-
-
-def test_options_without_a_program_are_refused() -> None:
+    assert (changed.gpus, changed.nodes, changed.stage) == (8, 1, True)
+    assert (changed.env, changed.env_of_shell) == ((("B", "2"), ("PATH", ""), ("C", "3"), ("A", "9")), ("PATH",))
+    of_the_first = Mount("/home/me/z", "/data", True)
+    assert changed.mounts == (Mount("/y", "/out", True), of_the_first)
+    assert changed.options == (("model", "resnet18"), ("batch", "1"))
+    assert changed.scheduler_options == (("mem", "0"), ("qos", "x"))
+    assert changed.force == ("image-unusable", "mig-slices")
+    assert (changed.program, changed.directory) == (("python", "other.py"), "/home/me")
     with pytest.raises(UsageError, match="--lr is no program") as caught:
         again({"arguments": ("--lr", "2")})
     assert "-- python ..." in caught.value.fix
-    assert again({"recipe": "probe", "arguments": ("--sleep", "2")}).arguments == ("--sleep", "2")
 
 
 @pytest.mark.parametrize(
-    ("changes", "image"),
+    ("changes", "more", "name", "value"),
     [
-        ({}, "x@sha256:00"),
-        ({"image": "y"}, "y"),
-        ({"env_name": "e"}, None),
-        ({"runtime": "native"}, None),
-        ({"runtime": "enroot"}, "x@sha256:00"),
+        ({}, {"without": ("stage",)}, "stage", False),
+        ({"env": (("D", "1"),)}, {"without": ("env",)}, "env", (("D", "1"),)),
+        ({"recipe": "probe", "arguments": ("--sleep", "2")}, {}, "arguments", ("--sleep", "2")),
+        # The image is the one that ran unless another is requested.
+        ({}, {"image": "x@sha256:00"}, "image", "x@sha256:00"),
+        ({"image": "y"}, {"image": "x@sha256:00"}, "image", "y"),
+        ({"env_name": "e"}, {"image": "x@sha256:00"}, "image", None),
+        ({"runtime": "native"}, {"image": "x@sha256:00"}, "image", None),
+        ({"runtime": "enroot"}, {"image": "x@sha256:00"}, "image", "x@sha256:00"),
+        ({}, {"site": "technion"}, "site", "technion"),
+        ({"site": "local"}, {"site": "technion"}, "site", "local"),
+        ({"hosts": "a:2"}, {"site": "hosts"}, "site", None),
     ],
 )
-def test_the_image_is_the_one_that_ran_unless_another_is_requested(changes: dict[str, Any], image: str | None) -> None:
-    assert again(changes, image="x@sha256:00").image == image
+def test_a_repeated_request_is_the_first_one_but_for(changes: Any, more: Any, name: str, value: object) -> None:
+    assert getattr(again(changes, **more), name) == value
 
 
-def test_the_image_of_a_plan_is_named_by_its_digest_or_its_file() -> None:
-    def of(image: PlannedImage, runtime: str = "pyxis") -> str:
-        return image_of(msgspec.structs.replace(PLAN, image=image, runtime=runtime))
-
-    digest = "sha256:" + "0" * 64
-    assert image_of(PLAN) == "/i.sqsh"
-    assert of(PlannedImage("a/b:1", digest, "/s/x.sqsh")) == f"a/b:1@{digest}"
-    assert of(PlannedImage("./x.sqsh", digest, "/s/x.sqsh")) == "/s/x.sqsh"
-    assert of(PlannedImage("env", "", "/e"), "native") == ""
+DIGEST = "sha256:" + "0" * 64
 
 
-def test_the_site_is_the_same_one() -> None:
-    assert again({}, "technion").site == "technion"
-    assert again({"site": "local"}, "technion").site == "local"
-    assert again({"hosts": "a:2"}, "hosts").site is None
+@pytest.mark.parametrize(
+    ("image", "runtime", "name"),
+    [
+        (PLAN.image, "pyxis", "/i.sqsh"),
+        (PlannedImage("a/b:1", DIGEST, "/s/x.sqsh"), "pyxis", f"a/b:1@{DIGEST}"),
+        (PlannedImage("./x.sqsh", DIGEST, "/s/x.sqsh"), "pyxis", "/s/x.sqsh"),
+        (PlannedImage("env", "", "/e"), "native", ""),
+    ],
+)
+def test_the_image_of_a_plan_is_named_by_its_digest_or_its_file(image: PlannedImage, runtime: str, name: str) -> None:
+    assert image_of(msgspec.structs.replace(PLAN, image=image, runtime=runtime)) == name
 
 
 def test_a_file_system_that_does_not_answer_is_reported_and_not_waited_for(

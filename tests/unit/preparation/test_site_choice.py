@@ -17,6 +17,8 @@ from runner.core.errors import Exit, RefusedError, UsageError
 from runner.model.request import Request
 from runner.preparation import site as site_choice
 from runner.preparation.site import UserSite, plain_name, read_user_site
+from tests.support.commands import Call
+from tests.support.own_state import own_state
 
 RECORDED = Path(__file__).parents[1] / "sites/recorded"
 JOB = ["submit", "--gpus", "12", "--recipe", "probe", "--runtime", "native", "--dry-run"]
@@ -58,9 +60,8 @@ class Shell:
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     made = Shell(tmp_path)
-    for variable in ("RUNNER_SITE", "SLURM_JOB_ID"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    own_state(tmp_path, monkeypatch)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("RUNNER_STATE", str(made.state))
     monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
     monkeypatch.setenv("PATH", f"{made.clients}:/usr/bin:/bin")
@@ -97,14 +98,6 @@ def test_the_slurm_that_answers_is_detected_once_and_kept(shell: Shell) -> None:
     assert shell.read("our").site.node.gpus == 6, "by its name, from any machine with this state directory"
 
 
-def test_each_cluster_has_its_own_file_in_a_home_that_they_share(shell: Shell) -> None:
-    shell.slurm("one")
-    shell.read()
-    shell.slurm("two", "24.11")
-    shell.read()
-    assert shell.kept() == ["one.yaml", "two.yaml"]
-
-
 def test_two_first_jobs_at_once_keep_one_whole_file(shell: Shell) -> None:
     shell.slurm()
     with ThreadPoolExecutor(4) as pool:
@@ -122,12 +115,15 @@ def test_a_dry_run_detects_and_keeps_nothing(shell: Shell, capfd: pytest.Capture
     assert not shell.state.exists()
 
 
-def test_a_cluster_with_the_name_of_a_shipped_site_is_not_taken_for_it(shell: Shell) -> None:
-    shell.slurm("neuron")
-    assert shell.read().site.name == "neuron-here"
+def test_each_cluster_has_its_own_file_and_one_with_the_name_of_a_shipped_site_is_not_taken_for_it(
+    shell: Shell,
+) -> None:
+    for cluster, version, name in (("two", "24.11", "two"), ("box", "22.05", "box-here"),
+                                   ("neuron", "22.05", "neuron-here")):  # fmt: skip
+        shell.slurm(cluster, version)
+        assert shell.read().site.name == name
     assert "if this cluster is that one, use --site neuron" in shell.lines[-1]
-    shell.slurm("box")
-    assert shell.read().site.name == "box-here"
+    assert shell.kept() == ["box-here.yaml", "neuron-here.yaml", "two.yaml"]
     assert "box" not in shell.lines[-1].split(",")[1]
 
 
@@ -137,15 +133,12 @@ def test_the_pbs_that_answers_is_detected_too(shell: Shell) -> None:
     assert "detected from PBS 2022.1.1" in shell.lines[-1]
 
 
-def test_without_a_scheduler_a_job_is_refused_with_the_ways_to_say_it(
-    shell: Shell, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for verb in ("submit", "run"):
-        assert run([verb, *JOB[1:]]) == Exit.USAGE
-        said = capfd.readouterr().err
-        assert "no site chosen, and no Slurm or PBS answers here" in said
-        for way in ("--site NAME", "RUNNER_SITE=NAME", "`site: NAME` in ", "site detect -o my.yaml", "--site local"):
-            assert way in said
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_without_a_scheduler_a_job_is_refused_with_the_ways_to_say_it(shell: Shell, call: Call, verb: str) -> None:
+    said = call(verb, *JOB[1:], code=Exit.USAGE).err
+    for part in ("no site chosen, and no Slurm or PBS answers here", "--site NAME", "RUNNER_SITE=NAME",
+                 "`site: NAME` in ", "site detect -o my.yaml", "--site local"):  # fmt: skip
+        assert part in said
     assert not shell.state.exists()
 
 
@@ -195,17 +188,13 @@ def test_a_file_that_extends_it_gives_the_whole_shape(shell: Shell, tmp_path: Pa
     assert (shell.read(str(further)).site.node.gpus, shell.read(str(further)).site.node.cores) == (3, 2)
 
 
-def test_a_cluster_without_gpu_nodes_has_no_shape(shell: Shell) -> None:
+def test_environments_have_the_same_default_and_else_this_machine_and_need_no_gpu_nodes(shell: Shell) -> None:
+    assert shell.read(for_job=False).site.name == "local"
+    assert shell.lines[-1].startswith("site: local, this machine: no Slurm or PBS is here")
     shell.slurm()
     shell.client("sinfo", "exit 0")
     with pytest.raises(UsageError, match=r"node\.gpus, node\.cores, node\.memory_mb: not given"):
         shell.read()
-
-
-def test_environments_have_the_same_default_and_else_this_machine(shell: Shell) -> None:
-    assert shell.read(for_job=False).site.name == "local"
-    assert shell.lines[-1].startswith("site: local, this machine: no Slurm or PBS is here")
-    shell.slurm()
     assert shell.read(for_job=False).site.name == "our"
 
 
@@ -217,14 +206,12 @@ def test_what_is_named_is_taken_without_a_question(shell: Shell, tmp_path: Path)
     assert shell.lines == []
 
 
-def test_sites_that_are_kept_are_listed_and_shown(shell: Shell, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sites_that_are_kept_are_listed_and_shown(shell: Shell, call: Call) -> None:
     shell.slurm()
     shell.read()
-    assert run(["site", "list"]) == Exit.GOOD
-    assert "our          our: Slurm 22.05.8" in capfd.readouterr().out
-    assert run(["site", "show", "our"]) == Exit.GOOD
-    assert run(["site", "show", "ours"]) == Exit.USAGE
-    assert "did you mean 'our'?" in capfd.readouterr().err
+    assert "our          our: Slurm 22.05.8" in call("site", "list").out
+    call("site", "show", "our")
+    assert "did you mean 'our'?" in call("site", "show", "ours", code=Exit.USAGE).err
 
 
 @pytest.mark.parametrize(

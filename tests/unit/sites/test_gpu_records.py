@@ -27,62 +27,49 @@ def test_a_record_of_this_machine_proves_its_runtime_and_nccl_between_its_gpus()
     assert not proven.ignored
 
 
-def test_the_newest_record_counts() -> None:
-    records: dict[str, ProofRecord | None] = {
-        "a.json": record(date="2027-01-01T00:00:00Z"),
-        "b.json": record(),
-        "c.json": None,
-    }
+def test_the_newest_record_counts_and_a_cluster_is_known_by_its_name() -> None:
+    newest = record(date="2027-01-01T00:00:00Z")
+    records: dict[str, ProofRecord | None] = {"a.json": newest, "b.json": record(), "c.json": None}
     assert "a.json" in proven_by(records, LOCAL, HERE).runtimes["native"]
+    site = read_site("perlmutter")
+    made = record(site="perlmutter", runtime=site.runtimes[0])
+    assert proven_by({"a.json": made}, site, frozenset()).runtimes
+    elsewhere = proven_by({"a.json": made}, LOCAL, HERE)
+    assert (elsewhere.runtimes, elsewhere.ignored) == ({}, {})
 
 
 def test_one_gpu_proves_nothing_of_nccl_between_gpus() -> None:
     one = (ProvenGpu(UUIDS[0], "NVIDIA H100"),)
-    rungs = (
-        *(RungRecord(name, "passed") for name in REQUIRED),
-        RungRecord(BETWEEN_GPUS, "not applicable", "one GPU"),
-    )
-    for each in (record(gpus=one, rungs=rungs), record(gpus=one)):
+    passed = (*(RungRecord(name, "passed") for name in REQUIRED), RungRecord(BETWEEN_GPUS, "not applicable", "one GPU"))
+    for each in (record(gpus=one, rungs=passed), record(gpus=one)):
         proven = proven_by({"a.json": each}, LOCAL, frozenset(UUIDS[:1]))
         assert proven.runtimes
         assert proven.between_gpus == ""
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "edited", "here", "why"),
     [
-        ({"pretend": True}, "ran on processors"),
-        ({"gpus": ()}, "names no GPU"),
-        ({"gpus": (ProvenGpu("cpu-17", "x"),)}, "names no GPU"),
-        ({"driver": ""}, "names no GPU and driver"),
-        ({"rungs": tuple(RungRecord(name, "failed") for name in REQUIRED)}, "not passed: devices, allreduce-1, result"),
-        ({"rungs": ()}, "not passed"),
-        ({"runtime": "pyxis"}, "the site has no runtime pyxis"),
-        ({"gpus": (ProvenGpu("GPU-0", "x"),)}, "of another machine"),
-        ({"gpus": (ProvenGpu(UUIDS[0], "x"),)}, "names 1 of this machine's 2 GPUs: CUDA must show all of them"),
+        ({"pretend": True}, {}, HERE, "ran on processors"),
+        ({"pretend": True}, {"pretend": False}, HERE, "changed after it was written"),
+        ({"gpus": ()}, {}, HERE, "names no GPU"),
+        ({"gpus": (ProvenGpu("cpu-17", "x"),)}, {}, HERE, "names no GPU"),
+        ({"driver": ""}, {}, HERE, "names no GPU and driver"),
+        ({"rungs": tuple(RungRecord(name, "failed") for name in REQUIRED)}, {}, HERE,
+         "not passed: devices, allreduce-1, result"),
+        ({"rungs": ()}, {}, HERE, "not passed"),
+        ({"runtime": "pyxis"}, {}, HERE, "the site has no runtime pyxis"),
+        ({"gpus": (ProvenGpu("GPU-0", "x"),)}, {}, HERE, "of another machine"),
+        ({}, {}, frozenset(), "of another machine"),
+        ({"gpus": (ProvenGpu(UUIDS[0], "x"),)}, {}, HERE,
+         "names 1 of this machine's 2 GPUs: CUDA must show all of them"),
     ],
-)
-def test_a_record_proves_nothing(changes: dict[str, Any], why: str) -> None:
-    assert why in why_nothing(record(**changes), LOCAL, HERE)
-    proven = proven_by({"a.json": record(**changes)}, LOCAL, HERE)
+)  # fmt: skip
+def test_a_record_proves_nothing(changes: Any, edited: Any, here: frozenset[str], why: str) -> None:
+    made = msgspec.structs.replace(record(**changes), **edited)
+    assert why in why_nothing(made, LOCAL, here)
+    proven = proven_by({"a.json": made}, LOCAL, here)
     assert (proven.runtimes, proven.between_gpus, list(proven.ignored)) == ({}, "", ["a.json"])
-
-
-def test_an_edited_record_and_one_read_where_no_gpu_is_prove_nothing() -> None:
-    edited = msgspec.structs.replace(record(pretend=True), pretend=False)
-    assert "changed after it was written" in why_nothing(edited, LOCAL, HERE)
-    assert "of another machine" in why_nothing(record(), LOCAL, frozenset())
-
-
-def test_a_record_of_another_site_is_passed_over() -> None:
-    proven = proven_by({"a.json": record(site="perlmutter")}, LOCAL, HERE)
-    assert (proven.runtimes, proven.ignored) == ({}, {})
-
-
-def test_a_cluster_is_known_by_its_name() -> None:
-    site = read_site("perlmutter")
-    made = record(site="perlmutter", runtime=site.runtimes[0])
-    assert proven_by({"a.json": made}, site, frozenset()).runtimes
 
 
 def test_files_that_are_no_records_are_none(tmp_path: Path) -> None:
@@ -93,9 +80,9 @@ def test_files_that_are_no_records_are_none(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_bytes(b"[" * 100_000)
     (tmp_path / "list.json").write_text("[]")
     (tmp_path / "note.txt").write_text("x")
-    found = read_records([tmp_path, tmp_path / "none"])
-    assert {Path(path).name: each for path, each in found.items() if each is not None} == {"good.json": whole}
-    assert len(found) == 5
+    records = read_records([tmp_path, tmp_path / "none"])
+    assert {Path(path).name: each for path, each in records.items() if each is not None} == {"good.json": whole}
+    assert len(records) == 5
 
 
 @pytest.mark.parametrize("digest", ["kept", "computed anew"])

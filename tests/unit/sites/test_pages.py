@@ -15,6 +15,7 @@ from runner.core.errors import Exit
 from runner.sites.loader import names
 
 PAGES = Path(__file__).parents[3] / "docs/first-result"
+GPU = PAGES.parent / "gpu.md"
 TUTORIALS = PAGES.parent / "tutorials"
 RECIPES = PAGES.parent / "recipes"
 NO_CLUSTER = ("box", "hosts", "local", "slurm")
@@ -41,57 +42,37 @@ def commands(page: Path) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines]
 
 
-def of_table(page: Path) -> list[list[str]]:
+def rows_of(page: Path) -> list[list[str]]:
     """The words of every ``submit``, ``scale`` and ``expect`` in the table of a recipe's page."""
     lines = re.findall(r"^\|.*`python -m runner ((?:submit|scale|expect) [^`]*)`", page.read_text(), re.MULTILINE)
     return [shlex.split(line) for line in lines]
 
 
-def test_every_cluster_has_its_page_and_the_readme_links_it() -> None:
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_cluster_has_its_pages_and_they_are_linked() -> None:
     assert {path.stem for path in PAGES.iterdir()} == set(CLUSTERS)
-    readme = (PAGES.parents[1] / "README.md").read_text()
+    assert {path.stem for path in TUTORIALS.iterdir()} == {"README", *CLUSTERS}
+    readme, overview = (PAGES.parents[1] / "README.md").read_text(), (TUTORIALS / "README.md").read_text()
     for site in CLUSTERS:
         assert f"(docs/first-result/{site}.md)" in readme
+        assert f"({site}.md)" in overview
         assert ["submit", "--gpus", "16", "--site", site] in [words[:5] for words in commands(PAGES / f"{site}.md")]
-
-
-def test_every_cluster_has_its_page_of_a_tutorial() -> None:
-    assert {path.stem for path in TUTORIALS.iterdir()} == {"README", *CLUSTERS}
-    overview = (TUTORIALS / "README.md").read_text()
-    assert [site for site in CLUSTERS if f"({site}.md)" not in overview] == []
 
 
 @pytest.mark.parametrize("site", CLUSTERS)
 def test_the_lines_of_a_tutorials_script_are_those_of_the_dry_run(
-    site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     page = TUTORIALS / f"{site}.md"
     stated = re.findall(r"^    ((?:#SBATCH|#PBS|module) .*)$", page.read_text(), re.MULTILINE)
     run([*commands(page)[0], "--scratch", str(tmp_path)])
     script = [line.removesuffix(" || exit 74") for line in capfd.readouterr().out.splitlines()]
     assert len(stated) >= 5
     assert [line for line in stated if line not in script] == []
-
-
-@pytest.mark.parametrize("site", CLUSTERS)
-def test_the_session_of_the_tutorials_is_no_wrong_usage_anywhere(
-    site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    session = [words for words in commands(TUTORIALS / "README.md") if words[0] == "submit"]
-    assert len(session) >= 7
-    for words in session:
-        given = [site if word == "SITE" else word for word in words]
-        tried([given[0], *OWN.get(site, []), *given[1:]], tmp_path, capfd)
-
-
-def test_the_tutorials_look_at_a_script(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "support/training_scripts/correct/c01.py"
-    found = [words for words in commands(TUTORIALS / "README.md") if words[:2] == ["recipe", "check"]]
-    assert found == [["recipe", "check", "train.py"]]
-    assert run(["recipe", "check", str(script)]) == Exit.GOOD
-    assert "8 average metrics" in capfd.readouterr().out
 
 
 def tried(words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -106,26 +87,43 @@ def tried(words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     assert refused == [], given
 
 
-@pytest.mark.parametrize("page", [each / f"{site}.md" for each in (PAGES, TUTORIALS) for site in CLUSTERS], ids=str)
+@pytest.mark.parametrize("site", CLUSTERS)
+def test_the_session_of_the_tutorials_is_no_wrong_usage_anywhere(
+    site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    session = [words for words in commands(TUTORIALS / "README.md") if words[0] == "submit"]
+    assert len(session) >= 7
+    for words in session:
+        given = [site if word == "SITE" else word for word in words]
+        tried([given[0], *OWN.get(site, []), *given[1:]], tmp_path, capfd)
+
+
+def test_the_tutorials_look_at_a_script(capfd: pytest.CaptureFixture[str]) -> None:
+    script = Path(__file__).parents[2] / "support/training_scripts/correct/c01.py"
+    checks = [words for words in commands(TUTORIALS / "README.md") if words[:2] == ["recipe", "check"]]
+    assert checks == [["recipe", "check", "train.py"]]
+    assert run(["recipe", "check", str(script)]) == Exit.GOOD
+    assert "8 average metrics" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "page", [GPU, *(each / f"{site}.md" for each in (PAGES, TUTORIALS) for site in CLUSTERS)], ids=str
+)
 def test_what_a_page_submits_or_makes_is_no_wrong_usage(
-    page: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "Miniforge3-Linux-x86_64.sh").touch()
-    submitted = 0
-    for words in commands(page):
-        if words[0] == "submit" or words[:2] == ["env", "create"]:
-            tried(words, tmp_path, capfd)
-            submitted += 1
-    assert submitted >= 3
+    made = [words for words in commands(page) if words[0] == "submit" or words[:2] == ["env", "create"]]
+    assert len(made) >= (6 if page == GPU else 3)
+    for words in made:
+        tried([{"SITE": "technion", "DIR": str(tmp_path)}.get(word, word) for word in words], tmp_path, capfd)
 
 
-@pytest.mark.parametrize("page", sorted(page for page in RECIPES.glob("*.md") if of_table(page)), ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", sorted(page for page in RECIPES.glob("*.md") if rows_of(page)), ids=lambda p: p.stem)
 def test_a_recipes_commands_are_no_wrong_usage_on_any_cluster(
-    page: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    submits = [words for words in of_table(page) if words[0] == "submit"]
+    submits = [words for words in rows_of(page) if words[0] == "submit"]
     assert {"SITE", "local", "box"} <= {words[words.index("--site") + 1] for words in submits}
     for words in submits:
         for site in CLUSTERS if "SITE" in words else [""]:
@@ -137,7 +135,7 @@ def test_a_recipes_commands_are_no_wrong_usage_on_any_cluster(
 
 
 def test_every_recipe_has_commands_on_a_page() -> None:
-    tried_recipes = {words[words.index("--recipe") + 1] for page in RECIPES.glob("*.md") for words in of_table(page)
+    of_pages = {words[words.index("--recipe") + 1] for page in RECIPES.glob("*.md") for words in rows_of(page)
                      if "--recipe" in words}  # fmt: skip
     shipped = {path.parent.name for path in (PAGES.parents[1] / "recipes").glob("*/recipe.yaml")}
-    assert shipped - tried_recipes == {"horovod-pytorch", "horovod-train-keras", "prove"}
+    assert shipped - of_pages == {"horovod-pytorch", "horovod-train-keras", "prove"}

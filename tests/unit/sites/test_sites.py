@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,11 +12,13 @@ from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.request import Request
+from runner.model.site import Scratch, Site, UserConfig
 from runner.preparation.site_check import check_site
 from runner.recipes import loader as recipes
 from runner.sites.loader import names, read_config, read_site
 from runner.sites.reference import reference
 from runner.sites.user import Personal, account, expand_placeholders, missing_values, personal_values
+from tests.support.commands import Call
 
 OURS = 'name: ours\ndescription: ""\nextends: polaris\n'
 ELVIS = Personal(account="m1234", project="hvd", scratch="/scratch/e", user="elvis")
@@ -69,15 +72,11 @@ def test_no_site_excludes_interfaces_from_nccls_choice() -> None:
     assert not [name for name, value in chosen.items() if value.startswith("^")]
 
 
-def test_what_a_base_has_proven_is_not_proven_of_a_site_that_extends_it(tmp_path: Path) -> None:
-    write(tmp_path / "base.yaml", "name: base\nextends: box\nproven: {native: by us}\n")
-    assert read_site(str(tmp_path / "base.yaml")).proven == {"native": "by us"}
-    assert read_site(write(tmp_path / "ours.yaml", "name: ours\nextends: base.yaml\n")).proven == {}
-
-
-def test_a_base_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
-    write(tmp_path / "base.yaml", OURS + "env: {A: '1'}\n")
-    assert read_site(write(tmp_path / "ours.yaml", "name: mine\nextends: base.yaml\n")).env["A"] == "1"
+def test_a_base_may_be_a_path_beside_the_file_and_what_it_has_proven_is_not_the_others(tmp_path: Path) -> None:
+    base = "name: base\nextends: box\nproven: {native: by us}\nenv: {A: '1'}\n"
+    assert read_site(write(tmp_path / "base.yaml", base)).proven == {"native": "by us"}
+    ours = read_site(write(tmp_path / "ours.yaml", "name: ours\nextends: base.yaml\n"))
+    assert (ours.env["A"], ours.proven) == ("1", {})
 
 
 @pytest.mark.parametrize(
@@ -96,105 +95,101 @@ def test_a_base_may_be_a_path_beside_the_file(tmp_path: Path) -> None:
         (OURS + "slurm: {step: {wait: '5'}}\n", "slurm: {wait_s: N}"),
         (OURS + "slurm: {export: NONE}\n", "slurm.export"),
         (OURS + "env: null\n", "ours.yaml:4: env"),
+        ("name: mine\nextends: base.yaml\n", "base.yaml:4: walltime_s"),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, content: str, says: str) -> None:
+    write(tmp_path / "base.yaml", OURS + "walltime_s: long\n")
     with pytest.raises(UsageError) as caught:
         read_site(write(tmp_path / "ours.yaml", content))
     assert says in str(caught.value)
 
 
-def test_a_fault_in_the_base_is_reported_with_the_bases_line(tmp_path: Path) -> None:
-    write(tmp_path / "base.yaml", OURS + "walltime_s: long\n")
-    with pytest.raises(UsageError) as caught:
-        read_site(write(tmp_path / "ours.yaml", "name: mine\nextends: base.yaml\n"))
-    assert "base.yaml:4: walltime_s" in caught.value.where
-
-
 def test_the_users_own_is_put_where_the_site_names_it(tmp_path: Path) -> None:
     path = write(tmp_path / "ours.yaml", OURS + "env: {HF_HOME: '{scratch}/{project}/{user}', JSON: '{\"a\": {}}'}\n")
-    site = read_site(path)
+    site, unknown = read_site(path), Personal(user="elvis")
     assert expand_placeholders(site, ELVIS).env["HF_HOME"] == "/scratch/e/hvd/elvis"
     assert expand_placeholders(site, ELVIS).env["JSON"] == '{"a": {}}'
-    assert missing_values(site, Personal(user="elvis")) == ("account", "project", "scratch")
-    assert expand_placeholders(site, Personal(user="elvis")).env["HF_HOME"] == "SCRATCH-NOT-SET/PROJECT-NOT-SET/elvis"
+    assert missing_values(site, unknown) == ("account", "project", "scratch")
+    assert expand_placeholders(site, unknown).env["HF_HOME"] == "SCRATCH-NOT-SET/PROJECT-NOT-SET/elvis"
+    wrong = read_site(write(tmp_path / "ours.yaml", OURS + "env: {HF_HOME: '{scrach}'}\n"))
+    with pytest.raises(UsageError, match="did you mean 'scratch'"):
+        expand_placeholders(wrong, ELVIS)
 
 
-def test_a_placeholder_that_there_is_not_is_named_with_the_nearest(tmp_path: Path) -> None:
-    site = read_site(write(tmp_path / "ours.yaml", OURS + "env: {HF_HOME: '{scrach}'}\n"))
-    with pytest.raises(UsageError) as caught:
-        expand_placeholders(site, ELVIS)
-    assert "did you mean 'scratch'?" in caught.value.fix
+PROBE = ("--recipe", "probe", "--gpus", "8", "--dry-run")
 
 
 @pytest.mark.parametrize(
-    ("name", "missing"),
-    [("perlmutter", "account"), ("alpha", "account"), ("polaris", "account"), ("neuron", "field")],
+    ("name", "missing", "says", "script"),
+    [
+        ("perlmutter", "account", "", ""),
+        ("alpha", "account", "", ""),
+        ("polaris", "account", "", ""),
+        # The field of research is the user's own, and never guessed.
+        ("neuron", "field", "`showque` lists the fields", '#SBATCH --comment="field=FIELD-NOT-SET;appl=pytorch"'),
+    ],
 )
 def test_what_a_shipped_site_needs_of_the_user_is_named(
-    name: str, missing: str, capfd: pytest.CaptureFixture[str]
+    name: str, missing: str, says: str, script: str, call: Call, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    request = ["submit", "--site", name, "--recipe", "probe", "--gpus", "8", "--dry-run"]
-    assert run(request) == Exit.REFUSED
-    said = capfd.readouterr().err
-    assert f"refused [{missing}-missing]" in said
-    assert f"--{missing} NAME" in said
+    request = ["submit", "--site", name, *PROBE]
+    said = call(*request, code=Exit.REFUSED)
+    assert f"refused [{missing}-missing]" in said.err
+    assert f"--{missing} NAME" in said.err
+    assert says in said.err
+    assert script in said.out
     run([*request, f"--{missing}", "m1234"])
     given = capfd.readouterr()
     assert f"{missing}-missing" not in given.err
     assert "m1234" in given.out
 
 
-def test_a_value_that_is_missing_is_named_with_how_to_find_it_out_there(capfd: pytest.CaptureFixture[str]) -> None:
-    """The field of research is the user's own, and never guessed."""
-    run(["submit", "--site", "neuron", "--recipe", "probe", "--gpus", "8", "--dry-run"])
-    said = capfd.readouterr()
-    assert "`showque` lists the fields" in said.err
-    assert '#SBATCH --comment="field=FIELD-NOT-SET;appl=pytorch"' in said.out
-
-
 def test_a_job_with_a_comment_of_its_own_needs_no_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ("--recipe", "probe", "--gpus", "8", "--dry-run")
     comment = "field=bio;appl=tensorflow"
-    run(["submit", "--site", "neuron", *words, "-S", f"comment={comment}"])
-    said = capfd.readouterr()
-    assert "field-missing" not in said.err
-    assert f'#SBATCH --comment="{comment}"' in said.out
     own = f"name: ours\nextends: neuron\nslurm: {{directives: {{comment: '{comment}'}}}}\n"
-    run(["submit", "--site", str(write(tmp_path / "ours.yaml", own)), *words])
-    assert "field-missing" not in capfd.readouterr().err
+    for words in (("neuron", "-S", f"comment={comment}"), (write(tmp_path / "ours.yaml", own),)):
+        run(["submit", *PROBE, "--site", *words])
+        said = capfd.readouterr()
+        assert "field-missing" not in said.err
+        assert f'#SBATCH --comment="{comment}"' in said.out
 
 
 @pytest.mark.parametrize("field", ["bio;appl=x", "field=bio", 'b"io', "bio\n"])
-def test_a_field_that_would_end_its_part_of_the_comment_is_refused(
-    field: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    words = ["submit", "--site", "neuron", "--recipe", "probe", "--gpus", "8", "--dry-run", "--field", field]
-    assert run(words) == Exit.USAGE
-    assert "give the name alone, and a whole comment as -S 'comment=field=NAME;appl=NAME'" in capfd.readouterr().err
+def test_a_field_that_would_end_its_part_of_the_comment_is_refused(field: str, call: Call) -> None:
+    said = call("submit", "--site", "neuron", *PROBE, "--field", field, code=Exit.USAGE).err
+    assert "give the name alone, and a whole comment as -S 'comment=field=NAME;appl=NAME'" in said
 
 
-@pytest.mark.parametrize("given", ["m1234", "m1234_g"])
-def test_gpu_jobs_are_charged_to_the_account_for_gpus(given: str) -> None:
-    assert account(read_site("perlmutter"), Personal(account=given)) == "m1234_g"
+def test_gpu_jobs_are_charged_to_the_account_for_gpus() -> None:
+    for given in ("m1234", "m1234_g"):
+        assert account(read_site("perlmutter"), Personal(account=given)) == "m1234_g"
     assert account(read_site("polaris"), Personal(account="hvd")) == "hvd"
     assert account(read_site("technion"), Personal()) is None
 
 
-def test_flags_win_over_the_sites_entry_and_that_over_the_rest(tmp_path: Path) -> None:
+def test_flags_win_over_the_sites_entry_and_that_over_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "elvis")
     content = "account: everywhere\nscratch: /s\nsites:\n  polaris: {account: there}\n"
-    config, polaris = read_config(Path(write(tmp_path / "config.yaml", content))), read_site("polaris")
-    assert personal_values(config, polaris, Request(gpus=1)).account == "there"
-    assert personal_values(config, read_site("alpha"), Request(gpus=1)).account == "everywhere"
-    assert personal_values(config, polaris, Request(gpus=1, account="flag")).account == "flag"
-    assert personal_values(config, polaris, Request(gpus=1)).scratch == "/s"
+    config = read_config(Path(write(tmp_path / "config.yaml", content)))
+    shared = msgspec.structs.replace(read_site("slurm"), scratch=Scratch(path="/scratch/{user}"))
+    cases: tuple[tuple[UserConfig, Site, dict[str, Any], tuple[str, str]], ...] = (
+        (config, read_site("polaris"), {}, ("there", "/s")),
+        (config, read_site("alpha"), {}, ("everywhere", "/s")),
+        (config, read_site("polaris"), {"account": "flag"}, ("flag", "/s")),
+        (UserConfig(), shared, {}, ("", "/scratch/elvis")),
+        (UserConfig(), shared, {"scratch": "/mine"}, ("", "/mine")),
+        (UserConfig(), read_site("slurm"), {}, ("", "")),
+    )
+    for configured, site, options, wanted in cases:
+        values = personal_values(configured, site, Request(gpus=1, **options))
+        assert (values.account, values.scratch) == wanted
 
 
 def test_a_configuration_is_as_strict_as_a_site(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="did you mean 'account'") as caught:
         read_config(Path(write(tmp_path / "config.yaml", "acount: x\n")))
     assert "config.yaml:1" in caught.value.where
-    assert "did you mean 'account'?" in caught.value.fix
 
 
 def test_where_no_gpu_is_every_benchmark_is_a_small_demonstration() -> None:
@@ -208,9 +203,7 @@ def test_where_no_gpu_is_every_benchmark_is_a_small_demonstration() -> None:
 
 
 def test_a_runtime_that_does_not_exist_is_named_with_the_nearest(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("name: mine\ndescription: d\nextends: slurm\nruntimes: [native, apptainre]\n"
-                    "node: {gpus: 4, cores: 64, memory_mb: 1000}\n")  # fmt: skip
+    mine = "name: mine\nextends: slurm\nruntimes: [native, apptainre]\nnode: {gpus: 4, cores: 64, memory_mb: 1000}\n"
     with pytest.raises(UsageError, match="no runtime named 'apptainre'") as failure:
-        check_site(str(path), offline=True, on_node=False, options=())
+        check_site(write(tmp_path / "mine.yaml", mine), offline=True, on_node=False, options=())
     assert failure.value.fix == "did you mean 'apptainer'?"
