@@ -234,12 +234,11 @@ def _row(listed: image_usage.ListedImage) -> dict[str, Any]:
 
 def _format(path: Path) -> str:
     try:
-        if form_of(path) == "sif":
-            return "SIF" if image_files.sif_root(path) else "no SIF"
-        head = image_files.superblock(path)
+        head = image_files.head(path, form := form_of(path))
     except OSError:
         return "unreadable"
-    return f"squashfs {head.compressor}" if head else "no squashfs"
+    name = "SIF" if form == "sif" else "squashfs"
+    return f"{name} {head.compressor}".rstrip() if head else f"no {name}"
 
 
 def _line(row: dict[str, Any]) -> str:
