@@ -149,9 +149,8 @@ def text_of(value: Value) -> Value:
 def combined(operator: str, left: Value, right: Value) -> Value:
     """What is known of ``left operator right``."""
     tags = union((left, right)).tags
-    if isinstance(left.constant, str) or isinstance(right.constant, str):
-        device = isinstance(left.constant, str) and left.constant.lower().endswith(("cuda:", "gpu:"))
-        return Value(right.tags) if device else text_of(Value(tags))
+    if any(isinstance(each.constant, str) for each in (left, right)):
+        return text_of(Value(tags))
     if operator == "+" and {LOCAL_RANK, EXACT} <= right.tags and not left.constants:
         return tagged(RANK, EXACT)  # the node's first rank and the local rank
     by_node = left.has(EXACT) or (left.has(RANK) and right.has(LOCAL_SIZE))
@@ -163,19 +162,27 @@ def combined(operator: str, left: Value, right: Value) -> Value:
     return Value(tags)
 
 
-# What a call is given: in order, and by name; an empty name stands for ``**keywords`` that are not known.
-Given = tuple[tuple[Value, ...], tuple[tuple[str, Value], ...]]
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
-    """A call: dotted name of what is called (`Callee.name`), the number of its result, and what it is given."""
+    """A call, or an assignment to a rate (``set lr``) or environment variable (``set env``) as one.
+
+    Attributes:
+        name: dotted name of what was imported; ``.step`` for a method of a value, ``local f`` for a function of the
+            source, ``new C`` for a class of it, ``?f`` for what is unknown.
+        number: what its result carries in its tags.
+        receiver: what a method belongs to.
+        function: that can be followed; ``kind``: the class of the source that it makes an instance of.
+        keywords: what is given by name; an empty name stands for ``**keywords`` that are not known.
+    """
 
     name: str
-    number: int
+    node: Any = None
+    number: int = 0
+    receiver: Value = NOTHING
+    function: Any = None
+    kind: Any = None
     arguments: tuple[Value, ...] = ()
     keywords: tuple[tuple[str, Value], ...] = ()
-    receiver: Value = NOTHING
 
     @property
     def last(self) -> str:
@@ -223,12 +230,9 @@ def result_of(call: Call) -> Value:
         return tagged("in_memory")
     if name == "builtins.range":
         return Value(given.tags | {"count"})
-    if first != NOTHING and (
-        name in ("builtins.int", "builtins.max", "builtins.min")
-        or (last in ("compile", "convert_sync_batchnorm") and not name.startswith("."))
-    ):
+    if first != NOTHING and (name == "builtins.int" or (last == "compile" and not name.startswith("."))):
         return first
-    if name in (".format", "os.path.join", "pathlib.Path"):
+    if name == ".format":
         return text_of(given)
     if meaning(last):
         return Value(meaning(last))
@@ -251,8 +255,6 @@ def result_of(call: Call) -> Value:
         return Value(given.tags | {f"model:{call.number}"})
     if name.startswith(".") and last in _ON_DEVICE:
         return call.receiver
-    if name in (".append", ".extend", ".update", ".add"):
-        return NOTHING
     by_path = last in _PATHS or call.receiver.has("by_rank_in_text")
     tags = given.tags - _CONDITIONS - (frozenset() if by_path else {"by_rank_in_text"})
     return Value(tags | {f"object:{call.number}"})

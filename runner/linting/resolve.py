@@ -16,19 +16,7 @@ from astroid import nodes
 from astroid.exceptions import NoDefault
 
 from runner.linting import names
-from runner.linting.names import (
-    NOTHING,
-    SCALARS,
-    Call,
-    Given,
-    Value,
-    combined,
-    joined,
-    result_of,
-    tagged,
-    text_of,
-    union,
-)
+from runner.linting.names import NOTHING, SCALARS, Call, Value, combined, joined, result_of, tagged, text_of, union
 from runner.linting.source import Folder, Source
 
 # What holds of the rank at a place. A condition on the local rank says nothing of the ranks where it is false: they are
@@ -40,24 +28,7 @@ _MOST_STEPS, _MOST_DEPTH, _MOST_CALLS = 150_000, 300, 8
 _BUILTINS = names.names_in("print open range enumerate zip len int float str min max getattr dict")
 _ADDS = names.names_in("append extend update add insert setdefault")
 _ENVIRONMENT = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
-_EXITS = ("sys.exit", "exit", "quit", "os._exit")
-
-
-@dataclass(frozen=True)
-class Callee:
-    """What a call calls.
-
-    Attributes:
-        name: dotted name of what was imported; ``.step`` for a method of a value, ``local f`` for a function of the
-            source, ``new C`` for a class of it, ``?f`` for what is unknown.
-        receiver: what a method belongs to.
-        function: that can be followed; ``kind``: the class of the source that it makes an instance of.
-    """
-
-    name: str
-    receiver: Value = NOTHING
-    function: Any = None
-    kind: Any = None
+_EXITS = ("sys.exit(", "exit(")
 
 
 @dataclass
@@ -87,7 +58,6 @@ class Resolver:
     _conditions: dict[nodes.NodeNG, tuple[str, str]] = field(default_factory=dict)
     _values: dict[nodes.NodeNG, Value] = field(default_factory=dict)
     _open: dict[nodes.NodeNG, int] = field(default_factory=dict)
-    _passing: dict[nodes.NodeNG, int] = field(default_factory=dict)
     _lowest: int = _MOST_STEPS
     _numbers: dict[nodes.NodeNG, int] = field(default_factory=dict)
 
@@ -116,6 +86,10 @@ class Resolver:
         self.imports.update(wanted)
         for name in wanted:
             self.module(name)
+        for star in (each for each in source.tree.body if isinstance(each, nodes.ImportFrom)):
+            if star.names[0][0] == "*" and (module := self.module(self._absolute(star))) is not None:
+                for name in module.locals:
+                    source.tree.locals.setdefault(name, [star])
 
     def imported(self, node: nodes.Import | nodes.ImportFrom) -> list[str]:
         """The dotted names that a statement imports, and the module that they are from."""
@@ -135,10 +109,6 @@ class Resolver:
         here = self.sources[node.root()].name.removesuffix(".py").split("/")[: -node.level] if node.level else []
         return ".".join(part for part in (*here, node.modname) if part)
 
-    def number(self, node: nodes.NodeNG) -> int:
-        """The number that what a call made carries in its tags."""
-        return self._numbers.setdefault(node, len(self._numbers) + 1)
-
     def spend(self, steps: int = 1) -> bool:
         """Whether there is time left for more."""
         self.steps += steps
@@ -149,25 +119,24 @@ class Resolver:
     def value(self, node: nodes.NodeNG | None) -> Value:
         """What is known of an expression.
 
-        A name may come from itself: it is nothing while it is looked for, and what was found of others by this is
-        looked for anew when it is known.
+        A name may come from itself: it is nothing while it is looked for, and what is known of others by this is not
+        kept.
         """
         if node is None or len(self._open) > _MOST_DEPTH or not self.spend():
             return NOTHING
-        if node in self._values:
-            self._lowest = min(self._lowest, self._open.get(node, self._passing.get(node, _MOST_STEPS)))
-            return self._values[node]
-        depth, outer = len(self._open), self._lowest
-        self._open[node], self._values[node], self._lowest = depth, NOTHING, _MOST_STEPS
-        value = self._values[node] = self._value(node)
-        del self._open[node]
-        if self._lowest < depth:
-            self._passing[node] = self._lowest
-        else:
-            for each in [each for each, head in self._passing.items() if head >= depth]:
-                del self._values[each], self._passing[each]
-        self._lowest = min(outer, self._lowest)
-        return value
+        if node in self._open:
+            self._lowest = min(self._lowest, self._open[node])
+            return NOTHING
+        if node not in self._values:
+            depth, outer = len(self._open), self._lowest
+            self._open[node], self._lowest = depth, _MOST_STEPS
+            value = self._value(node)
+            del self._open[node]
+            if self._lowest < depth:
+                self._lowest = min(outer, self._lowest)
+                return value
+            self._values[node], self._lowest = value, outer
+        return self._values[node]
 
     def _union(self, values: Any) -> Value:
         return union([self.value(each) for each in values])
@@ -223,12 +192,6 @@ class Resolver:
             return self._with_changes(self._any(definitions, name), node)
         if name in _BUILTINS:
             return Value(path=f"builtins.{name}")
-        for star in node.root().body:  # what nothing but `from module import *` can give
-            if isinstance(star, nodes.ImportFrom) and star.names[0][0] == "*":
-                base = self._absolute(star)
-                module = self.module(base)
-                if module is None or name in module.locals:
-                    return self._name_of_module(module, base, name)
         return Value(names.meaning(name))
 
     def _any(self, definitions: list[nodes.NodeNG], name: str) -> Value:
@@ -313,22 +276,21 @@ class Resolver:
         called = owner.name if owner is not None and function.name == "__init__" else getattr(function, "name", "")
         given = []
         for call in self.calls.get(called, ())[:_MOST_CALLS]:
-            if self.callee(call).function is not function:
-                continue
-            arguments, keywords = self.arguments(call)
-            rest = arguments[len(by_place) :]
-            values = {
-                (function.args.vararg or ""): replace(union(rest), items=tuple(rest)),
-                (function.args.kwarg or ""): union([value for key, value in keywords if key not in known]),
-                **dict(zip(by_place, arguments, strict=False)),
-                **{key: value for key, value in keywords if key in known},
-            }
-            given.append(values.get(name, NOTHING))
+            if self.callee(call).function is function:
+                made = self.call(call)
+                rest = made.arguments[len(by_place) :]
+                values = {
+                    (function.args.vararg or ""): replace(union(rest), items=rest),
+                    (function.args.kwarg or ""): union([value for key, value in made.keywords if key not in known]),
+                    **dict(zip(by_place, made.arguments, strict=False)),
+                    **{key: value for key, value in made.keywords if key in known},
+                }
+                given.append(values.get(name, NOTHING))
         for call in self.calls.get("spawn", ()):  # mp.spawn(function, args=(...)): the first parameter is the rank
             if call.args and self.value(call.args[0]).reference is function:
-                rest = dict(self.arguments(call)[1]).get("args", NOTHING).items
-                pairs = zip(parameters, (tagged(names.RANK, names.LOCAL_RANK, names.EXACT), *rest), strict=False)
-                given.append(dict(pairs).get(name, NOTHING))
+                rest = (self.call(call).argument(1, "args") or NOTHING).items
+                own = tagged(names.RANK, names.LOCAL_RANK, names.EXACT)
+                given.append(dict(zip(parameters, (own, *rest), strict=False)).get(name, NOTHING))
         value = reduce(joined, given, NOTHING)
         if value != NOTHING or names.meaning(name):
             return value
@@ -352,8 +314,6 @@ class Resolver:
             return self._with_changes(self._any(setting, name), node)
         if name == "module":
             return Value(base.tags - SCALARS - base.things("ddp"))
-        if name in ("state_dict", "parameters", "sampler", "dataset"):
-            return replace(base, tags=base.tags - SCALARS, items=(), reference=None)
         return Value(base.tags - SCALARS | names.meaning(name))
 
     def _subscript(self, node: nodes.Subscript) -> Value:
@@ -377,58 +337,42 @@ class Resolver:
         value = self._any(self.attributes.get(key.constant, []), "") if key.constants else NOTHING
         return Value(default.tags) if value == NOTHING else value
 
-    def arguments(self, node: nodes.Call) -> Given:
-        """What a call is given, in order and by name; of ``**options`` what a dictionary has that nothing changes."""
-        keywords: list[tuple[str, Value]] = []
-        for each in node.keywords:
-            pairs = [(each.arg, each.value)] if each.arg else self._options(each.value)
-            keywords += [(name, self.value(value)) for name, value in pairs]
-        return tuple(self.value(each) for each in node.args), tuple(keywords)
+    def call(self, node: nodes.Call) -> Call:
+        """A call with what it is given."""
+        pairs = [pair for each in node.keywords for pair in self._keywords(each)]
+        keywords = tuple((name, self.value(value)) for name, value in pairs)
+        return replace(self.callee(node), arguments=tuple(map(self.value, node.args)), keywords=keywords)
 
-    def _options(self, node: nodes.NodeNG) -> list[tuple[str, nodes.NodeNG]]:
-        """The keys of a dictionary; an empty name where not all are known."""
-        held, unknown = node, [("", node)]
-        if isinstance(node, nodes.Name):
-            definitions = node.lookup(node.name)[1]
-            if len(definitions) == 1 and isinstance(definitions[0].parent, nodes.Assign):
-                held = definitions[0].parent.value
-        if isinstance(held, nodes.Call) and dotted(held.func) == "dict" and not held.args:
-            pairs = [(each.arg or "", each.value) for each in held.keywords]
-        elif isinstance(held, nodes.Dict):
-            pairs = [(getattr(key, "value", ""), value) for key, value in held.items]
-        elif isinstance(held, nodes.IfExp):
-            pairs = [*self._options(held.body), *self._options(held.orelse)]
-        else:
-            return unknown
-        changes = self.changes.get(dotted(node), ()) if held is not node else ()
-        for change in changes:
-            if isinstance(change, nodes.Subscript):
-                pairs.append((getattr(change.slice, "value", ""), change.parent.value))
-            elif change.func.attrname == "update" and len(change.args) == 1 and change.args[0] is not node:
-                pairs += self._options(change.args[0]) if self.spend() else unknown
-            else:
-                pairs += unknown
-        if changes or isinstance(held, nodes.IfExp):  # no literals: another may take its place
-            pairs = [(key, value) for key, value in pairs if not isinstance(value, nodes.Const)]
-        return pairs if all(isinstance(key, str) and key for key, _ in pairs) else unknown
+    def _keywords(self, keyword: nodes.Keyword) -> list[tuple[str, nodes.NodeNG]]:
+        """What is given by name; of ``**options`` the keys of a literal dictionary that nothing changes."""
+        value = keyword.value
+        if keyword.arg is None and isinstance(value, nodes.Name) and not self.changes.get(value.name):
+            definitions = value.lookup(value.name)[1]
+            value = getattr(definitions[0].parent, "value", value) if len(definitions) == 1 else value
+        if isinstance(value, nodes.Call) and dotted(value.func) == "dict" and not value.args and keyword.arg is None:
+            return [(each.arg or "", each.value) for each in value.keywords]
+        if isinstance(value, nodes.Dict) and keyword.arg is None:
+            return [(getattr(key, "value", ""), value) for key, value in value.items]
+        return [(keyword.arg or "", keyword.value)]
 
-    def callee(self, node: nodes.Call) -> Callee:
-        """What a call calls."""
-        function = self.value(node.func)
-        reference, is_attribute = function.reference, isinstance(node.func, nodes.Attribute)
-        if function.path:
-            return Callee(names.canonical(function.path))
-        receiver = self.value(node.func.expr) if is_attribute else NOTHING
+    def callee(self, node: nodes.Call) -> Call:
+        """A call, without what it is given."""
+        value = self.value(node.func)
+        reference, number = value.reference, self._numbers.setdefault(node, len(self._numbers) + 1)
+        is_attribute = isinstance(node.func, nodes.Attribute)
+        receiver = self.value(node.func.expr) if is_attribute else value
+        if value.path:
+            return Call(names.canonical(value.path), node, number)
         if isinstance(reference, nodes.FunctionDef | nodes.Lambda):
-            return Callee(f"local {getattr(reference, 'name', 'lambda')}", receiver, reference)
-        if isinstance(reference, nodes.ClassDef) and not function.has("instance"):
-            return Callee(f"new {reference.name}", NOTHING, self.method(reference, "__init__"), reference)
+            return Call(f"local {getattr(reference, 'name', 'lambda')}", node, number, receiver, reference)
+        if isinstance(reference, nodes.ClassDef) and not value.has("instance"):
+            function = self.method(reference, "__init__")
+            return Call(f"new {reference.name}", node, number, function=function, kind=reference)
         if isinstance(reference, nodes.ClassDef):
             methods = [self.method(reference, name) for name in ("__call__", "forward", "call")]
-            return Callee(".forward", function, next(filter(None, methods), None))
-        if is_attribute:
-            return Callee(f".{node.func.attrname}", receiver)
-        return Callee(f"?{node.func.name}" if isinstance(node.func, nodes.Name) else "?", function)
+            return Call(".forward", node, number, value, next(filter(None, methods), None))
+        name = f".{node.func.attrname}" if is_attribute else f"?{getattr(node.func, 'name', '')}"
+        return Call(name, node, number, receiver)
 
     def method(self, kind: nodes.ClassDef, name: str) -> Any:
         """The method of that name, of a class or of its bases in the source."""
@@ -446,21 +390,17 @@ class Resolver:
         return [each for each in kinds if each]
 
     def _result(self, node: nodes.Call) -> Value:
-        callee = self.callee(node)
-        if callee.kind is not None:
-            return self._instance(node, callee)
-        if callee.function is not None:
+        call = self.callee(node)
+        if call.function is not None and call.kind is None:
             literals = frozenset[Any]().union(*(self.value(each).constants for each in node.args))
             variables = literals & names.VARIABLES.keys()  # of a launcher, for a function that reads one of them
-            return self._variables(Value(constants=variables)) if variables else self._returned(callee.function)
-        call = Call(callee.name, self.number(node), *self.arguments(node), callee.receiver)
+            return self._variables(Value(constants=variables)) if variables else self._returned(call.function)
+        call = self.call(node)
+        if call.kind is not None:
+            return self._instance(call)
         first, *rest = call.arguments or (NOTHING,)
         if call.name in _ENVIRONMENT:
             return self._variables(first, rest[0] if rest else NOTHING)
-        if call.name == "builtins.getattr" and rest and not first.path:
-            return Value(names.meaning(str(rest[0].constant)))
-        if call.name == "functools.partial":
-            return replace(first, tags=first.tags | union(call.values).tags)
         return result_of(call)
 
     def _returned(self, function: Any) -> Value:
@@ -471,15 +411,13 @@ class Resolver:
         returns = list(function.nodes_of_class((nodes.Return, nodes.Yield), skip_klass=inner))
         return reduce(joined, (self.value(each.value) for each in returns), NOTHING)
 
-    def _instance(self, node: nodes.Call, callee: Callee) -> Value:
+    def _instance(self, call: Call) -> Value:
         """An instance, with what it was given and what its class asks for."""
-        kind, number = callee.kind, self.number(node)
-        arguments, keywords = self.arguments(node)
-        given = union((*arguments, *(value for _, value in keywords)))
+        kind, number, given = call.kind, call.number, union(call.values)
         paths = [names.canonical(self.value(each.func).path) for each in kind.nodes_of_class(nodes.Call)]
         uses = [each for each in kind.nodes_of_class((nodes.Name, nodes.Attribute)) if _is_rank_in_use(each)]
         uses_tags = self._union(uses).tags.union(*(names.CALLS.get(path, frozenset()) for path in paths))
-        uses_tags |= given.tags if callee.function is None else frozenset()
+        uses_tags |= given.tags if call.function is None else frozenset()
         tags = given.things() | (uses_tags & {names.RANK, names.SIZE})
         bases = [names.canonical(each) for each in self.ancestors(kind) if isinstance(each, str)]
         if any(word in base for base in bases for word in ("Module", "Model", "keras.layers")):
@@ -533,9 +471,6 @@ class Resolver:
         if isinstance(parent, nodes.If | nodes.IfExp) and child is not parent.test:
             inside = child in parent.body if isinstance(parent, nodes.If) else child is parent.body
             yield self.condition(parent.test)[0 if inside else 1]
-        elif isinstance(parent, nodes.BoolOp):
-            for each in parent.values[: parent.values.index(child)]:
-                yield self.condition(each)[1 if parent.op == "or" else 0]
         for name in ("body", "orelse", "finalbody") if child.is_statement else ():
             block = getattr(parent, name, None)
             for each in block[: block.index(child)] if isinstance(block, list) and child in block else ():
@@ -546,23 +481,20 @@ class Resolver:
 
 def _comparison(left: Value, operator: str, right: Value) -> tuple[str, str]:
     """What a comparison says of the rank, as ``Resolver.condition``."""
-    if left.constants and not right.constants:
-        left, right, operator = right, left, {"<": ">", ">": "<"}.get(operator, operator)
     if left.has("root_only") and right.constant is None:
         return (ROOT, "") if operator in ("is not", "!=") else ("", ROOT)
     if not left.has(names.RANK, names.LOCAL_RANK) or not left.has(names.EXACT):
         return (ROOT, NOT_ROOT) if left.has("is_root") and right.constant is True else ("", "")
     guard = ROOT if left.has(names.RANK) else LOCAL_ROOT
     is_zero = right.constant == 0 and right.constant is not False
-    is_named = left.has(names.RANK) and not right.constants  # rank == root_rank
-    has_zero = any(each.constant == 0 for each in right.items)
-    if operator in ("==", "is", "<=", "in") or (operator == "<" and right.constant == 1):
-        if (is_zero and operator != "in") or operator == "<" or (is_named and operator == "==") or has_zero:
-            return guard, _OPPOSITE[guard]
-        return (guard, "") if operator == "==" and isinstance(right.constant, int) else ("", "")  # another one rank
-    if operator in ("!=", "is not", ">", "not in") and (is_zero or (is_named and operator == "!=") or has_zero):
+    is_named = left.has(names.RANK) and not right.constants and operator in ("==", "!=")  # rank == root_rank
+    has_zero = operator in ("in", "not in") and any(each.constant == 0 for each in right.items)
+    if operator in ("==", "is", "<=", "in") and (is_zero or is_named or has_zero):
+        return guard, _OPPOSITE[guard]
+    if operator in ("!=", "is not", ">", "not in") and (is_zero or is_named or has_zero):
         return _OPPOSITE[guard], guard
-    return "", ""
+    another = operator == "==" and isinstance(right.constant, int)
+    return (guard, "") if another else ("", "")
 
 
 def around_in_function(node: Any) -> list[Any]:
@@ -577,8 +509,8 @@ def around_in_function(node: Any) -> list[Any]:
 def _leaves(body: list[Any]) -> bool:
     """Whether a block always ends what is around it."""
     last = body[-1] if body else None
-    if isinstance(last, nodes.Expr) and isinstance(last.value, nodes.Call):
-        return last.value.func.as_string() in _EXITS
+    if isinstance(last, nodes.Expr):
+        return bool(last.value.as_string().startswith(_EXITS))
     return isinstance(last, nodes.Return | nodes.Continue | nodes.Break | nodes.Raise)
 
 

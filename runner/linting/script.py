@@ -14,8 +14,8 @@ from typing import Any, Literal
 from astroid import nodes
 
 from runner.linting import names
-from runner.linting.names import NOTHING, Call, Given, Value, is_distributed_sampler
-from runner.linting.resolve import ROOT, Callee, Resolver, around_in_function, class_of, dotted
+from runner.linting.names import NOTHING, Call, Value, is_distributed_sampler
+from runner.linting.resolve import ROOT, Resolver, around_in_function, class_of, dotted
 
 State = Literal["ok", "missing", "wrong", "cannot tell"]
 
@@ -65,14 +65,6 @@ def unclear(reason: str, event: Event | None = None, fix: str = "") -> Finding:
     return Finding("cannot tell", reason, event.place if event else "", fix)
 
 
-@dataclass(frozen=True)
-class Loop:
-    """A loop, and what it goes over."""
-
-    node: nodes.NodeNG
-    over: Value
-
-
 @dataclass(frozen=True, eq=False)
 class Reach:
     """How a place is reached, or the body of a function or module.
@@ -85,25 +77,22 @@ class Reach:
     """
 
     guards: frozenset[str] = frozenset()
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[nodes.NodeNG, ...] = ()
     order: tuple[int, ...] = ()
     certain: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Event(Reach, Call):
-    """One call, or one assignment to a rate (``set lr``) or an environment variable (``set env``).
+    """A call that is reached. ``place``: where it is, for a person."""
 
-    Attributes:
-        discarded: the result is not used.
-        place: where it is, for a person.
-        function: the name of the function that it is in.
-    """
-
-    node: Any = None
-    discarded: bool = False
     place: str = ""
-    function: str = ""
+
+    @property
+    def discarded(self) -> bool:
+        """Whether the result is not used."""
+        parent = self.node.parent
+        return isinstance(parent.parent if isinstance(parent, nodes.Await) else parent, nodes.Expr)
 
     @property
     def text(self) -> str:
@@ -162,17 +151,10 @@ class Script:
         for node in every:
             self._find_sites(node)
         for node in every:
-            for callee, given in self._calls(node):
-                reach = self.reach(node)
-                if reach is None:
-                    continue
-                parent = node.parent.parent if isinstance(node.parent, nodes.Await) else node.parent
-                event = Event(
-                    callee.name, resolver.number(node), *given, callee.receiver, **vars(reach), node=node,
-                    discarded=isinstance(parent, nodes.Expr), place=resolver.sources[node.root()].place(node.lineno),
-                    function=getattr(node.frame(), "name", ""),
-                )  # fmt: skip
-                self.events.append(event)
+            for call in self._calls(node):
+                if (reach := self.reach(node)) is not None:
+                    place = resolver.sources[node.root()].place(node.lineno)
+                    self.events.append(Event(**vars(call), **vars(reach), place=place))
         self.events.sort(key=lambda event: event.order)
         self.way: Literal["horovod", "ddp", "none"] = "none"
         by_call = self.calls("dist.init_process_group", *(f"*.{name}" for name in names.WRAPPED_MODELS))
@@ -192,7 +174,7 @@ class Script:
         self.loaders += [each for each in made if f"loader:{each.number}" in resolver.value(each.node).tags]
         loops = [event.loops for event in self.backward if event.loops]
         self.batches = {each[-1] for each in loops}
-        overs = [[loop.over for loop in reversed(each)] for each in loops]
+        overs = [[self.over(loop) for loop in reversed(each)] for each in loops]
         self.trained_on = [next((over for over in each if over.things("loader")), each[0]) for each in overs]
 
     def _find_sites(self, node: nodes.NodeNG) -> None:
@@ -211,25 +193,25 @@ class Script:
             case nodes.ClassDef():
                 self.bases += [each for each in self.resolver.ancestors(node) if isinstance(each, str)]
 
-    def _calls(self, node: Any) -> Iterator[tuple[Callee, Given]]:
-        """What a node calls or sets, with what it is given."""
+    def _calls(self, node: Any) -> Iterator[Call]:
+        """What a node calls or sets."""
         value = self.resolver.value
         match node:
             case nodes.Call():
-                callee, given = self.resolver.callee(node), self.resolver.arguments(node)
-                yield callee, given
-                if callee.name == "os.environ.setdefault" and len(given[0]) == 2:
-                    yield Callee("set env"), given
+                call = self.resolver.call(node)
+                yield call
+                if call.name == "os.environ.setdefault" and len(call.arguments) == 2:
+                    yield replace(call, name="set env")
             case nodes.Name() | nodes.Attribute() if isinstance(node.parent, nodes.Decorators) and value(node).path:
-                yield Callee(names.canonical(value(node).path)), ((), ())
+                yield Call(names.canonical(value(node).path), node)
             case nodes.AssignAttr() if node.attrname in _RATES and isinstance(node.parent, nodes.Assign):
-                yield Callee(f"set {node.attrname}", value(node.expr)), ((value(node.parent.value),), ())
+                yield Call(f"set {node.attrname}", node, arguments=(value(node.parent.value),))
             case nodes.Subscript(parent=nodes.Assign(targets=[target])) if target is node:
                 key, new = value(node.slice), value(node.parent.value)
                 if value(node.value).path == "os.environ":
-                    yield Callee("set env"), ((key, new), ())
+                    yield Call("set env", node, arguments=(key, new))
                 elif key.constant in ("lr", "learning_rate"):
-                    yield Callee("set lr"), ((new,), ())
+                    yield Call("set lr", node, arguments=(new,))
 
     def reach(self, node: nodes.NodeNG) -> Reach | None:
         """How a place is reached; None where nothing comes to it."""
@@ -246,7 +228,7 @@ class Script:
         loops = list(outer.loops)
         for child, each in zip(around[-2::-1], around[:0:-1], strict=True):
             if isinstance(each, nodes.For | nodes.While) and child in each.body:
-                loops.append(Loop(each, self.resolver.value(each.iter) if isinstance(each, nodes.For) else NOTHING))
+                loops.append(each)
         order = (*outer.order, node.end_lineno or 0, node.end_col_offset or 0)  # inner calls end before outer ones
         return Reach(outer.guards | self.resolver.guards_at(node), tuple(loops), order, outer.certain)
 
@@ -295,8 +277,6 @@ class Script:
         folder, training = self.resolver.folder, [*self.backward, *self.fits]
         if self.resolver.uncertain:
             return self.resolver.uncertain
-        if any(source.cut for source in self.resolver.sources.values()):
-            return "the script is too large to be read to its end"
         if folder.unread:
             return f"{folder.unread[0]} could not be read"
         only_uncalled = training and not any(event.certain for event in training)
@@ -326,6 +306,10 @@ class Script:
         used = (*reached, *(event.name for event in self.events))
         return "" if any(name.startswith(_TRAINING) for name in used) else "no training that can be seen in this file"
 
+    def over(self, loop: nodes.NodeNG) -> Value:
+        """What a loop goes over."""
+        return self.resolver.value(loop.iter) if isinstance(loop, nodes.For) else NOTHING
+
     def calls(self, *wanted: str) -> list[Event]:
         """The events with one of these names: ``hvd.init``, ``.step``, or ``*.DataLoader`` for a last part."""
         return [event for event in self.events if event.name in wanted or f"*.{event.last}" in wanted]
@@ -353,7 +337,7 @@ class Script:
     @cached_property
     def reads_data(self) -> bool:
         """Whether data can be seen: a loader, what is given to ``fit``, a file's, or a loop over more than a count."""
-        overs = [loop.over for loop in self.batches]
+        overs = map(self.over, self.batches)
         by_loop = any(over != NOTHING and "count" not in over.tags for over in overs)
         return bool(self.loaders or self.fits or self.calls(*(f"*.{name}" for name in _READS)) or by_loop)
 
@@ -373,7 +357,7 @@ class Script:
         for guard, opposite in (("root", "not_root"), ("not_root", "root")):
             if guard in guards:
                 return not any(opposite in each.guards for each in others)
-        return not any(each.function == event.function and not each.guards & _SOME for each in others)
+        return not any(each.node.frame() is event.node.frame() and not each.guards & _SOME for each in others)
 
 
 def sharding(loader: Event) -> str:

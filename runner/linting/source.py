@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import warnings
 from collections.abc import Iterator
@@ -17,9 +16,8 @@ from astroid.manager import AstroidManager
 
 from runner.core.errors import UsageError
 
-MOST_BYTES = 2_000_000
+MOST_BYTES, MOST_TEXT = 2_000_000, 200_000  # of a file, with the pictures of a notebook; of its Python
 MOST_MODULES = 40
-_MOST_NODES = 100_000
 _SHELLS = ("sh", "bash", "zsh", "ksh", "dash", "csh", "tcsh", "fish")
 _GIVE_THE_SCRIPT = "give the training script itself"
 
@@ -31,11 +29,9 @@ class Source:
     Attributes:
         name: as it is shown in a report; empty for the script itself.
         cells: of a notebook: for each line its cell, from 1, and its line there; empty for a script.
-        cut: it is too large, and was read to a part only.
     """
 
     tree: nodes.Module
-    cut: bool
     name: str = ""
     cells: tuple[tuple[int, int], ...] = ()
 
@@ -80,7 +76,7 @@ class Folder:
     def _read(self, name: str, path: Path) -> Source | None:
         if sum(each is not None for each in self._sources.values()) < MOST_MODULES:
             try:
-                return Source(*_tree(_text(path), str(path)), name=str(path.relative_to(self.top)))
+                return Source(_tree(_text(path), str(path)), name=str(path.relative_to(self.top)))
             except UsageError:
                 pass
         self.unread.append(name)
@@ -101,7 +97,7 @@ def read_script(path: Path) -> Source:
     by_shell = first.startswith("#!") and any(word.rpartition("/")[2] in _SHELLS for word in first[2:].split())
     if path.suffix == ".sh" or by_shell:
         raise UsageError("this is a shell script", where=str(path), fix="give the Python file that it starts")
-    return Source(*_tree(text, str(path)))
+    return Source(_tree(text, str(path)))
 
 
 def _text(path: Path) -> str:
@@ -147,20 +143,15 @@ class _Builder(AstroidBuilder):  # type: ignore[misc]
         """Nothing: attributes are known by their names."""
 
 
-def _tree(text: str, name: str) -> tuple[nodes.Module, bool]:
-    """The tree, and whether it was cut because there is too much of it: the first statements are read then."""
+def _tree(text: str, name: str) -> nodes.Module:
+    if len(text) > MOST_TEXT:
+        raise UsageError(f"more than {MOST_TEXT // 1000} kB of Python", where=name, fix=_GIVE_THE_SCRIPT)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the script's own, of no matter here
-            read, count = text, 0
-            for statement in ast.parse(text).body if len(text) > _MOST_NODES else ():
-                count += sum(1 for _ in ast.walk(statement))
-                if count > _MOST_NODES:
-                    read = "".join(text.splitlines(keepends=True)[: statement.lineno - 1])
-                    break
-            return _Builder().string_build(read), len(read) < len(text)
-    except (AstroidSyntaxError, SyntaxError) as error:
-        cause: Any = getattr(error, "error", error)
+            return _Builder().string_build(text)
+    except AstroidSyntaxError as error:
+        cause: Any = error.error
         if isinstance(cause, SyntaxError):
             where = f"{name}:{cause.lineno or 1}"
             fix = "correct the line; Python 2 is not read"
@@ -185,7 +176,7 @@ def _notebook(path: Path, text: str) -> Source:
                 lines.append("pass" if line.startswith(("%", "!")) else line)
                 places.append((number, inside))
     try:
-        return Source(*_tree("\n".join(lines), str(path)), cells=tuple(places) or ((1, 1),))
+        return Source(_tree("\n".join(lines), str(path)), cells=tuple(places) or ((1, 1),))
     except UsageError as error:
         line = error.where.rpartition(":")[2]
         where = f"{path}, {_in_cell(places, int(line))}" if line.isdigit() and places else str(path)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.linting.names import LOCAL_RANK, NOTHING, RANK, WRAPPED_MODELS, names_in, union
+from runner.linting.names import NOTHING, names_in, union
 from runner.linting.script import Event, Finding, Script, ok, rule, unclear, wrong
 
-_WRAPPERS = ("hvd.DistributedOptimizer", "hvd.DistributedGradientTape", "hvd.DistributedAdasumOptimizer")
-_MODELS = (*(f"*.{name}" for name in WRAPPED_MODELS), "*.fully_shard")
-_ALONE = "every rank trains a model of its own"
-_IN_PARTS = ("FullyShardedDataParallel", "fully_shard")
+_WRAPPERS = names_in("DistributedOptimizer DistributedGradientTape DistributedAdasumOptimizer load_model "
+                  "create_distributed_optimizer", "hvd.")  # fmt: skip
+_MODELS = names_in("DistributedDataParallel FullyShardedDataParallel fully_shard", "*.")
+_AVERAGES = ("hvd.allreduce", "hvd.allreduce_", "hvd.allreduce_async_", "dist.all_reduce", "dist.all_gather")
 _PARAMETERS = names_in("parameters variables global_variables model_weights", "hvd.broadcast_")
 _OBJECTS = names_in("broadcast_object broadcast_ broadcast", "hvd.")
 _CALLBACKS = names_in("callbacks.BroadcastGlobalVariablesCallback BroadcastGlobalVariablesHook "
@@ -21,137 +21,81 @@ _WRAP_MODEL = "model = DistributedDataParallel(model, device_ids=[local_rank])"
 
 @rule(5, "average gradients")
 def gradients(script: Script) -> Iterator[Finding]:
-    """Whether the gradients of all ranks come together."""
+    """Whether the gradients of all ranks come together: what is wrapped is the model (DDP) or the optimizer."""
     fix = script.fix(
         _WRAP_MODEL, "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())",
         "optimizer = hvd.DistributedOptimizer(optimizer)  # with a tape: tape = hvd.DistributedGradientTape(tape)",
     )  # fmt: skip
     if script.way == "none":
         yield script.missing("nothing averages the gradients", fix)
-    yield from _ddp(script, fix) if script.way == "ddp" else _horovod(script, fix)
-
-
-def _horovod(script: Script, fix: str) -> Iterator[Finding]:
-    wrapped = script.calls(*_WRAPPERS)
+    is_ddp = script.way == "ddp"
+    what, lacks = ("model", "the model is not wrapped") if is_ddp else ("optimizer", "nothing averages the gradients")
+    wrapped = script.calls(*(_MODELS if is_ddp else _WRAPPERS))
     if not wrapped:
-        for event in script.events:
-            if "allreduce" in event.name and event.loops and "grad" in event.text:
-                yield ok("by allreduce of each gradient", event)
-        for event in script.calls("hvd.load_model", "hvd.create_distributed_optimizer"):
-            yield ok("by load_model", event)
-        yield script.missing(f"nothing averages the gradients: {_ALONE}", fix)
-    kept = [event for event in wrapped if not event.discarded]
+        for event in script.calls(*_AVERAGES):
+            if event.loops and "grad" in event.text:
+                yield ok(f"by {event.last} of each gradient", event)
+        yield script.missing(f"{lacks}: every rank trains a model of its own", fix)
+    kept = [event for event in wrapped if not event.discarded or event.last == "fully_shard"]
     if not kept:
-        yield wrong("the wrapped optimizer is not kept: what it returns must be used", wrapped[0], fix)
+        yield wrong(f"the wrapped {what} is not kept: what {wrapped[0].last} returns must be used", wrapped[0], fix)
     if all("root" in event.guards for event in kept):
-        yield wrong("only rank 0 wraps the optimizer: its allreduce waits for the others", kept[0], fix)
-    for event in _used_unwrapped(script, kept):
-        yield wrong("the optimizer that is used is not the wrapped one", event, fix)
-    if _is_keras_3(script, kept):
-        fix = 'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; and tf.keras, not keras'
-        reason = "Keras 3 trains without Horovod's DistributedOptimizer: gradients stay on each rank"
-        yield wrong(reason, kept[0], fix)
+        yield wrong(f"only rank 0 wraps the {what}, and waits for the others", kept[0], fix)
+    yield from _ddp(script, kept, fix) if is_ddp else _horovod(script, kept, fix)
     yield ok(kept[0].last, kept[0])
 
 
-def _used_unwrapped(script: Script, wrapped: list[Event]) -> Iterator[Event]:
-    """Steps of an optimizer or tape that was wrapped under another name."""
+def _horovod(script: Script, wrapped: list[Event], fix: str) -> Iterator[Finding]:
+    """Steps of an optimizer or tape that was wrapped under another name, and Keras 3.
+
+    Keras 3 does not call what Horovod's optimizer replaces: each rank trains alone, without a message.
+    """
     inner = union(value for event in wrapped for value in event.values).things("optimizer", "tape")
     by_tape = any(event.name == "hvd.DistributedGradientTape" for event in wrapped)
-    if by_tape and script.calls("hvd.DistributedOptimizer"):
-        return
-    wanted = (".gradient",) if by_tape else (".step", ".apply_gradients", ".minimize", ".gradient", ".compile")
-    for event in script.calls(*wanted):
-        optimizer = event.argument(0, "optimizer") if event.name in (".step", ".compile") else None
-        users = [each for each in (event.receiver, optimizer) if each is not None]
+    for event in script.calls(*((".gradient",) if by_tape else (".step", ".apply_gradients", ".minimize", ".compile"))):
+        users = [event.receiver, event.argument(0, "optimizer") or NOTHING]
         unwrapped = any(each.tags & inner and not each.has("wrapped") for each in users)
         if unwrapped and (event.order > wrapped[0].order or not event.certain):
-            yield event
-
-
-def _is_keras_3(script: Script, wrapped: list[Event]) -> bool:
-    """Keras 3 does not call what Horovod's optimizer replaces: each rank trains alone, without a message."""
+            yield wrong("the optimizer that is used is not the wrapped one", event, fix)
     legacy = "TF_USE_LEGACY_KERAS" in script.resolver.texts or script.imports(
         "tf_keras", "tensorflow.compat.v1", "tensorflow.python", "keras.backend"
     )
-    sessions = script.calls("tensorflow.ConfigProto", "keras.backend.set_session")
     trains = script.calls(".fit", ".compile", ".fit_generator", ".apply_gradients")
     by_optimizer = script.is_tensorflow and any(event.name == "hvd.DistributedOptimizer" for event in wrapped)
-    return by_optimizer and script.imports("keras") and bool(trains) and not legacy and not sessions
+    if by_optimizer and script.imports("keras") and trains and not legacy:
+        fix = 'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; and tf.keras, not keras'
+        reason = "Keras 3 trains without Horovod's DistributedOptimizer: gradients stay on each rank"
+        yield wrong(reason, wrapped[0], fix)
 
 
-def _ddp(script: Script, fix: str) -> Iterator[Finding]:
-    models = script.calls(*_MODELS)
-    if not models:
-        for event in script.calls("dist.all_reduce", "dist.all_gather"):
-            if "grad" in event.text:
-                yield ok("by all_reduce of each gradient", event)
-        yield script.missing(f"the model is not wrapped: {_ALONE}", fix)
-    kept = [event for event in models if not event.discarded or event.last == "fully_shard"]
-    if not kept:
-        yield wrong("the wrapped model is not kept: what DistributedDataParallel returns must be used", models[0], fix)
-    if all("root" in event.guards for event in kept):
-        yield wrong("only rank 0 wraps the model: it waits for the others", kept[0], fix)
-    whole = [event.arguments[0] for event in kept if event.arguments and event.last != "fully_shard"]
-    inner = union(whole).things("model")
-    inner |= frozenset[str]().union(*(value.things("object") for value in whole))
-    forward = [
-        event for event in script.events if _is_forward(event) and event.loops and event.loops[-1] in script.batches
-    ]
-    in_step = union(event.receiver for event in forward if not _is_bare(event)).things("ddp")
-    for event in forward:
-        bare = _is_bare(event) and event.receiver.things("model", "object") & inner
-        if bare and not in_step:
-            yield wrong("the loop trains the model that is not wrapped", event, "output = ddp_model(input)")
-    for event in _optimizers_before_parts(script, kept):
-        reason = "the optimizer has the parameters that the model had before it was divided"
-        yield wrong(reason, event, "optimizer = ...(model.parameters())  # after it was divided")
-    for event in _optimizers_of_others(script, kept):
-        yield wrong("the model of this optimizer is not wrapped: every rank trains its own", event, fix)
-    yield ok(kept[0].last, kept[0])
-
-
-def _is_forward(event: Event) -> bool:
-    """A call of something that may be a model."""
-    return event.name.startswith("?") or event.name in (".forward", ".module")
-
-
-def _is_bare(event: Event) -> bool:
-    """Whether the model that is called is not wrapped; ``ddp_model.module(x)`` calls what is inside."""
-    return event.name == ".module" or not event.receiver.things("ddp")
-
-
-def _models(optimizer: Event) -> frozenset[str]:
-    return (optimizer.argument(0, "params") or NOTHING).things("model")
-
-
-def _optimizers_before_parts(script: Script, wrapped: list[Event]) -> Iterator[Event]:
-    """An optimizer of a model that FSDP divides later, where no other is made after it.
-
-    With ``use_orig_params`` the parameters stay the same objects (https://docs.pytorch.org/docs/stable/fsdp.html).
-    """
-    for event in wrapped:
-        known = event.last in _IN_PARTS and event.arguments and event.certain and not event.has_unknown_arguments
-        if known and event.argument(None, "use_orig_params") is None:
-            models = event.arguments[0].things("model")
-            before = [each for each in script.optimizers if each.order < event.order and _models(each) & models]
-            if len(before) == len(script.optimizers) and before and before[-1].certain:
-                yield before[-1]
-
-
-def _optimizers_of_others(script: Script, wrapped: list[Event]) -> Iterator[Event]:
-    """An optimizer that takes steps on a model of which no part is wrapped, where it is known what is wrapped."""
-    known = [event.arguments[0].things("model") if event.arguments else frozenset() for event in wrapped]
+def _ddp(script: Script, wrapped: list[Event], fix: str) -> Iterator[Finding]:
+    """A loop that trains the model inside, and an optimizer of a model that is not wrapped."""
+    whole = [event.arguments[0] for event in wrapped if event.arguments and event.last != "fully_shard"]
+    inner = frozenset[str]().union(*(value.things("model", "object") for value in whole))
+    forward = [event for event in script.events if event.name.startswith("?") or event.name in (".forward", ".module")]
+    forward = [event for event in forward if event.loops and event.loops[-1] in script.batches]
+    bare = [event for event in forward if event.name == ".module" or not event.receiver.things("ddp")]
+    if not any(event.receiver.things("ddp") for event in forward if event not in bare):
+        for event in bare:
+            if event.receiver.tags & inner:
+                yield wrong("the loop trains the model that is not wrapped", event, "output = ddp_model(input)")
+    optimizers = [(event, (event.argument(0, "params") or NOTHING).things("model")) for event in script.optimizers]
+    for event in wrapped:  # FSDP replaces the parameters, but with `use_orig_params`
+        known = event.last != "DistributedDataParallel" and event.arguments and event.certain
+        if known and not event.has_unknown_arguments and event.argument(None, "use_orig_params") is None:
+            divided = event.arguments[0].things("model")
+            before = [each for each, models in optimizers if each.order < event.order and models & divided]
+            if before and len(before) == len(optimizers) and before[-1].certain:
+                reason = "the optimizer has the parameters that the model had before it was divided"
+                yield wrong(reason, before[-1], "optimizer = ...(model.parameters())  # after it was divided")
     by_hand = [event for event in script.events if event.name.startswith("dist.all_") and "grad" in event.text]
-    if script.uncertain or not all(known) or by_hand or any(event.last == "fully_shard" for event in wrapped):
+    if script.uncertain or by_hand or len(whole) < len(wrapped) or not all(value.things("model") for value in whole):
         return
-    steps = [event for event in script.calls(".step") if event.certain and event.loops and not event.guards]
-    for event in script.optimizers:
-        models = _models(event)
-        is_known = models and event.certain and not event.guards and not event.has_unknown_arguments
-        stepped = any(f"optimizer:{event.number}" in each.receiver.tags for each in steps)
-        if is_known and stepped and not models & frozenset[str]().union(*known):
-            yield event
+    stepped = union(event.receiver for event in script.calls(".step") if event.certain and event.loops).tags
+    for event, models in optimizers:
+        is_known = models and event.certain and not event.guards and f"optimizer:{event.number}" in stepped
+        if is_known and not models & inner:
+            yield wrong("the model of this optimizer is not wrapped: every rank trains its own", event, fix)
 
 
 @rule(6, "broadcast")
@@ -178,12 +122,9 @@ def broadcast(script: Script) -> Iterator[Finding]:
         yield wrong("only some of the ranks come here, and wait for the others", waiting, fix)
     for event in every:
         root = event.argument(0 if event in callbacks else 1, "root_rank")
-        if root is not None and root.has(RANK, LOCAL_RANK):
+        if root is not None and root.has("rank", "local_rank"):
             yield wrong("every rank names itself as the root", event, fix)
-    if script.is_tensorflow:
-        yield from _tensorflow(script, sent, callbacks)
-    else:
-        yield from _torch(script, sent, state, fix)
+    yield from _tensorflow(script, sent, callbacks) if script.is_tensorflow else _torch(script, sent, state, fix)
 
 
 def _is_of_a_model(event: Event) -> bool:
@@ -205,8 +146,7 @@ def _torch(script: Script, sent: list[Event], state: list[Event], fix: str) -> I
             yield wrong(reason, event, f"{fix}  # after it was loaded")
     if state or any(union(event.values).things("optimizer") for event in sent):
         yield ok("parameters and optimizer state", sent[0])
-    plain = [event.name == "torch.optim.SGD" and event.argument(2, "momentum") is None
-             and not event.has_unknown_arguments for event in script.optimizers]  # fmt: skip
+    plain = [event.last == "SGD" and event.argument(2, "momentum") is None for event in script.optimizers]
     if plain and all(plain) and not any(event.receiver.things("optimizer") for event in loads):
         yield ok("the parameters; plain SGD has no state", sent[0])
     fix = "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from astroid import nodes
 
-from runner.linting.names import LOCAL_RANK, NOTHING, RANK, Value, names_in
+from runner.linting.names import NOTHING, Value, names_in, union
 from runner.linting.script import Event, Finding, Script, ok, rule, sharding, unclear, wrong
 
 _CHECKPOINTS = names_in(
@@ -60,10 +60,8 @@ def writes(script: Script) -> Iterator[Finding]:
         call = f"if {{}} == 0: {_call(event)}"
         fix = script.fix(call.format("dist.get_rank()"), call.format("hvd.rank()"))
         by_root = any(value.has("root_only", "is_root") for value in (*event.values, event.receiver))
-        if "root" in event.guards or by_root or _path(event).has("by_rank_in_text", RANK, LOCAL_RANK):
+        if "root" in event.guards or by_root or _path(event).has("by_rank_in_text", "rank", "local_rank"):
             good.append(event)
-        elif "not_root" in event.guards:
-            yield wrong(f"every rank but rank 0 {what}", event, fix)
         elif "local_root" in event.guards:
             reason = f"one rank of every node {what}: wrong on a file system that nodes share"
             doubtful.append(unclear(reason, event, fix))
@@ -71,10 +69,9 @@ def writes(script: Script) -> Iterator[Finding]:
             doubtful.append(unclear("a rank or Ray's driver writes the log", event, fix))
         elif not event.certain and (":" in event.place or event in logs):
             doubtful.append(unclear(f"nothing is seen to call what {what}", event, fix))
-        elif script.way == "none":
-            yield Finding("missing", f"every rank {what}", event.place, fix)
         else:
-            yield wrong(f"every rank {what}", event, fix)
+            reason = f"every rank{' but rank 0' if 'not_root' in event.guards else ''} {what}"
+            yield Finding("missing" if script.way == "none" else "wrong", reason, event.place, fix)
     yield from doubtful
     yield ok("rank 0 writes", good[0]) if good else ok("it writes no checkpoint that can be seen")
 
@@ -82,19 +79,16 @@ def writes(script: Script) -> Iterator[Finding]:
 def _waiting(script: Script) -> Iterator[Finding]:
     """What rank 0 alone comes to where it writes, and all ranks must: a barrier, a checkpoint of parts."""
     divided = script.calls("*.FullyShardedDataParallel", "*.fully_shard")
-    local = any(name.endswith(".LOCAL_STATE_DICT") for name in script.names)
-    parts = {f"ddp:{event.number}" for event in divided if not local}
+    parts = {f"ddp:{event.number}" for event in divided}
     states = [event for event in script.calls(".state_dict") if event.receiver.tags & parts]
     states += script.calls(*_STATES) if divided else []
-    candidates = [
-        event for event in (*script.calls(*_COLLECTIVES), *states) if event.certain and "root" in event.guards
-    ]
-    event = script.left_waiting(each for each in candidates if each.argument(None, "no_dist") is None)
+    waited = [event for event in (*script.calls(*_COLLECTIVES), *states) if event.certain and "root" in event.guards]
+    event = script.left_waiting(each for each in waited if each.argument(None, "no_dist") is None)
     if event is not None and not script.uncertain:
+        barrier = "only rank 0 comes to this barrier, and waits for the others"
+        part = "each rank has a part of the checkpoint: rank 0 alone waits for the others"
         fix = f"{_call(event)}  # on every rank, before the condition"
-        if event.name in _BARRIERS:
-            yield wrong("only rank 0 comes to this barrier, and waits for the others", event, fix)
-        yield wrong("each rank has a part of the checkpoint: rank 0 alone waits for the others", event, fix)
+        yield wrong(barrier if event.name in _BARRIERS else part, event, fix)
 
 
 def _opens_a_text(event: Event) -> bool:
@@ -176,9 +170,8 @@ def _judge_reports(script: Script, fix: str) -> Iterator[Finding]:
     if script.way == "none":
         yield script.missing("nothing averages what the ranks measure", fix)
     whole = {f"loader:{event.number}" for event in script.loaders if not sharding(event)}
-    loops = {loop for event in script.events for loop in event.loops}
-    others = [loop.over.things("loader") for loop in loops if loop not in script.batches]
-    evaluated = frozenset[str]().union(*others) & {f"loader:{event.number}" for event in script.loaders}
+    others = {loop for event in script.events for loop in event.loops} - script.batches
+    evaluated = union(map(script.over, others)).things("loader")
     after_steps = [event for event in reports if not script.batches.intersection(event.loops)]
     if not after_steps:
         yield unclear("it reports the loss of single steps, of one rank", reports[0], fix)

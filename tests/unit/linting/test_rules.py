@@ -118,7 +118,7 @@ MISTAKES: list[tuple[Any, ...]] = [
     ("ddp", 3, "wrong", "sampler=sampler)", "sampler=sampler, shuffle=True)"),
     ("ddp", 3, "cannot tell", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
      "options = dict(batch_size=32)\noptions.update(config)\nloader = DataLoader(dataset, **options)"),
-    ("ddp", 3, "wrong", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
+    ("ddp", 3, "cannot tell", "loader = DataLoader(dataset, batch_size=32, sampler=sampler)",
      "options = {'num_workers': 1} if cuda else {}\nloader = DataLoader(dataset, shuffle=True, **options)"),
     ("horovod", 4, "wrong", "0.1 * hvd.size()", "0.1 / hvd.size()"),
     ("keras", 4, "wrong", "0.001 * hvd.size()", "0.001 * hvd.local_size()"),
@@ -211,6 +211,9 @@ SOUND: list[tuple[str, ...]] = [
      "    def save(self, model):\n        if dist.get_rank() == 0: torch.save(model.module.state_dict(), self.last)\n"
      "saver = Saver(model)\nfor epoch"),
     ("ddp", "if dist.get_rank() == 0", "if place.is_main", "optimizer =", PROPERTY.format("==")),
+    ("ddp", "sampler =",
+     "def worker(gpu, count):\n    torch.cuda.set_device(gpu)\n    if gpu == 0: torch.save(0, 'x')\n"
+     "torch.multiprocessing.spawn(worker, args=(2,))\nsampler ="),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.linting.check import check
-from runner.linting.source import MOST_BYTES
+from runner.linting.source import MOST_BYTES, MOST_TEXT
 
 HEAD = "import torch\nimport horovod.torch as hvd\nhvd.init()\n"
 REFUSED: dict[str, tuple[str, bytes, str, str]] = {
@@ -22,6 +22,7 @@ REFUSED: dict[str, tuple[str, bytes, str, str]] = {
     "an error of syntax": ("train.py", b"x = 1\ndef f(:\n", "not valid Python", ":2"),
     "Python 2": ("train.py", b"print 'x'\n", "not valid Python", ":1"),
     "too large": ("train.py", b"x=1\n" * (MOST_BYTES // 4 + 1), "larger than 2 MB", ""),
+    "too much Python": ("train.py", b"x=1\n" * (MOST_TEXT // 4 + 1), "more than 200 kB", ""),
     "deep parentheses": ("train.py", b"(" * 5000 + b")" * 5000, "nested", ""),
     "a deep chain": ("train.py", b"x = a" + b".b" * 50_000, "nested too deeply", ""),
     "a long sum": ("train.py", b"x = " + b"+".join([b"1"] * 30_000), "nested too deeply", ""),
@@ -58,8 +59,8 @@ HOSTILE = {
     "recursion": "def f(x):\n    return f(f(f(x)))\nf(1)\n",
     "tuples": "a = []\n" + "a = (a, a, a, a)\n" * 2000,
     "classes": "class A(A): pass\nclass B(A):\n    def __init__(self): B()\nB()()\n",
-    "a line of 1 MB": f"x = [{'1, ' * 350_000}]\n",
-    "2 MB of statements": "x = 1\n" * (MOST_BYTES // 6 - 20),
+    "a long line": f"x = [{'1, ' * 60_000}]\n",
+    "many statements": "x = 1\n" * 30_000,
 }
 
 
