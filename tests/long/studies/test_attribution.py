@@ -18,8 +18,8 @@ import pytest
 
 from runner.jobs import arms, directory, figure
 from runner.jobs.collect import Evidence, collect
+from runner.model.request import RunArm
 from runner.model.study import Launch, LaunchFacts, Loss
-from runner.model.verdict import RunArm
 from runner.statistics import loss
 from tests.support.commands import Runner
 from tests.support.evidence import COMPLETED
