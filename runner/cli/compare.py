@@ -107,11 +107,11 @@ def _problem(compared: Compared, code: Exit) -> Problem | None:
 
 
 def _show(compared: Compared) -> None:
-    for found in compared.findings:
-        label = "forced" if found.forced else "refused"
-        show([f"{label} [{found.code}]: {found.what}", f"  fix: {found.fix}"], err=True)
+    for finding in compared.findings:
+        label = "forced" if finding.forced else "refused"
+        show([f"{label} [{finding.code}]: {finding.what}", f"  fix: {finding.fix}"], err=True)
         if label == "refused" and compared.second:
-            show([f"  override: --force {found.code}"], err=True)
+            show([f"  override: --force {finding.code}"], err=True)
     for point in compared.points:
         show([" ".join((gpus_text(point.gpus), *point.settings))])
         _lines(text.point_lines(point, compared))

@@ -79,18 +79,18 @@ def _studies(_context: click.Context, typed: str) -> Iterable[CompletionItem]:
     """The newest first: by their ids, and by their names once one is begun."""
     from runner.study.directory import ids, name_of
 
-    recent = tuple(
-        islice((each for each in ids() if each.startswith(typed) or name_of(each).startswith(typed)), _MOST_RUNS)
-    )
-    found = [CompletionItem(each, help="study") for each in recent]
-    return found if not typed else [*found, *map(CompletionItem, dict.fromkeys(map(name_of, recent)))]
+    begin_so = (each for each in ids() if each.startswith(typed) or name_of(each).startswith(typed))
+    recent = tuple(islice(begin_so, _MOST_RUNS))
+    items = [CompletionItem(each, help="study") for each in recent]
+    return items if not typed else [*items, *map(CompletionItem, dict.fromkeys(map(name_of, recent)))]
 
 
 def _runs_and_studies(context: click.Context, typed: str) -> Iterable[CompletionItem]:
     """Studies first; a name that both have stands for the study."""
-    of_studies = {item.value: item for item in _studies(context, typed)}
-    of_runs = {item.value: item for item in _runs(context, typed)}
-    return (of_studies | {value: item for value, item in of_runs.items() if value not in of_studies}).values()
+    items: dict[str, CompletionItem] = {}
+    for item in (*_studies(context, typed), *_runs(context, typed)):
+        items.setdefault(item.value, item)
+    return items.values()
 
 
 def _named(module: str, table: str) -> Iterable[CompletionItem]:

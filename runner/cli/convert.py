@@ -9,10 +9,9 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from runner.cli import json_output
-from runner.cli.options import ENGINE, JSON, path_option, say
+from runner.cli.options import ENGINE, JSON, answer, path_option, say
 from runner.cli.progress import display
-from runner.core.errors import Exit, UsageError
+from runner.core.errors import UsageError
 
 if TYPE_CHECKING:
     from runner.images.conversion.engine_source import Method
@@ -75,17 +74,16 @@ def command(
             options = squashfs.Options(source, platform, engine, way, packing, store)
             done = squashfs.convert(image, options, progress)
     stored = done.image
-    if as_json:
-        facts = {"made": done.made, "seconds": done.seconds, "moved_from": done.moved_from}
-        return json_output.show(msgspec.to_builtins(stored, enc_hook=str) | facts)
-    click.echo(f"{stored.reference}: {f'converted in {done.seconds:.0f} s' if done.made else 'up to date'}")
-    if done.moved_from:
-        click.echo(f"  the name has moved: it meant {done.moved_from} before")
-    click.echo(f"  {stored.path}")
-    click.echo(f"  {stored.size_bytes / 1e6:.0f} MB, {stored.entries} entries, from {stored.origin or stored.digest}")
-    for name in stored.omitted:
+    lines = [
+        f"{stored.reference}: {f'converted in {done.seconds:.0f} s' if done.made else 'up to date'}",
+        *([f"  the name has moved: it meant {done.moved_from} before"] if done.moved_from else []),
+        f"  {stored.path}",
+        f"  {stored.size_bytes / 1e6:.0f} MB, {stored.entries} entries, from {stored.origin or stored.digest}",
+    ]
+    for name in () if as_json else stored.omitted:
         say(f"  note: {name} contains a newline, which /etc/environment cannot hold; it is left out")
-    return Exit.GOOD
+    facts = {"made": done.made, "seconds": done.seconds, "moved_from": done.moved_from}
+    return answer(msgspec.to_builtins(stored, enc_hook=str) | facts, lines, as_json=as_json)
 
 
 # Without meaning for a SIF: Apptainer packs it from the engine's image.

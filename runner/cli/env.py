@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
-from runner.cli import json_output
-from runner.cli.options import JSON, path_option, say, site_option
+from runner.cli.options import JSON, answer, path_option, say, site_option, together
 from runner.cli.progress import display
 from runner.cli.table import horovod_summary
-from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.environments.collect import collect
 from runner.environments.make import make, prove
 from runner.model.image import Environment
 from runner.preparation import environment
 from runner.preparation.environment import choose_proof, prepare_environment, prepare_packages
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _SITE = site_option(
     "A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, the box if it is up, "
@@ -52,15 +47,6 @@ _REQUIREMENTS = click.option(
 )  # fmt: skip
 
 
-def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 @click.group()
 def command() -> None:
     """Environments for jobs that run without a container (--runtime native)."""
@@ -68,8 +54,7 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("name")
-@_options(_SITE, _FRAMEWORK, _SCRATCH, _AT, _MODULES, _MPI, _NCCL)
-@_options(_KIND, _REQUIREMENTS)
+@together(_SITE, _FRAMEWORK, _SCRATCH, _AT, _MODULES, _MPI, _NCCL, _KIND, _REQUIREMENTS)
 @click.option(
     "--cuda-archs",
     help="CUDA architectures of Horovod's kernels, such as 80,90. [default: the site's GPUs, or the framework's]",
@@ -91,26 +76,24 @@ def command() -> None:
 def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: Any) -> int:
     """Create the environment NAME with a tested Horovod; returns at once if it is up to date."""
     prepared = prepare_environment(name, at=at, say=say, keep=not dry_run, **options)
-    if dry_run and as_json:
-        return json_output.show({"root": str(prepared.root), "script": prepared.script})
     if dry_run:
-        click.echo(prepared.script, nl=False)
-        return Exit.GOOD
+        script = {"root": str(prepared.root), "script": prepared.script}
+        return answer(script, [prepared.script.removesuffix("\n")], as_json=as_json)
     with display(quiet=as_json) as progress:
         made = make(prepared.spec, prepared.root, progress, given=prepared.given)
-    if as_json:
-        facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
-        return json_output.show(facts | msgspec.to_builtins(made.environment))
-    click.echo(f"{name}: {'up to date' if made.up_to_date else f'made and proven in {made.seconds:.0f} s'}")
-    _describe(made.environment, made.root)
     by_name = name if at is None else str(prepared.root)
-    click.echo(f"  next: {PROGRAM} submit --gpus N --site {prepared.site} --env-name {by_name}")
-    return Exit.GOOD
+    lines = [
+        f"{name}: {'up to date' if made.up_to_date else f'made and proven in {made.seconds:.0f} s'}",
+        *_description(made.environment, made.root),
+        f"  next: {PROGRAM} submit --gpus N --site {prepared.site} --env-name {by_name}",
+    ]
+    facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
+    return answer(facts | msgspec.to_builtins(made.environment), lines, as_json=as_json)
 
 
 @command.command("wheels")
 @click.argument("where", metavar="DIR", type=click.Path(path_type=Path))
-@_options(_SITE, _FRAMEWORK, _MODULES, _KIND, _REQUIREMENTS)
+@together(_SITE, _FRAMEWORK, _MODULES, _KIND, _REQUIREMENTS)
 @click.option("--python", metavar="PROGRAM", help="Python of the environment. [default: that of the site's modules]")
 @click.option("--image", is_flag=True, help="For `build --wheels`: what Horovod needs in any base, no framework.")
 @click.option("--platform", metavar="OS/ARCH", help="With --image: such as linux/arm64. [default: this machine's]")
@@ -123,18 +106,18 @@ def wheels(where: Path, as_json: bool, **options: Any) -> int:
     spec = prepare_packages(**options, say=say)
     with display(quiet=as_json) as progress:
         manifest = collect(spec, where.absolute(), progress)
-    if as_json:
-        facts = {"directory": str(where.absolute()), "size_bytes": manifest.size_bytes, "purpose": manifest.purpose}
-        return json_output.show(facts | {"files": [file.name for file in manifest.files]})
-    click.echo(f"{where}: {len(manifest.files)} packages, {manifest.size_bytes / 1e6:.0f} MB, each with its hash")
-    click.echo(f"  for {manifest.purpose}")
-    click.echo(f"  next: copy it, then: {PROGRAM} {'build' if options['image'] else 'env create NAME'} --wheels DIR")
-    return Exit.GOOD
+    lines = [
+        f"{where}: {len(manifest.files)} packages, {manifest.size_bytes / 1e6:.0f} MB, each with its hash",
+        f"  for {manifest.purpose}",
+        f"  next: copy it, then: {PROGRAM} {'build' if options['image'] else 'env create NAME'} --wheels DIR",
+    ]
+    facts = {"directory": str(where.absolute()), "size_bytes": manifest.size_bytes, "purpose": manifest.purpose}
+    return answer(facts | {"files": [file.name for file in manifest.files]}, lines, as_json=as_json)
 
 
 @command.command("check")
 @click.argument("name", required=False)
-@_options(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, JSON)
+@together(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, JSON)
 def check(name: str | None, as_json: bool, **options: Any) -> int:
     """Test the Horovod of NAME (a name or directory), of the site, or of a --module: two processes must form a
     world, reduce to the right sum and train in step. Exits with 6 if they do not.
@@ -152,36 +135,25 @@ def check(name: str | None, as_json: bool, **options: Any) -> int:
                 click.echo(line)
 
     prove(proof.setup, proof.framework, show_line, env=proof.env, mpi=proof.mpi, nccl=proof.nccl)
-    if as_json:
-        return json_output.show({"environment": proof.title, "proven": proven, "operations": operations})
-    click.echo(f"{proof.title}: its Horovod is proven; operations: {', '.join(operations)}")
-    return Exit.GOOD
+    line = f"{proof.title}: its Horovod is proven; operations: {', '.join(operations)}"
+    return answer({"environment": proof.title, "proven": proven, "operations": operations}, [line], as_json=as_json)
 
 
 @command.command("list")
-@_options(_SITE, _SCRATCH, _AT, JSON)
+@together(_SITE, _SCRATCH, _AT, JSON)
 def list_environments(site: str | None, scratch: str | None, at: Path | None, as_json: bool) -> int:
     """List your environments at the site."""
     environments = environment.list_environments(site=site, scratch=scratch, at=at, say=say)
-    if as_json:
-        rows = [{"root": str(root), "whole": each is not None, "environment": each} for root, each in environments]
-        return json_output.show(rows)
+    rows = [{"root": str(root), "whole": each is not None, "environment": each} for root, each in environments]
+    lines: list[str] = []
     for root, each in environments:
-        if each is None:
-            click.echo(f"{root.name}: not finished, or its Python is missing ({root})")
-        else:
-            click.echo(f"{root.name}:")
-            _describe(each, root)
-    if not environments:
-        click.echo("no environments")
-    return Exit.GOOD
+        unfinished = [f"{root.name}: not finished, or its Python is missing ({root})"]
+        lines += unfinished if each is None else [f"{root.name}:", *_description(each, root)]
+    return answer(rows, lines or ["no environments"], as_json=as_json)
 
 
-def _describe(environment: Environment, root: Path) -> None:
+def _description(environment: Environment, root: Path) -> tuple[str, ...]:
     about, horovod = environment.about, environment.about.horovod
-    click.echo(
-        f"  {environment.kind}, {about.framework} {about.framework_version}, Python {about.python}; "
-        f"proven: {', '.join(horovod.proven)}"
-    )
-    click.echo(f"  Horovod {horovod_summary(horovod)}")
-    click.echo(f"  {root}")
+    python = f"{about.framework} {about.framework_version}, Python {about.python}"
+    proven = f"  {environment.kind}, {python}; proven: {', '.join(horovod.proven)}"
+    return proven, f"  Horovod {horovod_summary(horovod)}", f"  {root}"

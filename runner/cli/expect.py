@@ -8,12 +8,10 @@ from typing import Any, get_args
 
 import click
 
-from runner.cli import json_output
-from runner.cli.options import JSON, by_shell, path_option, setting
-from runner.cli.table import show, width_of_terminal, wrapped_all
+from runner.cli.options import JSON, answer, by_shell, path_option, setting
+from runner.cli.table import width_of_terminal, wrapped_all
 from runner.core.columns import Column, lines_of
-from runner.core.errors import Exit
-from runner.core.text import gpus_text, percent, rate, seconds, with_span
+from runner.core.text import gpus_text, percent, plain, rate, seconds, with_span
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range, Sensitivity
 from runner.model.request import Wireup
 
@@ -79,11 +77,8 @@ def command(gpus: tuple[int, ...], as_json: bool, **inputs: Any) -> int:
     """
     from runner.preparation.expectation import expectation
 
-    answer = expectation(gpus, **inputs)
-    if as_json:
-        return json_output.show(answer)
-    show(expectation_lines(answer, width_of_terminal()))
-    return Exit.GOOD
+    expected = expectation(gpus, **inputs)
+    return answer(expected, map(plain, expectation_lines(expected, width_of_terminal())), as_json=as_json)
 
 
 _POINTS: tuple[Column[ExpectedPoint], ...] = (

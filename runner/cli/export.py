@@ -9,8 +9,8 @@ from typing import Any, get_args
 import click
 
 from runner.cli import json_output
-from runner.cli.options import JSON, SIGN, by_shell, path_option
-from runner.cli.table import show_fields
+from runner.cli.options import JSON, SIGN, answer, by_shell, path_option
+from runner.cli.table import field_lines
 from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, NotProvenError, UsageError
 from runner.core.text import counted, gpus_text, percent, printable, rate, span, with_span
@@ -75,11 +75,9 @@ def command(
 
 def _bundle(subjects: Sequence[Run | StudyDirectory], file: Path, key: Path | None, *, as_json: bool) -> int:
     made = bundle_of(subjects, file, key)
-    if as_json:
-        return json_output.show(made)
-    show_fields([("bundle", f"{made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}")])
-    show_fields([("sha256", made.sha256), *_fields(made)])
-    return Exit.GOOD
+    written = f"{made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}"
+    fields = (("bundle", written), ("sha256", made.sha256), *_fields(made))
+    return answer(made, field_lines(fields), as_json=as_json)
 
 
 @click.command()
@@ -96,12 +94,9 @@ def verify(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
         verified = verify(bundle, allowed_signers, figures)
     except NotProvenError as error:  # names and keys in it are those of whoever made the bundle
         raise NotProvenError(printable(error.what), where=printable(error.where), fix=error.fix) from None
-    if as_json:
-        return json_output.show(verified)
     signature = _SIGNATURES[verified.signature].format(verified.signer)
     head = (("bundle", f"consistent: {verified.file}"), ("sha256", verified.sha256), ("signature", signature))
-    show_fields([*head, *_fields(verified)])
-    return Exit.GOOD
+    return answer(verified, field_lines([*head, *_fields(verified)]), as_json=as_json)
 
 
 _SIGNATURES = {

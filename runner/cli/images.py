@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 
 from runner.cli import json_output
 from runner.cli.importer import command as importer
-from runner.cli.options import JSON, age_s, by_shell, path_option, say, size_bytes
+from runner.cli.options import JSON, age_s, answer, by_shell, path_option, say, size_bytes
 from runner.cli.progress import display
 from runner.cli.table import horovod_summary
 from runner.core.errors import Exit, RefusedError
@@ -54,13 +55,8 @@ command.add_command(importer, "importer")
 def list_images(target: Path, as_json: bool) -> int:
     """List the images of the store, with your runs that used them."""
     rows = [_row(listed) for listed in image_usage.list_images(target)]
-    if as_json:
-        return json_output.show(rows)
-    for row in rows:
-        click.echo(_line(row))
-    if not rows:
-        click.echo(f"no images in {target}; `{PROGRAM} convert IMAGE` makes one")
-    return Exit.GOOD
+    none = [f"no images in {target}; `{PROGRAM} convert IMAGE` makes one"]
+    return answer(rows, map(_line, rows) if rows else none, as_json=as_json)
 
 
 @command.command("show")
@@ -71,25 +67,28 @@ def show(image: str, target: Path, as_json: bool) -> int:
     """Show all facts about IMAGE (a reference, a digest or a file), and whether it looks intact."""
     stored = _stored(image, target)[0]
     facts: dict[str, Any] = {**msgspec.to_builtins(stored, enc_hook=str), "problem": integrity.problem(stored)}
-    if as_json:
-        return json_output.show(facts)
+    return answer(facts, _fact_lines(facts, stored), as_json=as_json)
+
+
+def _fact_lines(facts: dict[str, Any], stored: StoredImage) -> Iterator[str]:
     for name, value in facts.items():
         if value in ("", (), [], {}, 0):
             continue
         if name == "history":
-            click.echo(f"{name}:")
-            for edit in stored.history:
-                click.echo(f"  {edit.at[:19]} of {edit.of}, by {edit.tool}: {shlex.join(edit.command)}")
+            yield f"{name}:"
+            yield from (
+                f"  {each.at[:19]} of {each.of}, by {each.tool}: {shlex.join(each.command)}" for each in stored.history
+            )
         elif isinstance(value, dict):
-            click.echo(f"{name}:")
-            for key, entry in value.items():
-                click.echo(f"  {key}: {entry if isinstance(entry, str) else json.dumps(entry)}")
+            yield f"{name}:"
+            yield from (
+                f"  {key}: {entry if isinstance(entry, str) else json.dumps(entry)}" for key, entry in value.items()
+            )
         else:
-            click.echo(f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}")
+            yield f"{name}: {' '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
     about = facts_of(stored.about)
     if about is not None and about.framework:
-        click.echo(f"Horovod: {horovod_summary(about.horovod)}")
-    return Exit.GOOD
+        yield f"Horovod: {horovod_summary(about.horovod)}"
 
 
 @command.command("edit")
@@ -133,10 +132,9 @@ def edit(
             click.confirm(f"store the result as {result}?", default=True, abort=True, err=True)
         with display(quiet=as_json) as progress:
             made = editing.stored(stored, copy, tool, words, result, target, progress).image
-    if as_json:
-        return json_output.show({"reference": made.reference, "path": str(made.path), "digest": made.digest})
-    click.echo(f"{made.reference}: stored, {made.size_bytes / 1e6:.0f} MB\n  {made.path}\n  {made.digest}")
-    return Exit.GOOD
+    facts = {"reference": made.reference, "path": str(made.path), "digest": made.digest}
+    lines = [f"{made.reference}: stored, {made.size_bytes / 1e6:.0f} MB", f"  {made.path}", f"  {made.digest}"]
+    return answer(facts, lines, as_json=as_json)
 
 
 @command.command("verify")
@@ -187,17 +185,13 @@ def prune(
     if older_than_s is None and max_bytes is None and not unused:
         raise click.UsageError("choose images: --older-than AGE, --max-size SIZE or --unused")
     pruned = image_usage.prune_images(target, store.Limits(older_than_s, unused, max_bytes), dry_run=dry_run)
-    if as_json:
-        size = sum(each.size_bytes for each in pruned.removed)
-        removed, needed = (list(map(str, paths)) for paths in ((each.path for each in pruned.removed), pruned.needed))
-        return json_output.show({"removed": removed, "bytes": size, "needed": needed, "dry_run": dry_run})
-    for each in pruned.removed:
-        click.echo(f"{'would remove' if dry_run else 'removed'} {each.path} ({each.size_bytes / 1e6:.0f} MB)")
-    for path in pruned.needed:
-        click.echo(f"kept {path}: a run needs it, or may need it")
-    if not pruned.removed:
-        click.echo("nothing to remove")
-    return Exit.GOOD
+    did = "would remove" if dry_run else "removed"
+    lines = [f"{did} {each.path} ({each.size_bytes / 1e6:.0f} MB)" for each in pruned.removed]
+    lines += [f"kept {path}: a run needs it, or may need it" for path in pruned.needed]
+    lines += [] if pruned.removed else ["nothing to remove"]
+    size = sum(each.size_bytes for each in pruned.removed)
+    removed, needed = [str(each.path) for each in pruned.removed], list(map(str, pruned.needed))
+    return answer({"removed": removed, "bytes": size, "needed": needed, "dry_run": dry_run}, lines, as_json=as_json)
 
 
 def _stored(image: str, target: Path) -> tuple[StoredImage, ...]:
@@ -231,28 +225,20 @@ def _row(listed: image_usage.ListedImage) -> dict[str, Any]:
             size = image.path.stat().st_size
         except OSError:
             size = 0
-        nothing: dict[str, Any] = {"reference": "", "digest": "", "format": "", "age_s": None, "runs": []}
-        return {"path": str(image.path), "problem": image.why, "size_bytes": size} | nothing
-    return {
-        "reference": image.reference,
-        "path": str(image.path),
-        "digest": image.digest,
-        "size_bytes": image.size_bytes,
-        "format": _format(image.path),
-        "age_s": round(listed.age_s),
-        "problem": listed.problem,
-        "runs": list(listed.runs),
-    }
+        facts: dict[str, Any] = {"reference": "", "digest": "", "format": "", "age_s": None, "runs": []}
+        return facts | {"path": str(image.path), "problem": image.why, "size_bytes": size}
+    facts = {"reference": image.reference, "digest": image.digest, "format": _format(image.path)}
+    facts |= {"path": str(image.path), "problem": listed.problem, "size_bytes": image.size_bytes}
+    return facts | {"age_s": round(listed.age_s), "runs": list(listed.runs)}
 
 
 def _format(path: Path) -> str:
     try:
-        if form_of(path) == "sif":
-            return "SIF" if image_files.sif_root(path) else "no SIF"
-        head = image_files.superblock(path)
+        head = image_files.head(path, form := form_of(path))
     except OSError:
         return "unreadable"
-    return f"squashfs {head.compressor}" if head else "no squashfs"
+    name = "SIF" if form == "sif" else "squashfs"
+    return f"{name} {head.compressor}".rstrip() if head else f"no {name}"
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -13,20 +13,9 @@ from runner.cli.wait import wait_and_judge
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
+from runner.jobs import logs
 from runner.jobs.directory import Run
-from runner.jobs.logs import (
-    LogFile,
-    Selection,
-    check_ranks,
-    ends_with_lost_image,
-    first_failed,
-    host_of,
-    left_out,
-    log_files,
-    parse_ranks,
-    read,
-)
-from runner.jobs.logs import follow as follow_logs
+from runner.jobs.logs import LogFile, Selection
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress, presence
 
@@ -54,7 +43,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     if follow and as_json:
         fix = "use wait --json, then logs --json"
         raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
-    named = parse_ranks(ranks) if ranks is not None else None
+    named = logs.parse_ranks(ranks) if ranks is not None else None
     directory = find_subject(run)
     if not isinstance(directory, Run):
         from runner.cli.study import telling_run
@@ -63,16 +52,16 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     prefixed = every or (named is not None and sum(map(len, named)) > 1)
     selection, failed = Selection(), None
     if named is not None:
-        check_ranks(named, directory.tasks)
+        logs.check_ranks(named, directory.tasks)
         selection = Selection(named, script=False)
     elif not every:
-        selection, failed = first_failed(directory)
+        selection, failed = logs.first_failed(directory)
     if follow:
         with_script = selection if named else Selection(selection.ranks)
         return follow_to_verdict(directory, with_script, prefixed=prefixed, lines=lines)
-    files = log_files(directory, selection)
+    files = logs.log_files(directory, selection)
     if not files and named is None:
-        files = log_files(directory, Selection(()))  # no rank wrote anything: what the batch script did
+        files = logs.log_files(directory, Selection(()))  # no rank wrote anything: what the batch script did
     if not files:
         verdict = directory.verdict
         if named is not None or verdict is None or verdict.exit_code != Exit.GOOD:
@@ -90,13 +79,13 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
 def _print(run: Run, files: tuple[LogFile, ...], lines: int | None, *, prefixed: bool) -> None:
     printer = Printer(run, prefixed=prefixed)
     for file in files:
-        if lines is None and (size := left_out(file)):
+        if lines is None and (size := logs.left_out(file)):
             say(f"the first {size / 1e6:.0f} MB of {file.path} are left out (-n N: as much as you name)")
         is_another = len(files) > 1
-        for content in read(file, lines):
+        for content in logs.read(file, lines):
             printer.show(file, content, is_another)
             is_another = False
-        if ends_with_lost_image(run, file):
+        if logs.ends_with_lost_image(run, file):
             say(f"the end of {file.path.name} follows from the job's end: its image was unmounted")
 
 
@@ -105,8 +94,8 @@ def _show_json(files: tuple[LogFile, ...], lines: int | None) -> int:
     from runner.model.output import LogText
 
     def text(file: LogFile) -> LogText:
-        content = b"".join(read(file, lines)).decode("utf-8", "replace")
-        return LogText(str(file.path), file.rank, content, left_out(file) if lines is None else None)
+        content = b"".join(logs.read(file, lines)).decode("utf-8", "replace")
+        return LogText(str(file.path), file.rank, content, logs.left_out(file) if lines is None else None)
 
     return json_output.show([text(file) for file in files])
 
@@ -150,7 +139,7 @@ class Printer:
         """``3 dgx02``; of the batch script and of nodes the log's name."""
         if log.rank is None:
             return log.path.name
-        if log.rank not in self._hosts and (host := host_of(self._run, log.rank)):
+        if log.rank not in self._hosts and (host := logs.host_of(self._run, log.rank)):
             self._hosts[log.rank] = f" {printable(host)}"
         return f"{log.rank}{self._hosts.get(log.rank, '')}"
 
@@ -188,7 +177,7 @@ def follow_to_verdict(
                 if not has_begun:
                     shown(progress)
 
-            follow_logs(run, selection, on_content, on_progress, lines=lines)
+            logs.follow(run, selection, on_content, on_progress, lines=lines)
     except KeyboardInterrupt:
         scheduler, job_id = scheduler_of(run)
         if cancel_on_interrupt:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from runner.cli import json_output
 from runner.cli.expect import command as expect
-from runner.cli.options import JSON, by_shell
-from runner.core.errors import Exit
+from runner.cli.options import JSON, answer, by_shell
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
 from runner.model.output import Problem
@@ -35,12 +34,9 @@ def command() -> None:
 def list_recipes(as_json: bool) -> int:
     """List the shipped recipes."""
     listed = [recipes.read_recipe(name).recipe for name in recipes.names()]
-    if as_json:
-        return json_output.show([{"name": recipe.name, "description": recipe.description} for recipe in listed])
     width = max(len(recipe.name) for recipe in listed)
-    for recipe in listed:
-        click.echo(f"{recipe.name:{width}}  {recipe.description}")
-    return Exit.GOOD
+    rows = [{"name": recipe.name, "description": recipe.description} for recipe in listed]
+    return answer(rows, (f"{each.name:{width}}  {each.description}" for each in listed), as_json=as_json)
 
 
 @command.command("show")
@@ -50,16 +46,13 @@ def show_recipe(recipe: str, as_json: bool) -> int:
     """Show what RECIPE (a name or a folder) runs: program, options, image, and the command at each site."""
     loaded = recipes.read_recipe(recipe)
     at_sites = commands_at_sites(recipe, loaded.recipe, [sites.read_site(name) for name in sites.names()])
-    if as_json:
-        rows = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
-        facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": rows}
-        return json_output.show(facts)
-    _print(loaded.recipe, str(loaded.directory))
-    click.echo("  at each site (--dry-run prints the script):")
+    rows = [{"site": at.site, "command": at.command, "image": at.image, "needs": at.needs} for at in at_sites]
+    facts = msgspec.to_builtins(loaded.recipe) | {"directory": str(loaded.directory), "sites": rows}
+    lines = [*_lines(loaded.recipe, str(loaded.directory)), "  at each site (--dry-run prints the script):"]
     for at in at_sites:
         needs = f"   # needs your {', '.join(at.needs)}" if at.needs else ""
-        click.echo(f"    {shlex.join(at.command)}{needs}")
-    return Exit.GOOD
+        lines.append(f"    {shlex.join(at.command)}{needs}")
+    return answer(facts, lines, as_json=as_json)
 
 
 @command.command("new", context_settings={"ignore_unknown_options": True})
@@ -76,17 +69,15 @@ def make_recipe(directory: Path, program: tuple[str, ...], as_json: bool) -> int
     new = new_recipe(directory.absolute().name, program, start)
     copied = write_recipe(new, directory.absolute(), start)
     name = str(directory) if "/" in str(directory) else f"./{directory}"
-    if as_json:
-        facts = {"directory": str(directory.absolute()), "copied": [str(file) for file in copied]}
-        return json_output.show(facts | {"left_out": dict(new.left_out), "recipe": new.recipe})
-    click.echo(f"{directory / 'recipe.yaml'}: runs {shlex.join(new.recipe.program)} in {new.recipe.image}")
-    if copied:
-        click.echo(f"  copied: {', '.join(map(str, copied))}")
-    for path, why in new.left_out:
-        click.echo(f"  not copied: {path} ({why}); submit --mount SRC:DST makes it visible to a job")
-    click.echo(f"  next: {PROGRAM} recipe show {shlex.quote(name)}")
-    click.echo(f"        {PROGRAM} submit --gpus 2 --site local --recipe {shlex.quote(name)} --wait")
-    return Exit.GOOD
+    lines = [f"{directory / 'recipe.yaml'}: runs {shlex.join(new.recipe.program)} in {new.recipe.image}"]
+    lines += [f"  copied: {', '.join(map(str, copied))}"] if copied else []
+    lines += (
+        f"  not copied: {path} ({why}); submit --mount SRC:DST makes it visible to a job" for path, why in new.left_out
+    )
+    lines.append(f"  next: {PROGRAM} recipe show {shlex.quote(name)}")
+    lines.append(f"        {PROGRAM} submit --gpus 2 --site local --recipe {shlex.quote(name)} --wait")
+    facts = {"directory": str(directory.absolute()), "copied": [str(file) for file in copied]}
+    return answer(facts | {"left_out": dict(new.left_out), "recipe": new.recipe}, lines, as_json=as_json)
 
 
 @command.command("check")
@@ -100,15 +91,12 @@ def check_script(file: Path, as_json: bool) -> int:
     from runner.linting.check import check
 
     report = check(file)
-    if as_json:
-        rows = [
-            {"step": row.step, "name": row.name} | {key: getattr(row.finding, key) for key in _KEYS}
-            for row in report.rows
-        ]
-        facts = {"file": report.file, "way": report.way, "done_by": report.does_it_itself, "steps": rows}
-        return json_output.show(facts, exit_code=report.exit_code, error=_problem(report))
-    _print_report(report)
-    return report.exit_code
+    rows = [
+        {"step": row.step, "name": row.name} | {key: getattr(row.finding, key) for key in _KEYS} for row in report.rows
+    ]
+    facts = {"file": report.file, "way": report.way, "done_by": report.does_it_itself, "steps": rows}
+    lines = _report_lines(report)
+    return answer(facts, lines, as_json=as_json, exit_code=report.exit_code, error=_problem(report))
 
 
 _KEYS = ("state", "place", "reason", "fix")
@@ -126,49 +114,49 @@ def _problem(report: Report) -> Problem | None:
     return None
 
 
-def _print_report(report: Report) -> None:
+def _report_lines(report: Report) -> Iterator[str]:
     width = max(len(row.name) for row in report.rows)
     places = max(4, *(len(row.finding.place) for row in report.rows))
     by = report.does_it_itself or _WAYS[report.way]
-    click.echo(f"{printable(report.file)}: {by}")
-    click.echo(f"  {'step':{width + 2}}  {'state':11}  {'line':{places}}  reason")
+    yield f"{printable(report.file)}: {by}"
+    yield f"  {'step':{width + 2}}  {'state':11}  {'line':{places}}  reason"
     for row in report.rows:
         finding = row.finding
         shown = f"{finding.state:11}  {printable(finding.place):{places}}  {printable(finding.reason)}"
-        click.echo(f"  {row.step} {row.name:{width}}  {shown}")
+        yield f"  {row.step} {row.name:{width}}  {shown}"
     for row in report.rows:
         for line in row.finding.fix.splitlines() if row.finding.state in ("missing", "wrong") else ():
-            click.echo(f"  fix, step {row.step}: {printable(line)}")
+            yield f"  fix, step {row.step}: {printable(line)}"
     bad = sum(row.finding.state in ("missing", "wrong") for row in report.rows)
     unknown = sum(row.finding.state == "cannot tell" for row in report.rows)
-    click.echo(f'  {bad} wrong or missing, {unknown} "cannot tell" (docs/recipe-check.md)')
+    yield f'  {bad} wrong or missing, {unknown} "cannot tell" (docs/recipe-check.md)'
 
 
 command.add_command(expect, "expect")
 
 
-def _print(recipe: Recipe, directory: str) -> None:
+def _lines(recipe: Recipe, directory: str) -> Iterator[str]:
     results = {
         "throughput": "a measured figure, which every rank's records confirm",
         "none": "it only runs",
         "if-left": "it runs; a result that it leaves is held to proof",
     }
-    click.echo(f"{recipe.name}: {recipe.description}")
-    click.echo(f"  runs: {shlex.join(recipe.program)}, in {directory}")
+    yield f"{recipe.name}: {recipe.description}"
+    yield f"  runs: {shlex.join(recipe.program)}, in {directory}"
     starts = "one rank for each GPU" if recipe.processes == "per-gpu" else "once a node; it starts its own processes"
-    click.echo(f"  ranks: {starts}; world: {recipe.framework}")
-    click.echo(f"  result: {results[recipe.result]}")
-    click.echo(f"  image: {recipe.image}" + (f"; needs {', '.join(recipe.needs)}" if recipe.needs else ""))
-    click.echo("  options (--set KEY=VALUE):" if recipe.options else "  options: none")
+    yield f"  ranks: {starts}; world: {recipe.framework}"
+    yield f"  result: {results[recipe.result]}"
+    yield f"  image: {recipe.image}" + (f"; needs {', '.join(recipe.needs)}" if recipe.needs else "")
+    yield "  options (--set KEY=VALUE):" if recipe.options else "  options: none"
     width = max(map(len, recipe.options), default=0)
     for key, value in recipe.options.items():
         choices = recipe.choices.get(key, ())
         one_of = f"   one of: {', '.join(map(str, choices))}" if choices else ""
-        click.echo(f"    {key:{width}}  {_default(value)}{one_of}")
+        yield f"    {key:{width}}  {_default(value)}{one_of}"
     for key, by_value in recipe.limits.items():
         for value, others in by_value.items():
             left = (f"{other}={' or '.join(map(_default, allowed))}" for other, allowed in others.items())
-            click.echo(f"    with {key}={value} goes only {', '.join(left)}")
+            yield f"    with {key}={value} goes only {', '.join(left)}"
 
 
 def _default(value: Option) -> str:

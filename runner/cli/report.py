@@ -7,13 +7,12 @@ from pathlib import Path
 
 import click
 
-from runner.cli import json_output
-from runner.cli.options import SIGN, by_shell, path_option, say, warn
+from runner.cli.options import SIGN, answer, by_shell, path_option, say, warn
 from runner.cli.study import loss_lines, point_lines
-from runner.cli.table import NARROWEST, show, width_of_terminal, wrapped_all
+from runner.cli.table import NARROWEST, width_of_terminal, wrapped_all
 from runner.core.columns import lines_of
-from runner.core.errors import Exit, UsageError
-from runner.core.text import gpus_text
+from runner.core.errors import UsageError
+from runner.core.text import gpus_text, plain
 from runner.figures.report import writing
 from runner.figures.tables import run_columns, settings_text
 from runner.model.report import Report
@@ -49,11 +48,9 @@ def command(
     report, name = report_of(named, warn)
     directory = output if output is not None else Path(f"report-{name}")
     complete = writing.write(report, directory, say)
-    if as_json:
-        return json_output.show(complete)
     lines = report_lines(complete, width_of_terminal(at_least=NARROWEST))
-    show([*lines, f"files: {directory}/: {', '.join(complete.files)}"])
-    return Exit.GOOD
+    lines.append(f"files: {directory}/: {', '.join(complete.files)}")
+    return answer(complete, map(plain, lines), as_json=as_json)
 
 
 def report_lines(report: Report, width: int | None) -> list[str]:

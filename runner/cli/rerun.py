@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from runner.cli import json_output
 from runner.cli.job_options import JobCommand, given, job_options, recorded
-from runner.cli.options import JSON, by_shell, say
+from runner.cli.options import JSON, answer, by_shell, say
 from runner.cli.submit import run_step, submit, waiting_options
-from runner.core.errors import Exit, UsageError
+from runner.core.errors import UsageError
 from runner.core.text import instead, printable
 from runner.jobs.comparison import Difference, code_differences, plan_differences, run_differences
 from runner.jobs.lookup import find
@@ -76,8 +75,8 @@ def show_changes(first: Run, prepared: PreparedJob) -> None:
     if prepared.snapshot is not None and prepared.snapshot.first is not None:
         say("code: the copy that ran; --snapshot copies it as it is now, --without snapshot runs it where it is")
     what = "differs from {} (first -> now):" if differences else "the same plan and code as {}"
-    say(what.format(first.run_id))
-    show_differences(differences, err=True)
+    for line in (what.format(first.run_id), *difference_lines(differences)):
+        say(line)
 
 
 def image_line(first: PlannedImage, plan: Plan) -> str:
@@ -115,20 +114,18 @@ def diff(first: str, second: str, as_json: bool) -> int:
     """
     one, two = find(first), find(second)
     differences = run_differences(one, two)
-    if as_json:
-        return json_output.show({"first": one.run_id, "second": two.run_id, "differences": differences})
-    click.echo(f"A  {one.run_id}\nB  {two.run_id}")
+    lines = [f"A  {one.run_id}", f"B  {two.run_id}", *difference_lines(differences)]
     if not differences:
-        click.echo("no difference in request, plan, image, code, script, environment, versions and verdict")
-    show_differences(differences)
-    return Exit.GOOD
+        lines.append("no difference in request, plan, image, code, script, environment, versions and verdict")
+    facts = {"first": one.run_id, "second": two.run_id, "differences": differences}
+    return answer(facts, lines, as_json=as_json)
 
 
-def show_differences(differences: Iterable[Difference], *, err: bool = False) -> None:
-    """Print differences under their areas: in one line where 80 columns are enough, else in three."""
+def difference_lines(differences: Iterable[Difference]) -> Iterator[str]:
+    """Differences under their areas: in one line where 80 columns are enough, else in three."""
     for area, entries in groupby(differences, lambda each: each.area):
-        click.echo(area, err=err)
+        yield area
         for each in entries:
             first, second = printable(each.first), printable(each.second)
             line = f"  {each.key}: {first} -> {second}"
-            click.echo(line if len(line) <= _WIDTH else f"  {each.key}:\n    A  {first}\n    B  {second}", err=err)
+            yield line if len(line) <= _WIDTH else f"  {each.key}:\n    A  {first}\n    B  {second}"

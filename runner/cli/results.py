@@ -14,21 +14,10 @@ from runner.images.building.build import BuiltImage
 from runner.images.building.without_engine import Built
 from runner.images.store.stored_image import StoredImage
 from runner.jobs.comparison import Difference
+from runner.model import output
 from runner.model.expectation import Compared, Expectation
 from runner.model.image import Environment
-from runner.model.output import (
-    SCHEMA,
-    Cancellation,
-    Document,
-    ExportedRuns,
-    LogText,
-    MadeBundle,
-    Preparation,
-    RunFacts,
-    RunList,
-    ShownRun,
-    VerifiedBundle,
-)
+from runner.model.output import SCHEMA, Document
 from runner.model.report import Report
 from runner.model.request import Recipe
 from runner.model.site import Site
@@ -271,20 +260,20 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "images edit": (EditedImage,),
     "images verify": (list[VerifiedImage],),
     "images prune": (PrunedImages,),
-    "submit": (RunFacts, Preparation, WrittenJob),
-    "run": (RunFacts, Preparation),
+    "submit": (output.RunFacts, output.Preparation, WrittenJob),
+    "run": (output.RunFacts, output.Preparation),
     "scale": (StudyFacts, PlannedStudy),
-    "status": (RunFacts, RunList, StudyFacts),
-    "wait": (RunFacts, StudyFacts),
-    "logs": (list[LogText],),
-    "cancel": (Cancellation, StudyCancellation),
-    "show": (ShownRun,),
-    "rerun": (RunFacts, Preparation),
+    "status": (output.RunFacts, output.RunList, StudyFacts),
+    "wait": (output.RunFacts, StudyFacts),
+    "logs": (list[output.LogText],),
+    "cancel": (output.Cancellation, StudyCancellation),
+    "show": (output.ShownRun,),
+    "rerun": (output.RunFacts, output.Preparation),
     "diff": (Comparison,),
     "report": (Report,),
     "compare": (Compared,),
-    "export": (ExportedRuns, MadeBundle),
-    "verify": (VerifiedBundle,),
+    "export": (output.ExportedRuns, output.MadeBundle),
+    "verify": (output.VerifiedBundle,),
     "box up": (Box,),
     "box down": (BoxDown,),
     "box status": (list[Box],),

@@ -158,10 +158,11 @@ class _Terminal:
             click.echo(f"study {study.path.name}: {study.path}")
 
     def differs(self, first: Run, differences: Sequence[Difference]) -> None:
-        from runner.cli.rerun import show_differences
+        from runner.cli.rerun import difference_lines
 
         warn(f"what is launched now differs from {first.run_id} (first -> now); a new study would not mix them:")
-        show_differences(differences, err=True)
+        for line in difference_lines(differences):
+            say(line)
 
     def listening(self) -> AbstractContextManager[Listener]:
         from runner.cli.study import listening

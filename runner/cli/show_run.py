@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli import json_output
-from runner.cli.options import JSON, RUN
-from runner.cli.table import show_fields
+from runner.cli.options import JSON, RUN, answer
+from runner.cli.table import field_lines
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of, printable
@@ -50,10 +49,7 @@ def command(run: str | None, diff_only: bool, as_json: bool) -> int:
     except RunnerError as error:
         problem = error.what
     facts = shown_run(directory, now)
-    if as_json:
-        return json_output.show(facts)
-    show_fields(_fields(facts, problem))
-    return Exit.GOOD
+    return answer(facts, field_lines(_fields(facts, problem)), as_json=as_json)
 
 
 def _print_diff(run: Run) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import msgspec
 
 from runner.cli import json_output
-from runner.cli.options import JSON, by_shell, setting
+from runner.cli.options import JSON, answer, by_shell, say, setting
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import document_of
@@ -44,11 +45,8 @@ def command() -> None:
 def list_sites(as_json: bool) -> int:
     """List the shipped sites, and those that were detected and kept."""
     sites = [read_site(name) for name in (*names(), *(name for name in loader.kept_names() if name not in names()))]
-    if as_json:
-        return json_output.show([{"name": site.name, "description": site.description} for site in sites])
-    for site in sites:
-        click.echo(f"{site.name:12} {site.description}")
-    return Exit.GOOD
+    rows = [{"name": site.name, "description": site.description} for site in sites]
+    return answer(rows, (f"{site.name:12} {site.description}" for site in sites), as_json=as_json)
 
 
 @command.command("show")
@@ -56,17 +54,16 @@ def list_sites(as_json: bool) -> int:
 @JSON
 def show_site(site: str, as_json: bool) -> int:
     """Show the facts about SITE (a name or a file), and which of its runtimes are UNPROVEN."""
-    found = with_recorded(read_site(site)) if site in names() else read_site(site)
-    proven = proven_by(read_records(), found, gpu_uuids())
-    if as_json:
-        from runner.cli.results import ShownSite
+    shown = with_recorded(read_site(site)) if site in names() else read_site(site)
+    proven = proven_by(read_records(), shown, gpu_uuids())
+    if not as_json:
+        return answer(None, _lines(shown, proven), as_json=False)
+    from runner.cli.results import ShownSite
 
-        records = {"runtimes": proven.runtimes, "nccl_between_gpus": proven.between_gpus, "ignored": proven.ignored}
-        facts = SCHEDULERS[found.scheduler]
-        settings = {facts.section: found.scheduler_settings} if facts.section in ShownSite.__struct_fields__ else {}
-        return json_output.show(msgspec.to_builtins(found) | settings | {"proven_on_gpus": records})
-    _print(found, proven)
-    return Exit.GOOD
+    records = {"runtimes": proven.runtimes, "nccl_between_gpus": proven.between_gpus, "ignored": proven.ignored}
+    section = SCHEDULERS[shown.scheduler].section
+    settings = {section: shown.scheduler_settings} if section in ShownSite.__struct_fields__ else {}
+    return json_output.show(msgspec.to_builtins(shown) | settings | {"proven_on_gpus": records})
 
 
 @command.command("detect")
@@ -88,19 +85,16 @@ def detect_site(
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)
     text = draft(detected, site_name(detected, name), partition)
     left = unknowns((document_of(text.encode(), "the draft"),)) if output is None else write_draft(output, text)
-    if as_json:
-        file = None if output is None else str(output.absolute())
-        return json_output.show({"file": file, "text": text, "scheduler": detected.scheduler, "unknown": left})
-    if output is None:
-        click.echo(text, nl=False)
-        return Exit.GOOD
+    file = None if output is None else str(output.absolute())
+    facts = {"file": file, "text": text, "scheduler": detected.scheduler, "unknown": left}
+    if output is None or as_json:
+        return answer(facts, [text.removesuffix("\n")], as_json=as_json)
     needed = [entry for entry in left if entry.needed]
-    click.echo(f"{output}: {detected.scheduler}; jobs need {len(needed)} facts that are unknown:", err=True)
+    say(f"{output}: {detected.scheduler}; jobs need {len(needed)} facts that are unknown:")
     for entry in needed:
-        click.echo(f"  {entry.key} ({entry.where})", err=True)
-    others = ", ".join(entry.key for entry in left if not entry.needed)
-    click.echo(f"left to their defaults: {others or 'none'}", err=True)
-    click.echo(f"{'fill them in, then' if needed else 'now'}: {PROGRAM} site check {output}", err=True)
+        say(f"  {entry.key} ({entry.where})")
+    say(f"left to their defaults: {', '.join(entry.key for entry in left if not entry.needed) or 'none'}")
+    say(f"{'fill them in, then' if needed else 'now'}: {PROGRAM} site check {output}")
     return Exit.GOOD
 
 
@@ -113,18 +107,16 @@ def detect_site(
 def check_site(site: str, offline: bool, on_node: bool, options: tuple[tuple[str, str], ...], as_json: bool) -> int:
     """Check SITE (a name or a file): its facts, its unknown keys, and whether the live cluster agrees."""
     report = site_check.check_site(site, offline=offline, on_node=on_node, options=options)
-    if as_json:
-        return json_output.show(report, exit_code=report.exit_code, error=_first_problem(report))
-    for unknown in report.left_open:
-        click.echo(f"unknown [{unknown.key}] {unknown.where}: {unknown.how}", err=True)
-    for unknown in report.defaulted:
-        click.echo(f"warning [{unknown.key}] {unknown.where}: left to the default: {unknown.how}", err=True)
-    for finding in report.findings:
-        word = "refused" if finding.severity == "refuse" else "warning"
-        click.echo(f"{word} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}", err=True)
-    for line in report.remarks:
-        click.echo(line)
-    return report.exit_code
+    if not as_json:
+        for unknown in report.left_open:
+            say(f"unknown [{unknown.key}] {unknown.where}: {unknown.how}")
+        for unknown in report.defaulted:
+            say(f"warning [{unknown.key}] {unknown.where}: left to the default: {unknown.how}")
+        for finding in report.findings:
+            label = "refused" if finding.severity == "refuse" else "warning"
+            say(f"{label} [{finding.code}]: {finding.what}\n  fix ({finding.who}): {finding.fix}")
+    error = _first_problem(report)
+    return answer(report, report.remarks, as_json=as_json, exit_code=report.exit_code, error=error)
 
 
 @command.command("reference")
@@ -141,48 +133,46 @@ def _first_problem(report: SiteReport) -> Problem | None:
     return json_output.of_findings(report.findings)
 
 
-def _print(site: Site, proven: Proven) -> None:
+def _lines(site: Site, proven: Proven) -> Iterator[str]:
     node = site.node
-    click.echo(f"{site.name}: {site.description}")
-    click.echo(f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else ""))
+    yield f"{site.name}: {site.description}"
+    yield f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else "")
     if SCHEDULERS[site.scheduler].nodes == "listed":
         named = ", ".join(f"{name}:{ranks}" for name, ranks in site.ssh.hosts.items())
-        click.echo(f"  hosts: {named or 'given by --hosts or --hostfile'}")
+        yield f"  hosts: {named or 'given by --hosts or --hostfile'}"
     else:
-        click.echo(
-            f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {counted(node.cpus, 'CPU')}, {node.memory_mb} MiB"
-        )
-    _print_runtimes(site, proven)
+        yield f"  node: {node.gpus} x {node.gpu_model or 'GPU'}, {counted(node.cpus, 'CPU')}, {node.memory_mb} MiB"
+    yield from _runtime_lines(site, proven)
     for name, queue in site.queues.items():
         most = "any number of nodes" if queue.max_nodes is None else counted(queue.max_nodes, "node")
         hours = "any time" if queue.max_walltime_s is None else f"{queue.max_walltime_s / 3600:g} h"
-        click.echo(f"  queue {name}: {queue.min_nodes} to {most}, {hours}")
+        yield f"  queue {name}: {queue.min_nodes} to {most}, {hours}"
     if site.submit_below:
-        click.echo(f"  jobs are submitted from below: {', '.join(site.submit_below)}")
+        yield f"  jobs are submitted from below: {', '.join(site.submit_below)}"
     if site.home.quota_gb is not None:
         use = "" if site.home.for_jobs else "; jobs may not write there"
-        click.echo(f"  home directories hold {site.home.quota_gb} GB{use}")
+        yield f"  home directories hold {site.home.quota_gb} GB{use}"
     if site.scratch.purge_days is not None:
-        click.echo(f"  scratch: files that are unused for {site.scratch.purge_days} days are removed")
+        yield f"  scratch: files that are unused for {site.scratch.purge_days} days are removed"
     if site.demonstration:
-        click.echo(f"  figures: {site.demonstration}")
-    click.echo("  known from:")
+        yield f"  figures: {site.demonstration}"
+    yield "  known from:"
     for key, source in sorted(site.sources.items()):
-        click.echo(f"    {key}: {'UNCONFIRMED' if source == 'unconfirmed' else source}")
+        yield f"    {key}: {'UNCONFIRMED' if source == 'unconfirmed' else source}"
 
 
-def _print_runtimes(site: Site, proven: Proven) -> None:
+def _runtime_lines(site: Site, proven: Proven) -> Iterator[str]:
     for name in site.runtimes:
         recorded, on_gpus = site.proven.get(name, ""), proven.runtimes.get(name, "")
-        click.echo(f"  runtime {name}: {recorded or on_gpus or 'UNPROVEN: has not run there yet'}")
+        yield f"  runtime {name}: {recorded or on_gpus or 'UNPROVEN: has not run there yet'}"
         if recorded:
             unproven = f"UNPROVEN: no record of `{PROGRAM} prove --site {site.name}` on this machine"
-            click.echo(f"    on GPUs: {on_gpus or unproven}")
+            yield f"    on GPUs: {on_gpus or unproven}"
         way = site.ways.get(name, RuntimeAtSite())
         for line in (*way.load, *setup_lines(way.setup)):
-            click.echo(f"    {' '.join(line)}")
+            yield f"    {' '.join(line)}"
         if way.environment:
-            click.echo(f"    {way.kind} {way.environment}: {PROGRAM} env create {way.environment}")
-    click.echo(f"  NCCL between GPUs: {proven.between_gpus or 'UNPROVEN: no record of `prove` on several GPUs'}")
+            yield f"    {way.kind} {way.environment}: {PROGRAM} env create {way.environment}"
+    yield f"  NCCL between GPUs: {proven.between_gpus or 'UNPROVEN: no record of `prove` on several GPUs'}"
     for path, why in proven.ignored.items():
-        click.echo(f"  record {path} proves nothing here: {why}")
+        yield f"  record {path} proves nothing here: {why}"

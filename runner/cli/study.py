@@ -9,17 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from runner.cli import json_output
-from runner.cli.options import say, warn
+from runner.cli.options import answer, say, warn
 from runner.cli.progress import LiveLine, describe, slow
-from runner.cli.table import show, width_of_terminal, wrapped_all
+from runner.cli.table import width_of_terminal, wrapped_all
 from runner.cli.wait import interrupted
 from runner.core.columns import GAP, Column, lines_of
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import age, counted, first_of, gpus_text, percent
+from runner.core.text import age, counted, first_of, gpus_text, percent, plain
 from runner.figures.tables import loss_columns, losses_of, point_columns
 from runner.jobs.directory import Run
 from runner.model.figure import OWN_OF_A_POINT, shared_doubts
@@ -79,10 +76,8 @@ def show_facts(facts: StudyFacts, *, as_json: bool, reading: bool = False) -> in
     """
     error = None if reading else problem(facts)
     code = Exit.GOOD if error is None else Exit.NOT_PROVEN
-    if as_json:
-        return json_output.show(facts, exit_code=code, error=error)
-    show(facts_lines(facts, width_of_terminal()))
-    return code
+    lines = map(plain, facts_lines(facts, width_of_terminal()))
+    return answer(facts, lines, as_json=as_json, exit_code=code, error=error)
 
 
 def problem(facts: StudyFacts) -> Problem | None:
@@ -124,11 +119,9 @@ def cancel(study: StudyDirectory, *, as_json: bool) -> int:
     from runner.study import run
 
     jobs, name = run.cancel(study), study.path.name
-    if as_json:
-        return json_output.show(StudyCancellation(name, str(study.path), jobs))
     count = f"{len(jobs)} job{'s are' if len(jobs) > 1 else ' is'} being cancelled" if jobs else "no job of it is left"
-    click.echo(f"study {name}: {count}; `{PROGRAM} scale --resume {name}` goes on with it")
-    return Exit.GOOD
+    line = f"study {name}: {count}; `{PROGRAM} scale --resume {name}` goes on with it"
+    return answer(StudyCancellation(name, str(study.path), jobs), [line], as_json=as_json)
 
 
 def telling_run(study: StudyDirectory) -> Run:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
-from runner.cli.options import path_option, say
+from runner.cli.options import answer, path_option, say, together
 from runner.cli.progress import slow
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
@@ -28,17 +28,11 @@ if TYPE_CHECKING:
     from runner.preparation.job import PreparedJob
 
 
-def waiting_options(command: Any) -> Any:
-    """Decorate a click command with the options to go on with the job after its submission."""
-    for option in (
-        click.option(
-            "--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job."
-        ),
-        click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict."),
-        click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict."),
-    ):
-        command = option(command)
-    return command
+waiting_options = together(
+    click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict."),
+    click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict."),
+    click.option("--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job."),
+)
 
 
 @click.command(cls=JobCommand)
@@ -202,17 +196,14 @@ def show_findings(findings: Iterable[Finding]) -> None:
 
 def _show_written(run: Run, prepared: PreparedJob, *, as_json: bool) -> int:
     """Print where a job was written, and how it is submitted by hand."""
-    from runner.cli import json_output
     from runner.jobs.directory import SCRIPT
     from runner.preparation.job import scheduler_for
 
     program, clients = SCHEDULERS[prepared.plan.started_by].submit, scheduler_for(prepared).clients
     line = f"cd {quote(str(run.path))} && {quote(str(clients / program) if clients else program)} {SCRIPT}"
-    if as_json:
-        return json_output.show({"directory": str(run.path), "command": line})
-    click.echo(f"nothing was submitted; to submit it: {line}")
-    click.echo(f"and then: {PROGRAM} wait {quote(str(run.path))}")
-    return Exit.GOOD
+    then = f"and then: {PROGRAM} wait {quote(str(run.path))}"
+    facts = {"directory": str(run.path), "command": line}
+    return answer(facts, [f"nothing was submitted; to submit it: {line}", then], as_json=as_json)
 
 
 def _show_start(run: Run, plan: Plan, job_id: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -57,13 +57,13 @@ def show(lines: Iterable[str], *, err: bool = False) -> None:
         click.echo(plain(line), err=err)
 
 
-def show_fields(fields: Iterable[tuple[str, str]]) -> None:
-    """Print names and values; a name that is empty continues the one before, and an empty value is left out."""
+def field_lines(fields: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Names and values; a name that is empty continues the one before, and an empty value is left out."""
     width = width_of_terminal(at_least=NARROWEST)
     for name, value in fields:
         if value:
             start = f"{name:<{_NAME_WIDTH}} "
-            show(wrapped(plain(value), width, first=start, then=" " * len(start)))
+            yield from map(plain, wrapped(plain(value), width, first=start, then=" " * len(start)))
 
 
 def horovod_summary(horovod: Horovod) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli.options import JSON, RUN_OR_STUDY, say, warn
+from runner.cli.options import JSON, RUN_OR_STUDY, answer, say, warn
 from runner.cli.progress import job_display
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
@@ -59,19 +59,15 @@ def cancel(run: str | None, as_json: bool) -> int:
 
         return cancel(directory, as_json=as_json)
     job_id, had_ended = cancel_run(directory)
-    if as_json:
-        from runner.cli import json_output
-        from runner.model.output import Cancellation
+    from runner.model.output import Cancellation
 
-        return json_output.show(Cancellation(directory.run_id, str(directory.path), job_id, had_ended))
-    wait = f"`{PROGRAM} wait {directory.run_id}`"
+    wait, outcome = f"`{PROGRAM} wait {directory.run_id}`", kept_outcome(directory)
+    line = f"job {job_id} is being cancelled; {wait} waits until it has ended"
     if had_ended:
-        outcome = kept_outcome(directory)
         verdict = f": {outcome}" if outcome not in ("", "ended") else f"; {wait} prints its verdict"
-        click.echo(f"job {job_id} has already ended{verdict}")
-    else:
-        click.echo(f"job {job_id} is being cancelled; {wait} waits until it has ended")
-    return Exit.GOOD
+        line = f"job {job_id} has already ended{verdict}"
+    facts = Cancellation(directory.run_id, str(directory.path), job_id, had_ended)
+    return answer(facts, [line], as_json=as_json)
 
 
 def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False) -> int:
@@ -86,8 +82,7 @@ def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_o
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:
-            what = f"interrupted: job {stopped.job_id} is being cancelled"
-            say(what)
+            say(what := f"interrupted: job {stopped.job_id} is being cancelled")
             return interrupted(what, f"`{PROGRAM} wait {run.run_id}` waits until it has ended", as_json=as_json)
         what = f"Detached; job {stopped.job_id} continues."
         fix = f"Reattach: `{PROGRAM} wait {run.run_id}`; cancel it: `{PROGRAM} cancel {run.run_id}`"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -28,99 +28,6 @@ _EXPOSED = 0.1  # of a step: more is bound by communication
 _CHANGE = 0.2  # of an input, for the sensitivities
 _NEGLIGIBLE = 5e-5
 _MOST_SHARE = 0.95  # of a step before its backward pass
-
-
-@dataclass(frozen=True)
-class Training:
-    """What one GPU computes in a step, and how its gradients are reduced.
-
-    Attributes:
-        step_s: alone, seconds. forward_share: of it, before the first gradient.
-        gradient_b: bytes that are reduced. ready: as in ``Gradients``.
-        way: ``horovod``: what became ready in a cycle is negotiated, and reduced together; ``ddp``: buckets of a size.
-        bucket_b: the most bytes of one allreduce.
-        cycle_s: of Horovod. coordination_s: of all ranks, once a cycle.
-        overlap: False where communication begins only after all computing.
-    """
-
-    step_s: float
-    forward_share: float
-    gradient_b: float
-    ready: Sequence[tuple[float, float]]
-    way: Literal["horovod", "ddp"]
-    bucket_b: float
-    cycle_s: float = 0.0
-    coordination_s: float = 0.0
-    overlap: bool = True
-
-
-@dataclass(frozen=True)
-class Step:
-    """Seconds of one step of N ranks: with waiting; of all allreduces; of those after all computing; and of waiting for
-    the slowest.
-    """
-
-    total_s: float
-    allreduce_s: float = 0.0
-    exposed_s: float = 0.0
-    waiting_s: float = 0.0
-
-
-def step(training: Training, allreduce_s: Callable[[float], float], ranks: int, spread: float) -> Step:
-    """A step of two ranks or more.
-
-    Args:
-        allreduce_s: seconds of an allreduce of so many bytes. spread: standard deviation of the ranks' step times.
-    """
-    end = carried = 0.0
-    for ready_s, size in _buckets(training, allreduce_s(0.0)):
-        taken = allreduce_s(size)
-        end = max(end, ready_s if training.overlap else training.step_s) + taken
-        carried += taken
-    exposed = max(0.0, end - training.step_s)
-    waiting = (training.step_s + exposed) * spread * expected_maximum(ranks)
-    return Step(training.step_s + exposed + waiting, carried, exposed, waiting)
-
-
-def _buckets(training: Training, latency_s: float) -> list[tuple[float, float]]:
-    """(when it can start, bytes) of each bucket, in order.
-
-    A cycle of Horovod lasts as long as its coordination and the latency of its allreduce, at least: it has one buffer.
-    The cycles end with the backward pass, so that no chance decides for how long the last gradient waits.
-    """
-    total = training.gradient_b
-    most = max(training.bucket_b, total / _MOST_BUCKETS)
-    begin = training.step_s * training.forward_share
-    backward = training.step_s - begin
-    ready = [(0.0, 0.0), *training.ready]
-    if training.way == "ddp":
-        ends, when_ready = [min(_FIRST_BUCKET, total)], [(share, time) for time, share in ready]
-        while ends[-1] < total:
-            ends.append(min(total, ends[-1] + most))
-        return [
-            (begin + backward * _interpolated(when_ready, end / total if total else 1.0), end - start)
-            for start, end in pairwise([0.0, *ends])
-        ]
-    period = max(training.cycle_s, training.coordination_s + latency_s, backward / _SLICES)
-    delay = training.cycle_s + training.coordination_s
-    buckets: list[tuple[float, float]] = []
-    before = 0.0
-    for cycles_left in reversed(range(max(1, math.ceil(backward / period)))):
-        after = max(0.0, 1.0 - cycles_left * period / backward) if cycles_left else 1.0
-        left = (_interpolated(ready, after) - _interpolated(ready, before)) * total
-        while left > 0:
-            size = min(left, most)
-            buckets.append((begin + backward * after + delay, size))
-            left -= size
-        before = after
-    return buckets
-
-
-def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
-    for (x, y), (next_x, next_y) in pairwise(points):
-        if at <= next_x:
-            return next_y if next_x == x else y + (next_y - y) * (at - x) / (next_x - x)
-    return points[-1][1]
 
 
 class Parameter(Range, frozen=True, forbid_unknown_fields=True):
@@ -208,13 +115,93 @@ class Machine:
 
 @dataclass(frozen=True)
 class Workload:
-    """What each rank trains: samples of a rank in a step, and the rest as in ``Training``."""
+    """What each rank trains, and how its gradients are reduced.
+
+    Attributes:
+        batch: samples of a rank in a step. ready: as in ``Gradients``.
+        way: ``horovod``: what became ready in a cycle is negotiated, and reduced together; ``ddp``: buckets of a size.
+        by_mpi: how Horovod coordinates. overlap: False where communication begins only after all computing.
+    """
 
     batch: int
     ready: tuple[tuple[float, float], ...]
     way: Literal["horovod", "ddp"]
-    by_mpi: bool = False  # how Horovod coordinates
+    by_mpi: bool = False
     overlap: bool = True
+
+
+Values = Mapping[str, float]  # of the inputs, by their names
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of one step of N ranks: with waiting; of all allreduces; of those after all computing; and of waiting for
+    the slowest.
+    """
+
+    total_s: float
+    allreduce_s: float = 0.0
+    exposed_s: float = 0.0
+    waiting_s: float = 0.0
+
+
+def step(
+    workload: Workload, values: Values, allreduce_s: Callable[[float], float], ranks: int, coordination_s: float = 0.0
+) -> Step:
+    """A step of two ranks or more.
+
+    Args:
+        allreduce_s: seconds of an allreduce of so many bytes. coordination_s: of Horovod's ranks, once a cycle.
+    """
+    alone_s = workload.batch / values["one-gpu-images-per-s"]
+    end = carried = 0.0
+    for ready_s, size in _buckets(workload, values, coordination_s, allreduce_s(0.0)):
+        taken = allreduce_s(size)
+        end = max(end, ready_s if workload.overlap else alone_s) + taken
+        carried += taken
+    exposed = max(0.0, end - alone_s)
+    waiting = (alone_s + exposed) * values["spread"] * expected_maximum(ranks)
+    return Step(alone_s + exposed + waiting, carried, exposed, waiting)
+
+
+def _buckets(
+    workload: Workload, values: Values, coordination_s: float, latency_s: float
+) -> Iterator[tuple[float, float]]:
+    """(when it can start, bytes) of each bucket, in order.
+
+    A cycle of Horovod lasts as long as its coordination and the latency of its allreduce, at least: it has one buffer.
+    The cycles end with the backward pass, so that no chance decides for how long the last gradient waits.
+    """
+    alone_s, total = workload.batch / values["one-gpu-images-per-s"], values["gradient-mb"] * 1e6
+    begin = alone_s * min(_MOST_SHARE, values["forward-share"])
+    backward = alone_s - begin
+    ready = [(0.0, 0.0), *workload.ready]
+    most = max(values["bucket-mb" if workload.way == "ddp" else "fusion-mb"] * 1e6, total / _MOST_BUCKETS)
+    if workload.way == "ddp":
+        ends, when_ready = [min(_FIRST_BUCKET, total)], [(share, time) for time, share in ready]
+        while ends[-1] < total:
+            ends.append(min(total, ends[-1] + most))
+        for start, end in pairwise([0.0, *ends]):
+            yield begin + backward * _interpolated(when_ready, end / total if total else 1.0), end - start
+        return
+    cycle_s = values["cycle-ms"] * 1e-3
+    period = max(cycle_s, coordination_s + latency_s, backward / _SLICES)
+    before = 0.0
+    for cycles_left in reversed(range(max(1, math.ceil(backward / period)))):
+        after = max(0.0, 1.0 - cycles_left * period / backward) if cycles_left else 1.0
+        left = (_interpolated(ready, after) - _interpolated(ready, before)) * total
+        while left > 0:
+            size = min(left, most)
+            yield begin + backward * after + cycle_s + coordination_s, size
+            left -= size
+        before = after
+
+
+def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
+    for (x, y), (next_x, next_y) in pairwise(points):
+        if at <= next_x:
+            return next_y if next_x == x else y + (next_y - y) * (at - x) / (next_x - x)
+    return points[-1][1]
 
 
 @dataclass(frozen=True)
@@ -223,9 +210,6 @@ class _Evaluated:
     images_per_s: float
     efficiency: float
     bound: Bound
-
-
-Values = Mapping[str, float]
 
 
 def point(
@@ -300,24 +284,12 @@ def _evaluate(
     rate, ranks = values["one-gpu-images-per-s"], placement.gpus
     made = Step(workload.batch / rate)
     if ranks > 1:
-        is_horovod = workload.way == "horovod"
-        coordination = 0.0
-        if is_horovod and not (curve is not None and curve.with_coordination):
+        coordination_s = 0.0
+        if workload.way == "horovod" and not (curve is not None and curve.with_coordination):
             # A tree with MPI, and a ring with Gloo.
             messages = float((ranks - 1).bit_length() if workload.by_mpi else ranks)
-            coordination = values["coordination-us"] * 1e-6 * messages
-        training = Training(
-            step_s=workload.batch / rate,
-            forward_share=min(_MOST_SHARE, values["forward-share"]),
-            gradient_b=values["gradient-mb"] * 1e6,
-            ready=workload.ready,
-            way=workload.way,
-            bucket_b=values["fusion-mb" if is_horovod else "bucket-mb"] * 1e6,
-            cycle_s=values["cycle-ms"] * 1e-3 if is_horovod else 0.0,
-            coordination_s=coordination,
-            overlap=workload.overlap,
-        )
-        made = step(training, _allreduce(placement, machine, values, curve), ranks, values["spread"])
+            coordination_s = values["coordination-us"] * 1e-6 * messages
+        made = step(workload, values, _allreduce(placement, machine, values, curve), ranks, coordination_s)
     images_per_s = ranks * workload.batch / made.total_s
     bound: Bound = "communication" if made.exposed_s > _EXPOSED * made.total_s else "compute"
     ceiling = values.get("input-images-per-s")

@@ -8,7 +8,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from runner.core.files import sha256
 
 if TYPE_CHECKING:
     import docker
+    from docker.models.images import Image
 
 OWNER_LABEL = "gpu-runner.owner"  # of a container that a process of ours made: its mark
 _NO_ENGINE_FIX = (
@@ -97,13 +98,29 @@ def needs_host_network(client: docker.DockerClient) -> bool:
     return is_podman or not client.networks.list(filters={"driver": "bridge"})
 
 
-def remove_orphans(client: docker.DockerClient) -> None:
-    """Remove containers that processes of ours made, where this machine can tell that those were killed."""
+def find_image(client: docker.DockerClient, name: str) -> Image | None:
+    """The engine's image of this name or id; None: it has none."""
     import docker
 
+    with suppress(docker.errors.ImageNotFound):
+        return client.images.get(name)
+    return None
+
+
+@contextmanager
+def best_effort() -> Iterator[None]:
+    """For what an engine may refuse, and it does not matter: mostly the removal of what is in use, or gone."""
+    import docker
+
+    with suppress(docker.errors.APIError):
+        yield
+
+
+def remove_orphans(client: docker.DockerClient) -> None:
+    """Remove containers that processes of ours made, where this machine can tell that those were killed."""
     for container in client.containers.list(all=True, filters={"label": OWNER_LABEL}, ignore_removed=True):
         if process_identity.state(container.labels.get(OWNER_LABEL, "")) == "dead":
-            with suppress(docker.errors.APIError):
+            with best_effort():
                 container.remove(force=True, v=True)
 
 

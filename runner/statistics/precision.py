@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from statistics import median
+from statistics import median, stdev
+
+from runner.model.expectation import Range
 
 
 def t_quantile(share: float, freedom: float) -> float:
@@ -86,37 +87,6 @@ _BOUND = 1.645  # one-sided 95 % bound of the autocorrelation
 _LARGEST_ROOT = 0.98  # correlation over more than about 99 groups is not resolved
 
 
-@dataclass(frozen=True)
-class MeanError:
-    """The mean of n values, and two estimates of its standard error.
-
-    Attributes:
-        error_by_root: from an AR(1) whose root is at its upper bound; freedom: degrees of freedom of its t.
-        error_by_batches: from the means of 5 batches.
-    """
-
-    mean: float
-    error_by_root: float
-    freedom: float
-    error_by_batches: float
-
-    def half_width(self, share: float) -> float:
-        """For a one-sided probability (0.975 for a 95 % interval): the larger of both."""
-        return max(
-            t_quantile(share, self.freedom) * self.error_by_root,
-            t_quantile(share, _BATCHES - 1) * self.error_by_batches,
-        )
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean with its 95 % interval, in the unit of the values."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def _autocorrelation(residuals: Sequence[float], fitted: int) -> tuple[float, float]:
     """Lag-1 autocorrelation of residuals with mean zero, corrected for bias by the ``fitted`` parameters that were
     taken out of them, and its upper bound within 0 and 0.98.
@@ -139,24 +109,22 @@ def long_run_deviation(residuals: Sequence[float], fitted: int) -> float:
     return math.sqrt(variance * (1.0 + bound) / (1.0 - bound))
 
 
-def mean_error(values: Sequence[float]) -> MeanError:
-    """See MeanError; of LEAST_GROUPS values or more."""
+def mean_error(values: Sequence[float], share: float) -> tuple[float, float]:
+    """The mean of LEAST_GROUPS values or more, and half of the width of its interval for a one-sided probability (0.975
+    for an interval of 95 %): by an AR(1) whose root is at its upper bound, or by the means of 5 batches if that is
+    larger.
+    """
     n = len(values)
     mean = math.fsum(values) / n
     residuals = [value - mean for value in values]
     within = min(max(_autocorrelation(residuals, 1)[0], 0.0), 0.97)
-    means = batch_means(residuals, _BATCHES)
-    middle = math.fsum(means) / _BATCHES
-    spread = math.fsum((value - middle) ** 2 for value in means) / (_BATCHES - 1)
-    return MeanError(
-        mean=mean,
-        error_by_root=long_run_deviation(residuals, 1) / math.sqrt(n),
-        freedom=min(max(n * (1.0 - within) / (1.0 + within) - 1.0, 2.0), n - 1.0),
-        error_by_batches=math.sqrt(spread / _BATCHES),
-    )
+    freedom = min(max(n * (1.0 - within) / (1.0 + within) - 1.0, 2.0), n - 1.0)
+    by_root = t_quantile(share, freedom) * long_run_deviation(residuals, 1) / math.sqrt(n)
+    by_batches = t_quantile(share, _BATCHES - 1) * stdev(batch_means(residuals, _BATCHES)) / math.sqrt(_BATCHES)
+    return mean, max(by_root, by_batches)
 
 
-def mean_interval(values: Sequence[float]) -> Interval | None:
+def mean_interval(values: Sequence[float]) -> Range | None:
     """The mean group time with a 95 % interval; None below LEAST_GROUPS groups.
 
     It covers this window only. Variation slower than about half of the window, and events rarer than one in n / 3
@@ -164,6 +132,5 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     """
     if len(values) < LEAST_GROUPS:
         return None
-    error = mean_error(values)
-    half = error.half_width(0.975)
-    return Interval(error.mean, error.mean - half, error.mean + half)
+    mean, half = mean_error(values, 0.975)
+    return Range(mean - half, mean, mean + half)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from runner.model.verdict import ArmFigure, RunArm
-from runner.statistics.precision import LEAST_GROUPS, Interval, clipped, long_run_deviation, mean_interval
+from runner.model.expectation import Range
+from runner.model.request import RunArm
+from runner.model.verdict import ArmFigure
+from runner.statistics.precision import LEAST_GROUPS, clipped, long_run_deviation, mean_interval
 from runner.statistics.steadiness import MARGIN, Steadiness, steadiness
 
 
@@ -167,7 +169,7 @@ class GroupAnalysis:
     """A run's group times through the rules: ``interval`` and ``steady`` are those of the groups that are kept."""
 
     start: Transient
-    interval: Interval | None  # of the mean group time
+    interval: Range | None  # of the mean group time
     steady: Steadiness
 
     @property

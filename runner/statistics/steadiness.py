@@ -60,14 +60,14 @@ def steadiness(values: Sequence[float]) -> Steadiness:
     n = len(values)
     if n < LEAST_GROUPS:
         return Steadiness("cannot tell", math.inf, None, LEAST_GROUPS)
-    error = mean_error(values)
-    half = error.half_width(0.95) / error.mean
-    trend = slope(values)[0] / error.mean
-    worst = max(abs(trend) + math.sqrt(12.0) * half, _worst_split(values, error.mean, half))
+    mean, error = mean_error(values, 0.95)
+    half = error / mean
+    trend = slope(values)[0] / mean
+    worst = max(abs(trend) + math.sqrt(12.0) * half, _worst_split(values, mean, half))
     shift = level_shift(values)
     moved = (
-        _monotone_drift(values) / error.mean > MARGIN
-        or _least_trend(values) / error.mean > MARGIN
+        _monotone_drift(values) / mean > MARGIN
+        or _least_trend(values) / mean > MARGIN
         or (shift is not None and min(abs(shift.low), abs(shift.high)) > MARGIN)
     )
     verdict: SteadinessVerdict = "not steady" if moved else "steady" if worst < MARGIN else "cannot tell"

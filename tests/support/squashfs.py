@@ -27,12 +27,12 @@ def crashing_mksquashfs(directory: Path, *, times: int, signal: str = "SEGV") ->
 
 
 def published(
-    file: Path, directory: Path, reference: str = "x:1", letter: str = "a", form: Form = "squashfs"
+    file: Path | bytes, directory: Path, reference: str = "x:1", letter: str = "a", form: Form = "squashfs"
 ) -> StoredImage:
-    """A copy of an image file in a store there, under a digest and key of this letter."""
+    """A copy of an image file, or one of these bytes, in a store there, under a digest and key of this letter."""
     directory.mkdir(exist_ok=True)
     partial = directory / ".partial"
-    partial.write_bytes(file.read_bytes())
+    partial.write_bytes(file if isinstance(file, bytes) else file.read_bytes())
     digest, sum_ = f"sha256:{letter * 64}", sha256(partial)
     path = directory / file_name(reference, digest, sum_, form)
     size = partial.stat().st_size

@@ -40,7 +40,7 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     place = next(each for each in (directory, *directory.absolute().parents) if each.exists())
     if not os.access(place, os.W_OK | os.X_OK):  # said before the pictures are made
         raise _cannot_be_written(os.strerror(errno.EACCES), directory)
-    tables = _csv_files(report)
+    tables = csv_files(report)
     names = tuple(name for name in NAMES if name in tables or name in (PAGE, PICTURE, FACTS))
     complete = msgspec.structs.replace(report, files=names)
     contents = {name: table.encode("utf-8", "backslashreplace") for name, table in tables.items()}
@@ -57,7 +57,7 @@ def write(report: Report, directory: Path, say: Callable[[str], None]) -> Report
     return complete
 
 
-def _csv_files(report: Report) -> dict[str, str]:
+def csv_files(report: Report) -> dict[str, str]:
     """Tidy tables: name of a file -> its content. A column is one quantity, with its unit in its name."""
     ranks = [Ranked(each, rank) for each in report.detailed for rank in each.ranks]
     tables = {

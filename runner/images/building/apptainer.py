@@ -20,7 +20,7 @@ from runner.images.building.dockerfile import (
     Run,
     Stage,
     environment,
-    of_shell,
+    in_own_shell,
     step_text,
     write_context,
 )
@@ -59,7 +59,7 @@ def definition(stages: Sequence[Stage], context: Path, is_directory: Callable[[s
         for place, step in enumerate(done, 1):
             if isinstance(step, Run):
                 title = _shell(f"Step {place}/{len(done)} : {step_text(step)}")
-                lines += [f"    printf '%s\\n' {title}", f"    {_line(of_shell(step.command))}"]
+                lines += [f"    printf '%s\\n' {title}", f"    {_line(in_own_shell(step.command))}"]
             else:
                 lines.append(f"    export {step.name}={_shell(step.value)}")
         texts.append("\n".join(lines) + "\n")
@@ -102,12 +102,7 @@ def base(reference: str, progress: Progress) -> ResolvedBase:
     """
     if reference.startswith(ARCHIVES):
         kind, _, text = reference.partition(":")
-        place, name = archives.located(kind, text)
-        platform = manifests.platform(None)
-        if kind == "docker-archive":
-            image = archives.from_docker_archive(place, name, platform)
-        else:
-            image = archives.from_oci(place, name, platform)
+        place, image = archives.from_file(kind, text, manifests.platform(None))
         return ResolvedBase(reference, image.digest, place)
     parsed = references.parse(reference)
     return ResolvedBase(reference, parsed.digest or Registry(parsed, progress.line).resolve(parsed.tag))

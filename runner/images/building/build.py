@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from runner.images.building import engine_build, standin, wheels
 from runner.images.building.buildlog import LAST_LINES
 from runner.images.building.engine_build import EngineBase, container_of, tar_of
 from runner.images.building.wheels import SHIPPED
+from runner.images.engine import find_image
 
 if TYPE_CHECKING:
     import docker
@@ -44,9 +44,22 @@ DEFAULT_ARGS = {
 }
 
 
-@dataclass(frozen=True)
-class BuiltImage:
-    """An image that was built now or before.
+@dataclass(frozen=True, kw_only=True)
+class BuildResult:
+    """What every build says of its image."""
+
+    reference: str
+    base: str
+    base_digest: str
+    up_to_date: bool
+    seconds: float
+    size_bytes: int
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltImage(BuildResult):
+    """An image in an engine that was built now or before.
 
     Attributes:
         reference: its name in the engine. digest: its id, ``sha256:...``. labels: as in its configuration.
@@ -54,15 +67,8 @@ class BuiltImage:
         up_to_date: nothing was built. seconds: how long it took. size_bytes: unpacked. about: what it says of itself.
     """
 
-    reference: str
     digest: str
     labels: Mapping[str, str]
-    base: str
-    base_digest: str
-    up_to_date: bool
-    seconds: float
-    size_bytes: int
-    about: Mapping[str, Any]
 
 
 def build(
@@ -87,8 +93,6 @@ def build(
     """
     if framework not in DEFAULT_BASES:
         raise UsageError(f"no framework named {framework!r}", fix=f"one of: {', '.join(DEFAULT_BASES)}")
-    import docker
-
     started = time.monotonic()
     wanted = base or DEFAULT_BASES[framework]
     stand_in = standin.find_standin(framework, wanted)
@@ -109,31 +113,43 @@ def build(
     labels = build_labels(framework, inputs, base_reference, base_digest)
     target = image_name(framework, wanted, chosen)
 
-    def existing() -> Image | None:
-        """The image with these inputs, under its name."""
-        with suppress(docker.errors.ImageNotFound):
-            image = client.images.get(target)
-            if image.labels.get(INPUTS_LABEL) == inputs and not paths.caches_ignored():
-                return image
-        return None
-
-    made = existing()
-    up_to_date = made is not None
-    if made is None:
-        with locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step):
-            engine_base = EngineBase(framework, base_reference, base_id, chosen, platform, packages)
-            made = existing() or _build_final(client, engine_base, target, labels, progress)
+    engine_base = EngineBase(framework, base_reference, base_id, chosen, platform, packages)
+    made, up_to_date = made_once(
+        client, target, inputs, progress, lambda: _build_final(client, engine_base, target, labels, progress)
+    )
     return BuiltImage(
         reference=target,
-        digest=str(made.id),
-        labels=dict(made.labels),
         base=base_reference,
         base_digest=base_digest,
         up_to_date=up_to_date,
         seconds=time.monotonic() - started,
-        size_bytes=int(made.attrs["Size"]),
-        about=engine_build.about(client, str(made.id)),
+        **described(client, made),
     )
+
+
+def made_once(
+    client: docker.DockerClient, target: str, inputs: str, progress: Progress, make: Callable[[], Image]
+) -> tuple[Image, bool]:
+    """The image with these inputs under its name, made by one process at a time; and whether it was there."""
+
+    def existing() -> Image | None:
+        image = None if paths.caches_ignored() else find_image(client, target)
+        return image if image is not None and image.labels.get(INPUTS_LABEL) == inputs else None
+
+    if (there := existing()) is not None:
+        return there, True
+    with locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step):
+        return existing() or make(), False
+
+
+def described(client: docker.DockerClient, image: Image) -> dict[str, Any]:
+    """What a BuiltImage says of the image itself."""
+    return {
+        "digest": str(image.id),
+        "labels": dict(image.labels),
+        "size_bytes": int(image.attrs["Size"]),
+        "about": engine_build.about(client, str(image.id)),
+    }
 
 
 def image_name(framework: str, base: str, args: Mapping[str, str] | None = None) -> str:

@@ -23,7 +23,7 @@ from runner.core.progress import Progress
 from runner.images import reference
 from runner.images.building import buildlog
 from runner.images.conversion.publishing import ABOUT, about_of
-from runner.images.engine import OWNER_LABEL, needs_host_network, remove_orphans
+from runner.images.engine import OWNER_LABEL, best_effort, find_image, needs_host_network, remove_orphans
 from runner.images.sources import credentials
 from runner.images.sources.registry_http import HUB, login_needed
 
@@ -50,8 +50,6 @@ def sweep(client: docker.DockerClient) -> None:
 
     No other build of ours runs, so every untagged image is a leftover.
     """
-    import docker
-
     engine = _identity(client)
     for note in paths.cache(_NOTES).glob("*"):
         with suppress(ValueError):
@@ -61,7 +59,7 @@ def sweep(client: docker.DockerClient) -> None:
             _remove(client, record["containers"])
         note.unlink()
     remove_orphans(client)
-    with suppress(docker.errors.APIError):
+    with best_effort():
         client.images.prune(filters={"dangling": True, "label": [PART_LABEL]})
 
 
@@ -80,7 +78,7 @@ def _remove(client: docker.DockerClient, containers: list[str]) -> None:
     left = list(filter(exists, containers))
     while left and time.monotonic() < deadline:
         for name in left:
-            with suppress(docker.errors.APIError):
+            with best_effort():
                 client.api.remove_container(name, force=True, v=True)
         time.sleep(0.2)
         left = list(filter(exists, left))
@@ -144,9 +142,7 @@ def run(
     # The containers in which the steps run, for the sweep of a later build if this one is killed.
     note = paths.ensure_directory(paths.cache(_NOTES)) / process_identity.unique()
     engine, containers = _identity(client), list[str]()
-    before = None
-    with suppress(docker.errors.ImageNotFound):
-        before = client.images.get(tag).id
+    before = find_image(client, tag)
     # Of the steps; None: the engine's usual one.
     network = "none" if base.packages is not None else "host" if needs_host_network(client) else None
     try:
@@ -194,8 +190,8 @@ def run(
             ) from error
         raise
     image = client.images.get(tag)
-    if before is not None and before != image.id:
-        remove_image(client, before)
+    if before is not None and before.id != image.id:
+        remove_image(client, str(before.id))
     return image
 
 
@@ -230,9 +226,7 @@ def _failure(
 
 def remove_image(client: docker.DockerClient, name: str) -> None:
     """Remove an image, unless another name or a container still uses it."""
-    import docker
-
-    with suppress(docker.errors.APIError):
+    with best_effort():
         client.images.remove(name)
 
 
@@ -282,8 +276,6 @@ def container_of(
     network: bool = True,
 ) -> Iterator[Any]:
     """A created container, removed at the end whatever happens."""
-    import docker
-
     more: dict[str, Any] = {"environment": dict(env or {}), "labels": {OWNER_LABEL: process_identity.mark()}}
     if not network:
         more["network_mode"] = "none"
@@ -295,7 +287,7 @@ def container_of(
     try:
         yield container
     finally:
-        with suppress(docker.errors.APIError):
+        with best_effort():
             container.remove(force=True, v=True)
 
 
@@ -343,12 +335,8 @@ def present_image(client: docker.DockerClient, name: str, platform: str | None) 
 
 
 def _present(client: docker.DockerClient, name: str, platform: str | None) -> Image | None:
-    import docker
-
-    with suppress(docker.errors.ImageNotFound):
-        image = client.images.get(name)
-        return image if _is_for(image, platform) else None
-    return None
+    image = find_image(client, name)
+    return image if image is not None and _is_for(image, platform) else None
 
 
 def pull_error(name: str, message: str, platform: str | None = None) -> RefusedError | InfrastructureError:

@@ -6,7 +6,6 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +13,14 @@ from typing import TYPE_CHECKING
 from runner.core import paths
 from runner.core.errors import UsageError
 from runner.core.files import files_below, key_of, tree_hash
-from runner.core.lock import locked
 from runner.core.progress import Progress
 from runner.images.building import engine_build
-from runner.images.building.build import INPUTS_LABEL, BuiltImage
+from runner.images.building.build import INPUTS_LABEL, BuiltImage, described, made_once
 from runner.images.building.engine_build import EngineBase
 
 if TYPE_CHECKING:
     import docker
+    from docker.models.images import Image
 
 _FOLDER = "packages"  # of containers
 _LINE = re.compile(
@@ -34,15 +33,15 @@ def requirement(text: str, where: str) -> str:
     """``NAME==VERSION``, as pip takes it, perhaps with extras and a marker. UsageError: it is something else; ``where``
     says which option, or which line of which file.
     """
-    found = _LINE.fullmatch(text.strip())
-    if found is None:
+    match = _LINE.fullmatch(text.strip())
+    if match is None:
         raise UsageError(
             f"{text.strip()!r} is no package with its version",
             where=where,
             fix="NAME==VERSION, such as einops==0.8.1; options of pip, paths and addresses are not taken",
         )
-    marker = f" ; {found['marker'].strip()}" if found["marker"] else ""
-    return f"{found['name']}{(found['extras'] or '').replace(' ', '')}=={found['version']}{marker}"
+    marker = f" ; {match['marker'].strip()}" if match["marker"] else ""
+    return f"{match['name']}{(match['extras'] or '').replace(' ', '')}=={match['version']}{marker}"
 
 
 def requirements_of_file(text: str, path: str) -> list[str]:
@@ -78,36 +77,21 @@ def add(
     """The image with these packages, as ``together`` gives them; it is skipped where one with the same inputs exists.
     ProgramFailedError: pip refused, a package cannot be imported, or Horovod no longer passes its proof.
     """
-    import docker
-
     started = time.monotonic()
     folder = [(f"containers/{_FOLDER}/{name}", path) for name, path in files_below(paths.share("containers") / _FOLDER)]
     inputs = key_of(built.labels[INPUTS_LABEL], built.digest, tree_hash(folder), nccl, *lines)
     target = f"{built.reference}-with-{key_of(*lines)[:8]}"
-    made = None
-    with suppress(docker.errors.ImageNotFound):
-        made = client.images.get(target)
-    up_to_date = made is not None and made.labels.get(INPUTS_LABEL) == inputs and not paths.caches_ignored()
-    if not up_to_date:
+
+    def make() -> Image:
         base = EngineBase(_FOLDER, built.reference, built.digest, {"NCCL": nccl}, platform)
         labels = {INPUTS_LABEL: inputs, "gpu-runner.packages": " ".join(lines)}
-        with (
-            locked(paths.ensure_directory(paths.cache("locks")) / "build.lock", progress.step),
-            tempfile.NamedTemporaryFile("w", suffix=".txt") as file,
-        ):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write("".join(f"{line}\n" for line in lines))
             file.flush()
             files = [*folder, (f"containers/{_FOLDER}/requirements.txt", Path(file.name))]
             args = {"FRAMEWORK": framework}
-            made = engine_build.run(client, base, progress, files=files, tag=target, args=args, labels=labels)
-    assert made is not None
-    return replace(
-        built,
-        reference=target,
-        digest=str(made.id),
-        labels=dict(made.labels),
-        up_to_date=up_to_date,
-        seconds=built.seconds + time.monotonic() - started,
-        size_bytes=int(made.attrs["Size"]),
-        about=engine_build.about(client, str(made.id)),
-    )
+            return engine_build.run(client, base, progress, files=files, tag=target, args=args, labels=labels)
+
+    made, up_to_date = made_once(client, target, inputs, progress, make)
+    seconds = built.seconds + time.monotonic() - started
+    return replace(built, reference=target, up_to_date=up_to_date, seconds=seconds, **described(client, made))

@@ -10,7 +10,6 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -22,6 +21,7 @@ from runner.core.hide import names_user
 from runner.core.lock import locked
 from runner.core.progress import Progress
 from runner.images.building.buildlog import followed
+from runner.images.engine import best_effort, find_image
 
 if TYPE_CHECKING:
     import docker
@@ -148,8 +148,6 @@ _LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/us
 
 def ensure_standin(wanted: StandIn, client: docker.DockerClient, progress: Progress) -> str:
     """The stand-in base's reference in this engine, made first where it is not there yet."""
-    import docker
-
     if wanted.cuda and platform.machine() != "x86_64":
         raise RefusedError(
             f"{wanted.name} is made for x86_64, and this is {platform.machine()}",
@@ -159,10 +157,7 @@ def ensure_standin(wanted: StandIn, client: docker.DockerClient, progress: Progr
     reference = standin_reference(wanted)
 
     def present() -> bool:
-        with suppress(docker.errors.ImageNotFound):
-            client.images.get(reference)
-            return not paths.caches_ignored()
-        return False
+        return not paths.caches_ignored() and find_image(client, reference) is not None
 
     if present():
         return reference
@@ -176,7 +171,7 @@ def ensure_standin(wanted: StandIn, client: docker.DockerClient, progress: Progr
         for image in client.images.list(name=_REPOSITORY):
             for tag in image.tags:
                 if tag != reference and tag.startswith(_prefix(wanted)):
-                    with suppress(docker.errors.APIError):
+                    with best_effort():
                         client.images.remove(tag)
     return reference
 
@@ -260,8 +255,6 @@ def _assemble(
     wanted: StandIn, client: docker.DockerClient, reference: str, root: Path, wheels: Path | None, progress: Progress
 ) -> None:
     """Import the root, install into a container of it, and commit that with NVIDIA's configuration."""
-    import docker
-
     progress.step("stand-in base: importing the root")
     # The tag is part of the name: Podman 4.3 ignores it as a separate parameter.
     plain = f"gpu-runner/standin-root:{_root_key(wanted)}"
@@ -297,9 +290,9 @@ def _assemble(
         container.commit(repository=repository, tag=tag, changes=changes)
     finally:
         if container is not None:
-            with suppress(docker.errors.APIError):
+            with best_effort():
                 container.remove(force=True, v=True)
-        with suppress(docker.errors.APIError):
+        with best_effort():
             client.images.remove(plain, noprune=True)  # only the extra name: the committed image keeps its layer
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.core import paths
 from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
@@ -23,6 +22,7 @@ from runner.images.building.build import (
     DEFAULT_ARGS,
     DEFAULT_BASES,
     INPUTS_LABEL,
+    BuildResult,
     build_labels,
     context_files,
     image_name,
@@ -41,8 +41,8 @@ _IMAGE = "image"  # the name of the last stage
 TOOLS = (*writable_root.TOOLS, "ch-image")  # what --with takes; ch-image: an old name of ch-run
 
 
-@dataclass(frozen=True)
-class Built:
+@dataclass(frozen=True, kw_only=True)
+class Built(BuildResult):
     """An image in the store that was built now or before.
 
     Attributes:
@@ -50,14 +50,7 @@ class Built:
         up_to_date: nothing was built. seconds: how long it took. size_bytes: of the file. about: as it says itself.
     """
 
-    reference: str
     path: Path
-    base: str
-    base_digest: str
-    up_to_date: bool
-    seconds: float
-    size_bytes: int
-    about: Mapping[str, Any]
 
 
 def build(
@@ -79,10 +72,17 @@ def build(
         spec = _build_spec(framework, builder.name, resolved, {**DEFAULT_ARGS[framework], **(args or {})}, progress)
         existing = _existing(spec, form)
         path = existing or (apptainer.built if is_sif else _built_in_writable_root)(spec, builder, progress)
-    took = time.monotonic() - started
     stored = store.lookup(str(path), form=form)
-    about = stored.about if stored is not None else {}
-    return Built(spec.name, path, wanted, resolved.digest, existing is not None, took, path.stat().st_size, about)
+    return Built(
+        reference=spec.name,
+        path=path,
+        base=wanted,
+        base_digest=resolved.digest,
+        up_to_date=existing is not None,
+        seconds=time.monotonic() - started,
+        size_bytes=path.stat().st_size,
+        about=stored.about if stored is not None else {},
+    )
 
 
 def arguments(framework: str, base: str, args: Mapping[str, str], *, base_digest: str = "") -> dict[str, str]:

@@ -16,7 +16,7 @@ from runner.core import process_identity
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.images import reference as references
-from runner.images.engine import OWNER_LABEL, remove_orphans
+from runner.images.engine import OWNER_LABEL, find_image, remove_orphans
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
 
@@ -33,17 +33,14 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
     """The engine's image of that reference or id. UsageError: it is neither. RefusedError: the engine has none. method:
     "layers" or "stream" packs from these or fails; "auto" from the layers where this machine allows it.
     """
-    import docker
-
     if references.is_path(image):
         raise references.path_without_format(image, exists=Path(image).exists())
     name = image if image.startswith("sha256:") else str(references.parse(image))
-    try:
-        known = client.images.get(name)
-    except docker.errors.ImageNotFound as error:
+    known = find_image(client, name)
+    if known is None:
         pull = ", or pull it into the engine (docker pull)" if references.names_registry(image) else ""
         fix = f"build it first ({PROGRAM} build pytorch){pull}"
-        raise RefusedError(f"the engine has no image {image}", where=image, fix=fix) from error
+        raise RefusedError(f"the engine has no image {image}", where=image, fix=fix)
     raw = known.attrs.get("Config") or {}
     config = rootfs.Config(
         environment=dict(line.partition("=")[::2] for line in raw.get("Env") or ()),

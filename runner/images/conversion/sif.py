@@ -84,7 +84,8 @@ def sif_maker(source: Source, write: Callable[[Path], None]) -> Maker:
         progress.step(f"building a SIF of {source.name}")
         write(out)
         progress.step("verifying")
-        return Contents(sum(image_files.sif_entries(out).values()), about_of(image_files.sif_content(out, ABOUT)))
+        about = about_of(image_files.content(out, ABOUT, "sif"))
+        return Contents(sum(image_files.entries(out, "sif").values()), about)
 
     key = key_of(source.digest, _CONVERTER, *_MKSQUASHFS_OPTIONS)
     return Maker(source, "sif", _CONVERTER, _MKSQUASHFS_OPTIONS, (key,), make)

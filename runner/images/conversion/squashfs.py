@@ -203,10 +203,7 @@ def _layered(name: ImageName, options: Options, progress: Progress) -> Source:
 
     wanted = manifests.platform(options.platform)
     if name.kind not in ("registry", "any"):
-        place, reference = archives.located(name.kind, name.text)
-        if name.kind == "docker-archive":
-            return archives.from_docker_archive(place, reference, wanted)
-        return archives.from_oci(place, reference, wanted)
+        return archives.from_file(name.kind, name.text, wanted)[1]
     named = references.parse(name.text)
     if not references.names_registry(name.text):
         raise _no_registry(name.text)

@@ -111,10 +111,16 @@ class _Part(io.RawIOBase):
         super().close()
 
 
-def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source:
-    """The image called ``wanted`` in what ``docker save`` wrote; empty means the only one. RefusedError: no such image
-    or platform. InfrastructureError: the archive is malformed.
+def from_file(kind: str, text: str, platform: Platform) -> tuple[Path, Source]:
+    """The file or directory of ``PATH[:NAME]``, and its image of that name, or the only one. kind: ``docker-archive``,
+    ``oci-archive`` or ``oci``. UsageError: it is not there, or of another kind. RefusedError: no such image or
+    platform. InfrastructureError: it is malformed.
     """
+    place, name = _located(kind, text)
+    return place, (_from_docker_archive if kind == "docker-archive" else _from_oci)(place, name, platform)
+
+
+def _from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source:
     files = in_archive(place)
     try:
         saved = msgspec.json.decode(_read(files, "manifest.json", place), type=tuple[_Saved, ...])
@@ -139,8 +145,7 @@ def from_docker_archive(place: Path, wanted: str, platform: Platform) -> Source:
     return layered_source(name or digest, digest, configuration, lambda _: opened)
 
 
-def from_oci(place: Path, wanted: str, platform: Platform) -> Source:
-    """The image tagged ``wanted`` in an OCI layout; empty means the only one. Raises as ``from_docker_archive``."""
+def _from_oci(place: Path, wanted: str, platform: Platform) -> Source:
     files = _in_directory(place) if place.is_dir() else in_archive(place)
     parsed = manifests.parse(_read(files, "index.json", place), f"{place}/index.json")
     if not isinstance(parsed, Index):
@@ -175,10 +180,7 @@ def _tagged(index: Index, wanted: str, platform: Platform, where: str) -> Descri
     return meant[0]
 
 
-def located(kind: str, text: str) -> tuple[Path, str]:
-    """As ``_split``, of a file or directory that is there; UsageError: it is not there, or of the other kind. kind:
-    ``docker-archive``, ``oci-archive`` or ``oci``.
-    """
+def _located(kind: str, text: str) -> tuple[Path, str]:
     place, name = _split(text)
     of_directory = kind == "oci"
     noun = "directory" if of_directory else "file"

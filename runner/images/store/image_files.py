@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runner.core import process
 from runner.core.errors import InfrastructureError
+from runner.images.store.stored_image import Form
 
 # Launch script, magic, version, architecture, id; two times; descriptors: free, all, offset, bytes; data: the last two.
 _HEADER = struct.Struct("<32s10s3s3s16s2q4q2q")
@@ -28,20 +29,41 @@ _TOP = "squashfs-root"
 
 
 @dataclass(frozen=True)
-class SifRoot:
-    """Where in a SIF file the squashfs of its root lies, in bytes; ``end``: of all that belongs to the file."""
+class Head:
+    """What an image file begins with. offset: of its squashfs, in bytes. end: of all that belongs to the file; what
+    follows is padding. compressor: of the squashfs; empty where it was not read.
+    """
 
     offset: int
     end: int
+    compressor: str = ""
 
 
-def sif_root(path: Path) -> SifRoot | None:
-    """The root's place; None where the file is no SIF, or one without a squashfs to start from."""
+def head(path: Path, form: Form) -> Head | None:
+    """The head of a squashfs, or of a SIF with a squashfs to start from; None where the file is none. Reads 96 bytes of
+    a squashfs.
+    """
+    return (_sif_head if form == "sif" else _squashfs_head)(path)
+
+
+def _squashfs_head(path: Path) -> Head | None:
     with path.open("rb") as file:
-        head = file.read(_HEADER.size)
-        if len(head) < _HEADER.size:
+        raw = file.read(_SUPERBLOCK.size)
+    if len(raw) < _SUPERBLOCK.size:
+        return None
+    fields = _SUPERBLOCK.unpack(raw)
+    magic, compressor, major, used = fields[0], fields[5], fields[9], fields[12]
+    if magic != MAGIC or major != 4:
+        return None
+    return Head(0, used, _COMPRESSORS.get(compressor, str(compressor)))
+
+
+def _sif_head(path: Path) -> Head | None:
+    with path.open("rb") as file:
+        raw = file.read(_HEADER.size)
+        if len(raw) < _HEADER.size:
             return None
-        fields = _HEADER.unpack(head)
+        fields = _HEADER.unpack(raw)
         magic, total, table, data, data_bytes = fields[1], fields[8], fields[9], fields[11], fields[12]
         if magic != _MAGIC or not 0 < total <= _MOST_DESCRIPTORS or table < 0:
             return None
@@ -50,84 +72,35 @@ def sif_root(path: Path) -> SifRoot | None:
     for descriptor in _DESCRIPTOR.iter_unpack(raw[: len(raw) - len(raw) % _DESCRIPTOR.size]):
         kind, used, offset, filesystem, partition = descriptor[0], descriptor[1], descriptor[5], *descriptor[13:15]
         if used and (kind, filesystem, partition) == (_PARTITION, _SQUASHFS, _PRIMARY_SYSTEM):
-            return SifRoot(offset, data + data_bytes)
+            return Head(offset, data + data_bytes)
     return None
 
 
-def sif_problem(path: Path) -> str:
-    """Why the file cannot be a whole SIF, by its head and size alone; empty if nothing speaks against it."""
-    return _problem_of(sif_root(path), path.stat().st_size)
-
-
-def _problem_of(root: SifRoot | None, size: int) -> str:
-    if root is None:
-        return f"it is no SIF with a squashfs as its root ({size} bytes)"
-    return f"it is cut off: {size} bytes of {root.end}" if size < root.end else ""
-
-
-def sif_entries(path: Path) -> Counter[str]:
-    """The lines of its root's listing, as ``squashfs_entries``; InfrastructureError: it is no whole SIF."""
-    return squashfs_entries(path, _whole(path).offset)
-
-
-def sif_content(path: Path, name: str) -> str:
-    """A file of its root (relative to it); empty where there is none. Raises as ``sif_entries``."""
-    return squashfs_content(path, name, _whole(path).offset)
-
-
-def _whole(path: Path) -> SifRoot:
-    root = sif_root(path)
-    why = _problem_of(root, path.stat().st_size)
-    if why or root is None:
-        raise InfrastructureError(f"this is no whole SIF file: {why}", where=str(path), fix="convert the image again")
-    return root
-
-
-@dataclass(frozen=True)
-class Superblock:
-    """The head of a squashfs. block: bytes of one. used: bytes of the file that belong to the file system; what follows
-    is padding.
+def problem(path: Path, form: Form) -> str:
+    """Why the file cannot be a whole image of this form, by its head and size alone; empty if nothing speaks against
+    it.
     """
-
-    block: int
-    compressor: str
-    used: int
-
-
-def superblock(path: Path) -> Superblock | None:
-    """The superblock; None where the file does not begin with one. Reads 96 bytes."""
-    with path.open("rb") as file:
-        raw = file.read(_SUPERBLOCK.size)
-    if len(raw) < _SUPERBLOCK.size:
-        return None
-    magic, _inodes, _time, block, _fragments, compressor, _log, _flags, _ids, major, *_rest = fields = (
-        _SUPERBLOCK.unpack(raw)
-    )
-    if magic != MAGIC or major != 4:
-        return None
-    return Superblock(block, _COMPRESSORS.get(compressor, str(compressor)), fields[12])
+    known, size = head(path, form), path.stat().st_size
+    if known is None:
+        no = "is no SIF with a squashfs as its root" if form == "sif" else "does not begin as a squashfs does"
+        return f"it {no} ({size} bytes)"
+    return f"it is cut off: {size} bytes of {known.end}" if size < known.end else ""
 
 
-def squashfs_problem(path: Path) -> str:
-    """Why the file cannot be a whole squashfs, by its head and size alone; empty if nothing speaks against it."""
-    size = path.stat().st_size
-    head = superblock(path)
-    if head is None:
-        return f"it does not begin as a squashfs does ({size} bytes)"
-    return f"it is cut off: {size} bytes of {head.used}" if head.used > size else ""
-
-
-def squashfs_entries(path: Path, offset: int = 0) -> Counter[str]:
-    """The lines of its listing, each with its number; a name with newlines is several. ``offset``: in the file, bytes.
-    CommandFailedError: its tables cannot be read.
+def entries(path: Path, form: Form) -> Counter[str]:
+    """The lines of its listing, each with its number; a name with newlines is several. CommandFailedError: its tables
+    cannot be read. InfrastructureError: it is no whole SIF.
     """
-    listing = process.run(["unsquashfs", "-o", str(offset), "-l", path], timeout_s=_LIST_S).out
+    offset = str(_offset(path, form))
+    listing = process.run(["unsquashfs", "-o", offset, "-l", path], timeout_s=_LIST_S).out
     return Counter(listing.removesuffix("\n").split("\n"))
 
 
-def squashfs_content(path: Path, name: str, offset: int = 0) -> str:
-    """A small file in it, by its name relative to the root; empty where there is none, or one of more than 1 MiB."""
-    command = ["unsquashfs", "-o", str(offset), "-cat", str(path), name]
+def content(path: Path, name: str, form: Form) -> str:
+    """A small file in it, by its name relative to the root; empty where there is none, or one of more than 1 MiB.
+    InfrastructureError: it is no whole SIF.
+    """
+    command = ["unsquashfs", "-o", str(_offset(path, form)), "-cat", str(path), name]
     child = process.start(command, stdout=process.PIPE, stderr=process.DEVNULL)
     try:
         assert child.stdout is not None
@@ -140,6 +113,16 @@ def squashfs_content(path: Path, name: str, offset: int = 0) -> str:
     return raw.decode("utf-8", "replace") if len(raw) <= _LARGEST else ""
 
 
+def _offset(path: Path, form: Form) -> int:
+    """Where its squashfs begins. InfrastructureError: it is no whole SIF."""
+    if form == "squashfs":
+        return 0
+    known, why = head(path, form), problem(path, form)
+    if why or known is None:
+        raise InfrastructureError(f"this is no whole SIF file: {why}", where=str(path), fix="convert the image again")
+    return known.offset
+
+
 def check_listing(path: Path, names: Iterable[str]) -> None:
     """Check that the squashfs holds every name that went in, and no other; one with newlines is compared line by line.
     ``names``: relative; undecodable bytes as surrogate escapes. Directories above them are meant, too.
@@ -149,7 +132,7 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
     # As ``process`` decodes a program's output.
     shown = (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in {_TOP, *files, *above})
     wanted = Counter(line for name in shown for line in name.split("\n"))
-    listed = squashfs_entries(path)
+    listed = entries(path, "squashfs")
     lacking, strange = wanted - listed, listed - wanted
     if lacking or strange:
         first = next(iter(lacking or strange))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
@@ -13,15 +10,10 @@ from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.core.process import CommandFailedError
 from runner.images.store import image_files, stored_image
-from runner.images.store.stored_image import Form, StoredImage, form_of
+from runner.images.store.stored_image import StoredImage, form_of
 
 # Some file systems keep whole seconds, FAT two; a change in place leaves a later time than that.
 _TIME_ROOM_NS = 2_000_000_000
-_PROBLEM = {"squashfs": image_files.squashfs_problem, "sif": image_files.sif_problem}
-_ENTRIES: dict[Form, Callable[[Path], Counter[str]]] = {
-    "squashfs": image_files.squashfs_entries,
-    "sif": image_files.sif_entries,
-}
 
 
 def problem(image: StoredImage) -> str:
@@ -30,16 +22,21 @@ def problem(image: StoredImage) -> str:
     A change that was followed by restoring the file's time is detected by ``verified`` only.
     """
     try:
-        found = image.path.stat()
+        about = image.path.stat()
         if image.broken:
             return image.broken
-        if image.sha256 and found.st_size != image.size_bytes:
-            return f"it is {found.st_size} bytes long, and was {image.size_bytes} when it was made"
-        if image.mtime_ns and abs(found.st_mtime_ns - image.mtime_ns) > _TIME_ROOM_NS:
+        if why := _size_problem(image, about.st_size):
+            return why
+        if image.mtime_ns and abs(about.st_mtime_ns - image.mtime_ns) > _TIME_ROOM_NS:
             return "it was written to since it was made (or copied without its time)"
-        return _PROBLEM[form_of(image.path)](image.path)
+        return image_files.problem(image.path, form_of(image.path))
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
+
+
+def _size_problem(image: StoredImage, size: int) -> str:
+    differs = image.sha256 and size != image.size_bytes
+    return f"it is {size} bytes long, and was {image.size_bytes} when it was made" if differs else ""
 
 
 def verified(image: StoredImage) -> StoredImage:
@@ -50,17 +47,15 @@ def verified(image: StoredImage) -> StoredImage:
     refuses a broken image and ``convert`` makes it anew; a read-only store stays unchanged.
     """
     form = form_of(image.path)
-    why = _PROBLEM[form](image.path)
+    why = image_files.problem(image.path, form)
     if image.sha256 and not why:
-        size = image.path.stat().st_size
-        found = sha256(image.path)
-        if size != image.size_bytes:
-            why = f"it is {size} bytes long, and was {image.size_bytes} when it was made"
-        elif found != image.sha256:
-            why = f"its SHA-256 is {found[:12]}..., and was {image.sha256[:12]}... when it was made"
+        checksum = sha256(image.path)
+        why = _size_problem(image, image.path.stat().st_size)
+        if not why and checksum != image.sha256:
+            why = f"its SHA-256 is {checksum[:12]}..., and was {image.sha256[:12]}... when it was made"
     elif not why:
         try:
-            _ENTRIES[form](image.path)
+            image_files.entries(image.path, form)
         except CommandFailedError as error:
             why = f"it cannot be listed: {error.done.last_lines(1)}"
     mtime_ns = image.mtime_ns if why else image.path.stat().st_mtime_ns

@@ -17,6 +17,7 @@ from runner.images import engine
 from runner.images.conversion.squashfs import convert_engine_image
 from tests.support import converting
 from tests.support.two_machines import seen_from_two_machines
+from tests.support.users import AS_ROOT
 
 pytestmark = pytest.mark.integration
 SEED = 20261121
@@ -25,16 +26,15 @@ KILLS = 25  # of each kind
 
 @pytest.fixture(scope="module")
 def image(engine_client: docker.DockerClient) -> Iterator[str]:
-    name = f"gpu-runner/test-store-{os.getpid()}:1"
-    yield converting.small_image(engine_client, name, files=400)
-    engine_client.images.remove(name, force=True)
+    with converting.small_image(engine_client, f"gpu-runner/test-store-{os.getpid()}:1", files=400) as name:
+        yield name
 
 
 def test_sixteen_at_once_are_one_conversion(image: str, tmp_path: Path) -> None:
     converting.assert_one_of_many(16, image, tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting with no fusermount takes root")
+@AS_ROOT
 def test_sixteen_at_once_on_a_slow_file_system_that_two_machines_share(image: str, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     with seen_from_two_machines(tmp_path / "shared", tmp_path) as (here, there):
@@ -90,7 +90,7 @@ def test_an_engine_that_dies_in_the_middle_of_an_export(tmp_path: Path) -> None:
         for number in range(4):
             url = engine.start_private(state)
             client = engine.connect(url)
-            converting.small_image(client, name, files=2500)
+            converting.import_small(client, name, files=2500)
             target = tmp_path / str(number)
             words = [sys.executable, "-m", "runner", "convert", "--engine", url, "--store", str(target)]
             words += ["--way", "stream", name]

@@ -20,8 +20,8 @@ from runner.images.building import standin
 from tests.support import editing, light_base
 from tests.support.commands import ran
 from tests.support.documents import result
-from tests.support.editing import UNPRIVILEGED
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
+from tests.support.users import UNPRIVILEGED
 
 pytestmark = pytest.mark.integration
 LIMIT_S = 1500
@@ -86,9 +86,9 @@ def saved(client: docker.DockerClient, reference: str, login: Login) -> str:
 
 
 def built(login: Login, base: str) -> dict[str, Any]:
-    found = result(login.runner("build", "pytorch", "--with", "apptainer", "--base", base, "--json"))
-    assert isinstance(found, dict)
-    return found
+    image = result(login.runner("build", "pytorch", "--with", "apptainer", "--base", base, "--json"))
+    assert isinstance(image, dict)
+    return image
 
 
 def test_apptainer_does_every_step_and_the_store_has_the_image(

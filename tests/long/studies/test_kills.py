@@ -9,12 +9,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons, own_box
 from tests.support.documents import result
 from tests.support.studies import TIMED, overlapping, runs_with
+from tests.support.users import AS_ROOT
 
 KILLS = 30
 LONGEST_S = 5.0  # a launch takes about three
@@ -52,11 +51,11 @@ def _begun(local: Runner, words: tuple[str, ...], name: str) -> Path:
     """A study's directory, once it is there; the call that made it is killed at once."""
     child = local.start(*words, "--name", name)
     until = time.monotonic() + 60
-    while not (found := list(local.state.glob(f"studies/*-{name}-study"))) and time.monotonic() < until:
+    while not (studies := list(local.state.glob(f"studies/*-{name}-study"))) and time.monotonic() < until:
         time.sleep(0.01)
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate(timeout=60)
-    return found[0].resolve()
+    return studies[0].resolve()
 
 
 def _ended_within(child: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -66,7 +65,6 @@ def _ended_within(child: subprocess.Popen[bytes], seconds: float) -> bool:
     return False
 
 
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="ends processes in a box: run it as root")
 ALLOCATION_KILLS = 12
 MOST_OF_A_STUDY = 3  # each costs the launch that runs one of its attempts
 LONGEST_PAUSE_S = 7.0  # the launches of a study take about twelve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,60 +12,52 @@ from runner.core.errors import Exit
 from runner.jobs.expected import OneGpu, expect
 from runner.sites.loader import read_site
 from tests.support.commands import Call
-from tests.support.documents import document
+from tests.support.documents import result
 
-ANSWER = expect(read_site("technion"), "horovod-pytorch", (), (1, 16, 1024))
 HERE = ("recipe", "expect", "--site", "technion", "--recipe", "horovod-pytorch")
 
 
 @pytest.mark.parametrize("width", [40, 80, 132, None])
-def test_no_line_is_wider_than_its_terminal(width: int | None) -> None:
-    text = expectation_lines(ANSWER, width)
-    assert all(len(line) <= (width or 10_000) for line in text)
+def test_no_line_is_wider_than_its_terminal_and_a_pipe_gets_one_for_each_point_and_input(width: int | None) -> None:
+    hostile = OneGpu(2400.0, 2400.0, 2400.0, "a run \x1b[31mred\x1b[0m")
+    answer = expect(read_site("technion"), "horovod-pytorch", (), (1, 16, 1024), hostile)
+    text = expectation_lines(answer, width)
+    assert all(len(line) <= (width or 10_000) and "\x1b" not in line for line in text)
     whole = "\n".join(text)
-    for name in ("1024", "between-gb-s", "what 20 % of an input does".capitalize(), "coordination-us"):
+    for name in ("1024", "between-gb-s", "What 20 % of an input does", "coordination-us"):
         assert name in whole or name in whole.replace("\n", " ")
-
-
-def test_a_pipe_gets_one_line_for_each_point_and_input() -> None:
-    text = expectation_lines(ANSWER, None)
-    assert len([line for line in text if line.split()[:1] in (["1"], ["16"], ["1024"])]) == 3
-    assert all(any(line.startswith(f"{each.name} ") for line in text) for each in ANSWER.inputs)
+    if width is None:
+        assert len([line for line in text if line.split()[:1] in (["1"], ["16"], ["1024"])]) == 3
+        assert all(any(line.startswith(f"{each.name} ") for line in text) for each in answer.inputs)
 
 
 def test_the_answer_as_json_is_whole(call: Call) -> None:
-    result = document(call(*HERE, "--gpus", "1,2,16", "--images-per-s", "2400", "--json").out).result
-    assert [each["gpus"] for each in result["points"]] == [1, 2, 16]
-    assert result["points"][0]["images_per_s"] == {"low": 2400.0, "value": 2400.0, "high": 2400.0}
-    assert {"between-gb-s", "spread"} <= {each["name"] for each in result["inputs"]}
-    assert result["points"][2]["sensitivities"]
+    answer = result(call(*HERE, "--gpus", "1,2,16", "--images-per-s", "2400", "--json").out)
+    assert [each["gpus"] for each in answer["points"]] == [1, 2, 16]
+    assert answer["points"][0]["images_per_s"] == {"low": 2400.0, "value": 2400.0, "high": 2400.0}
+    assert {"between-gb-s", "spread"} <= {each["name"] for each in answer["inputs"]}
+    assert answer["points"][2]["sensitivities"]
 
 
 def test_a_step_in_milliseconds_is_a_rate_of_the_batch(call: Call) -> None:
     printed = call(*HERE, "--gpus", "1", "--step-ms", "100", "--set", "batch-size=128", "--json").out
-    assert document(printed).result["points"][0]["images_per_s"]["value"] == pytest.approx(1280.0)
+    assert result(printed)["points"][0]["images_per_s"]["value"] == pytest.approx(1280.0)
 
 
-def test_measured_times_of_nccl_tests_decide(tmp_path: Path, call: Call) -> None:
-    def exposed(time_us: int) -> float:
+def test_measured_times_of_nccl_tests_decide_as_far_as_they_reach(tmp_path: Path, call: Call) -> None:
+    def answer(*rows: tuple[int, int]) -> Any:
         path = tmp_path / "all_reduce.csv"
-        path.write_text(f"size,time\n1024,{time_us}\n134217728,{100 * time_us}\n")
+        path.write_text("size,time\n" + "".join(f"{size},{time_us}\n" for size, time_us in rows))
         command = [*HERE, "--gpus", "16,32", "--images-per-s", "2400", "--nccl-tests", str(path), "--nccl-gpus", "16"]
-        result = document(call(*command, "--json").out).result
-        assert [each["measured_allreduce"] for each in result["points"]] == [True, False]
-        assert any("extrapolated" in note for note in result["notes"])
-        return float(result["points"][0]["allreduce_s"])
+        return result(call(*command, "--json").out)
 
-    assert exposed(1000) > 5 * exposed(100)
-
-
-@pytest.mark.parametrize(("largest", "noted"), [(2 << 20, True), (1 << 30, False)])
-def test_messages_beyond_the_measured_ones_are_named(largest: int, noted: bool, tmp_path: Path, call: Call) -> None:
-    path = tmp_path / "all_reduce.csv"
-    path.write_text(f"size,time\n1048576,100\n{largest},{largest // 10_000}\n")
-    command = [*HERE, "--gpus", "16", "--images-per-s", "2400", "--nccl-tests", str(path), "--nccl-gpus", "16"]
-    notes = document(call(*command, "--json").out).result["notes"]
-    assert any("messages have up to 102228128 bytes" in note for note in notes) is noted
+    fast, slow = (answer((1024, time_us), (134217728, 100 * time_us)) for time_us in (100, 1000))
+    assert slow["points"][0]["allreduce_s"] > 5 * fast["points"][0]["allreduce_s"]
+    assert [each["measured_allreduce"] for each in fast["points"]] == [True, False]
+    assert any("extrapolated" in note for note in fast["notes"])
+    small, large = (answer((1 << 20, 100), (largest, largest // 10_000)) for largest in (2 << 20, 1 << 30))
+    noted = [any("messages have up to 102228128 bytes" in note for note in each["notes"]) for each in (small, large)]
+    assert noted == [True, False]
 
 
 WRONG: dict[str, tuple[list[str], Exit, str]] = {
@@ -87,27 +80,13 @@ WRONG: dict[str, tuple[list[str], Exit, str]] = {
     "no file": (["--gpus", "8", "--nccl-tests", "/nowhere"], Exit.USAGE, "No such file"),
     "GPUs of no file": (["--gpus", "8", "--nccl-gpus", "8"], Exit.USAGE, "give the file: --nccl-tests FILE"),
     "no run": (["--gpus", "8", "--one-gpu", "no-such-run"], Exit.USAGE, "no-such-run"),
+    "no GPUs at the site": (["--site", "box", "--gpus", "8"], Exit.REFUSED, "nothing is expected of the site box"),
     "no such run": (["--gpus", "8", "--allreduce", "no-such-run"], Exit.USAGE, "no-such-run"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_the_impossible_is_refused_in_words(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
-) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path))
+def test_the_impossible_is_refused_in_words(case: str, call: Call) -> None:
     arguments, code, says = WRONG[case]
     printed = call(*HERE, *arguments, code=code)
     assert says in " ".join(printed.err.split()) and not printed.out
-
-
-def test_a_site_without_gpus_expects_nothing(call: Call) -> None:
-    assert (
-        "nothing is expected of the site box" in call("expect", "--site", "box", "--gpus", "8", code=Exit.REFUSED).err
-    )
-
-
-def test_hostile_text_in_a_source_cannot_reach_the_terminal() -> None:
-    hostile = OneGpu(2400.0, 2400.0, 2400.0, "a run \x1b[31mred\x1b[0m")
-    text = "\n".join(expectation_lines(expect(read_site("technion"), "horovod-pytorch", (), (8,), hostile), 80))
-    assert "\x1b" not in text

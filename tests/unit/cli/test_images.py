@@ -93,24 +93,20 @@ def test_the_list_shows_runs_and_damage(images: list[StoredImage], tmp_path: Pat
     assert "NOT WHOLE" in printed
 
 
-def test_show_prints_the_provenance(images: list[StoredImage], call: Call) -> None:
+def test_show_prints_the_provenance_and_the_operations_of_horovod(images: list[StoredImage], call: Call) -> None:
     for name in ("a:1", images[0].digest, str(images[0].path)):
         facts = json_of(call, "show", name)
         assert (facts["sha256"], facts["about"]) == (images[0].sha256, {"framework": "pytorch"})
-    assert "  framework: pytorch\n" in call("images", "show", "a:1").out
     assert "runner convert missing:1" in call("images", "show", "missing:1", code=3).err
-
-
-def test_show_names_the_operations_of_horovod(images: list[StoredImage], call: Call) -> None:
+    described_before = call("images", "show", "a:1").out
+    assert "  framework: pytorch\n" in described_before
+    assert described_before.endswith("Horovod: of unknown version; operations: unknown\n")
     horovod = {"version": "0.28.1", "operations": ["NCCL", "Gloo"], "nccl": "2.25.1", "cuda_architectures": [80, 90]}
-    stored_image.write_sidecar(
-        msgspec.structs.replace(images[0], about={"framework": "pytorch", "cuda": "12.8", "horovod": horovod})
-    )
+    about = {"framework": "pytorch", "cuda": "12.8", "horovod": horovod}
+    stored_image.write_sidecar(msgspec.structs.replace(images[0], about=about))
     assert json_of(call, "show", "a:1")["about"]["horovod"]["operations"] == ["NCCL", "Gloo"]
     wanted = "Horovod: 0.28.1; operations: NCCL 2.25.1, Gloo; kernels: sm_80, sm_90\n"
     assert call("images", "show", "a:1").out.endswith(wanted)
-    described_before = call("images", "show", "b:1").out
-    assert described_before.endswith("Horovod: of unknown version; operations: unknown\n")
 
 
 def test_what_verify_finds_is_refused_by_submit(images: list[StoredImage], call: Call, tmp_path: Path) -> None:
@@ -135,10 +131,12 @@ def test_pruning_keeps_what_may_be_needed(images: list[StoredImage], tmp_path: P
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "store")
     beside = images[1].path.name
-    used_by(tmp_path, StoredImage(path=link / beside, reference="b:1"), ended=False)
+    waits = used_by(tmp_path, StoredImage(path=link / beside, reference="b:1"), ended=False)
     planned = json_of(call, "prune", "--max-size", "1", "--dry-run")
     assert planned["removed"] == [str(images[2].path), str(images[0].path)]
     assert planned["needed"] == [str(images[1].path)]
+    for words in ((), ("--older-than", "30"), ("--max-size", "much")):
+        assert run(["images", "prune", *words]) == Exit.USAGE
     assert all(image.path.exists() for image in images)
     assert json_of(call, "prune", "--unused")["removed"] == [str(images[2].path)]
     assert json_of(call, "prune", "--older-than", "1d")["removed"] == []
@@ -146,21 +144,8 @@ def test_pruning_keeps_what_may_be_needed(images: list[StoredImage], tmp_path: P
     left = sorted(path.name for path in (tmp_path / "store").glob("*.sqsh*"))
     assert left == [beside, f"{beside}.json"]
     assert {store.lookup(f"{name}:1") is None for name in "ac"} == {True}
-
-
-def test_an_end_of_any_kind_frees_the_image(images: list[StoredImage], tmp_path: Path) -> None:
-    from runner.jobs.image_usage import image_uses
-
-    run_id = used_by(tmp_path, images[0], ended=False)
-    assert [(use.run, use.state, use.needed) for use in image_uses()] == [(run_id, "unknown", True)]
-    find(run_id).write("ended.json", JobState("ended", "CANCELLED"))
-    assert [use.needed for use in image_uses()] == [False]
-
-
-@pytest.mark.parametrize("words", [["prune"], ["prune", "--older-than", "30"], ["prune", "--max-size", "much"]])
-def test_pruning_needs_to_know_what_to_remove(words: list[str], images: list[StoredImage]) -> None:
-    assert run(["images", *words]) == 2
-    assert all(image.path.exists() for image in images)
+    find(waits).write("ended.json", JobState("ended", "CANCELLED"))
+    assert json_of(call, "prune", "--max-size", "1")["removed"] == [str(images[1].path)], "an end of any kind frees it"
 
 
 def test_a_damaged_image_is_not_up_to_date_by_its_digest(images: list[StoredImage]) -> None:
@@ -174,19 +159,13 @@ def test_a_damaged_image_is_not_up_to_date_by_its_digest(images: list[StoredImag
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="files of another user need root")
-def test_an_edit_of_another_users_image_says_whose_it_is(
+def test_of_another_users_image_an_edit_and_a_job_say_whose_it_is(
     images: list[StoredImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "warning" not in call("images", "edit", "a:1", "--", "true", code=Exit.REFUSED).err
-    os.chown(stored_image.sidecar_path(images[0].path), 61003, 61003)
-    said = call("images", "edit", "a:1", "--", "true", code=Exit.REFUSED).err
-    assert "warning: user 61003 put this image into the store" in said
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="files of another user need root")
-def test_a_job_is_warned_of_an_image_whose_description_is_another_users(images: list[StoredImage]) -> None:
     """The description's variables are part of the job's; the image's own file may still be its first owner's."""
-    assert pin("a:1", "squashfs").owner == ""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    edit = ("images", "edit", "a:1", "--", "true")
+    assert ("warning" in call(*edit, code=Exit.REFUSED).err, pin("a:1", "squashfs").owner) == (False, "")
     os.chown(stored_image.sidecar_path(images[0].path), 61003, 61003)
+    assert "warning: user 61003 put this image into the store" in call(*edit, code=Exit.REFUSED).err
     assert pin("a:1", "squashfs").owner == "user 61003"

@@ -34,9 +34,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def printed(capfd: pytest.CaptureFixture[str]) -> Any:
     def call(*words: str) -> Document:
         code = run(list(words))
-        found = document(capfd.readouterr().out)
-        assert found.exit_code == code, words
-        return found
+        made = document(capfd.readouterr().out)
+        assert made.exit_code == code, words
+        return made
 
     return call
 
@@ -47,6 +47,7 @@ FAILING: dict[str, tuple[list[str], str, Exit, str, str]] = {
     "a value that is no number": (["submit", "--gpus", "x", "--json"], "submit", Exit.USAGE, "usage", "'x'"),
     "a verb without facts": (["schema", "--json"], "schema", Exit.USAGE, "usage", "--json"),
     "no such run": (["status", "none", "--json"], "status", Exit.USAGE, "usage", 'no run matches "none"'),
+    "no such study": (["scale", "--resume", "x", "--json"], "scale", Exit.USAGE, "usage", 'no study matches "x".'),
     "no such site": (["site", "show", "nowhere", "--json"], "site show", Exit.USAGE, "usage", "nowhere"),
     "no such image": (["images", "show", "x:1", "--json"], "images show", Exit.REFUSED, "refused", "no image x:1"),
     "no Slurm": (sound("--json"), "submit", Exit.NOT_ACCEPTED, "not-accepted", "no Slurm client"),
@@ -61,13 +62,11 @@ def test_an_error_is_a_document_too(case: str, capfd: pytest.CaptureFixture[str]
     words, command, code, name, says = FAILING[case]
     assert run(words) == code
     out, err = capfd.readouterr()
-    found = document(out)
-    assert (found.command, found.exit_code, found.result) == (command, code, None)
-    assert found.error is not None
-    assert (found.error.code, found.error.who) == (name, "user")
-    assert says in found.error.what
-    assert found.error.fix or "python -m runner" in found.error.what
-    assert says in err, "people still get their words"
+    made = document(out)
+    assert (made.command, made.exit_code, made.result) == (command, code, None)
+    assert made.error is not None and (made.error.code, made.error.who) == (name, "user")
+    assert says in made.error.what and says in err, "people still get their words"
+    assert made.error.fix or "python -m runner" in made.error.what
 
 
 def test_what_follows_two_dashes_is_not_ours(capfd: pytest.CaptureFixture[str]) -> None:
@@ -76,13 +75,16 @@ def test_what_follows_two_dashes_is_not_ours(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_a_dry_run_is_the_script_the_plan_and_the_findings(printed: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Bytes that are no text survive."""
     words = ("submit", "--gpus", "2", "--site", "local", "--runtime", "native", "--dry-run")
     assert run([*words, "--", "true"]) == Exit.GOOD
     script = capfd.readouterr().out
-    found = printed(*words, "--json", "--", "true").result
-    assert found["script"] == script
-    assert found["plan"]["tasks_per_node"] == [2]
-    assert (found["findings"], found["unconfirmed"]) == ([], [])
+    facts = printed(*words, "--json", "--", "true").result
+    assert facts["script"] == script
+    assert facts["plan"]["tasks_per_node"] == [2]
+    assert (facts["findings"], facts["unconfirmed"]) == ([], [])
+    odd = os.fsdecode(b"\xff\xfe")
+    assert odd in printed(*words, "--json", "--", "echo", odd).result["script"]
 
 
 @pytest.mark.parametrize("dry", [True, False])
@@ -90,10 +92,10 @@ def test_a_refused_job_names_the_check_and_shows_no_secret_unless_the_script_is_
     printed: Any, dry: bool
 ) -> None:
     words = ("submit", *LOCAL, "--mount", "/no/such:/no/such", "--env", "TOKEN=hunter2")
-    found = printed(*words, *(("--dry-run",) if dry else ()), "--", "true")
-    assert (found.exit_code, found.error.code, found.error.who) == (Exit.REFUSED, "mount-source-missing", "user")
-    assert [each["code"] for each in found.result["findings"]] == ["mount-source-missing"]
-    assert ("hunter2" in str(found.result)) is dry
+    made = printed(*words, *(("--dry-run",) if dry else ()), "--", "true")
+    assert (made.exit_code, made.error.code, made.error.who) == (Exit.REFUSED, "mount-source-missing", "user")
+    assert [each["code"] for each in made.result["findings"]] == ["mount-source-missing"]
+    assert ("hunter2" in str(made.result)) is dry
 
 
 def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any, tmp_path: Path) -> None:
@@ -118,53 +120,39 @@ def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any
 
 
 def test_a_box_that_is_not_up_is_down(printed: Any) -> None:
-    found = printed("box", "down", "--name", "none", "--json").result
-    assert (found["name"], found["was_up"], found["seconds"] < 5) == ("none", False, True)
+    facts = printed("box", "down", "--name", "none", "--json").result
+    assert (facts["name"], facts["was_up"], facts["seconds"] < 5) == ("none", False, True)
 
 
 def test_a_step_of_quickstart_has_the_document_of_its_command(capfd: pytest.CaptureFixture[str]) -> None:
     """Its error is that of the step that failed."""
-    code, found = quickstart.documented(("box", "down", "--name", "a/b"))
-    assert (code, found["command"], found["error"]["code"]) == (Exit.USAGE, "box down", "usage")
-    taken = [quickstart.Taken("the box", ("box", "up"), code, 0.5, found)]
-    assert quickstart.show(taken) == Exit.USAGE
+    code, step = quickstart.documented(("box", "down", "--name", "a/b"))
+    assert (code, step["command"], step["error"]["code"]) == (Exit.USAGE, "box down", "usage")
+    assert quickstart.show([quickstart.Taken("the box", ("box", "up"), code, 0.5, step)]) == Exit.USAGE
     shown = document(capfd.readouterr().out)
-    assert (shown.error and shown.error.what, shown.result["steps"][0]["document"]) == (found["error"]["what"], found)
+    assert (shown.error and shown.error.what, shown.result["steps"][0]["document"]) == (step["error"]["what"], step)
 
 
-def test_time_that_is_over_leaves_the_error(printed: Any) -> None:
+def test_a_wait_that_ends_early_leaves_the_error(printed: Any) -> None:
+    """Its time is over, or Ctrl-C ends it."""
     run_id = printed("submit", *LOCAL, "--", "sleep", "60").result["run"]
+    interrupt = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     try:
-        found = printed("wait", run_id, "--timeout", "0.5", "--json")
-        assert (found.exit_code, found.error.code, found.result) == (9, "unknown", None)
-    finally:
-        assert printed("cancel", run_id, "--json").result["had_ended"] is False
-
-
-def test_ctrl_c_while_waiting_is_a_document_too(printed: Any) -> None:
-    run_id = printed("submit", *LOCAL, "--", "sleep", "60").result["run"]
-    try:
-        interrupt = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+        over = printed("wait", run_id, "--timeout", "0.2", "--json")
+        assert (over.exit_code, over.error.code, over.result) == (9, "unknown", None)
         interrupt.start()
-        found = printed("wait", run_id, "--json")
-        assert (found.exit_code, found.error.code) == (Exit.INTERRUPTED, "interrupted")
-        assert "continues" in found.error.what
-        assert run_id in found.error.fix
+        ended = printed("wait", run_id, "--json")
+        assert (ended.exit_code, ended.error.code) == (Exit.INTERRUPTED, "interrupted")
+        assert "continues" in ended.error.what and run_id in ended.error.fix
     finally:
         interrupt.cancel()
-        printed("cancel", run_id, "--json")
-
-
-def test_bytes_that_are_no_text_survive(printed: Any, tmp_path: Path) -> None:
-    odd = os.fsdecode(b"\xff\xfe")
-    found = printed("submit", *LOCAL, "--dry-run", "--", "echo", odd).result
-    assert odd in found["script"]
+        assert printed("cancel", run_id, "--json").result["had_ended"] is False
 
 
 def test_a_reader_that_is_gone_is_no_traceback() -> None:
     read, write = os.pipe()
     os.close(read)
     words = [sys.executable, "-m", "runner", "status", "no-such-run", "--json"]
-    done = subprocess.run(words, cwd=CHECKOUT, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True, check=False, cwd=CHECKOUT)
     os.close(write)
     assert "Traceback" not in done.stderr

@@ -99,28 +99,23 @@ def test_what_was_not_recorded_is_reported(project: Path, call: Call) -> None:
     assert "command    not recorded" in call("show")[0]
 
 
-def test_the_directory_of_the_first_run_must_be_there(project: Path, call: Call, tmp_path: Path) -> None:
-    call("submit", *LOCAL, "--wait", "--runs", str(tmp_path / "runs"), "--", sys.executable, ODD)
-    shutil.rmtree(project)
-    assert "cannot be used: No such file" in call("rerun", str(facts(call)["run"]), code=Exit.USAGE)[1]
-
-
-def test_a_record_that_is_not_of_a_job_or_damaged_is_refused(project: Path, call: Call) -> None:
-    call("submit", *LOCAL, "--wait", "--recipe", "probe")
+def test_what_cannot_be_repeated_is_refused_with_the_reason(project: Path, call: Call) -> None:
+    call("submit", *LOCAL, "--wait", "--runs", str(project.parent / "runs"), "--", sys.executable, ODD)
     directory = Path(str(facts(call)["directory"]))
+
+    def refusal(*words: str) -> str:
+        return call("rerun", directory.name, *words, code=Exit.USAGE)[1]
+
+    assert "did you mean 'stage'?" in refusal("--without", "sttage")
+    shutil.rmtree(project)
+    assert "cannot be used: No such file" in refusal()
     (directory / "request.json").unlink()
     for arguments, folder, why in (
         (["box", "start"], "/", "no recorded command line"),
         (["submit", "--gpus", "1"], "/\0", "cannot be used: embedded null byte"),
     ):
         (directory / "command.json").write_text(json.dumps({"arguments": arguments, "directory": folder}))
-        assert why in call("rerun", directory.name, code=Exit.USAGE)[1]
-
-
-def test_an_option_to_leave_out_must_exist(project: Path, call: Call) -> None:
-    call("submit", *LOCAL, "--wait", "--", sys.executable, ODD)
-    run_id = str(facts(call)["run"])
-    assert "did you mean 'stage'?" in call("rerun", run_id, "--without", "sttage", code=Exit.USAGE)[1]
+        assert why in refusal()
 
 
 def test_the_image_is_compared_with_the_one_that_ran() -> None:

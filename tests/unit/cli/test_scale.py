@@ -8,9 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
-from runner.cli import cli, run
 from runner.cli.study import facts_lines
 from runner.core.errors import Exit
 from runner.model.job import CommandLine
@@ -20,7 +18,7 @@ from runner.statistics.launches import needed
 from runner.study import gather
 from runner.study.directory import find
 from tests.support.commands import Call
-from tests.support.documents import document, result
+from tests.support.documents import result
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
 
@@ -36,8 +34,8 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dry_run_plans_every_launch_and_touches_nothing(tmp_path: Path, call: Call) -> None:
     words = (*SCALE, "--gpus", "1,2", "--set", "batch-size=4,8", "--repeats", "2", "--dry-run")
     out, err = call(*words)
-    assert out.splitlines()[0].startswith("8 launches; expected")
-    assert out.splitlines()[-1] == "g0001-full-batch-size=4-r2"
+    assert out.startswith("8 launches; expected")
+    assert out.endswith("\ng0001-full-batch-size=4-r2\n")
     assert "dry run: nothing was submitted" in err
     planned = result(call(*words, "--json").out)
     assert [each["key"] for each in planned["launches"]] == out.splitlines()[-8:]
@@ -51,16 +49,14 @@ def test_a_dry_run_plans_every_launch_and_touches_nothing(tmp_path: Path, call: 
     assert sorted(path.name for path in tmp_path.iterdir()) == []
 
 
-def test_a_program_with_processes_of_its_own_is_on_each_gpu_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_program_with_processes_of_its_own_is_on_each_gpu_by_itself(call: Call) -> None:
     """It has one rank a node, and a size of eight GPUs is larger than one of four with as many ranks."""
-    words = ("--gpus", "4,8,16", "--arms", "full,solo", "--repeats", "1", "--same-nodes", "--wireup", "own")
-    run(["scale", "--site", "technion", "--recipe", "ddp-pytorch", *words, "--dry-run", "--json"])
-    planned = result(capfd.readouterr().out)
-    places = {(each["node"], each["device"]) for each in planned["launches"] if each["arm"] == "solo"}
-    assert places == {(node, device) for node in (0, 1) for device in range(8)}
-    run(["scale", "--site", "technion", "--recipe", "ddp-pytorch", *words, "--gpus", "4,8", "--dry-run", "--json"])
-    planned = result(capfd.readouterr().out)
-    assert sum(each["arm"] == "solo" for each in planned["launches"]) == 8
+    words = ("scale", "--site", "technion", "--recipe", "ddp-pytorch", "--arms", "full,solo", "--repeats", "1")
+    for gpus, nodes in (("4,8,16", (0, 1)), ("4,8", (0,))):
+        more = ("--same-nodes", "--wireup", "own", "--dry-run", "--json", "--gpus", gpus)
+        planned = result(call(*words, *more, code=Exit.REFUSED).out)
+        places = [(each["node"], each["device"]) for each in planned["launches"] if each["arm"] == "solo"]
+        assert sorted(places) == [(node, device) for node in nodes for device in range(8)]
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
@@ -91,7 +87,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], Exit, str]] = {
         ("--gpus", "1,2", "--recipe", "horovod-tensorflow", "--set", "mode=fit", "--arms", "uncoupled,full"),
         Exit.USAGE, "arms=uncoupled,full does not go with mode=fit",
     ),
-    "no study": (("--resume", "none"), Exit.USAGE, "the study has its options already"),
+    "a study with options": (("--resume", "none"), Exit.USAGE, "the study has its options already"),
 }  # fmt: skip
 
 
@@ -106,21 +102,14 @@ def test_launches_that_are_under_way_count_against_the_budget(tmp_path: Path, ca
     """A launch of one GPU is expected to take 0.01 GPU-hours, one of two twice as many."""
     line = CommandLine((*SCALE, "--gpus", "1,2", "--repeats", "1"), str(tmp_path))
     of = on_disk(tmp_path / "runs", study((1, 2), 1, command=line, site="local"))
-    words = ("scale", "--resume", of.path.name, "--dry-run", "--budget", "0.035")
-    assert run([*words]) == Exit.GOOD
+    words = ("scale", "--resume", of.path.name, "--dry-run", "--budget")
+    call(*words, "0.035")
     under_way = left_run(of, "g0001-full-r1")
     under_way.write("provenance.json", {"host": "another"})
     (under_way.path / "plan.json").unlink()
-    assert run([*words]) == Exit.GOOD
-    assert (
-        "0.02 GPU-hours after 0.01 that were used or are under way" in call(*words[:-1], "0.025", code=Exit.REFUSED).err
-    )
-
-
-def test_a_study_that_is_not_there_is_reported_with_its_name(call: Call) -> None:
-    found = document(call("scale", "--resume", "none", "--json", code=Exit.USAGE).out)
-    assert found.error is not None
-    assert found.error.what == 'no study matches "none".'
+    call(*words, "0.035")
+    refused = call(*words, "0.025", code=Exit.REFUSED).err
+    assert "0.02 GPU-hours after 0.01 that were used or are under way" in refused
 
 
 @pytest.fixture
@@ -140,39 +129,36 @@ def table_text(facts: StudyFacts, wide: int | None = None) -> str:
     return " ".join(" ".join(lines).split())
 
 
+ROWS = (
+    LossRow("waiting for slower ranks", Estimate(0.071, 0.06, 0.08)),
+    LossRow("exposed communication", Estimate(0.026, 0.02, 0.03), 1.02, "includes power"),
+)
+LOSSES = (Loss(16, (), Estimate(0.903), ROWS), Loss(8, (), why="no launch of uncoupled ranks is proven"))
+
+
 @pytest.mark.parametrize("wide", [None, 120, 80, 60, 40])
 def test_the_table_fits(finished: str, wide: int | None) -> None:
     known = gather.facts(find(finished))
-    for part in ("incomplete, 3 of 4 launches proven", "rank 3 exited with 1", "4800 ", "90.3 %", "no A/B verdict"):
-        assert part in table_text(known, wide)
-    rows = (
-        LossRow("waiting for slower ranks", Estimate(0.071, 0.06, 0.08)),
-        LossRow("exposed communication", Estimate(0.026, 0.02, 0.03), 1.02, "includes power"),
-    )
-    losses = (Loss(16, (), Estimate(0.903), rows), Loss(8, (), why="no launch of uncoupled ranks is proven"))
-    text = table_text(msgspec.structs.replace(known, losses=losses), wide)
-    for part in (
-        "where the loss goes",
-        "waiting for slower ranks",
-        "7.1 % (6.0 % to 8.0 %)",
-        "includes power",  # below the row where there is no room beside it
-        "8 GPUs: no attribution of the loss: no launch of uncoupled ranks is proven",
-    ):
-        assert part in text
     label = "CPU, this machine: demonstration, no performance claim"
-    assert "performance claim]" in table_text(msgspec.structs.replace(known, demonstration=label), wide)
+    spread = msgspec.structs.replace(known.points[0], spread=0.4, launches_needed=needed(0.4))
+    for changes, parts in (
+        ({}, ["incomplete, 3 of 4 launches proven", "rank 3 exited with 1", "4800 ", "90.3 %", "no A/B verdict"]),
+        ({"losses": LOSSES}, [
+            "where the loss goes", "waiting for slower ranks", "7.1 % (6.0 % to 8.0 %)",
+            "includes power",  # below the row where there is no room beside it
+            "8 GPUs: no attribution of the loss: no launch of uncoupled ranks is proven",
+        ]),
+        ({"demonstration": label}, ["performance claim]"]),
+        ({"points": (spread,), "gaps": ("g1: its run is gone",)}, [
+            "standard deviation between launches: up to 40.0 %", "1 %: over 10000, 2 %: 6406, 5 %: 1057",
+            "gap: g1: its run is gone; figures without it may be chosen ones",
+        ]),
+    ):  # fmt: skip
+        text = table_text(msgspec.structs.replace(known, **changes), wide)
+        assert [part for part in parts if part not in text] == []
     tokens = tuple(msgspec.structs.replace(each, unit="tokens") for each in known.launches)
     counted = table_text(msgspec.structs.replace(known, launches=tokens), wide).lower()
     assert "tokens/s" in counted and "images/s" not in counted
-
-
-def test_a_gap_and_a_number_of_launches_that_is_not_known_are_shown_as_such(finished: str) -> None:
-    known = gather.facts(find(finished))
-    point = msgspec.structs.replace(known.points[0], spread=0.4, launches_needed=needed(0.4))
-    text = table_text(msgspec.structs.replace(known, points=(point,), gaps=("g1: its run is gone",)))
-    assert "standard deviation between launches: up to 40.0 %" in text
-    assert "1 %: over 10000, 2 %: 6406, 5 %: 1057" in text
-    assert "gap: g1: its run is gone; figures without it may be chosen ones" in text
 
 
 @pytest.mark.parametrize(
@@ -214,27 +200,15 @@ def test_verbs_take_a_study(finished: str, call: Call) -> None:
     assert "launch g0016-full-r2, run " in call("logs", finished, code=Exit.USAGE).err
 
 
-def test_a_study_is_completed_where_one_can_stand(finished: str) -> None:
-    for words in ("status ", "scale --resume "):
-        env = {"_GPU_RUNNER_COMPLETE": "bash_complete", "COMP_WORDS": f"gpu-runner {words}", "COMP_CWORD": "2"}
-        env["COMP_CWORD"] = str(len(words.split()) + 1)
-        from runner.cli.completion import PROGRAM, VARIABLE
-
-        done = CliRunner().invoke(cli, prog_name=PROGRAM, complete_var=VARIABLE, env=env)
-        assert f"plain,{finished}" in done.output, words
-
-
 @pytest.mark.parametrize("demonstration", ["", "CPU: demonstration"])
 def test_single_gpus_are_a_line_and_a_demonstration_names_none_as_slow(finished: str, demonstration: str) -> None:
     missing = tuple(f"GPU {number} of node 1" for number in range(10))
-    alone = (SingleGpus("solo", (("batch", "8"),), 6, 16, 2, 0.019, "GPU 3 of node 0", 0.041, missing),)
-    known = msgspec.structs.replace(gather.facts(find(finished)), single_gpus=alone, demonstration=demonstration)
-    text = table_text(known, 80)
-    assert "solo, batch=8: 6 of 16 GPUs, each alone, standard deviation between them 1.9 %" in text
-    assert ("slowest GPU 3 of node 0: 4.1 % below the mean" in text) is (not demonstration)
-    assert "not proven: GPU 0 of node 1," in text
-    once = msgspec.structs.replace(known, single_gpus=(msgspec.structs.replace(alone[0], launches=1),))
-    text = table_text(once, 80)
-    assert "slowest GPU" not in text
-    assert ("one launch of each names none as slow" in text) is (not demonstration)
-    assert "GPU 7 of node 1 and 2 more" in text
+    alone = SingleGpus("solo", (("batch", "8"),), 6, 16, 2, 0.019, "GPU 3 of node 0", 0.041, missing)
+    known = msgspec.structs.replace(gather.facts(find(finished)), single_gpus=(alone,), demonstration=demonstration)
+    once = msgspec.structs.replace(known, single_gpus=(msgspec.structs.replace(alone, launches=1),))
+    twice_text, once_text = (table_text(each, 80) for each in (known, once))
+    assert "solo, batch=8: 6 of 16 GPUs, each alone, standard deviation between them 1.9 %" in twice_text
+    assert ("slowest GPU 3 of node 0: 4.1 % below the mean" in twice_text) is (not demonstration)
+    assert "not proven: GPU 0 of node 1," in twice_text
+    assert "slowest GPU" not in once_text and "GPU 7 of node 1 and 2 more" in once_text
+    assert ("one launch of each names none as slow" in once_text) is (not demonstration)

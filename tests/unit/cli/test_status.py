@@ -1,8 +1,11 @@
-"""``status`` and ``logs`` over real jobs of this machine; the list of runs in a pipe, in 80 columns and in 40."""
+"""``status`` and ``logs`` over real jobs of this machine; the list of runs in a pipe, in 80 columns and in 40; logs of
+several ranks, in a terminal, followed, detached.
+"""
 
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -26,9 +29,11 @@ from runner.jobs.states import cancel_run
 from runner.model.figure import Figure
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.output import ListedRun
+from runner.model.plan import record_of
 from runner.model.verdict import Verdict
 from tests.support.commands import Call
 from tests.support.documents import result
+from tests.support.evidence import start as rank_start
 from tests.support.plans import PLAN
 from tests.support.users import ALICE
 
@@ -54,16 +59,18 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         cancel_run(run)
 
 
-def test_a_running_job_shows_its_last_output_and_what_to_do_next(start: Start, call: Call) -> None:
-    run = start("echo step 7; exec sleep 60")
+def test_a_running_job_shows_its_last_output_and_what_to_do_next(start: Start, call: Call, tmp_path: Path) -> None:
+    run = start(f"until [ -e '{tmp_path}/go' ]; do sleep 0.05; done; echo step 7; exec sleep 60")
+    assert "no log yet: running, ranks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
+    assert "\n  no output yet\n" in call("status", run.run_id).out
+    (tmp_path / "go").touch()
     while not (run.logs / "batch.out").stat().st_size:
         time.sleep(0.05)
-    lines = call("status", "train").out.splitlines()
-    assert lines[0].startswith(f"run {run.run_id}, job ")
-    assert lines[0].endswith(": running, ranks started 0/4, ended 0/4")
-    assert lines[1].startswith("  last output ")
-    assert lines[1].endswith(" s ago (logs/batch.out): step 7")
-    assert lines[-1].endswith(f" logs --follow {run.run_id}")
+    first, last_output, *_, then = call("status", "train").out.splitlines()
+    assert first.startswith(f"run {run.run_id}, job ")
+    assert first.endswith(": running, ranks started 0/4, ended 0/4")
+    assert last_output.startswith("  last output ") and last_output.endswith(" s ago (logs/batch.out): step 7")
+    assert then.endswith(f" logs --follow {run.run_id}")
 
 
 def test_a_job_that_ended_unnoticed_is_judged(start: Start, call: Call) -> None:
@@ -99,48 +106,41 @@ def test_the_job_of_another_users_run_directory_is_not_cancelled(start: Start, c
     assert Local().state(job.job_id, run.path).phase == "running"
 
 
-def test_a_job_that_has_written_nothing_yet_says_where_it_stands(start: Start, call: Call) -> None:
-    run = start("exec sleep 60")
-    assert "no log yet: running, ranks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
-    assert "\n  no output yet\n" in call("status", run.run_id).out
-
-
-def test_the_list_of_runs(start: Start, call: Call) -> None:
+def test_the_list_of_runs_and_a_refused_submission_which_is_none(start: Start, call: Call) -> None:
     assert call("status").out == "no runs yet; start one with `python -m runner submit`\n"
     run = start("exec sleep 60")
-    refused = directory.create(run.path.parent, "refused-4", time.time())
+    refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
     refused.write("plan.json", PLAN)
     files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
     refused.write("job.json", Submitted("slurm", "", "", "0", time.time(), refused="no such partition"))
     said = call("status")
-    job = str(run.read("job.json", Submitted)).partition("job_id='")[2].partition(".")[0]
-    assert [line.split() for line in said.out.splitlines()] == [
-        ["RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT"],
-        [run.run_id, "train", job, "running", "4", "s", *said.out.splitlines()[1].split()[6:8], "-"],
-    ]
+    one, listing = (result(call("status", *words, "--json").out) for words in ((run.run_id,), ("--last", "1")))
+    (listed,) = listing["runs"]
+    assert (listing["more"], listing["refused"]) == (False, 1)
+    assert (listed["run"], listed["state"], listed["outcome"], listed["gpus"]) == (run.run_id, "running", None, 4)
+    same = ("run", "directory", "job", "state", "gpus", "site", "submitted")
+    assert [listed[key] for key in same] == [one[key] for key in same]
+    head, row = (line.split() for line in said.out.splitlines())
+    assert head == ["RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT"]
+    assert row[:6] == [run.run_id, "train", listed["job"].partition(".")[0], "running", "4", "s"]
+    assert row[7:] == ["s", "-"]
     assert "1 submission was refused, and no run: python -m runner status --state not-submitted" in said.err
     assert refused.run_id in call("status", "--state", "not-submitted").out
     assert call("status", "--state", "cancelled").out.startswith("no run is of that selection; all: ")
-
-
-def test_a_refused_submission_is_read_by_its_id(start: Start, call: Call) -> None:
-    run = start("exit 0")
-    refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
-    refused.write("plan.json", PLAN)
-    files.write_private(refused.path / SCRIPT, "#!/bin/bash\n")
-    refused.write("job.json", Submitted("slurm", "", "", "0", 1.0, refused="no such partition"))
     for words in (["status"], ["wait"], ["cancel"], ["logs"]):
-        said = call(*words, refused.run_id, code=Exit.NOT_ACCEPTED).err
-        assert "error: no such partition\n" in said
-        assert "never submitted; fix the cause above and submit again" in said
-    assert f"wait {run.run_id}" in call("cancel").out
+        said = call(*words, refused.run_id, code=Exit.NOT_ACCEPTED)
+        assert "error: no such partition\n" in said.err
+        assert "never submitted; fix the cause above and submit again" in said.err
+    assert f"wait {run.run_id}" in call("cancel").out, "the newest that is a run"
+
+
+WATCH = [sys.executable, "-m", "runner", "status", "--watch"]
 
 
 def test_a_list_that_is_watched_shows_every_change(start: Start) -> None:
     """In a pipe; Ctrl-C is how it ends."""
     first = start("exec sleep 60")
-    command = [sys.executable, "-m", "runner", "status", "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(WATCH, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         shown = [child.stdout.readline() for _ in range(2)]
         second = start("exec sleep 60")
@@ -155,8 +155,7 @@ def test_a_list_that_is_watched_fits_into_its_terminal(start: Start) -> None:
     run = start("exec sleep 60")
     master, terminal = os.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": "40"}
-    command = [sys.executable, "-m", "runner", "status", "--watch"]
-    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=env) as child:
+    with subprocess.Popen(WATCH, stdout=terminal, stderr=terminal, env=env) as child:
         os.close(terminal)
         shown = ""
         while "every 5 s" not in shown:
@@ -166,17 +165,6 @@ def test_a_list_that_is_watched_fits_into_its_terminal(start: Start) -> None:
     os.close(master)
     lines = [re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", line).strip() for line in shown.splitlines()]
     assert f"{run.run_id}     4  running" in lines
-
-
-def test_the_list_as_json(start: Start, call: Call) -> None:
-    run = start("exec sleep 60")
-    said = result(call("status", "--json", "--last", "1").out)
-    assert (said["more"], said["refused"]) == (False, 0)
-    (listed,) = said["runs"]
-    assert (listed["run"], listed["state"], listed["outcome"], listed["gpus"]) == (run.run_id, "running", None, 4)
-    one = result(call("status", run.run_id, "--json").out)
-    same = ("run", "directory", "job", "state", "gpus", "site", "submitted")
-    assert [listed[key] for key in same] == [one[key] for key in same]
 
 
 NOW = datetime(2026, 11, 22, 9, 0, 0, tzinfo=timezone.utc)
@@ -199,55 +187,52 @@ RUNS = (
 )
 
 
-def test_a_pipe_gets_every_column() -> None:
-    assert run_lines(RUNS, NOW, None) == [
-        "RUN                          NAME      JOB   STATE    GPUS  SITE         AGE  RESULT",
-        "20261122-085900-bert-16      bert      12    running    16  technion    12 s  -",
-        "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321 images/s",
-        "20261122-085900-probe-16     probe     -     ended       2  technion     2 h  10.0 images/s (demo)",
-        "20261122-085900-old-16       old       4711  ended      16  technion       -  failed",
-    ]
+WAITING = (
+    row("bert", state="pending", reason="Resources", outcome=None),
+    row("x", state="pending", reason="Not Running: Insufficient amount of resource: ngpus", outcome=None),
+)
 
 
-def test_a_job_that_waits_says_why() -> None:
-    waits = row("bert", state="pending", reason="Resources", outcome=None)
-    long = row("x", state="pending", reason="Not Running: Insufficient amount of resource: ngpus", outcome=None)
-    assert run_lines((waits, long), NOW, None) == [
-        "RUN                      NAME  JOB   STATE    GPUS  SITE        AGE  RESULT",
-        "20261122-085900-bert-16  bert  4711  pending    16  technion  1 min  (Resources)",
-        "20261122-085900-x-16     x     4711  pending    16  technion  1 min  (Insufficient amount of resour...)",
-    ]
-    assert run_lines((waits,), NOW, 40) == ["20261122-085900-bert-16", "  pending (Resources)  16 GPUs  1 min"]
-
-
-def test_80_columns_do_without_the_name_that_the_id_has_and_a_result_stands_for_the_state() -> None:
-    assert run_lines((RUNS[0], row("resnet50")), NOW, 80)[0].split() == [
-        "RUN",
-        "JOB",
-        "STATE",
-        "GPUS",
-        "SITE",
-        "AGE",
-        "RESULT",
-    ]
-    assert run_lines(RUNS[:2], NOW, 80) == [
-        "RUN                          JOB   GPUS  SITE         AGE  RESULT",
-        "20261122-085900-bert-16      12      16  technion    12 s  running",
-        "20261122-085900-resnet50-16  4711    16  technion  10 min  5321 images/s",
-    ]
-
-
-def test_40_columns_hold_a_run_in_two_lines() -> None:
-    assert run_lines(RUNS, NOW, 40) == [
-        "20261122-085900-bert-16",
-        "  running  16 GPUs  12 s  technion",
-        "20261122-085900-resnet50-16",
-        "  5321 images/s  16 GPUs  10 min",
-        "20261122-085900-probe-16",
-        "  10.0 images/s (demo)  2 GPUs  2 h",
-        "20261122-085900-old-16",
-        "  failed  16 GPUs  -  technion  job 4711",
-    ]
+@pytest.mark.parametrize(
+    ("runs", "width", "lines"),
+    [
+        pytest.param(RUNS, None, [
+            "RUN                          NAME      JOB   STATE    GPUS  SITE         AGE  RESULT",
+            "20261122-085900-bert-16      bert      12    running    16  technion    12 s  -",
+            "20261122-085900-resnet50-16  resnet50  4711  ended      16  technion  10 min  5321 images/s",
+            "20261122-085900-probe-16     probe     -     ended       2  technion     2 h  10.0 images/s (demo)",
+            "20261122-085900-old-16       old       4711  ended      16  technion       -  failed",
+        ], id="a pipe gets every column"),
+        pytest.param(WAITING, None, [
+            "RUN                      NAME  JOB   STATE    GPUS  SITE        AGE  RESULT",
+            "20261122-085900-bert-16  bert  4711  pending    16  technion  1 min  (Resources)",
+            "20261122-085900-x-16     x     4711  pending    16  technion  1 min  (Insufficient amount of resour...)",
+        ], id="why a job waits"),
+        pytest.param((RUNS[0], row("resnet50")), 80, [
+            "RUN                          JOB   STATE    GPUS  SITE        AGE  RESULT",
+        ], id="80 columns do without the name"),
+        pytest.param(RUNS[:2], 80, [
+            "RUN                          JOB   GPUS  SITE         AGE  RESULT",
+            "20261122-085900-bert-16      12      16  technion    12 s  running",
+            "20261122-085900-resnet50-16  4711    16  technion  10 min  5321 images/s",
+        ], id="a result stands for the state"),
+        pytest.param(RUNS, 40, [
+            "20261122-085900-bert-16",
+            "  running  16 GPUs  12 s  technion",
+            "20261122-085900-resnet50-16",
+            "  5321 images/s  16 GPUs  10 min",
+            "20261122-085900-probe-16",
+            "  10.0 images/s (demo)  2 GPUs  2 h",
+            "20261122-085900-old-16",
+            "  failed  16 GPUs  -  technion  job 4711",
+        ], id="40 columns hold a run in two lines"),
+        pytest.param(WAITING[:1], 40, [
+            "20261122-085900-bert-16", "  pending (Resources)  16 GPUs  1 min",
+        ], id="why, in two lines"),
+    ],
+)  # fmt: skip
+def test_the_list_fits_its_terminal(runs: tuple[ListedRun, ...], width: int | None, lines: list[str]) -> None:
+    assert run_lines(runs, NOW, width)[: len(lines)] == lines
 
 
 @pytest.mark.parametrize("width", [30, 45, 60, 75, 90, None])
@@ -256,3 +241,90 @@ def test_no_line_is_wider_than_the_terminal_but_for_ids_and_none_holds_a_control
     assert all(line.isprintable() and len(line) <= (width or 999) for line in made), made
     long = row("a-name-as-long-as-names-can-be-64-characters-of-it")
     assert any(long.run in line for line in run_lines((long,), NOW, width))
+
+
+PROGRAM = """
+import os, sys, time
+rank = int(os.environ["RANK"])
+print("hello from", rank, flush=True)
+time.sleep(0.3 + 20 * (rank != 1))
+sys.exit("ValueError: planted")
+"""
+SUBMIT = ("submit", "--site", "local", "--runtime", "native", "--name", "j", "--gpus")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run of four ranks of which rank 2 failed first."""
+    made = directory.create(tmp_path / "runs", "j-4", 0.0)
+    made.write("plan.json", record_of(PLAN, ()))
+    made.write("verdict.json", Verdict(outcome="failed", rank=2, log="logs/rank-2.err: ValueError: x"))
+    made.write("job.json", Submitted("slurm", "5", str(tmp_path), "", 0.0))
+    (made.path / "job.sh").touch()
+    for rank in range(4):
+        (made.logs / f"rank-{rank}.out").write_bytes(b"one\ntwo \x1b[2J of rank %d\n" % rank)
+        made.write(f"ranks/{rank}.start.json", rank_start(rank))
+    (made.logs / "rank-2.err").write_text("ValueError: x\n")
+    return made
+
+
+def test_a_job_is_followed_to_its_verdict_and_its_failed_rank_is_shown_afterwards(call: Call, tmp_path: Path) -> None:
+    words = ("--runs", str(tmp_path), "--follow", "--", sys.executable, "-c", PROGRAM)
+    out = call(*SUBMIT, "2", *words, code=Exit.PROGRAM_FAILED).out
+    assert "hello from 0\nverdict: failed" in out
+    assert "log: logs/rank-1.err: ValueError: planted" in out
+    shown = call("logs", "j")
+    assert shown.out == "==> rank-1.out\nhello from 1\n==> rank-1.err\nValueError: planted\n"
+    assert shown.err.startswith("rank 1 failed first")
+    assert "verdict: failed" in call("logs", "-f", "j", "-n", "1", code=Exit.PROGRAM_FAILED).out
+
+
+def test_the_last_lines_of_several_ranks_begin_with_rank_and_host(call: Call, run: Run) -> None:
+    assert call("logs", "--rank", "0,2-3", "-n", "1").out.splitlines() == [
+        "[0 n0] two \x1b[2J of rank 0", "[2 n1] two \x1b[2J of rank 2", "[2 n1] ValueError: x",
+        "[3 n1] two \x1b[2J of rank 3",
+    ]  # fmt: skip
+    assert call("logs", "--all", "-n", "1").out.count("of rank") == 4
+    assert "==>" in call("logs").out, "of one rank the files are named, not every line"
+    assert "there is no rank 4: the run has ranks 0 to 3" in call("logs", "--rank", "4", code=Exit.USAGE).err
+
+
+def test_control_characters_are_escaped_in_a_terminal(run: Run) -> None:
+    (run.logs / "rank-0.out").write_bytes(b"\x1b]0;title\x07\tbad \xff\n 10%\r 50%\r100%\r\n")
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-m", "runner", "logs", "--rank", "0"], stdout=theirs, check=True)
+    os.close(theirs)
+    assert os.read(ours, 4096) == b"\\x1b]0;title\\x07\tbad \\xff\r\n100%\r\n"
+    os.close(ours)
+
+
+def test_the_reason_of_a_waiting_job_is_shown(call: Call, run: Run, tmp_path: Path) -> None:
+    """Two answers of a stand-in for Slurm: pending, then cancelled."""
+    (run.path / "verdict.json").unlink()
+    for left in (*run.logs.iterdir(), *run.ranks.iterdir()):
+        left.unlink()
+    (tmp_path / "scontrol").write_text(
+        f"#!/bin/sh\nstate=PENDING why=Resources\n[ -e {tmp_path}/asked ] && state=CANCELLED why=None\n"
+        f"touch {tmp_path}/asked\n"
+        f"echo '   JobState='$state' Reason='$why' Dependency=x'; echo '   WorkDir={run.path}'\n"
+    )
+    (tmp_path / "scontrol").chmod(0o755)
+    said = call("logs", "-f", "j", code=Exit.PROGRAM_FAILED)
+    assert "pending (Resources: the nodes that it needs are busy)" in said.err
+    assert "the job was cancelled" in said.out
+    assert "no log: cancelled before it started" in call("logs", "j", code=Exit.USAGE).err
+
+
+def test_ctrl_c_detaches_and_the_job_continues(call: Call, tmp_path: Path) -> None:
+    words = (*SUBMIT, "1", "--runs", str(tmp_path), "--follow", "--", "sh", "-c", "echo begun; sleep 60")
+    argv = [sys.executable, "-m", "runner", *words]
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert "begun\n" in iter(child.stdout.readline, "")
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=30)
+    assert child.returncode == Exit.INTERRUPTED
+    assert "Detached; job " in said and "logs -f " in said and "interrupted" not in said
+    assert result(call("status", "j", "--json").out)["state"] == "running"
+    call("cancel", "j")
+    assert "the job was cancelled" in call("logs", "-f", "j", code=Exit.PROGRAM_FAILED).out

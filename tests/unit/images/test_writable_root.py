@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import tarfile
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from runner.core.errors import RefusedError
+from runner.core.errors import InfrastructureError, RefusedError
 from runner.images import writable_root
 from runner.images.writable_root import Copy, Tool
 
@@ -55,24 +57,22 @@ def test_no_variable_of_ours_but_proxies_and_the_programs_own_goes_along(name: s
 def test_files_hold_the_images_variables_and_the_proxies(tmp_path: Path) -> None:
     files = writable_root.tool_files(COPY, OURS)
     assert files["environment"] == "HOME=/root\nTERM=xterm\nPLAIN=1\nNO_PROXY=here\nhttps_proxy=http://me:pw@p:1\n"
+
+    def of_shell(script: str) -> str:
+        command = ["sh", "-c", script, str(tmp_path / "first")]
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+
     # Two shells read it, one after the other.
     (tmp_path / "first").write_text(files["environment.sh"])
-    once = subprocess.run(
-        ["sh", "-c", '. "$0"; printf %s "$HARD"', tmp_path / "first"], stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
-    again = once.replace('"', '\\"')  # Apptainer does this
-    twice = subprocess.run(["sh", "-c", f'printf %s "{again}"'], stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert twice == COPY.environment["HARD"]
+    again = of_shell('. "$0"; printf %s "$HARD"').replace('"', '\\"')  # Apptainer does this
+    assert of_shell(f'printf %s "{again}"') == COPY.environment["HARD"]
     assert shlex.split(files["rc"]) == ["cd", "/work $x", "&&", "exec", "$@"]
-
-
-def test_a_variables_name_is_no_code_for_the_shell_that_reads_its_value() -> None:
-    """Apptainer reads the file outside of the container, and names come from the image."""
+    # Apptainer reads the file outside of the container, and names come from the image: none is code for a shell.
     hostile = Copy(Path("/c"), "/", {"X;touch /tmp/planted;Y": "1", "A b": "1", "$(id)": "1", "GOOD_1": "1"})
     assert writable_root.tool_files(hostile, {})["environment.sh"] == "GOOD_1=1\n"
 
 
-def test_a_program_that_is_not_here_is_refused_with_how_to_get_it(
+def test_a_program_is_used_by_what_its_version_has_and_refused_where_it_is_not_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -81,11 +81,38 @@ def test_a_program_that_is_not_here_is_refused_with_how_to_get_it(
     assert "apt install charliecloud-runtime" in caught.value.fix
     with pytest.raises(RefusedError, match="neither apptainer nor singularity was found"):
         writable_root.find_tool("apptainer")
-
-
-def test_each_program_is_used_by_what_its_version_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program = tmp_path / "ch-run"
     program.write_text('#!/bin/sh\n[ "$1" = --version ] && echo 0.38 >&2 || echo "  --seccomp  fake success"\n')
     program.chmod(0o755)
     assert writable_root.find_tool("ch-run") == Tool("ch-run", "ch-run", "0.38", ("--seccomp",))
+
+
+def test_a_tree_comes_out_of_the_archive_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "deep/er").mkdir(parents=True)
+    (tmp_path / "deep/er/file").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "deep/er/file").chmod(0o4755)
+    (tmp_path / "twin").hardlink_to(tmp_path / "deep/er/file")
+    (tmp_path / "soft").symlink_to("../elsewhere")
+    (tmp_path / "grüße").write_text("ü")
+    (tmp_path / "own/inner").mkdir(parents=True)
+    (tmp_path / "own/inner/x").write_text("x")
+    raw = b"".join(writable_root.archived(tmp_path, frozenset(("own/inner",))))
+    with tarfile.open(fileobj=BytesIO(raw)) as tar:
+        members = {member.name: member for member in tar}
+        content = tar.extractfile("deep/er/file")
+        assert content is not None
+        assert content.read() == b"x" * 3_000_000
+    assert sorted(members) == ["deep", "deep/er", "deep/er/file", "grüße", "own", "soft", "twin"]
+    assert members["deep/er/file"].mode == 0o4755
+    assert (members["twin"].type, members["twin"].linkname) == (tarfile.LNKTYPE, "deep/er/file")
+    assert members["soft"].linkname == "../elsewhere"
+    assert {(member.uid, member.gid) for member in members.values()} == {(0, 0)}
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 10)
+    chunks = writable_root.archived(tmp_path)
+    next(chunks)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InfrastructureError, match="changed while it was read"):
+        list(chunks)

@@ -22,25 +22,19 @@ from tests.support.plans import PLAN
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
+    for name in ("cache", "state"):
+        monkeypatch.setenv(f"RUNNER_{name.upper()}", str(tmp_path / name))
     return tmp_path / "cache"
 
 
-def test_a_cache_that_we_made_is_removed(cache: Path) -> None:
+def test_a_cache_that_we_made_is_removed(cache: Path, call: Call) -> None:
     assert paths.ensure_directory(cache / "wheels" / "x").is_dir()
     assert (cache / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
-    assert run(["clean"]) == Exit.GOOD
+    call("clean")
     assert not cache.exists()
 
 
-def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path) -> None:
-    paths.ensure_directory(cache / "wheels")
-    (cache / "thesis").touch()
-    assert run(["clean"]) == Exit.GOOD
-    assert {entry.name for entry in cache.iterdir()} == {"thesis", paths.MARKER}
-
-
-def test_as_json_it_says_what_it_removed_and_left(cache: Path, call: Call) -> None:
+def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path, call: Call) -> None:
     paths.ensure_directory(cache / "wheels")
     (cache / "wheels/a b.whl").write_bytes(b"x")
     (cache / "thesis").touch()
@@ -49,25 +43,18 @@ def test_as_json_it_says_what_it_removed_and_left(cache: Path, call: Call) -> No
     assert [(each["path"], each["files"]) for each in facts["removed"]] == [(str(cache / "wheels"), 2)]
     assert (facts["left"], facts["boxes"], facts["engine"]) == ([str(cache / "thesis")], [], False)
     assert f"left {cache / 'thesis'}: not ours" in err
+    assert {entry.name for entry in cache.iterdir()} == {"thesis", paths.MARKER}
 
 
-@pytest.mark.parametrize("words", [["clean"], ["clean", "--keep-cache"]])
-def test_a_directory_without_our_marker_is_refused(
-    cache: Path, words: list[str], capfd: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("images/holiday", "boxes/shoes", "engine/run"):
-        (cache / name).mkdir(parents=True)
+def test_a_directory_without_our_marker_is_refused(cache: Path, call: Call) -> None:
+    (cache / "engine/run").mkdir(parents=True)
     paths.ensure_directory(cache / "locks")
     assert not (cache / paths.MARKER).exists()
-    assert run(words) == Exit.REFUSED
-    assert (cache / "engine" / "run").is_dir()
-    assert "RUNNER_CACHE" in capfd.readouterr().err
-
-
-def test_a_marker_of_another_program_is_not_ours(cache: Path) -> None:
-    cache.mkdir()
+    for words in (["clean"], ["clean", "--keep-cache"]):
+        assert "RUNNER_CACHE" in call(*words, code=Exit.REFUSED).err
     (cache / paths.MARKER).write_text("Signature: 8a477f597d28d172789f06886806bc55\n# Another program's\n")
-    assert run(["clean"]) == Exit.REFUSED
+    call("clean", code=Exit.REFUSED)
+    assert (cache / "engine/run").is_dir()
 
 
 def test_the_platforms_directory_bears_our_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,29 +66,19 @@ def test_the_platforms_directory_bears_our_name(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "gpu-runner" / paths.MARKER).is_file()
 
 
-@pytest.fixture
-def queued(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The image of a job whose scheduler does not answer, in the store; another image is beside it."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+def test_the_image_of_a_job_that_may_need_it_stays(cache: Path, tmp_path: Path, call: Call) -> None:
+    """Of a job whose scheduler does not answer; another image is beside it."""
     image = paths.ensure_directory(cache / "images") / "needed.sqsh"
     for name in ("needed.sqsh", "needed.sqsh.json", "other.sqsh", "other.sqsh.json"):
         image.with_name(name).write_bytes(b"x")
     run = directory.create(tmp_path / "runs", "r", 0.0)
     run.write("plan.json", msgspec.structs.replace(PLAN, image=msgspec.structs.replace(PLAN.image, path=str(image))))
     run.write("job.json", Submitted("slurm", "1", str(tmp_path / "nowhere"), "", 0.0))
-    return image
-
-
-def test_the_image_of_a_job_that_may_need_it_stays(
-    cache: Path, queued: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
     paths.ensure_directory(cache / "wheels")
-    assert run(["clean", "--json"]) == Exit.GOOD
-    assert sorted(path.name for path in cache.rglob("*")) == [
-        "CACHEDIR.TAG", "images", "needed.sqsh", "needed.sqsh.json"
-    ]  # fmt: skip
-    facts = result(capfd.readouterr().out)
-    assert facts["kept"] == [str(queued)]
+    facts = result(call("clean", "--json").out)
+    left = ["CACHEDIR.TAG", "images", "needed.sqsh", "needed.sqsh.json"]
+    assert sorted(path.name for path in cache.rglob("*")) == left
+    assert facts["kept"] == [str(image)]
     assert [each["files"] for each in facts["removed"]] == [2, 1]
 
 

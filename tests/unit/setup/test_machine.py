@@ -14,30 +14,20 @@ from runner.setup import machine
 from runner.setup.quoted_scripts import quote
 
 
-def names(found: tuple[machine.Package, ...]) -> list[str]:
-    return [package.name for package in found]
-
-
-def test_a_complete_machine_lacks_nothing() -> None:
-    assert machine.missing_packages(engine=True, has=lambda _: True, debian=True, root=True) == ()
-
-
-def test_an_engine_is_installed_only_where_none_answers() -> None:
-    def without_docker(name: str) -> bool:
-        return name != "dockerd"
-
-    assert names(machine.missing_packages(engine=True, has=without_docker, debian=True, root=True)) == ["docker.io"]
-    assert machine.missing_packages(engine=False, has=without_docker, debian=True, root=True) == ()
-
-
-def test_an_ordinary_user_and_another_distribution_need_more() -> None:
-    lacking = machine.missing_packages(engine=False, has=lambda name: name != "newuidmap", debian=False, root=False)
-    assert names(lacking) == ["uidmap", "debian-archive-keyring"]
-
-
-def test_every_package_says_why() -> None:
-    everything = machine.missing_packages(engine=True, has=lambda _: False, debian=False, root=False)
-    assert all(package.why for package in everything)
+@pytest.mark.parametrize(
+    ("absent", "engine", "debian", "root", "expected"),
+    [
+        pytest.param("", True, True, True, [], id="a complete machine"),
+        pytest.param("dockerd", True, True, True, ["docker.io"], id="no engine answers"),
+        pytest.param("dockerd", False, True, True, [], id="an engine answers"),
+        pytest.param("newuidmap", False, False, False, ["uidmap", "debian-archive-keyring"], id="an ordinary user"),
+    ],
+)
+def test_what_a_machine_lacks_is_named_with_the_reason(
+    absent: str, engine: bool, debian: bool, root: bool, expected: list[str]
+) -> None:
+    lacking = machine.missing_packages(engine=engine, has=lambda name: name != absent, debian=debian, root=root)
+    assert [package.name for package in lacking if package.why] == expected
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_autocorrelated_times_are_worth_fewer_and_few_or_equal_ones_have_no_widt
     assert mean_interval(group_times(Random(1), LEAST_GROUPS - 1)) is None
     series = [group_times(Random(2), 150), group_times(Random(2), 150, autocorrelation=0.9), [0.25] * 40]
     independent, correlated, equal = [
-        (interval.high - interval.low, interval.mean) for each in series if (interval := mean_interval(each))
+        (interval.high - interval.low, interval.value) for each in series if (interval := mean_interval(each))
     ]
     assert correlated[0] > 3 * independent[0]
     assert equal == (0.0, 0.25)

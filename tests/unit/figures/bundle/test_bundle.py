@@ -12,17 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.cli import run as runner
-from runner.cli.export import run_fields
 from runner.core.errors import Exit
 from runner.figures.bundle.bag import files_of
 from runner.figures.bundle.making import redacted_json, redacted_text, secrets_of
 from runner.jobs.directory import Run
-from runner.model.figure import figure_keys
-from runner.model.output import BundledRun
-from runner.model.verdict import ARMS, Verdict
+from runner.model.verdict import Verdict
 from runner.render import quote
 from tests.support.bundles import members_of
+from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.plans import PLAN
@@ -45,17 +42,15 @@ def test_a_long_log_is_cut_between_lines(tmp_path: Path, name: str, whole: str) 
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+def runs(tmp_path: Path) -> list[str]:
     return [str(measured_run(tmp_path / "runs", place).path) for place in range(2)]
 
 
 def test_a_bundle_is_verified_where_there_is_nothing_but_python_and_the_package(
-    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: list[str], tmp_path: Path, call: Call
 ) -> None:
     file = tmp_path / "my figures.tar"
-    assert runner(["export", *runs, "--bundle", str(file), "--json"]) == Exit.GOOD
-    made = result(capsys.readouterr().out)
+    made = result(call("export", *runs, "--bundle", str(file), "--json").out)
     (tmp_path / "runs").rename(tmp_path / "gone")
     environment = {
         "PATH": "/nonexistent", "PYTHONPATH": str(ROOT), "TZ": "Asia/Tokyo", "HOME": "/nonexistent",
@@ -71,9 +66,11 @@ def test_a_bundle_is_verified_where_there_is_nothing_but_python_and_the_package(
     assert {path.name for path in tmp_path.iterdir()} == {"gone", "my figures.tar"}, "it left something behind"
 
 
-def test_it_is_a_bag_for_any_other_tool_of_the_same_bytes_in_any_order_of_runs(runs: list[str], tmp_path: Path) -> None:
+def test_it_is_a_bag_for_any_other_tool_of_the_same_bytes_in_any_order_of_runs(
+    runs: list[str], tmp_path: Path, call: Call
+) -> None:
     for name, order in (("b.tar", runs), ("2.tar", runs[::-1])):
-        assert runner(["export", *order, "--bundle", str(tmp_path / name)]) == Exit.GOOD
+        call("export", *order, "--bundle", str(tmp_path / name))
     assert (tmp_path / "b.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()
     (tmp_path / "bag").mkdir()
     subprocess.run(["tar", "-xf", tmp_path / "b.tar", "-C", tmp_path / "bag"], check=True, timeout=60)
@@ -101,23 +98,18 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("case", SECRETS)
-def test_no_secret_leaves_the_machine_and_what_was_redacted_is_named(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+def test_no_secret_leaves_the_machine_and_what_was_redacted_is_named(case: str, tmp_path: Path, call: Call) -> None:
     name, value = SECRETS[case]
     program = (*PROGRAM, "--api-key", "planted-5ec4e7-argument")
     run = measured_run(tmp_path, 0, env=((name, value),), program=program)
     (run.path / "logs" / "batch.err").write_text(f"step: {value} planted-5ec4e7-argument\n")
     (run.path / "code.diff").write_text("my work")
     file = tmp_path / "b.tar"
-    assert runner(["export", str(run.path), "--bundle", str(file)]) == Exit.GOOD
+    call("export", str(run.path), "--bundle", str(file))
     for member, content in members_of(file).items():
         for line in (value if len(value) > 2 else "planted", "planted", "my work"):
             assert line.encode() not in content, member
-    capsys.readouterr()
-    assert runner(["verify", str(file)]) == Exit.GOOD
-    assert "secrets were taken out of: " in capsys.readouterr().out
+    assert "secrets were taken out of: " in call("verify", str(file)).out
 
 
 @pytest.mark.parametrize("value", ["it's a 5ec4et", "'5ec4et'", 'a"5ec4et', "5ec4et-\u00e4", "5ec4et\nof two lines"])
@@ -143,46 +135,29 @@ def test_a_step_s_token_tells_steps_apart_and_stays() -> None:
     }  # fmt: skip
 
 
-def test_a_run_that_is_not_measured_has_no_bundle(
-    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_not_measured_has_no_bundle(runs: list[str], tmp_path: Path, call: Call) -> None:
     """Also one whose verdict was changed by hand, or made by other rules: the records decide."""
-    file = tmp_path / "b.tar"
-    run = Run(Path(runs[0]))
+    words, run = ("export", runs[0], "--bundle", str(tmp_path / "b.tar")), Run(Path(runs[0]))
     report = run.path / "ranks" / "2.report.json"
-    content = json.loads(report.read_text())
-    report.write_text(json.dumps(content | {"parameter_checksum": "another"}))
-    assert runner(["export", runs[0], "--bundle", str(file)]) == Exit.NOT_PROVEN
-    assert "is not what its records give: outcome differs" in capsys.readouterr().err
+    report.write_text(json.dumps(json.loads(report.read_text()) | {"parameter_checksum": "another"}))
+    said = call(*words, code=Exit.NOT_PROVEN).err
+    assert "is not what its records give: outcome differs" in said
     run.write("verdict.json", Verdict(outcome="failed", reasons=("why",)))
-    assert runner(["export", runs[0], "--bundle", str(file)]) == Exit.NOT_PROVEN
-    assert not file.exists()
+    call(*words, code=Exit.NOT_PROVEN)
+    assert not (tmp_path / "b.tar").exists()
 
 
-def test_a_figure_of_another_arm_is_shown_as_that() -> None:
-    measured = Verdict("measured", images_per_s=100.0, steady=True)
-    for arm in ARMS:
-        run = BundledRun("r", "horovod", "s", 2, 1, None, True, "", (), "1", {}, **figure_keys(measured, arm))
-        assert (("", f"arm {arm}: no figure of training") in list(run_fields(run))) == (arm != "full")
-
-
-def test_only_an_earlier_bundle_is_replaced(
-    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_an_earlier_bundle_is_replaced(runs: list[str], tmp_path: Path, call: Call) -> None:
     file = tmp_path / "b.tar"
-    for chosen in (runs, runs[:1]):
-        assert runner(["export", *chosen, "--bundle", str(file)]) == Exit.GOOD
     (tmp_path / "empty").touch()
-    assert runner(["export", *runs, "--bundle", str(tmp_path / "empty")]) == Exit.GOOD
-    capsys.readouterr()
-    assert runner(["verify", str(file), "--json"]) == Exit.GOOD
-    assert [run["run"] for run in result(capsys.readouterr().out)["runs"]] == [Path(runs[0]).name]
+    for chosen, name in ((runs, "b.tar"), (runs[:1], "b.tar"), (runs, "empty")):
+        call("export", *chosen, "--bundle", str(tmp_path / name))
+    assert [run["run"] for run in result(call("verify", str(file), "--json").out)["runs"]] == [Path(runs[0]).name]
     (tmp_path / "thesis.tex").write_text("my words")
     (tmp_path / "notes").write_text("gpu-runner-bundle/bag-info.txt is what I must look into")
     for path in (tmp_path / "thesis.tex", tmp_path / "notes", tmp_path):
         for words in (["export", *runs, "--bundle"], ["report", *runs, "-o", str(tmp_path / "report"), "--bundle"]):
-            assert runner([*words, str(path)]) == Exit.USAGE
-            assert "bundle" in capsys.readouterr().err
+            assert "bundle" in call(*words, str(path), code=Exit.USAGE).err
     assert (tmp_path / "thesis.tex").read_text() == "my words"
     assert not (tmp_path / "report").exists()
 
@@ -201,7 +176,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_usage_is_explained(case: str, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_explained(case: str, runs: list[str], call: Call) -> None:
     words, code, says = WRONG[case]
-    assert runner([runs[0] if word == "RUN" else word for word in words]) == code
-    assert says in capsys.readouterr().err
+    assert says in call(*(runs[0] if word == "RUN" else word for word in words), code=code).err

@@ -23,6 +23,7 @@ from runner.model.job import CodeRecord, ExitMarker
 from runner.model.records import Report, StartRecord
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
+from tests.support.commands import Call
 from tests.support.documents import document, result
 from tests.support.measured_runs import PROGRAM, measured_run
 
@@ -30,15 +31,14 @@ Sides = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sides:
-    """Launches in an order such as ``ABBABA``, B's ``ratio`` times as fast; launches differ by ``spread``."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+def sides(tmp_path: Path) -> Sides:
+    """Launches in an order such as ``ABBABA``, B's ``ratio`` times as fast; ``b``: of B's plan."""
 
-    def launched(order: str, ratio: float = 1.0, spread: float = 0.005, b: dict[str, Any] | None = None) -> Any:
+    def launched(order: str = "ABBABA", ratio: float = 1.0, b: dict[str, Any] | None = None) -> tuple[str, str]:
         random = Random(3)
         names: dict[str, list[str]] = {"A": [], "B": []}
         for place, side in enumerate(order):
-            speed = (ratio if side == "B" else 1.0) * (1.0 + spread * random.uniform(-1.0, 1.0))
+            speed = (ratio if side == "B" else 1.0) * (1.0 + 0.005 * random.uniform(-1.0, 1.0))
             run = measured_run(tmp_path / "runs", place, speed=speed, **((b or {}) if side == "B" else {}))
             names[side].append(str(run.path))
         return ",".join(names["A"]), ",".join(names["B"])
@@ -46,112 +46,88 @@ def sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sides:
     return launched
 
 
-def compared(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    capsys.readouterr()
-    assert runner(["compare", *words, "--json"]) == code
-    return result(capsys.readouterr().out)
+def runs_of(*names: str) -> list[Run]:
+    return [Run(Path(name)) for each in names for name in each.split(",")]
 
 
-@pytest.mark.parametrize(("ratio", "verdict"), [(1.1, "faster"), (0.9, "slower"), (1.0, "equivalent")])
-def test_launches_in_turns_get_a_verdict(
-    sides: Sides, ratio: float, verdict: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "code", "judgement", "row", "kind"),
+    [
+        (1.1, "faster", Exit.GOOD, "good", "| ok |", ""),
+        (1.0, "equivalent", Exit.GOOD, "good", "| ok |", ""),
+        (0.95, "slower", Exit.UNKNOWN, "cannot tell", "| cannot tell |", "error"),
+        (0.9, "slower", Exit.BELOW_REFERENCE, "below", "**below**", "failure"),
+    ],
+)
+def test_launches_in_turns_get_a_verdict_and_a_limit_counts_by_the_interval(
+    sides: Sides,
+    ratio: float,
+    verdict: str,
+    code: Exit,
+    judgement: str,
+    row: str,
+    kind: str,
+    tmp_path: Path,
+    call: Call,
 ) -> None:
-    (point,) = compared(capsys, *sides("ABBABA", ratio))["points"]
-    assert (point["order"], point["verdict"]) == ("ABBABA", verdict)
+    files = tmp_path / "junit.xml", tmp_path / "out.md"
+    words = ("--fail-below", "0.95", "--junit", str(files[0]), "--markdown", str(files[1]), "--json")
+    (point,) = result(call("compare", *sides(ratio=ratio), *words, code=code).out)["points"]
+    assert (point["order"], point["verdict"], point["judgement"]) == ("ABBABA", verdict, judgement)
     assert point["low"] < ratio - 1.0 < point["high"]
     assert point["launches_needed"]["0.05"] == 3
-    assert point["judgement"] == ""
+    suite = ET.parse(files[0]).getroot()[0]
+    assert [each.tag for each in suite[0] if each.tag != "system-out"] == [kind] * bool(kind)
+    counted = [suite.get(name) for name in ("tests", "failures", "errors", "skipped")]
+    assert counted == ["1", str(int(kind == "failure")), str(int(kind == "error")), "0"]
+    assert row in files[1].read_text()
 
 
-NO_VERDICT: dict[str, tuple[str, dict[str, Any], str]] = {
-    "one launch a side": ("AB", {}, "fewer than 3 launches"),
-    "two of a side": ("ABBAB", {}, "fewer than 3 launches"),
-    "one side after the other": ("AAABBB", {}, "not interleaved"),
-    "other nodes": ("ABBABA", {"nodes": ("n0", "n7")}, "different nodes (n0, n1 / n0, n7)"),
+def on_gpus(given: str | None, used: str | None, count: int = 1) -> Callable[[list[Run]], None]:
+    """The GPU of rank 3 by its launcher and by its framework, in that many runs from the last but one."""
+
+    def change(runs: list[Run]) -> None:
+        for run in runs[-2 : -2 - count : -1]:
+            start, report = run.read("ranks/3.start.json", StartRecord), run.read("ranks/3.report.json", Report)
+            assert start is not None and report is not None
+            run.write("ranks/3.start.json", msgspec.structs.replace(start, device_uuid=given))
+            run.write("ranks/3.report.json", msgspec.structs.replace(report, device_uuid=used))
+
+    return change
+
+
+def overlapping(runs: list[Run]) -> None:
+    marker = runs[0].read("exit.json", ExitMarker)
+    assert marker is not None
+    runs[0].write("exit.json", ExitMarker(marker.job, 0, marker.end_s + 700.0))
+
+
+# Healthy GPUs differ, and times do: launches that are not side by side get no verdict, though B has half of A's rate.
+NO_VERDICT: dict[str, tuple[str, dict[str, Any], Callable[[list[Run]], None] | None, str]] = {
+    "one launch a side": ("AB", {}, None, "fewer than 3 launches"),
+    "two of a side": ("ABBAB", {}, None, "fewer than 3 launches"),
+    "one side after the other": ("AAABBB", {}, None, "the order is not interleaved"),
+    "other nodes": ("ABBABA", {"nodes": ("n0", "n7")}, None, "different nodes (n0, n1 / n0, n7)"),
+    "another GPU": ("ABBABA", {}, on_gpus("GPU-9", "GPU-9"), "ran on different GPUs of the nodes"),
+    "another GPU than given": ("ABBABA", {}, on_gpus("GPU-3", "GPU-9"), "ran on different GPUs of the nodes"),
+    "no GPU named": ("ABBABA", {}, on_gpus(None, None), "do not say on which GPUs"),
+    "a number for a UUID": ("ABBABA", {}, on_gpus(None, "index-1", 5), "do not say on which GPUs"),
+    "at the same time": ("ABBABA", {}, overlapping, "ran at the same time"),
+    "no end": ("ABBABA", {}, lambda runs: (runs[0].path / "exit.json").unlink(), "it is unknown when"),
 }
 
 
 @pytest.mark.parametrize("case", NO_VERDICT)
-def test_without_launches_side_by_side_there_is_no_verdict(
-    sides: Sides, case: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    order, b, why = NO_VERDICT[case]
-    first, second = sides(order, 0.5, b=b)
-    (point,) = compared(capsys, first, second)["points"]
-    assert point["verdict"] == "no verdict"
-    assert why in point["why"]
-    assert compared(capsys, first, second, "--fail-below", "0.95", code=Exit.UNKNOWN)["points"][0]["judgement"] == (
-        "cannot tell"
-    )
-    assert runner(["compare", first, second]) == Exit.GOOD
-    assert "no verdict: " in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("given", "used", "why"),
-    [
-        ("GPU-9", "GPU-9", "ran on different GPUs of the nodes"),
-        ("GPU-3", "GPU-9", "ran on different GPUs of the nodes"),
-        (None, None, "do not say on which GPUs"),
-        (None, "index-1", "do not say on which GPUs"),  # as a framework says that knows no UUID
-    ],
-)
-def test_launches_on_other_gpus_of_the_same_nodes_get_no_verdict(
-    sides: Sides, given: str | None, used: str | None, why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Healthy GPUs differ: two jobs that a node's GPUs were given to in turns are not side by side."""
-    first, second = sides("ABBABA", 0.5)
-    runs = [*first.split(","), *second.split(",")]
-    for path in runs if used == "index-1" else runs[-2:-1]:
-        run = Run(Path(path))
-        start, report = run.read("ranks/3.start.json", StartRecord), run.read("ranks/3.report.json", Report)
-        assert start is not None and report is not None
-        run.write("ranks/3.start.json", msgspec.structs.replace(start, device_uuid=given))
-        run.write("ranks/3.report.json", msgspec.structs.replace(report, device_uuid=used))
-    (point,) = compared(capsys, first, second, "--fail-below", "0.95", code=Exit.UNKNOWN)["points"]
-    assert point["verdict"] == "no verdict"
-    assert why in point["why"]
-
-
-def test_launches_that_overlap_in_time_get_no_verdict(
-    sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = sides("ABBABA")
-    run = Run(Path(first.split(",", maxsplit=1)[0]))
-    marker = run.read("exit.json", ExitMarker)
-    assert marker is not None
-    run.write("exit.json", ExitMarker(marker.job, 0, marker.end_s + 700.0))
-    (point,) = compared(capsys, first, second)["points"]
-    assert "ran at the same time" in point["why"]
-    (run.path / "exit.json").unlink()
-    (point,) = compared(capsys, first, second)["points"]
-    assert (point["verdict"], "it is unknown when" in point["why"]) == ("no verdict", True)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "limit", "code", "judgement"),
-    [
-        (0.9, "0.95", Exit.BELOW_REFERENCE, "below"),
-        (1.0, "0.95", Exit.GOOD, "good"),
-        (0.95, "0.95", Exit.UNKNOWN, "cannot tell"),
-    ],
-)
-def test_a_limit_counts_by_the_interval(
-    sides: Sides, ratio: float, limit: str, code: Exit, judgement: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    files = tmp_path / "junit.xml", tmp_path / "out.md"
-    words = ("--fail-below", limit, "--junit", str(files[0]), "--markdown", str(files[1]))
-    found = compared(capsys, *sides("ABBABA", ratio), *words, code=code)
-    assert found["points"][0]["judgement"] == judgement
-    suite = ET.parse(files[0]).getroot()[0]
-    kind = {"below": "failure", "cannot tell": "error"}.get(judgement)
-    assert [each.tag for each in suite[0] if each.tag != "system-out"] == ([kind] if kind else [])
-    counted = {name: suite.get(name) for name in ("tests", "failures", "errors", "skipped")}
-    assert counted == {
-        "tests": "1", "failures": str(int(kind == "failure")), "errors": str(int(kind == "error")), "skipped": "0",
-    }  # fmt: skip
-    assert {"below": "**below**", "good": "| ok |", "cannot tell": "| cannot tell |"}[judgement] in files[1].read_text()
+def test_without_launches_side_by_side_there_is_no_verdict(sides: Sides, case: str, call: Call) -> None:
+    order, b, change, why = NO_VERDICT[case]
+    named = sides(order, 0.5, b)
+    if change is not None:
+        change(runs_of(*named))
+    (point,) = result(call("compare", *named, "--json").out)["points"]
+    assert (point["verdict"], point["judgement"], why in point["why"]) == ("no verdict", "", True), point["why"]
+    text = call("compare", *named, "--fail-below", "0.95", code=Exit.UNKNOWN).out
+    assert f"no verdict: {point['why']}" in text
+    assert f"cannot tell whether B reaches 0.95 of A: {point['why']}" in text
 
 
 def test_every_code_stands_on_the_pages() -> None:
@@ -160,100 +136,76 @@ def test_every_code_stands_on_the_pages() -> None:
         assert [code for code in CODES if f"`{code}`" not in text and f"`[{code}]`" not in text] == []
 
 
-def test_what_cannot_be_compared_is_refused_with_its_code(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_compared_is_refused_with_its_code(sides: Sides, call: Call) -> None:
     """What each code stands for: tests/unit/jobs/test_comparison.py."""
-    first, second = sides("ABBABA", 1.1, b={"program": (*PROGRAM[:3], "vgg16", *PROGRAM[4:])})
-    assert runner(["compare", first, second, "--json"]) == Exit.REFUSED
-    printed = document(capsys.readouterr().out)
+    named = sides(ratio=1.1, b={"program": (*PROGRAM[:3], "vgg16", *PROGRAM[4:])})
+    printed = document(call("compare", *named, "--json", code=Exit.REFUSED).out)
     assert printed.error is not None and printed.error.code == "other-model"
     assert printed.result["points"] == []
-    found = compared(capsys, first, second, "--force", "other-model")
-    assert [(each["code"], each["forced"]) for each in found["findings"]] == [("other-model", True)]
-    assert found["points"][0]["verdict"] == "faster"
-    assert runner(["compare", first, second]) == Exit.REFUSED
-    said = capsys.readouterr().err
+    forced = result(call("compare", *named, "--force", "other-model", "--json").out)
+    assert [(each["code"], each["forced"]) for each in forced["findings"]] == [("other-model", True)]
+    assert forced["points"][0]["verdict"] == "faster"
+    said = call("compare", *named, code=Exit.REFUSED).err
     assert "refused [other-model]: model: A has resnet50, B has vgg16" in said
     assert "override: --force other-model" in said
 
 
-def test_alike_figures_are_compared_in_their_own_unit(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = sides("ABBABA", 1.1)
-    for run in (Run(Path(name)) for name in (*first.split(","), *second.split(","))):
-        verdict = run.read("verdict.json", Verdict)
-        assert verdict is not None
-        run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
-    assert runner(["compare", first, second]) == Exit.GOOD
-    printed = capsys.readouterr().out
-    assert "tokens/s, 3 launches" in printed
-    assert "images" not in printed
+def test_alike_figures_are_compared_in_their_own_unit(sides: Sides, call: Call) -> None:
+    named = sides("AB")
+    for run in runs_of(*named):
+        assert run.verdict is not None
+        run.write("verdict.json", msgspec.structs.replace(run.verdict, unit="tokens"))
+    printed = call("compare", *named).out
+    assert "tokens/s, 1 launch" in printed and "images" not in printed
 
 
-def test_launches_of_one_side_must_be_repeats(sides: Sides, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = sides("ABBABA", b={"env": (("NCCL_ALGO", "Ring"),)})
-    assert compared(capsys, first, second)["differences"] == ["environment NCCL_ALGO"]
-    one, two = first.split(","), second.split(",")
-    mixed = ",".join((one[0], two[1], one[2])), ",".join((two[0], one[1], two[2]))
-    assert runner(["compare", *mixed]) == Exit.REFUSED
-    assert "refused [not-repeats]: launches of A are no repeats: " in capsys.readouterr().err
+def committed(run: Run, side: str) -> None:
+    run.write("code.json", CodeRecord("/home/u/work", side, "main", dirty=False))
 
 
-def test_other_code_is_a_difference_and_within_one_side_no_repeat(
-    sides: Sides, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By its commit where it was not copied. What the program leaves beside itself is no code."""
-    first, second = sides("ABBABA")
-    for names, commit in ((first, "c0ffee"), (second, "f00d")):
-        for name in names.split(","):
-            Run(Path(name)).write("code.json", CodeRecord("/home/u/work", commit, "main", dirty=False))
-    assert compared(capsys, first, second)["differences"] == ["code commit"]
-    for names, text in ((first, "a"), (second, "b")):
-        for path in map(Path, names.split(",")):
-            (path / "code.json").unlink()
-            (path / "recipe").mkdir()
-            (path / "recipe" / "main.py").write_text(text)
-            (path / "recipe" / "losses.json").write_text(path.name)
-    assert compared(capsys, first, second)["differences"] == ["code program"]
-    assert runner(["diff", first.split(",")[0], second.split(",")[0]]) == Exit.GOOD
-    assert "program: sha256 " in capsys.readouterr().out
-    (Path(first.split(",")[1]) / "recipe" / "main.py").write_text("c")
-    assert runner(["compare", first, second]) == Exit.REFUSED
-    assert "launches of A are no repeats: " in capsys.readouterr().err
+def copied(run: Run, side: str) -> None:
+    """What the program leaves beside itself is no code."""
+    (run.path / "recipe").mkdir()
+    (run.path / "recipe" / "main.py").write_text(side)
+    (run.path / "recipe" / "losses.json").write_text(run.run_id)
 
 
 @pytest.mark.parametrize(
-    ("order", "says"),
+    ("b", "change", "differs", "shown"),
     [
-        ("AB", "cannot tell whether B reaches 0.95 of A: fewer than 3 launches of a side"),
-        ("AAABBB", "cannot tell whether B reaches 0.95 of A: the order is not interleaved"),
-        ("ABBABA", "below 0.95 of A"),
+        ({"env": (("NCCL_ALGO", "Ring"),)}, None, "environment NCCL_ALGO", "NCCL_ALGO"),
+        ({}, committed, "code commit", "commit: A -> B"),
+        ({}, copied, "code program", "program: sha256 "),
     ],
 )
-def test_why_a_limit_cannot_be_judged_is_true(
-    sides: Sides, order: str, says: str, capsys: pytest.CaptureFixture[str]
+def test_what_differs_between_sides_is_named_and_within_one_side_it_is_no_repeat(
+    sides: Sides, b: dict[str, Any], change: Callable[[Run, str], None] | None, differs: str, shown: str, call: Call
 ) -> None:
-    """Its ratio is 0.7: no interval holds 0.95."""
-    runner(["compare", *sides(order, 0.7), "--fail-below", "0.95"])
-    assert says in capsys.readouterr().out
+    first, second = (each.split(",") for each in sides("ABBA", b=b))
+    for side, names in (("A", first), ("B", second)):
+        for run in runs_of(*names):
+            if change is not None:
+                change(run, side)
+    assert result(call("compare", ",".join(first), ",".join(second), "--json").out)["differences"] == [differs]
+    assert shown in call("diff", first[0], second[0]).out
+    mixed = f"{first[0]},{second[1]}", f"{second[0]},{first[1]}"
+    assert "refused [not-repeats]: launches of A are no repeats: " in call("compare", *mixed, code=Exit.REFUSED).err
 
 
 @pytest.mark.parametrize("outcome", ["not-proven", "ran"])
-def test_only_measured_figures_are_compared(sides: Sides, outcome: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_measured_figures_are_compared(sides: Sides, outcome: Any, call: Call) -> None:
     """No code overrides it."""
-    first, second = sides("ABBABA")
-    run = Run(Path(second.split(",")[1]))
+    first, second = sides("AB")
+    (run,) = runs_of(second)
     run.write("verdict.json", Verdict(outcome=outcome, reasons=("the reason",), images_per_s=900.0))
-    assert runner(["compare", first, second]) == Exit.NOT_PROVEN
-    said = capsys.readouterr().err
+    said = call("compare", first, second, code=Exit.NOT_PROVEN).err
     assert f"{run.run_id} is {outcome}, and only measured figures are compared: the reason" in said
 
 
-def test_a_demonstration_is_labelled(sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_demonstration_is_labelled(tmp_path: Path, call: Call) -> None:
     label = "demonstration, no performance claim: by hand"
-    root = tmp_path / "demonstrations"
-    runs = [str(measured_run(root, place, demonstration=label).path) for place in range(6)]
-    words = (",".join(runs[each] for each in (0, 3, 5)), ",".join(runs[each] for each in (1, 2, 4)))
-    assert runner(["compare", *words, "--markdown", str(tmp_path / "m")]) == Exit.GOOD
-    assert label in capsys.readouterr().out
+    runs = [str(measured_run(tmp_path, place, demonstration=label).path) for place in range(2)]
+    assert label in call("compare", *runs, "--markdown", str(tmp_path / "m")).out
     assert label in (tmp_path / "m").read_text()
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from runner.cli import run as runner
 from runner.core.errors import Exit
+from runner.jobs.directory import Run
 from runner.model.job import CodeRecord
+from tests.support.commands import Call, Output
 from tests.support.documents import result
 from tests.support.measured_runs import measured_run
 
-ONE = """\
-references:
+ENTRY = """\
 - site: s
   recipe: r
   gpus: 4
@@ -28,83 +29,75 @@ references:
   source: https://example.org/run
   date: 2026-11-22
 """
+ONE = f"references:\n{ENTRY}"
+Against = Callable[..., Output]
 
 
-@pytest.fixture(autouse=True)
-def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
+@pytest.fixture
+def against(tmp_path: Path, call: Call) -> Against:
+    """What is printed of runs, by default a new one, against a file of this text."""
+
+    def compared(text: str, *runs: Run, code: int = Exit.GOOD, words: tuple[str, ...] = ()) -> Output:
+        (tmp_path / "references.yaml").write_text(text.replace("VALUE", "400"), "utf-8")
+        named = runs or (measured_run(tmp_path / "runs", 0),)
+        return call("compare", ",".join(str(run.path) for run in named), "--reference", *words, code=code)
+
+    return compared
 
 
-def against(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], *, runs: int = 1, code: int) -> Any:
-    (tmp_path / "references.yaml").write_text(text)
-    names = [str(measured_run(tmp_path / "runs", place).path) for place in range(runs)]
-    assert runner(["compare", ",".join(names), "--reference", "--json"]) == code
-    return result(capsys.readouterr().out)
+def only(printed: Output) -> Any:
+    (reference,) = result(printed.out)["references"]
+    return reference
 
 
 @pytest.mark.parametrize(
     ("value", "code", "judgement"),
     [(400, Exit.GOOD, "good"), (500, Exit.BELOW_REFERENCE, "below"), (421, Exit.UNKNOWN, "cannot tell")],
 )
-@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("count", [1, 3])
 def test_a_figure_is_judged_by_its_interval(
-    tmp_path: Path, value: int, code: Exit, judgement: str, runs: int, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, against: Against, value: int, code: Exit, judgement: str, count: int
 ) -> None:
-    (found,) = against(tmp_path, ONE.replace("VALUE", str(value)), capsys, runs=runs, code=code)["references"]
-    assert found["judgement"] == judgement
-    assert found["at_least"] == pytest.approx(0.95 * value)
-    assert found["interval_of"] == ("launches" if runs == 3 else "this run")
-    assert found["low"] < found["figure"] < found["high"]
+    runs = [measured_run(tmp_path / "runs", place) for place in range(count)]
+    made = only(against(ONE.replace("VALUE", str(value)), *runs, code=code, words=("--json",)))
+    assert (made["judgement"], made["at_least"]) == (judgement, pytest.approx(0.95 * value))
+    assert made["interval_of"] == ("launches" if count == 3 else "this run")
+    assert made["low"] < made["figure"] < made["high"]
 
 
 def test_what_a_file_of_references_holds_changes_no_terminal_and_no_file_for_ci(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, against: Against
 ) -> None:
     """Marks that reorder a line, and control characters, in a source and in a recipe's name of another entry."""
     hostile = 'run\u202e "x\x1b[2J\u2066'
-    text = ONE.replace("VALUE", "400").replace("https://example.org/run", json.dumps(hostile))
-    (tmp_path / "references.yaml").write_text(text, "utf-8")
-    run = str(measured_run(tmp_path / "runs", 0).path)
+    text, run = ONE.replace("https://example.org/run", json.dumps(hostile)), measured_run(tmp_path / "runs", 0)
     files = tmp_path / "junit.xml", tmp_path / "out.md"
-    assert runner(["compare", run, "--reference", "--junit", str(files[0]), "--markdown", str(files[1])]) == Exit.GOOD
-    (tmp_path / "references.yaml").write_text(text.replace("recipe: r", f"recipe: {json.dumps(hostile)}"), "utf-8")
-    assert runner(["compare", run, "--reference"]) == Exit.USAGE
-    printed = capsys.readouterr()
-    assert "\\u202e" in printed.out and "\\u202e" in printed.err
-    for shown in (printed.out, printed.err, *(file.read_text("utf-8") for file in files)):
-        assert all(each.isprintable() or each == "\n" for each in shown), shown
+    shown = against(text, run, words=("--junit", str(files[0]), "--markdown", str(files[1]))).out
+    said = against(text.replace("recipe: r", f"recipe: {json.dumps(hostile)}"), run, code=Exit.USAGE).err
+    assert "\\u202e" in shown and "\\u202e" in said
+    for each in (shown, said, *(file.read_text("utf-8") for file in files)):
+        assert all(character.isprintable() or character == "\n" for character in each), each
 
 
-def test_a_figure_above_its_reference_is_noted_and_a_unit_for_each_gpu_counts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_figure_above_its_reference_is_noted_and_a_unit_for_each_gpu_counts(against: Against) -> None:
     text = ONE.replace("VALUE", "50").replace("images/s", "images/s/GPU") + "  upper: 0.1\n"
-    (found,) = against(tmp_path, text, capsys, code=Exit.GOOD)["references"]
-    assert found["above"]
-    assert found["figure"] == pytest.approx(100.0, rel=0.02)
+    made = only(against(text, words=("--json",)))
+    assert made["above"] and made["figure"] == pytest.approx(100.0, rel=0.02)
 
 
-def test_the_reference_that_names_most_options_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reference_that_names_most_options_counts(against: Against) -> None:
     wide = ONE.replace("VALUE", "900").replace(", batch-size: 10, compile: true", "")
-    narrow = ONE.replace("VALUE", "390").removeprefix("references:\n")
-    (found,) = against(tmp_path, wide + narrow, capsys, code=Exit.GOOD)["references"]
-    assert found["value"] == 390.0
+    assert only(against(wide + ENTRY.replace("VALUE", "390"), words=("--json",)))["value"] == 390.0
 
 
-def test_a_figure_of_another_arm_is_not_held_against_one_of_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_figure_of_another_arm_is_not_held_against_one_of_training(tmp_path: Path, against: Against) -> None:
     """Ranks that train each for itself are faster: that would hide what the reference is there to find."""
     run = measured_run(tmp_path / "runs", 0)
     program = (*run.needed_plan().program, "--arms=uncoupled")
     run.write("plan.json", msgspec.structs.replace(run.needed_plan(), arms=("uncoupled",), program=program))
-    file = tmp_path / "references.yaml"
-    file.write_text(ONE.replace("VALUE", "400"))
-    assert runner(["compare", str(run.path), "--reference"]) == Exit.USAGE
-    assert "a figure of the arm uncoupled: a reference is one of training" in capsys.readouterr().err
-    file.write_text(ONE.replace("VALUE", "400").replace("compile: true", "compile: true, arms: uncoupled"))
-    assert runner(["compare", str(run.path), "--reference"]) == Exit.GOOD
+    said = against(ONE, run, code=Exit.USAGE).err
+    assert "a figure of the arm uncoupled: a reference is one of training" in said
+    against(ONE.replace("compile: true", "compile: true, arms: uncoupled"), run)
 
 
 WRONG = {
@@ -119,7 +112,7 @@ WRONG = {
         ONE.replace("resnet50", "vgg16"),
         "its options; for these it has only images/s, model=vgg16, batch",
     ),
-    "two": (ONE + ONE.removeprefix("references:\n"), "2 references fit"),
+    "two": (ONE + ENTRY, "2 references fit"),
     "an unknown key": (ONE + "  bound: 1\n", "bound"),
     "no source": (ONE.replace("  source: https://example.org/run\n", ""), "source"),
     "a lower bound above": (ONE.replace("-0.05", "0.05"), "lower"),
@@ -131,33 +124,22 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_file_that_does_not_fit_is_explained(tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_does_not_fit_is_explained(case: str, against: Against) -> None:
     text, says = WRONG[case]
-    (tmp_path / "references.yaml").write_text(text.replace("VALUE", "400"))
-    assert runner(["compare", str(measured_run(tmp_path / "runs", 0).path), "--reference"]) == Exit.USAGE
-    assert says.lower() in capsys.readouterr().err.lower()
+    assert says.lower() in against(text, code=Exit.USAGE).err.lower()
 
 
-def test_a_copy_of_a_run_is_no_further_launch_and_a_missing_file_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_missing_file_is_named_and_a_launch_counts_once_and_as_a_repeat(
+    tmp_path: Path, against: Against, call: Call
 ) -> None:
-    run = measured_run(tmp_path / "runs", 0)
-    assert runner(["compare", str(run.path), "--reference"]) == Exit.USAGE
-    assert str(tmp_path / "references.yaml") in capsys.readouterr().err
-    (tmp_path / "references.yaml").write_text(ONE.replace("VALUE", "400"))
-    copies = [shutil.copytree(run.path, tmp_path / f"{run.run_id}{number}") for number in range(2)]
-    assert runner(["compare", ",".join(map(str, (run.path, *copies))), "--reference"]) == Exit.USAGE
-    assert "are one launch: the same ranks began at the same instant" in capsys.readouterr().err
-
-
-def test_launches_of_other_code_are_refused_without_an_override_that_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "references.yaml").write_text(ONE.replace("VALUE", "400"))
     runs = [measured_run(tmp_path / "runs", place) for place in range(2)]
+    missing = call("compare", str(runs[0].path), "--reference", code=Exit.USAGE).err
+    assert str(tmp_path / "references.yaml") in missing
+    copy = Run(shutil.copytree(runs[0].path, tmp_path / f"{runs[0].run_id}0"))
+    said = against(ONE, runs[0], copy, code=Exit.USAGE).err
+    assert "are one launch: the same ranks began at the same instant" in said
     for run in runs:
         run.write("code.json", CodeRecord("/home/u/work", run.run_id, "main", dirty=False))
-    assert runner(["compare", ",".join(str(run.path) for run in runs), "--reference"]) == Exit.REFUSED
-    said = capsys.readouterr().err
+    said = against(ONE, *runs, code=Exit.REFUSED).err
     assert said.count(" has another commit than ") == 1
-    assert "--force" not in said
+    assert "--force" not in said, "no code overrides it"

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.core.text import printable
 from runner.figures.export import COLUMNS, WRITERS
@@ -24,6 +23,7 @@ from runner.jobs.directory import Run
 from runner.model.figure import figure_keys
 from runner.model.output import ExportedRank, ExportedRun, ExportedRuns
 from runner.model.verdict import Verdict
+from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
 
@@ -74,23 +74,22 @@ def test_json_has_its_version_and_every_value() -> None:
     assert msgspec.convert(value, ExportedRuns) == ExportedRuns("gpu-runner-export/1", (RUN, FAILED))
 
 
-def test_what_a_figure_may_be_quoted_as_stands_in_the_line_of_reframe() -> None:
-    unexamined = msgspec.structs.replace(MEASURED, synchronisation="not-examined")
-    claims = {
-        "claim=performance\n": RUN,
-        "claim=uncoupled arm=uncoupled doubts=other-arm\n": msgspec.structs.replace(
-            RUN, arm="uncoupled", **figure_keys(MEASURED, "uncoupled")
-        ),
-        "claim=unexamined doubts=not-examined\n": msgspec.structs.replace(RUN, **figure_keys(unexamined)),
-    }
-    for end, run in claims.items():
-        assert WRITERS["reframe"]([run]).endswith(end)
-
-
-def test_a_figure_in_tokens_is_called_so() -> None:
-    run = msgspec.structs.replace(RUN, **figure_keys(msgspec.structs.replace(MEASURED, unit="tokens")))
-    assert "throughput=200.500 tokens/s" in WRITERS["reframe"]([run])
-    assert ",tokens,200.5," in WRITERS["csv"]([run])
+@pytest.mark.parametrize(
+    ("verdict", "arm", "unit", "claim"),
+    [
+        ({}, "full", "images", "performance"),
+        ({}, "uncoupled", "images", "uncoupled arm=uncoupled doubts=other-arm"),
+        ({"synchronisation": "not-examined"}, "full", "images", "unexamined doubts=not-examined"),
+        ({"unit": "tokens"}, "full", "tokens", "performance"),
+    ],
+)
+def test_what_a_figure_may_be_quoted_as_and_its_unit_stand_in_the_line_of_reframe(
+    verdict: dict[str, Any], arm: Any, unit: str, claim: str
+) -> None:
+    keys = figure_keys(msgspec.structs.replace(MEASURED, **verdict), arm)
+    run = msgspec.structs.replace(RUN, arm=arm, **keys)
+    assert WRITERS["reframe"]([run]).endswith(f"throughput=200.500 {unit}/s claim={claim}\n")
+    assert f",{unit},200.5," in WRITERS["csv"]([run])
     assert (WRITERS["csv"]([]).count("\n"), WRITERS["reframe"]([])) == (1, ""), "no run gives valid files"
 
 
@@ -99,40 +98,32 @@ def test_the_regular_expression_of_the_page_finds_the_figure_of_a_measured_run_o
     assert given is not None
     lines = written("reframe").splitlines()
     assert len(lines) == 2
-    found = [match for line in lines if (match := re.search(given[1], line))]
-    assert [float(match[1]) for match in found] == [200.5]
+    matches = [match for line in lines if (match := re.search(given[1], line))]
+    assert [float(match[1]) for match in matches] == [200.5]
     example = re.search(given[1], PAGE)
     assert example is not None and example[1] == "6123.400"
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+def runs(tmp_path: Path) -> list[str]:
     program = (*PROGRAM, "--api-key", "planted-5ec4e7")
     return [str(measured_run(tmp_path / "runs", place, program=program).path) for place in range(2)]
 
 
 @pytest.mark.parametrize("form", WRITERS)
-def test_runs_are_exported_from_their_directories(
-    form: str, runs: list[str], tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    assert runner(["export", *runs, "--format", form]) == Exit.GOOD
-    printed = capsysbinary.readouterr().out
-    assert runner(["export", *runs, "--format", form, "-o", str(tmp_path / "file")]) == Exit.GOOD
-    assert capsysbinary.readouterr().out == b""
-    assert (tmp_path / "file").read_bytes() == printed
-    assert b"planted" not in printed
-    for run in runs:
-        assert Path(run).name.encode() in printed
-    assert runner(["export", *runs, runs[0], f"{runs[1]}/", "--format", form]) == Exit.GOOD
-    assert capsysbinary.readouterr().out == printed, "a run that is named twice is exported once"
+def test_runs_are_exported_from_their_directories(form: str, runs: list[str], tmp_path: Path, call: Call) -> None:
+    printed = call("export", *runs, "--format", form).out
+    assert call("export", *runs, "--format", form, "-o", str(tmp_path / "file")).out == ""
+    assert (tmp_path / "file").read_bytes().decode() == printed
+    assert "planted" not in printed
+    assert all(Path(run).name in printed for run in runs)
+    again = call("export", *runs, runs[0], f"{runs[1]}/", "--format", form).out
+    assert again == printed, "a run that is named twice is exported once"
 
 
-def test_the_usual_document_has_the_same_facts(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert runner(["export", *runs, "--format", "json"]) == Exit.GOOD
-    value = json.loads(capsys.readouterr().out)
-    assert runner(["export", *runs, "--format", "csv", "--json"]) == Exit.GOOD
-    assert result(capsys.readouterr().out) == value
+def test_the_usual_document_has_the_same_facts(runs: list[str], call: Call) -> None:
+    value = json.loads(call("export", *runs, "--format", "json").out)
+    assert result(call("export", *runs, "--format", "csv", "--json").out) == value
     rank = value["runs"][0]["ranks"][3]
     assert (rank["node"], rank["device_uuid"], rank["steps"], rank["samples"]) == ("n1", "GPU-3", 1000, 10_000)
     assert value["runs"][0]["options"] == {
@@ -140,19 +131,17 @@ def test_the_usual_document_has_the_same_facts(runs: list[str], capsys: pytest.C
     }  # fmt: skip
 
 
-def test_a_run_that_is_not_measured_has_no_figure(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_not_measured_has_no_figure(runs: list[str], call: Call) -> None:
     """Whatever its verdict holds besides."""
     verdict = Verdict(outcome="not-proven", reasons=("why",), images_per_s=9.0, precision=(8.0, 10.0), window_s=1.0)
     Run(Path(runs[0])).write("verdict.json", verdict)
-    assert runner(["export", runs[0], "--format", "json"]) == Exit.GOOD
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    (run,) = json.loads(call("export", runs[0], "--format", "json").out)["runs"]
     assert (run["outcome"], run["reason"]) == ("not-proven", "why")
     assert [run[key] for key in ("images_per_s", "precision_low", "precision_high", "window_s")] == [None] * 4
 
 
-def test_the_page_s_lines_read_what_is_exported(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert runner(["export", runs[0], "--format", "json"]) == Exit.GOOD
-    exported = capsys.readouterr().out
+def test_the_page_s_lines_read_what_is_exported(runs: list[str], call: Call) -> None:
+    exported = call("export", runs[0], "--format", "json").out
     (block,) = re.findall(r"\n((?:    .*\n)+)", PAGE[PAGE.index("These lines log") :])[:1]
     code = inspect.cleandoc(f"\n{block}")
     assert len(code.splitlines()) == 9
@@ -177,7 +166,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_wrong_usage_is_explained(case: str, runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_explained(case: str, call: Call) -> None:
     words, says = WRONG[case]
-    assert runner([runs[0] if word == "RUN" else word for word in words]) == Exit.USAGE
-    assert says in capsys.readouterr().err
+    assert says in call(*words, code=Exit.USAGE).err

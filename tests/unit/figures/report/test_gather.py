@@ -26,12 +26,6 @@ def values(report: Report) -> dict[str, tuple[str, str]]:
     }
 
 
-def changed(run: Run, **verdict: Any) -> None:
-    stored = run.read("verdict.json", Verdict)
-    assert stored is not None
-    run.write("verdict.json", msgspec.structs.replace(stored, **verdict))
-
-
 def test_first_come_throughput_per_gpu_efficiency_the_slow_node_and_the_cause(report: Report) -> None:
     shown = values(report)
     assert list(shown)[:4] == ["Throughput per GPU at 16 GPUs", "Efficiency", "Slowest", "Largest loss"]
@@ -126,6 +120,10 @@ def test_what_to_cite_has_the_figure_its_interval_what_it_ran_on_and_what_is_mis
     assert (missing.gpus, missing.state, missing.why) == (32, "missing", "its job was cancelled before it started")
     made = study_report(msgspec.structs.replace(study, demonstration="demonstration, no performance claim: CPU"))
     assert made.cite[0] == "Demonstration, no performance claim: CPU."
+    assert "on 16 ranks (a demonstration) of technion" in made.cite[1] and "GPU" not in made.cite[1]
+    assert not any("its own device" in each for each in made.cite)
+    names = [each.name for each in made.highlights]
+    assert "Stands out (demonstration)" in names and "Slowest" not in names
 
 
 def test_the_environment_names_each_value_with_its_runs_where_they_differ(tmp_path: Path) -> None:
@@ -159,12 +157,16 @@ def slower(run: Run) -> None:
 
 
 # What was done to a run, and: its state, why it is not proven, the problem of its details.
-BROKEN: dict[str, tuple[Callable[[Run], None], str, str, str]] = {
+BROKEN: dict[str, tuple[Callable[[Run], object], str, str, str]] = {
     "no verdict": (lambda run: (run.path / "verdict.json").unlink(), "running", "it has no verdict yet", ""),
     "no plan": (lambda run: (run.path / "plan.json").unlink(), "not-proven", "its plan cannot be read", ""),
+    "no records": (
+        lambda run: (run.path / "ranks/2.report.json").write_text("{"), "proven", "",
+        "the ranks' reports lack what a throughput is computed from",
+    ),
     "other records": (slower, "proven", "", "says that its window took"),
     "another verdict": (
-        lambda run: changed(run, images_per_s=3e4), "proven", "",
+        lambda run: run.write("verdict.json", Verdict("measured", images_per_s=3e4, steady=True)), "proven", "",
         "the verdict says 30000.0 images/s, and the records give ",
     ),
 }  # fmt: skip

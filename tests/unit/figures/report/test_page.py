@@ -189,31 +189,23 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def schemes() -> dict[str, dict[str, str]]:
-    """The style's colours in light, and in dark."""
-    light, dark = STYLE.split("@media (prefers-color-scheme: dark)")
-    colours = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)) for part in (light, dark.partition("* {")[0])]
-    return {"light": colours[0], "dark": colours[0] | colours[1]}
+TEXTS = [*((ink, ground) for ink in ("ink", "quiet", "label") for ground in ("paper", "card")), ("ink", "label-paper")]
+TEXTS += [("onheat" if step < 3 else "onheat-strong", f"heat{step}") for step in range(5)]
+LINES = [(f"s{series}", "card") for series in range(4)]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_have_contrast_and_steps_differ_in_grey(scheme: str) -> None:
-    colour = schemes()[scheme]
-    for ink in ("ink", "quiet", "label"):
-        for ground in ("paper", "card"):
-            assert contrast(colour[ink], colour[ground]) >= 4.5, (ink, ground)
-    assert contrast(colour["ink"], colour["label-paper"]) >= 4.5
-    for step in range(5):
-        ink = colour["onheat" if step < 3 else "onheat-strong"]
-        assert contrast(ink, colour[f"heat{step}"]) >= 4.5, step
-    for series in range(4):
-        assert contrast(colour[f"s{series}"], colour["card"]) >= 3.0
-    greys = [luminance(colour[f"heat{step}"]) for step in range(5)]
+    light, dark = STYLE.split("@media (prefers-color-scheme: dark)")
+    parts = (light, dark.partition("* {")[0] if scheme == "dark" else "")
+    colour = {
+        name: luminance(value) for part in parts for name, value in re.findall(r"--([\w-]+): (#[0-9a-f]{6})", part)
+    }
+    for pairs, least in ((TEXTS, 4.5), (LINES, 3.0)):
+        for pair in pairs:
+            darker, lighter = sorted(colour[each] for each in pair)
+            assert (lighter + 0.05) / (darker + 0.05) >= least, pair
+    greys = [colour[f"heat{step}"] for step in range(5)]
     assert greys == sorted(greys, reverse=scheme == "light")
 
 
@@ -228,15 +220,6 @@ def test_an_attribution_that_gains_is_drawn_to_the_left() -> None:
     assert "\N{MINUS SIGN}2.0\u202f%" in [text.text for text in parsed(picture.svg).all("text")]
 
 
-def test_records_that_do_not_hold_a_figure_are_named(tmp_path: Path) -> None:
-    run = measured_run(tmp_path, "20261122-120000-resnet-4", 4)
-    (run.path / "ranks/2.report.json").write_text("{")
-    document = page(runs_report([(run, "")]))
-    (section,) = [each for each in parsed(document).all("section") if "Records that do not hold" in each.text]
-    assert "the ranks' reports lack what a throughput is computed from" in section.text
-    assert len(figures(document)) == 1
-
-
 def test_without_attribution_and_without_figures_the_page_says_why() -> None:
     point = PointFacts(4, "full", (), 1, 1, estimate(10.0), estimate(0.9))
     why = Loss(4, (), None, (), "separate jobs give no attribution")
@@ -246,30 +229,18 @@ def test_without_attribution_and_without_figures_the_page_says_why() -> None:
     document = page(made)
     assert figures(document) == []
     assert "it measures nothing" in document
+    (section,) = [each for each in parsed(document).all("section") if "Records that do not hold" in each.text]
+    assert "gone." in section.text
 
 
-HOSTILE_TEXTS = (
-    *("<script>alert(1)</script>", "\" onload='x'", "&lt;", "a\x00b\x1b[2J", "\u202egnp", "\udcff", "日本 ñ"),
-    "</style>",
-)
-
-
-@given(st.text())
+@given(st.text(st.characters()) | st.sampled_from(("</style>", "a\x00b\x1b[2J", "\u202egnp", "\udcff")))
 def test_any_text_is_one_text_and_any_attribute_one_attribute(value: str) -> None:
-    page = parsed(tag("p", value, title=value, data_x=value))
-    (element,) = page.children
+    made = tag("p", value, title=value, data_x=value)
+    (element,) = parsed(made).children
     assert not isinstance(element, str)
     assert (element.tag, set(element.attributes)) == ("p", {"title", "data-x"})
     assert all(isinstance(child, str) for child in element.children)
-
-
-@pytest.mark.parametrize("value", HOSTILE_TEXTS)
-def test_hostile_text_is_shown_and_does_nothing(value: str) -> None:
-    made = tag("b", value)
-    assert len(list(parsed(made).all())) == 1
-    assert "<script" not in made
-    assert made.encode("utf-8")
-    assert all(each.isprintable() for each in made)
+    assert made.encode("utf-8") and all(each.isprintable() or each in "\n\t\u202f" for each in made)
 
 
 def test_markup_stays_what_it_is_numbers_are_short_and_control_characters_are_shown_by_their_codes() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 import subprocess
@@ -17,11 +16,14 @@ import pytest
 from PIL import Image
 
 from runner.cli.report import report_lines
-from runner.core.errors import InfrastructureError, UsageError
+from runner.core.errors import InfrastructureError, RunnerError, UsageError
+from runner.core.lock import locked
 from runner.figures.report import png as slide
+from runner.figures.report import writing
 from runner.figures.report.gallery import gallery
 from runner.figures.report.gather import runs_report, study_report
-from runner.figures.report.writing import NAMES, write
+from runner.figures.report.page import page
+from runner.figures.report.writing import NAMES, csv_files, write
 from runner.jobs.directory import Run
 from runner.model.figure import figure_keys
 from runner.model.report import Report
@@ -53,15 +55,6 @@ def test_a_study_has_a_page_a_picture_tables_and_json(report: Report, tmp_path: 
     assert points[-1]["images_per_s"] == ""
     losses = list(csv.DictReader(files["losses.csv"].open()))
     assert sum(float(row["loss"]) for row in losses if row["gpus"] == "16") == pytest.approx(0.093)
-
-
-def test_an_earlier_report_is_replaced_and_files_that_it_had_more_go(report: Report, tmp_path: Path) -> None:
-    write(report, tmp_path / "report", silent)
-    run = measured_run(tmp_path / "runs", "20261122-120000-resnet-4", 4)
-    write(runs_report([(run, "")]), tmp_path / "report", silent)
-    names = {path.name for path in (tmp_path / "report").iterdir()}
-    assert names == set(NAMES) - {"points.csv", "losses.csv"}
-    assert "resnet: a run" in (tmp_path / "report/report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +98,7 @@ from runner.model.figure import figure_keys
 from runner.model.report import Report
 from runner.figures.report.writing import write
 
-left = int(sys.argv[3])
+left = 4  # files that are made safe before it is killed
 
 def synced(number, sync=os.fsync):
     global left
@@ -119,56 +112,45 @@ write(msgspec.json.decode(pathlib.Path(sys.argv[1]).read_bytes(), type=Report), 
 """
 
 
-def writer(facts: Path, directory: Path, killed_at: int = 0) -> subprocess.Popen[bytes]:
-    """A process that writes a report, and is killed when it makes its so many-th file safe."""
-    return subprocess.Popen([sys.executable, "-c", WRITER, str(facts), str(directory), str(killed_at)])
-
-
-def test_two_at_once_leave_one_of_both_reports(report: Report, tmp_path: Path) -> None:
-    writers = []
-    for title in ("first", "second"):
-        facts = tmp_path / f"{title}.json"
-        facts.write_bytes(msgspec.json.encode(msgspec.structs.replace(report, title=title)))
-        writers.append(writer(facts, tmp_path / "report"))
-    assert [each.wait(120) for each in writers] == [0, 0]
-    facts = json.loads((tmp_path / "report/report.json").read_text())
-    assert f"<h1>{facts['title']}</h1>" in (tmp_path / "report/report.html").read_text()
-    assert {path.name for path in (tmp_path / "report").iterdir()} == set(NAMES)
+def test_two_at_once_take_turns(report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_LIMIT_S", 0.1)
+    with locked(tmp_path, silent), pytest.raises(RunnerError, match="another process"):
+        write(report, tmp_path, silent)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_one_that_is_killed_while_it_writes_leaves_what_was_there(report: Report, tmp_path: Path) -> None:
     directory = tmp_path / "report"
     write(report, directory, silent)
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
-    assert writer(directory / "report.json", directory, killed_at=4).wait(120) == -9
+    words = [sys.executable, "-c", WRITER, str(directory / "report.json"), str(directory)]
+    assert subprocess.run(words, timeout=120, check=False).returncode == -9
     assert {name: (directory / name).read_bytes() for name in before} == before
-    write(report, directory, silent)
-    assert {path.name for path in directory.iterdir()} == set(NAMES), "what it left behind is gone"
+    run = measured_run(tmp_path / "runs", "20261122-120000-resnet-4", 4)
+    write(runs_report([(run, "")]), directory, silent)
+    left = {path.name for path in directory.iterdir()}
+    assert left == set(NAMES) - {"points.csv", "losses.csv"}, "what it left behind is gone, and tables that were more"
+    assert "resnet: a run" in (directory / "report.html").read_text()
 
 
 def in_tokens(run: Run) -> None:
-    verdict = run.read("verdict.json", Verdict)
-    assert verdict is not None
-    run.write("verdict.json", msgspec.structs.replace(verdict, unit="tokens"))
+    assert run.verdict is not None
+    run.write("verdict.json", msgspec.structs.replace(run.verdict, unit="tokens"))
 
 
 def test_every_file_names_what_the_program_counts(study: StudyFacts, tmp_path: Path) -> None:
     counted = tuple(msgspec.structs.replace(each, unit="tokens") for each in study.launches)
     run = measured_run(tmp_path / "runs", "20261122-120000-own-4", 4)
     in_tokens(run)
-    reports = study_report(msgspec.structs.replace(study, launches=counted)), runs_report([(run, "")])
-    for number, made in enumerate(reports):
-        place = tmp_path / f"report{number}"
-        write(made, place, silent)
-        page = (place / "report.html").read_text()
-        assert made.unit == "tokens"
-        assert "tokens/s per GPU" in page
-        assert any("tokens/s" in each for each in made.cite)
-        shown = "\n".join((page, *made.cite, *(each.value for each in made.highlights), *report_lines(made, None)))
+    for made in (study_report(msgspec.structs.replace(study, launches=counted)), runs_report([(run, "")])):
+        shown = "\n".join(
+            (page(made), *made.cite, *(each.value for each in made.highlights), *report_lines(made, None))
+        )
+        assert made.unit == "tokens" and any("tokens/s" in each for each in made.cite)
         assert "images/s" not in shown.lower()
-        assert "TOKENS/S" in shown
-        for table in place.glob("[rp][uo]*.csv"):  # runs.csv, points.csv
-            assert next(csv.DictReader(table.open()))["unit"] == "tokens"
+        assert "tokens/s per GPU" in shown and "TOKENS/S" in shown
+        tables = {name: text for name, text in csv_files(made).items() if name in ("runs.csv", "points.csv")}
+        assert {next(csv.DictReader(text.splitlines()))["unit"] for text in tables.values()} == {"tokens"}
 
 
 def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -> None:
@@ -190,7 +172,6 @@ def test_runs_that_count_differently_are_not_all_called_images(tmp_path: Path) -
     assert [[unit in line for unit in ("images/s", "tokens/s")] for line in shown if " proven " in line][-2:] == [
         [True, False], [False, True],
     ]  # fmt: skip
-    write(made, tmp_path / "report", silent)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +200,6 @@ def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], 
     assert len(curves) == 3, "two pieces in the legend, and one line: a single point has none"
     assert f"{differs}=" in "\n".join(report_lines(made, None))
     assert f"({differs}=" in " ".join(made.cite)
-    write(made, tmp_path / "report", silent)
     alike = runs_report([(run, "") for run in runs[:2]])
     assert alike.rows[0].settings == () and "kept apart" not in alike.subtitle
 
@@ -238,53 +218,33 @@ def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> Non
     first = alone.highlights[0]
     assert (first.value, first.note) == ("not proven", "arm uncoupled: no figure of training")
     assert not [each for each in gallery(alone) if each.key == "per-gpu"]
-    for number, made in enumerate((both, alone)):
-        write(made, tmp_path / f"report{number}", silent)
 
 
-def test_a_demonstration_names_no_slow_node_as_its_verdict(tmp_path: Path) -> None:
+@pytest.mark.parametrize("demonstration", ["", "demonstration: CPU"])
+def test_a_demonstration_names_no_slow_node_as_its_verdict(demonstration: str, tmp_path: Path) -> None:
     """What stands out is shown, in these words."""
     slow: dict[str, Any] = {"compute_s": lambda rank: 0.09 if rank == 3 else 0.08}
-    claim = measured_run(tmp_path / "runs", "20261122-120000-claim-8", 8, **slow)
-    shown = measured_run(tmp_path / "runs", "20261122-120001-shown-8", 8, demonstration="demonstration: CPU", **slow)
-    said = {}
-    for run in (claim, shown):
-        verdict, made = run.read("verdict.json", Verdict), runs_report([(run, "")])
-        write(made, tmp_path / "report", silent)
-        page = (tmp_path / "report" / "report.html").read_text()
-        assert verdict is not None and list(made.detailed[0].slow_ranks) == ["3"]
-        said[run.name] = any("slow ranks: 3" in each for each in verdict.remarks), page, report_lines(made, None)
-    named, page, text = said["claim"]
-    assert named and "Slow: rank 3" in page and "named as slow" in page
-    assert any(line.startswith("Slowest: rank 3") for line in text)
-    named, page, text = said["shown"]
-    assert not named and "Slow: rank" not in page and "named as slow" not in page
-    assert "What stands out in this demonstration, which names none as slow: rank 3" in page
-    assert any(line.startswith("Stands out (demonstration): rank 3") for line in text)
+    run = measured_run(tmp_path / "runs", "20261122-120000-r-8", 8, demonstration=demonstration, **slow)
+    made = runs_report([(run, "")])
+    shown, text, verdict = page(made), report_lines(made, None), run.verdict
+    assert verdict is not None and list(made.detailed[0].slow_ranks) == ["3"]
+    is_named = any("slow ranks: 3" in each for each in verdict.remarks)
+    assert is_named == ("Slow: rank 3" in shown) == ("named as slow" in shown) == (not demonstration)
+    stands_out = "What stands out in this demonstration, which names none as slow: rank 3"
+    assert (stands_out in shown) == bool(demonstration)
+    first = "Stands out (demonstration): rank 3" if demonstration else "Slowest: rank 3"
+    assert any(line.startswith(first) for line in text)
 
 
-def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts, tmp_path: Path) -> None:
+def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts) -> None:
     unexamined = figure_keys(Verdict("measured", images_per_s=1000.0, steady=True, synchronisation="not-examined"))
     divided = tuple(msgspec.structs.replace(each, **unexamined) for each in study.launches[:3])
     made = study_report(msgspec.structs.replace(study, launches=(*divided, *study.launches[3:])))
     said = " ".join(made.cite)
     assert "Synchronisation was not examined in 3 of 15 runs" in said
     assert "trained in step" not in said
-    write(made, tmp_path / "report", silent)
-    page = (tmp_path / "report/report.html").read_text()
-    assert page.count(">synchronisation not examined; no interval</td>") == 3
+    assert page(made).count(">synchronisation not examined; no interval</td>") == 3
     assert "all ranks ran, each on its own device, and trained in step." in " ".join(study_report(study).cite)
-
-
-def test_a_demonstration_claims_no_gpus_and_names_no_slow_node(study: StudyFacts) -> None:
-    made = study_report(msgspec.structs.replace(study, demonstration="CPU, this machine: demonstration"))
-    (figure,) = [each for each in made.cite if "images/s" in each]
-    assert "on 16 ranks (a demonstration) of technion" in figure
-    assert "GPU" not in figure
-    assert not any("its own device" in each for each in made.cite)
-    names = [each.name for each in made.highlights]
-    assert "Stands out (demonstration)" in names and "Slowest" not in names
-    assert not any("Slow: " in each.takeaway for each in gallery(made))
 
 
 @pytest.mark.parametrize("count", [1, 9])

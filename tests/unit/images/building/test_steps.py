@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-import tarfile
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner.core import paths
-from runner.core.errors import InfrastructureError, RefusedError, UsageError
+from runner.core.errors import RefusedError, UsageError
 from runner.images.building import apptainer, dockerfile
 from runner.images.building.bases import BASES, newest
 from runner.images.building.build import DEFAULT_ARGS, DEFAULT_BASES
 from runner.images.building.buildlog import BuildLog, Event, Failed, Line, Started, Step
 from runner.images.building.dockerfile import Arg, Copy, Env, Label, Run, Stage, environment, parse_stages
-from runner.images.writable_root import archived
+from runner.images.building.engine_build import pull_error
 
 TEXT = r"""
 # A comment.
@@ -40,21 +38,14 @@ COPY --from=one /made/ /taken/
 
 def test_every_step_arrives_in_its_stage() -> None:
     one, two = parse_stages(TEXT, {"MODE": "slow"})
-    assert one == Stage(
-        "first:1",
-        "one",
-        (
-            Arg("MODE", "slow"),
-            Env("LEVEL", "slow"),
-            Env("OTHER", "a b"),
-            Run('echo "${MODE}"     && true'),
-            Copy(("a", "b/*.py"), "/there/"),
-        ),
-    )
-    assert two == Stage(
-        "first:1", "", (Label("part", "two"), Arg("BASE", "first:1"), Copy(("/made/",), "/taken/", "one"))
-    )
+    run, copy = Run('echo "${MODE}"     && true'), Copy(("a", "b/*.py"), "/there/")
+    settings = (Arg("MODE", "slow"), Env("LEVEL", "slow"), Env("OTHER", "a b"))
+    assert one == Stage("first:1", "one", (*settings, run, copy))
+    taken = Copy(("/made/",), "/taken/", "one")
+    assert two == Stage("first:1", "", (Label("part", "two"), Arg("BASE", "first:1"), taken))
     assert environment(one) == {"LEVEL": "slow", "OTHER": "a b"}
+    with pytest.raises(UsageError, match="no argument TYPO"):
+        parse_stages(TEXT, {"TYPO": "1"})
 
 
 @pytest.mark.parametrize(
@@ -76,20 +67,15 @@ def test_what_some_builder_would_not_do_is_refused_with_its_line(line: str, why:
     assert caught.value.where == "Dockerfile, line 2"
 
 
-def test_an_argument_that_nothing_declares_is_refused() -> None:
-    with pytest.raises(UsageError, match="no argument TYPO"):
-        parse_stages(TEXT, {"TYPO": "1"})
-
-
 @pytest.mark.parametrize("framework", sorted(DEFAULT_BASES))
 def test_the_projects_own_dockerfiles_keep_to_plain_instructions(framework: str) -> None:
     text = (paths.share("containers") / framework / "Dockerfile").read_text("utf-8")
-    values = {**DEFAULT_ARGS[framework], "BASE_DIGEST": "sha256:1", "SOURCE": "0"}
-    first, last = parse_stages(text, values)
-    said = "".join(line for line in text.splitlines() if not line.startswith("#"))
-    assert len([step for step in (*first.steps, *last.steps) if isinstance(step, Run)]) == said.count("RUN ")
-    assert len([step for step in (*first.steps, *last.steps) if isinstance(step, Copy)]) == said.count("COPY ")
-    assert {first.base, last.base} == {DEFAULT_BASES[framework]}
+    stages = parse_stages(text, {**DEFAULT_ARGS[framework], "BASE_DIGEST": "sha256:1", "SOURCE": "0"})
+    instructions = "".join(line for line in text.splitlines() if not line.startswith("#"))
+    for kind, word in ((Run, "RUN "), (Copy, "COPY ")):
+        steps = [step for stage in stages for step in stage.steps if isinstance(step, kind)]
+        assert len(steps) == instructions.count(word)
+    assert [stage.base for stage in stages] == [DEFAULT_BASES[framework]] * 2
 
 
 def test_a_script_does_what_an_engine_does(tmp_path: Path) -> None:
@@ -99,12 +85,8 @@ def test_a_script_does_what_an_engine_does(tmp_path: Path) -> None:
     (tmp_path / "context/b.py").write_text("2")
     there = tmp_path / "there"
     value = 'it\'s $HOME `id` "x"'
-    stage = Stage(
-        "base",
-        "",
-        (Arg("NOTE", value), Copy(("a", "*.py"), f"{there}/"), Run(f'printf %s "$NOTE" >{there}/note && true')),
-    )
-    done = shell(stage, tmp_path)
+    steps = (Arg("NOTE", value), Copy(("a", "*.py"), f"{there}/"), Run(f'printf %s "$NOTE" >{there}/note && true'))
+    done = shell(Stage("base", "", steps), tmp_path)
     assert done.returncode == 0, done.stderr
     assert {path.name: path.read_text() for path in there.iterdir()} == {"in a": "1", "b.py": "2", "note": value}
     assert "Step 2/3 : COPY a *.py" in done.stdout
@@ -127,85 +109,60 @@ def test_what_a_format_cannot_say_is_refused() -> None:
         apptainer.definition([Stage("x", "", (Copy(("a",), "/a/"),))], Path("/my context"), lambda _: False, ("x",))
 
 
-def test_a_tree_comes_out_of_the_archive_as_it_is(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    (root / "deep/er").mkdir(parents=True)
-    (root / "deep/er/file").write_bytes(b"x" * 3_000_000)
-    (root / "deep/er/file").chmod(0o4755)
-    (root / "twin").hardlink_to(root / "deep/er/file")
-    (root / "soft").symlink_to("../elsewhere")
-    (root / "grüße").write_text("ü")
-    (root / "own/inner").mkdir(parents=True)
-    (root / "own/inner/x").write_text("x")
-    raw = b"".join(archived(root, frozenset(("own/inner",))))
-    with tarfile.open(fileobj=BytesIO(raw)) as tar:
-        found = {member.name: member for member in tar}
-        content = tar.extractfile("deep/er/file")
-        assert content is not None
-        assert content.read() == b"x" * 3_000_000
-    assert sorted(found) == ["deep", "deep/er", "deep/er/file", "grüße", "own", "soft", "twin"]
-    assert found["deep/er/file"].mode == 0o4755
-    assert (found["twin"].type, found["twin"].linkname) == (tarfile.LNKTYPE, "deep/er/file")
-    assert found["soft"].linkname == "../elsewhere"
-    assert {(member.uid, member.gid) for member in found.values()} == {(0, 0)}
-
-
-def test_a_file_that_shrinks_while_it_is_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_bytes(b"x" * 10)
-    chunks = archived(tmp_path)
-    next(chunks)
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(InfrastructureError, match="changed while it was read"):
-        list(chunks)
-
-
-def events(*chunks: dict[str, Any]) -> list[Event]:
+@pytest.mark.parametrize(
+    ("chunks", "events"),
+    [
+        pytest.param(
+            [{"stream": "Step 2/9 : RUN python3 x.py \\"}, {"stream": "\n"},
+             {"stream": " ---> Running in 0123456789ab\n"}, {"stream": "one\ntw"}, {"stream": "o\n"},
+             {"stream": "\x1b[91mred\x1b[0m\n"}, {"stream": "Removing intermediate container 0123456789ab\n"},
+             {"stream": " ---> ba9876543210\n"}, {"aux": {"ID": "sha256:" + "ab" * 32}},
+             {"stream": "Successfully built ba9876543210\n"}],
+            [Step(2, 9, "RUN python3 x.py \\"), Started("0123456789ab"), Line("one"), Line("two"), Line("red"),
+             Line("Successfully built ba9876543210")],
+            id="docker sends a step and its newline apart",
+        ),
+        pytest.param(
+            [{"stream": "[2/2] STEP 3/8: COPY a b\n"}, {"stream": "STEP 1/8: FROM x\n"},
+             {"stream": "--> 0123456789ab\n"}, {"stream": "--> Using cache 0123456789ab\n"}],
+            [Step(3, 8, "COPY a b"), Step(1, 8, "FROM x"), Line("--> Using cache 0123456789ab")],
+            id="podman writes steps its own way",
+        ),
+        pytest.param(
+            [{"stream": "last words"},
+             {"errorDetail": {"code": 7, "message": "returned a non-zero code: 7"}, "error": "x"}],
+            [Line("last words"), Failed("returned a non-zero code: 7", 7)],
+            id="a failure carries the code where the engine says it",
+        ),
+        pytest.param(
+            [{"error": "building at STEP: exit status 7\n"}],
+            [Failed("building at STEP: exit status 7", None)],
+            id="and none where it does not",
+        ),
+        pytest.param(
+            [{"stream": "10%\r50%\r100%\n"}, {"status": "Pulling", "id": "ab12"}],
+            [Line("100%"), Line("ab12 Pulling")],
+            id="progress bars show their last state",
+        ),
+    ],
+)  # fmt: skip
+def test_what_engines_say_of_a_build(chunks: list[dict[str, Any]], events: list[Event]) -> None:
     log = BuildLog()
-    return [event for chunk in chunks for event in log.feed(chunk)] + list(log.end())
+    assert [event for chunk in chunks for event in log.feed(chunk)] + list(log.end()) == events
 
 
-def test_docker_sends_a_step_and_its_newline_apart() -> None:
-    assert events(
-        {"stream": "Step 2/9 : RUN python3 x.py \\"},
-        {"stream": "\n"},
-        {"stream": " ---> Running in 0123456789ab\n"},
-        {"stream": "one\ntw"},
-        {"stream": "o\n"},
-        {"stream": "\x1b[91mred\x1b[0m\n"},
-        {"stream": "Removing intermediate container 0123456789ab\n"},
-        {"stream": " ---> ba9876543210\n"},
-        {"aux": {"ID": "sha256:" + "ab" * 32}},
-        {"stream": "Successfully built ba9876543210\n"},
-    ) == [
-        Step(2, 9, "RUN python3 x.py \\"),
-        Started("0123456789ab"),
-        Line("one"),
-        Line("two"),
-        Line("red"),
-        Line("Successfully built ba9876543210"),
-    ]
-
-
-def test_podman_writes_steps_its_own_way() -> None:
-    assert events(
-        {"stream": "[2/2] STEP 3/8: COPY a b\n"},
-        {"stream": "STEP 1/8: FROM x\n"},
-        {"stream": "--> 0123456789ab\n"},
-        {"stream": "--> Using cache 0123456789ab\n"},
-    ) == [Step(3, 8, "COPY a b"), Step(1, 8, "FROM x"), Line("--> Using cache 0123456789ab")]
-
-
-def test_failures_carry_the_code_where_the_engine_says_it() -> None:
-    docker = {"errorDetail": {"code": 7, "message": "returned a non-zero code: 7"}, "error": "x"}
-    assert events({"stream": "last words"}, docker) == [Line("last words"), Failed("returned a non-zero code: 7", 7)]
-    assert events({"error": "building at STEP: exit status 7\n"}) == [Failed("building at STEP: exit status 7", None)]
-
-
-def test_progress_bars_show_their_last_state() -> None:
-    assert events({"stream": "10%\r50%\r100%\n"}, {"status": "Pulling", "id": "ab12"}) == [
-        Line("100%"),
-        Line("ab12 Pulling"),
-    ]
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        ("manifest for 127.0.0.1:40343/a/b:1.403 not found: manifest unknown", "has no image"),
+        ("manifest for h:401/a/b@sha256:401403 not found", "has no image"),
+        ("unexpected status from HEAD request: 403 Forbidden", "denies access"),
+        ("error parsing HTTP 403 response body: x", "denies access"),
+        ("received unexpected HTTP status code 401: x", "requires a login"),
+    ],
+)
+def test_digits_of_a_name_are_no_status_of_the_registry(message: str, what: str) -> None:
+    assert what in pull_error("h.example:40343/a/b:1", message).what
 
 
 @pytest.mark.parametrize(
@@ -229,17 +186,14 @@ def test_the_newest_base_that_a_driver_carries(framework: str, driver: str, tag:
     assert driver in why
 
 
-def test_a_site_that_does_not_say_gets_the_newest_with_a_note() -> None:
+def test_a_driver_that_is_not_known_gets_the_newest_with_a_note_and_one_that_carries_nothing_is_refused() -> None:
     chosen, why = newest("pytorch", "", "there")
     assert chosen.reference == DEFAULT_BASES["pytorch"]
     assert "there does not say" in why
-
-
-@pytest.mark.parametrize("driver", ["418.87", "none"])
-def test_a_driver_that_carries_nothing_is_refused(driver: str) -> None:
-    with pytest.raises(RefusedError) as caught:
-        newest("pytorch", driver, "old")
-    assert "hardware.driver" in caught.value.where
+    for driver in ("418.87", "none"):
+        with pytest.raises(RefusedError) as caught:
+            newest("pytorch", driver, "old")
+        assert "hardware.driver" in caught.value.where
 
 
 def test_the_table_is_newest_first_and_holds_the_defaults() -> None:

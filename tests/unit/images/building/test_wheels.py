@@ -14,11 +14,11 @@ import pytest
 from runner.core.errors import InfrastructureError
 from runner.core.package_directory import PackageDirectory, PackageFile
 from runner.images.building import wheels
+from tests.support.container_programs import CONTAINERS
 from tests.support.package_directories import collected
 
 NAME = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
 BASE, OTHER_BASE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
-BUILD = Path(__file__).parents[4] / "containers" / "horovod" / "build.py"
 # Traces what a call does to files: each fsync's path and each rename.
 TRACED = """
 import os, sys
@@ -42,56 +42,53 @@ def wheel(text: str = "content") -> bytes:
     return out.getvalue()
 
 
+def built(directory: Path, key: str = "key", text: str = "content") -> Path:
+    """What a build has left there."""
+    directory.mkdir(parents=True)
+    (directory / "key").write_text(f"{key}\n")
+    (directory / NAME).write_bytes(wheel(text))
+    return directory
+
+
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
-DAMAGE: dict[str, Callable[[bytes], bytes]] = {
-    "cut": lambda raw: raw[:-200],
-    "empty": lambda _: b"",
-    "a flipped byte": lambda raw: raw[:100] + bytes([raw[100] ^ 1]) + raw[101:],
-    "zeros": lambda raw: bytes(len(raw)),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_wheel_is_removed_and_not_taken(damage: str) -> None:
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        wheel()[:-200],
+        b"",
+        wheel()[:100] + bytes([wheel()[100] ^ 1]) + wheel()[101:],
+        bytes(len(wheel())),
+    ],
+    ids=["cut", "empty", "a flipped byte", "zeros"],
+)
+def test_a_damaged_wheel_is_removed_and_not_taken_until_a_build_replaces_it(tmp_path: Path, damaged: bytes) -> None:
     said: list[str] = []
     path = wheels.keep(BASE, "key", NAME, wheel())
     assert wheels.find(BASE, "key", said.append) == path
     assert [file for _, file in wheels.offered(BASE, said.append)] == [path]
     assert said == []
-    path.write_bytes(DAMAGE[damage](wheel()))
+    path.write_bytes(damaged)
     assert wheels.find(BASE, "key", said.append) is None
     assert said == [f"the kept wheel {path} was damaged, and is removed"]
     assert not path.exists()
-    path.write_bytes(DAMAGE[damage](wheel()))
+    path.write_bytes(damaged)
     assert wheels.offered(BASE, said.append) == ()
-    assert wheels.find(BASE, "another", said.append) is None
-
-
-def test_what_a_build_left_replaces_what_was_damaged(tmp_path: Path) -> None:
-    (tmp_path / "built").mkdir()
-    (tmp_path / "built/key").write_text("key\n")
-    (tmp_path / "built" / NAME).write_bytes(wheel("new"))
-    wheels.keep(BASE, "key", NAME, wheel()[:-1])
-    assert wheels.find(BASE, "key", lambda _: None) is None
-    wheels.keep_built(BASE, tmp_path / "built")
-    kept = wheels.find(BASE, "key", lambda _: None)
-    assert kept is not None
-    assert kept.read_bytes() == wheel("new")
+    wheels.keep_built(BASE, built(tmp_path / "built", text="new"))
+    assert wheels.find(BASE, "key", print) == path
+    assert path.read_bytes() == wheel("new")
 
 
 def test_a_wheel_is_taken_by_the_base_that_it_was_made_in_and_no_other(tmp_path: Path) -> None:
     """A base can name any key and leave any wheel. So can one whose wheels were collected, and copied here."""
-    (tmp_path / "key").write_text("key\n")
-    (tmp_path / NAME).write_bytes(wheel())
-    wheels.keep_built(BASE, tmp_path)
+    wheels.keep_built(BASE, built(tmp_path / "built"))
     (path,) = wheels.kept(print)
     assert wheels.find(BASE, "key", print) == path
-    assert [found for _, found in wheels.offered(BASE, print)] == [path]
+    assert [file for _, file in wheels.offered(BASE, print)] == [path]
+    assert wheels.find(BASE, "another", print) is None
     assert wheels.find(OTHER_BASE, "key", print) is None
     assert wheels.offered(OTHER_BASE, print) == ()
     assert path.parents[1] != wheels.shelf()  # of environments
@@ -106,11 +103,9 @@ def test_a_wheel_is_taken_by_the_base_that_it_was_made_in_and_no_other(tmp_path:
 @pytest.mark.parametrize("key", ["../../planted", "/tmp/planted", "..", "a/b"])
 def test_a_key_that_is_a_path_leads_nowhere(tmp_path: Path, key: str) -> None:
     """The key is what a program in the base has written, and the base may be anybody's."""
-    (tmp_path / "built").mkdir()
-    (tmp_path / "built/key").write_text(key)
-    (tmp_path / "built" / NAME).write_bytes(wheel())
+    left = built(tmp_path / "built", key)
     takes: tuple[Callable[[], object], ...] = (
-        lambda: wheels.keep_built(BASE, tmp_path / "built"),
+        lambda: wheels.keep_built(BASE, left),
         lambda: wheels.keep(BASE, key, NAME, wheel()),
         lambda: wheels.find(BASE, key, print),
     )
@@ -123,20 +118,18 @@ def test_a_key_that_is_a_path_leads_nowhere(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize("linked", ["opt/wheel/key", f"opt/wheel/{NAME}", "opt/wheel", "opt"])
 def test_a_link_that_a_build_left_is_not_followed_on_this_machine(tmp_path: Path, linked: str) -> None:
     root, private = tmp_path / "root", tmp_path / "private"
-    for place in (root, private):
-        (place / "opt/wheel").mkdir(parents=True)
-        (place / "opt/wheel/key").write_text("abc")
-        (place / "opt/wheel" / NAME).write_bytes(wheel("secret" if place == private else "built"))
+    built(root / "opt/wheel")
+    built(private / "opt/wheel", text="secret")
     (root / linked).rename(tmp_path / "away")
     (root / linked).symlink_to(private / linked)
     wheels.keep_built(BASE, root / "opt/wheel")
-    assert wheels.offered(BASE, lambda _: None) == ()
+    assert wheels.offered(BASE, print) == ()
 
 
 def test_the_program_of_a_build_takes_whole_wheels_only(tmp_path: Path) -> None:
     shelf, out = tmp_path / "shelf", tmp_path / "out"
     (shelf / "key").mkdir(parents=True)
-    words = [sys.executable, str(BUILD), "wheel", "--framework", "pytorch", "--horovod", "key"]
+    words = [sys.executable, str(CONTAINERS / "build.py"), "wheel", "--framework", "pytorch", "--horovod", "key"]
     words += ["--out", str(out), "--shelf", str(shelf)]
     for content, code in ((wheel(), 0), (wheel()[:-100], 1)):
         (shelf / "key" / NAME).write_bytes(content)
@@ -148,7 +141,7 @@ def test_the_program_of_a_build_takes_whole_wheels_only(tmp_path: Path) -> None:
 
 def test_the_program_of_a_build_writes_a_wheel_to_disk_before_its_name(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(wheel())
-    words = [sys.executable, "-c", TRACED, str(BUILD.parent), str(tmp_path / NAME), str(tmp_path / "shelf/key")]
+    words = [sys.executable, "-c", TRACED, str(CONTAINERS), str(tmp_path / NAME), str(tmp_path / "shelf/key")]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     first, second = done.stdout.splitlines()
     part = first.removeprefix("fsync ")

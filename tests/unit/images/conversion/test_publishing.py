@@ -15,7 +15,7 @@ from runner.core.progress import Silent
 from runner.images import engine
 from runner.images.conversion.publishing import Conversion, about_of, publish
 from runner.images.conversion.sif import sif_maker
-from runner.images.conversion.squashfs import Options, convert, convert_source, created_at
+from runner.images.conversion.squashfs import Options, SourceKind, convert, convert_source, created_at
 from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
 from runner.images.store import store
@@ -46,12 +46,7 @@ def test_an_image_is_made_once_and_described_by_its_source(source: Source, tmp_p
     assert first.image.omitted == ("B",)
     second = squashfs(source, tmp_path / "store")
     assert not second.made
-    assert second.image == first.image
-    assert store.lookup("x/y:1", tmp_path / "store") == first.image
-
-
-def test_a_name_that_has_moved_says_from_where(source: Source, tmp_path: Path) -> None:
-    squashfs(source, tmp_path / "store")
+    assert second.image == first.image == store.lookup("x/y:1", tmp_path / "store")
     moved = replace(source, digest="sha256:" + "b" * 64)
     assert squashfs(moved, tmp_path / "store").moved_from == source.digest
 
@@ -68,11 +63,9 @@ def test_a_sif_takes_the_same_path_and_is_another_file(source: Source, tmp_path:
 
 
 def test_a_file_that_is_not_what_it_has_to_be_is_not_published(source: Source, tmp_path: Path) -> None:
-    def write(out: Path) -> None:
-        out.write_bytes(b"no SIF")
-
+    maker = sif_maker(source, Path.touch)
     with pytest.raises(InfrastructureError, match="no whole SIF"):
-        publish(sif_maker(source, write), Silent(), store_dir=tmp_path / "store")
+        publish(maker, Silent(), store_dir=tmp_path / "store")
     assert list((tmp_path / "store").iterdir()) == []
 
 
@@ -108,7 +101,7 @@ def test_empty_files_between_large_ones_do_not_crash_mksquashfs(source: Source, 
         for empty in range(20):
             (tmp_path / f"tree/{number:02d}b{empty:02d}").touch()
     progress = Steps()
-    sums = {convert_source(source, progress, store_dir=tmp_path / f"store{n}").image.sha256 for n in range(6)}
+    sums = {convert_source(source, progress, store_dir=tmp_path / f"store{n}").image.sha256 for n in range(3)}
     assert len(sums) == 1
     assert not [text for text in progress.texts if "crashed" in text]
 
@@ -140,10 +133,10 @@ def test_what_an_image_says_of_itself_is_ours_or_nothing() -> None:
         assert about_of(raw) == {}
 
 
-@pytest.mark.parametrize("created", ["9999-12-31T23:59:59Z", "2107-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "never"])
-def test_a_time_that_no_squashfs_holds_is_none(created: str) -> None:
-    assert created_at(created) == 0
+def test_a_time_that_no_squashfs_holds_is_none() -> None:
     assert created_at("2026-01-01T00:00:00Z") == 1767225600
+    for created in ("9999-12-31T23:59:59Z", "2107-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "never"):
+        assert created_at(created) == 0
 
 
 @pytest.fixture(autouse=True)
@@ -154,32 +147,34 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
 
 
-@pytest.mark.parametrize("source", ["auto", "registry"])
-@pytest.mark.parametrize("text", ["gpu-runner/horovod-pytorch:25.02-py3", "localhost/gpu-runner/x:1"])
-def test_without_a_registry_an_image_of_ours_is_looked_up_nowhere(text: str, source: str) -> None:
-    with pytest.raises(RefusedError, match="names no registry to take it from") as caught:
-        convert(text, Options(source), Silent())  # type: ignore[arg-type]
-    assert "build it on a machine with an engine" in caught.value.fix
-    assert "docker.io" not in caught.value.fix
-
-
 @pytest.mark.parametrize(
-    ("text", "hub"), [("debian:12", "library/debian:12"), ("docker://x/y", "x/y:latest"), ("x/y:1", "x/y:1")]
+    ("text", "fix"),
+    [
+        ("gpu-runner/horovod-pytorch:25.02-py3", "build it on a machine with an engine"),
+        ("localhost/gpu-runner/x:1", "build it on a machine with an engine"),
+        ("debian:12", "docker.io/library/debian:12 if you mean Docker's hub"),
+        ("docker://x/y", "docker.io/x/y:latest if you mean Docker's hub"),
+        ("x/y:1", "docker.io/x/y:1 if you mean Docker's hub"),
+    ],
 )
-def test_dockers_hub_is_used_only_where_it_is_named(text: str, hub: str) -> None:
+def test_a_name_without_a_registry_is_looked_up_nowhere(text: str, fix: str) -> None:
     with pytest.raises(RefusedError, match="names no registry to take it from") as caught:
         convert(text, Options("registry"), Silent())
-    assert f"docker.io/{hub} if you mean Docker's hub" in caught.value.fix
+    assert fix in caught.value.fix
+    assert ("docker.io" in caught.value.fix) == ("docker.io" in fix)
+    if "gpu-runner" in text:
+        with pytest.raises(RefusedError, match="names no registry to take it from"):
+            convert(text, Options("auto"), Silent())
 
 
 @pytest.mark.parametrize("source", ["auto", "registry", "engine"])
-def test_a_path_without_a_format_is_looked_up_nowhere(tmp_path: Path, source: str) -> None:
+def test_a_path_without_a_format_is_looked_up_nowhere(tmp_path: Path, source: SourceKind) -> None:
     with pytest.raises(UsageError, match=r"/saved\.tar does not exist") as caught:
-        convert(f"{tmp_path}/saved.tar", Options(source), Silent())  # type: ignore[arg-type]
+        convert(f"{tmp_path}/saved.tar", Options(source), Silent())
     assert "for a saved image use docker-archive:FILE" in caught.value.fix
     (tmp_path / "saved.tar").touch()
     with pytest.raises(UsageError, match=r"/saved\.tar is a path without a format"):
-        convert(f"{tmp_path}/saved.tar", Options(source), Silent())  # type: ignore[arg-type]
+        convert(f"{tmp_path}/saved.tar", Options(source), Silent())
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.images.packing import merged_layers
 from runner.images.packing.merged_layers import Layer
+from tests.support.layers import merge
 
 Entry = tuple[str, bytes, str]  # path, kind, content or target of a link
 FILE, DIR, SOFT, HARD, FIFO = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE
@@ -40,81 +41,73 @@ def tar_of(entries: Sequence[Entry], form: int = tarfile.PAX_FORMAT) -> bytes:
     return out.getvalue()
 
 
-def merge(stack: Sequence[bytes], made: Sequence[str] = ()) -> bytes:
-    def opener(raw: bytes) -> merged_layers.Opener:
-        return lambda: nullcontext(io.BytesIO(raw))
-
-    layers = [Layer(f"layer {number}", opener(raw)) for number, raw in enumerate(stack)]
-    return b"".join(
-        merged_layers.merged(layers, [merged_layers.indexed(layer) for layer in layers], mtime=7, made=made)
-    )
-
-
 def merge_entries(*stack: Sequence[Entry], made: Sequence[str] = ()) -> dict[str, str]:
     """path -> what is there, as tar itself reads the merged stream."""
-    found = {}
+    root = {}
     with tarfile.open(fileobj=io.BytesIO(merge([tar_of(entries) for entries in stack], made))) as tar:
         for member in tar:
-            assert member.name not in found, "each name once"
-            if member.isreg():
-                source = tar.extractfile(member)
-                assert source is not None
-                found[member.name] = source.read().decode()
-            else:
-                found[member.name] = {DIR: "/", SOFT: "->", HARD: "=", FIFO: "|"}[member.type] + member.linkname
-    return found
+            assert member.name not in root, "each name once"
+            content = tar.extractfile(member) if member.isreg() else None
+            kind = "" if content else {DIR: "/", SOFT: "->", HARD: "=", FIFO: "|"}[member.type]
+            root[member.name] = content.read().decode() if content else kind + member.linkname
+    return root
 
 
 FILES = [("a/", DIR, ""), ("a/x", FILE, "old"), ("a/y", FILE, "old")]
+DEEP = "/".join("d" * 2000)
 LINKED = [("x/a", FILE, "data"), ("b", HARD, "x/a"), ("c", HARD, "./b")]
 BEHIND_LINK = [("d/", DIR, ""), ("d/x", FILE, "1"), ("d/y", FILE, "2"), ("l", SOFT, "d")]
 HIDDEN = [(path, FILE, "") for path in ("a/.wh.x", "a/.wh.y", ".wh.b", ".wh.no", "no/.wh.no")]
-STACKS: dict[str, tuple[list[list[Entry]], dict[str, str]]] = {
-    "whiteouts hide lower layers only, wherever they stand": (
-        [[*FILES, ("b/z", FILE, "old")], [("a/x", FILE, "new"), *HIDDEN]],
-        {"a": "/", "a/x": "new"},
-    ),
-    "an opaque directory shows only its own layer": (
-        [
-            [*FILES, ("a/d/y", FILE, "old")],
-            [("a/new", FILE, "new"), ("a/.wh..wh..opq", FILE, ""), ("a/.wh..wh.plnk", FILE, "")],
-        ],
-        {"a": "/", "a/new": "new"},
-    ),
-    "a hard link keeps its data when the name that had them is gone": (
-        [LINKED, [("x/.wh.a", FILE, "")]],
-        {"b": "data", "c": "=b", "x": "/"},
-    ),
-    "a hard link keeps its data when the name that had them has others": (
-        [LINKED, [("x/a", FILE, "other")]],
-        {"b": "data", "c": "=b", "x": "/", "x/a": "other"},
-    ),
-    "a hard link may lead to a lower layer": (
-        [[("z", FILE, "data")], [("a", HARD, "/z")]],
-        {"a": "data", "z": "=a"},
-    ),
-    "a directory entry takes the place of a link": (
-        [[("d/", DIR, ""), ("l", SOFT, "d")], [("l/", DIR, ""), ("l/x", FILE, "1")]],
-        {"d": "/", "l": "/", "l/x": "1"},
-    ),
-    "whiteouts in a directory that replaced a link spare what the link led to": (
-        [BEHIND_LINK, [("l/", DIR, ""), ("l/.wh..wh..opq", FILE, ""), ("l/.wh.x", FILE, "")]],
-        {"d": "/", "d/x": "1", "d/y": "2", "l": "/"},
-    ),
-}
 
 
-@pytest.mark.parametrize("title", STACKS)
-def test_layers_are_applied_one_after_another(title: str) -> None:
-    stack, merged = STACKS[title]
+@pytest.mark.parametrize(
+    ("stack", "merged"),
+    [
+        pytest.param(
+            [[*FILES, ("b/z", FILE, "old")], [("a/x", FILE, "new"), *HIDDEN]], {"a": "/", "a/x": "new"},
+            id="whiteouts hide lower layers only, wherever they stand",
+        ),
+        pytest.param(
+            [[*FILES, ("a/d/y", FILE, "old")],
+             [("a/new", FILE, "new"), ("a/.wh..wh..opq", FILE, ""), ("a/.wh..wh.plnk", FILE, "")]],
+            {"a": "/", "a/new": "new"},
+            id="an opaque directory shows only its own layer",
+        ),
+        pytest.param(
+            [LINKED, [("x/.wh.a", FILE, "")]], {"b": "data", "c": "=b", "x": "/"},
+            id="a hard link keeps its data when the name that had them is gone",
+        ),
+        pytest.param(
+            [LINKED, [("x/a", FILE, "other")]], {"b": "data", "c": "=b", "x": "/", "x/a": "other"},
+            id="a hard link keeps its data when the name that had them has others",
+        ),
+        pytest.param(
+            [[("z", FILE, "data")], [("a", HARD, "/z")]], {"a": "data", "z": "=a"},
+            id="a hard link may lead to a lower layer",
+        ),
+        pytest.param(
+            [[("d/", DIR, ""), ("l", SOFT, "d")], [("l/", DIR, ""), ("l/x", FILE, "1")]],
+            {"d": "/", "l": "/", "l/x": "1"},
+            id="a directory entry takes the place of a link",
+        ),
+        pytest.param(
+            [BEHIND_LINK, [("l/", DIR, ""), ("l/.wh..wh..opq", FILE, ""), ("l/.wh.x", FILE, "")]],
+            {"d": "/", "d/x": "1", "d/y": "2", "l": "/"},
+            id="whiteouts in a directory that replaced a link spare what the link led to",
+        ),
+        pytest.param([[(DEEP, DIR, "")]], {DEEP[: 2 * n + 1]: "/" for n in range(2000)},
+                     id="a tree may be as deep as a path is long"),
+    ],
+)  # fmt: skip
+def test_layers_are_applied_one_after_another(stack: list[list[Entry]], merged: dict[str, str]) -> None:
     assert merge_entries(*stack) == merged
 
 
 def test_parents_that_are_links_below_are_followed_inside_the_root() -> None:
     low = [("usr/lib/", DIR, ""), ("lib", SOFT, "usr/lib"), ("out", SOFT, "../../../usr"), ("abs", SOFT, "/usr/./lib")]
     high = [("lib/a", FILE, "1"), ("out/b", FILE, "2"), ("abs/c", FILE, "3"), ("lib/.wh.none", FILE, "")]
-    found = merge_entries(low, high, [("abs/.wh.a", FILE, "")])
-    assert {path: text for path, text in found.items() if path.startswith("usr/")} == {
+    root = merge_entries(low, high, [("abs/.wh.a", FILE, "")])
+    assert {path: text for path, text in root.items() if path.startswith("usr/")} == {
         "usr/lib": "/", "usr/b": "2", "usr/lib/c": "3",
     }  # fmt: skip
 
@@ -139,12 +132,16 @@ def test_layers_that_cannot_be_applied_are_refused(entries: list[Entry], says: s
     with pytest.raises(InfrastructureError, match=says) as caught:
         merge_entries(entries)
     assert caught.value.where == "layer 0"
+    with pytest.raises(InfrastructureError, match="a path of more than 4096 bytes"):
+        merge_entries([(DEEP, DIR, ""), ("a", SOFT, DEEP), (f"a/{DEEP}", DIR, "")])
 
 
 @pytest.mark.parametrize("cut", [100, 512, 700])
-def test_a_layer_that_ends_early_is_reported(cut: int) -> None:
+def test_a_layer_that_ends_early_or_is_compressed_is_reported(cut: int) -> None:
     with pytest.raises(InfrastructureError, match=r"layer 0 (ended|is not)"):
         merge([tar_of([("a", FILE, "x" * 600)])[:cut]])
+    with pytest.raises(InfrastructureError, match="is not a tar archive"):
+        merge([gzip.compress(os.urandom(5000))])
 
 
 def test_what_tar_cannot_say_in_its_first_block_survives_a_new_name() -> None:
@@ -162,9 +159,9 @@ def test_what_tar_cannot_say_in_its_first_block_survives_a_new_name() -> None:
         tar.addfile(link)
     raw = merge([out.getvalue(), tar_of([(f"{long}/.wh.gone", FILE, "")])])
     with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
-        found = tar.getmember(f"{long}/kept")
-        assert (found.mode, found.uid, found.size) == (0o4711, 3_000_000, 3)
-        extended = {key: value for key, value in found.pax_headers.items() if key not in ("path", "uid")}
+        member = tar.getmember(f"{long}/kept")
+        assert (member.mode, member.uid, member.size) == (0o4711, 3_000_000, 3)
+        extended = {key: value for key, value in member.pax_headers.items() if key not in ("path", "uid")}
         assert extended == {**kept, "comment": "it stays"}
 
 
@@ -205,19 +202,18 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def white_out(root: Path, path: str) -> None:
-    parent, name = (root / path).parent, Path(path).name
-    if not parent.is_dir():
-        return
-    for hidden in parent.iterdir() if name == ".wh..wh..opq" else [parent / name.removeprefix(".wh.")]:
-        remove(hidden)
+def white_out(path: Path) -> None:
+    hidden = path.with_name(path.name.removeprefix(".wh."))
+    if path.parent.is_dir():
+        for each in path.parent.iterdir() if path.name == ".wh..wh..opq" else [hidden]:
+            remove(each)
 
 
 def apply(root: Path, entries: Sequence[Entry]) -> None:
     """What an engine does: whiteouts on what is there, then each entry in the place of what is there."""
     whiteouts = [path for path, _, _ in entries if Path(path).name.startswith(".wh.")]
     for path in whiteouts:
-        white_out(root, path)
+        white_out(root / path)
     for number, (path, kind, text) in enumerate(entries):
         if path in whiteouts:
             continue
@@ -246,14 +242,14 @@ def entries_of(root: Path) -> dict[str, tuple[object, ...]]:
     """Every path with its kind, mode, content, and the first of the names that share its inode."""
     paths = sorted(Path(folder, name) for folder, folders, files in os.walk(root) for name in (*folders, *files))
     first: dict[int, str] = {}
-    found: dict[str, tuple[object, ...]] = {}
+    entries: dict[str, tuple[object, ...]] = {}
     for path in paths:
         about = path.lstat()
         name = path.relative_to(root).as_posix()
         content: object = path.read_text() if path.is_file() and not path.is_symlink() else ""
         content = str(path.readlink()) if path.is_symlink() else content
-        found[name] = (about.st_mode | (0o700 if path.is_dir() else 0), content, first.setdefault(about.st_ino, name))
-    return found
+        entries[name] = (about.st_mode | (0o700 if path.is_dir() else 0), content, first.setdefault(about.st_ino, name))
+    return entries
 
 
 def no_links_as_parents(stack: Sequence[Sequence[Entry]]) -> bool:
@@ -279,22 +275,6 @@ def test_random_stacks_give_what_applying_them_gives(stack: list[list[Entry]]) -
                 member.mode |= 0o700 if member.isdir() else 0
                 tar.extract(member, ours)
         assert entries_of(ours) == entries_of(oracle)
-
-
-def test_compressed_streams_are_not_mistaken_for_tar() -> None:
-    with pytest.raises(InfrastructureError, match="is not a tar archive"):
-        merge([gzip.compress(os.urandom(5000))])
-
-
-def test_a_tree_may_be_as_deep_as_a_path_is_long() -> None:
-    deep = "/".join("d" * 2000)
-    assert deep in merge_entries([(deep, DIR, "")])
-
-
-def test_links_behind_links_do_not_make_paths_without_an_end() -> None:
-    far = "/".join("d" * 2000)
-    with pytest.raises(InfrastructureError, match="a path of more than 4096 bytes"):
-        merge_entries([(far, DIR, ""), ("a", SOFT, far), (f"a/{far}", DIR, "")])
 
 
 def test_a_layer_that_changes_between_its_readings_is_not_passed_on_as_the_one_that_was_hashed() -> None:

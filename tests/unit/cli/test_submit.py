@@ -1,17 +1,21 @@
-"""``submit --snapshot``: what runs is the code as it was submitted, and no file from elsewhere is ever copied."""
+"""``submit --snapshot``: what runs is the code as it was submitted, and no file from elsewhere is ever copied.
+``submit --write`` and ``--dry-run --full``: a job to read, and to submit by hand with nothing of ours installed.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
-from runner.core.errors import Exit, RefusedError
+from runner.cli import run
+from runner.core.errors import Exit, RefusedError, UsageError
 from runner.jobs import snapshot_copy
 from runner.jobs.directory import Run
 from runner.jobs.snapshot_copy import Snapshot, copy
@@ -26,18 +30,9 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 # A command as root that may not read what its mode forbids, as for everybody else.
 _RIGHTS = "-dac_override,-dac_read_search"
 WITHOUT_OVERRIDE = ("setpriv", f"--bounding-set={_RIGHTS}", f"--inh-caps={_RIGHTS}") if os.geteuid() == 0 else ()
-ODD = "a b$q'\"ü\n"
-# Waits for the file that its first argument names, then imports what lies beside it, and leaves what it found.
-PROGRAM = """
-import os, pathlib, sys, time
-while not pathlib.Path(sys.argv[1]).exists():
-    time.sleep(0.05)
-import helper
-here = pathlib.Path.cwd()
-paths = [path for path in here.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-files = sorted(str(path.relative_to(here.parent)) for path in paths)
-pathlib.Path(os.environ["RUNNER_RUN_DIR"], "found").write_text(repr((helper.VALUE, files)))
-"""
+# Leaves what it found where it ran: of a copy, the copy is as it was, also when it runs again.
+PROGRAM = "import os, pathlib\nprint(open('value').read(), sorted(os.listdir()))\npathlib.Path('output').touch()\n"
+PLACE = "a b$q'\"ü"
 LOCAL = ("submit", "--site", "local", "--runtime", "native", "--gpus", "1", "--snapshot")
 
 
@@ -51,54 +46,35 @@ def empty_run(tmp_path: Path) -> Run:
     return Run(tmp_path / "run")
 
 
-def test_edits_after_the_submission_change_nothing(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {f"{ODD}/train.py": PROGRAM, f"{ODD}/helper.py": "VALUE = 0", f"{ODD}/gone.py": "", "top.txt": ""}
-    top = repository(tmp_path / "r", {name: text.encode() for name, text in files.items()})
-    start = top / ODD
-    (start / "helper.py").write_text("VALUE = 'as submitted'")
-    (start / "gone.py").unlink()
-    (start / "untracked.py").write_text("")
-    monkeypatch.chdir(start)
-    runs, go = tmp_path / "runs", tmp_path / "go"
-    words = (*LOCAL, "--runs", str(runs))
-    script = call(*words, "--dry-run", "--", sys.executable, "train.py", str(go))[0]
-    assert str(top) not in script and str(tmp_path / "runs") not in script
-    run_id = json.loads(call(*words, "--json", "--", sys.executable, "train.py", str(go))[0])["result"]["run"]
-    (start / "helper.py").write_text("VALUE = 'edited'")
-    go.write_text("")
-    call("wait", run_id)
-    directory = runs / run_id
-    assert (directory / "job.sh").read_text() == script
-    kept = sorted(["top.txt", *(f"{ODD}/{name}" for name in ("helper.py", "train.py"))])
-    assert (directory / "found").read_text() == repr(("as submitted", kept))
-    assert f"a copy ran: {directory / 'code'}" in call("show", run_id)[0]
-
-
-def test_a_copy_that_ran_is_run_again_unless_another_one_is_requested(
+def test_the_copy_runs_and_runs_again_unless_another_one_is_requested(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = "import pathlib, os\nprint(open('value').read(), os.listdir())\npathlib.Path('output').touch()\n"
-    place = "a b$q'\""  # the directory of a run without a copy can be shown to no container with a newline in it
-    files = {f"{place}/a.py": program.encode(), f"{place}/value": b"0", os.fsdecode(b"b\xff"): b""}
-    top = repository(tmp_path / "r", files)
-    start = top / place
+    files = {"a.py": PROGRAM.encode(), "value": b"0", "gone.py": b"", "x\ny": b"", os.fsdecode(b"b\xff"): b""}
+    top = repository(tmp_path / "r", {f"{PLACE}/{name}": content for name, content in files.items()})
+    start, runs = top / PLACE, tmp_path / "runs"
     monkeypatch.chdir(start)
     (start / "value").write_text("first")
-    words = (*LOCAL, "--runs", str(tmp_path / "runs"), "--json", "--", sys.executable, "a.py")
-    first = result(call(*words)[0])["run"]
+    (start / "gone.py").unlink()
+    (start / "untracked.py").touch()
+    words, program = (*LOCAL, "--runs", str(runs)), ("--", sys.executable, "a.py")
+    script = call(*words, "--dry-run", *program)[0]
+    assert str(top) not in script and str(runs) not in script
+    first = result(call(*words, "--json", *program)[0])["run"]
     call("wait", first)
+    assert (runs / first / "job.sh").read_text() == script
+    assert f"a copy ran: {runs / first / 'code'}" in call("show", first)[0]
     (start / "value").write_text("second")
     git(top, "commit", "-qam", "later")
 
     def again(*more: str) -> tuple[str, str, str]:
         printed, said = call("rerun", str(again_of), *more, "--json", "--wait")
-        facts = result(printed)
-        log = (Path(facts["directory"]) / "logs/rank-0.out").read_text()
-        return facts["run"], said, log
+        made = result(printed)
+        log = (Path(made["directory"]) / "logs/rank-0.out").read_text()
+        return made["run"], said, log
 
     again_of = first
     second, said, log = again()
-    assert log.startswith("first [") and "output" not in log, "the files that were copied, and no other"
+    assert log == (runs / first / "logs/rank-0.out").read_text() == "first ['a.py', 'b\\udcff', 'value', 'x\\ny']\n"
     assert "code: the copy that ran; --snapshot copies it as it is now" in said
     assert f"the same plan and code as {first}" in said
     code = [result(call("show", name, "--json")[0])["code"] for name in (first, second)]
@@ -110,10 +86,10 @@ def test_a_copy_that_ran_is_run_again_unless_another_one_is_requested(
     assert third[2].startswith("second [") and "code: the copy" not in third[1]
 
     assert "the copy that ran has no b.py" in call("rerun", first, "--", "python", "b.py", code=Exit.REFUSED)[1]
-    (tmp_path / "runs" / first / "code" / place / "value").write_text("edited")
+    (runs / first / "code" / PLACE / "value").write_text("edited")
     said = call("rerun", first, code=Exit.REFUSED)[1]
     assert "the copy that ran has changed since" in said and "--without snapshot" in said
-    (tmp_path / "runs" / first / "code-files.json").unlink()
+    (runs / first / "code-files.json").unlink()
     assert "the code that ran is not available" in call("rerun", first, code=Exit.REFUSED)[1]
 
 
@@ -135,15 +111,16 @@ def test_what_cannot_be_copied_is_refused_with_the_fix(tmp_path: Path, monkeypat
     assert "not tracked" in str(refusal("python", "../outside.py"))
     for original in (str(top / "train.py"), "/workspace/train.py"):
         assert "names the original" in str(refusal("python", original))
+    recipe = make_request({"gpus": 1, "site": "local", "snapshot": True, "recipe": "probe"})
+    with pytest.raises(UsageError, match="copied into the run directory anyway"):
+        prepare(recipe)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "git is not installed here" in str(refusal("python", "train.py"))
 
 
-def test_a_recipe_needs_none(tmp_path: Path, call: Call) -> None:
-    assert "copied into the run directory anyway" in call(*LOCAL, "--recipe", "probe", code=Exit.USAGE)[1]
-
-
-def test_links_stay_links_and_those_that_lead_out_are_left_out(tmp_path: Path, empty_run: Run) -> None:
+def test_links_stay_links_and_those_that_lead_out_are_left_out_with_a_warning(
+    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     top = repository(tmp_path / "r", {"a/file": b"1", "run.sh": b"2"})
     (top / "run.sh").chmod(0o755)
     for name, target in (("a/in", "../run.sh"), ("a/out", "../../x"), ("absolute", "/etc/passwd"), ("dir", "a")):
@@ -159,17 +136,9 @@ def test_links_stay_links_and_those_that_lead_out_are_left_out(tmp_path: Path, e
     assert ((copied / "a/in").readlink(), (copied / "dir").readlink()) == (Path("../run.sh"), Path("a"))
     assert stat.S_IMODE((copied / "run.sh").stat().st_mode) == 0o700
     assert stat.S_IMODE(copied.stat().st_mode) == 0o700
-
-
-def test_a_warning_names_the_links_that_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    top = repository(tmp_path / "r", {"train.py": b""})
-    for name in ("data", "more"):
-        (top / name).symlink_to("/elsewhere")
-    git(top, "add", "-A")
     monkeypatch.chdir(top)
-    options = request_of(tmp_path, "true")
-    (warning,) = (each for each in prepare(options).findings if each.code == "links-not-copied")
-    assert (warning.severity, "no link 'data' and 1 more" in warning.what) == ("warn", True)
+    warning = next(each for each in prepare(request_of(tmp_path, "true")).findings if each.code == "links-not-copied")
+    assert (warning.severity, "no link 'a/out' and 1 more" in warning.what) == ("warn", True)
 
 
 def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empty_run: Run) -> None:
@@ -190,9 +159,7 @@ def test_a_hostile_index_reads_and_writes_nothing_elsewhere(tmp_path: Path, empt
     assert [path.name for path in secret.iterdir()] == ["key"]
 
 
-def test_submodules_are_copied_and_too_much_is_refused(
-    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_submodules_are_copied(tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = repository(tmp_path / "inner", {"lib/m.py": b"12345"})
     top = repository(tmp_path / "r", {"train.py": b"12345"})
     git(top, "submodule", "add", "-q", str(inner), "deps/sub")
@@ -202,23 +169,6 @@ def test_submodules_are_copied_and_too_much_is_refused(
     assert set(prepared.snapshot.names) == {".gitmodules", "train.py", "deps/sub/lib/m.py"}
     copy(prepared.snapshot, empty_run)
     assert (empty_run.path / "code/deps/sub/lib/m.py").read_text() == "12345"
-    monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
-    again = Run(tmp_path / "again")
-    again.path.mkdir()
-    with pytest.raises(RefusedError, match="the tracked files have more than"):
-        copy(prepared.snapshot, again)
-
-
-def test_of_a_file_that_is_too_large_nothing_is_written(
-    tmp_path: Path, empty_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a").write_bytes(b"12")
-    (tmp_path / "large").write_bytes(b"123456")
-    monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
-    with pytest.raises(RefusedError, match="the tracked files have more than"):
-        copy(Snapshot(tmp_path, "", ("a", "large")), empty_run)
-    written = [path.stat().st_size for path in (empty_run.path / "code").iterdir()]
-    assert sum(written) == 2
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -236,21 +186,50 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_submission_whose_copy_fails_leaves_nothing(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+def test_too_much_is_refused_and_leaves_nothing(
+    tmp_path: Path, call: Call, empty_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    top = repository(tmp_path / "r", {"train.py": b"123456"})
+    top = repository(tmp_path / "r", {"a.py": b"12", "large": b"123456"})
     monkeypatch.chdir(top)
     monkeypatch.setattr(snapshot_copy, "MOST_BYTES", 5)
     runs = tmp_path / "runs"
-    said = call(*LOCAL, "--runs", str(runs), "--", sys.executable, "train.py", code=Exit.REFUSED)[1]
+    said = call(*LOCAL, "--runs", str(runs), "--", sys.executable, "a.py", code=Exit.REFUSED)[1]
     assert "leave out --snapshot" in said
     assert list(runs.iterdir()) == []
+    with pytest.raises(RefusedError, match="the tracked files have more than"):
+        copy(Snapshot(top, "", ("a.py", "large")), empty_run)
+    assert sum(path.stat().st_size for path in (empty_run.path / "code").iterdir()) == 2, "nothing of the large one"
 
 
 def test_the_copy_is_where_containers_see_the_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    top = repository(tmp_path / "r", {"su b/train.py": b""})
-    monkeypatch.chdir(top / "su b")
-    options = request_of(tmp_path, "python", "train.py", site="technion")
-    plan = prepare(options).plan
+    monkeypatch.chdir(repository(tmp_path / "r", {"su b/train.py": b""}) / "su b")
+    plan = prepare(request_of(tmp_path, "python", "train.py", site="technion")).plan
     assert (plan.workdir, plan.mounts) == ("/results/code/su b", ())
+
+
+REQUEST = ("submit", "--site", "local", "--recipe", "probe", "--runtime", "native", "--gpus", "2")
+
+
+def test_a_written_job_runs_by_plain_bash_and_is_judged_where_it_lies(tmp_path: Path, call: Call) -> None:
+    job = tmp_path / "my job's $dir"
+    assert f"cd {quote(str(job))} && bash job.sh" in call(*REQUEST, "--write", str(job)).out
+    assert not (tmp_path / "state" / "runs").exists(), "nothing was submitted"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "job.sh"], cwd=job, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + (job / "logs/rank-0.err").read_text()
+    assert "verdict: ran" in call("wait", str(job)).out
+    for words in (("--write", str(job)), ("--write", "x", "--dry-run"), ("--write", "x", "--wait"), ("--full",)):
+        assert run([*REQUEST, *words]) == Exit.USAGE
+
+
+def test_a_full_dry_run_prints_each_file_that_the_script_names(call: Call) -> None:
+    script = call(*REQUEST, "--dry-run").out
+    full = call(*REQUEST, "--dry-run", "--full").out
+    assert full.startswith(script)
+    files = result(call(*REQUEST, "--dry-run", "--full", "--json").out)["files"]
+    assert {*files} == {"common.sh", "supervise.sh", "rank.sh"}
+    for name, text in files.items():
+        assert f"{sha256(os.fsencode(text)).hexdigest()}  lib/{name}\n" in script
+        assert text in full
