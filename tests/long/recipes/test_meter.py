@@ -117,7 +117,7 @@ def both(code: int, outcome: str, says: dict[str, str]) -> list[tuple[str, str, 
         ("tokens", "script", 0, "measured", "model FLOP utilisation: "),
     ],
 )  # fmt: skip
-def test_the_outcome_and_what_is_said_of_it(
+def test_the_outcome_and_its_remarks(
     local: Runner, peculiarity: str, source: str, code: int, outcome: str, says: str
 ) -> None:
     _run, verdict = measure(local, peculiarity, source, code=code)
