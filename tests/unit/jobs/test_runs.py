@@ -39,7 +39,7 @@ def submitted(
 
 
 NO_MATCH, REFUSED = "no run matches", "no such partition"
-# What is wanted -> the name of the run in ``named`` that is meant, or the error.
+# What is wanted -> the name of the run in ``runs_by_name`` that is meant, or the error.
 WANTED = {
     **dict.fromkeys(("hang.test", "hang", "hang.test-4", "1234", "{hang.run_id}", "{hang.path}", "19700101-000000-ha"),
         "hang"),
@@ -59,7 +59,7 @@ WANTED = {
 
 
 @pytest.fixture
-def named(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Run]:
+def runs_by_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Run]:
     """Runs with names, ids and jobs that are alike."""
     runs = {
         "hang": submitted(root, "hang.test", "1234"), "parts": submitted(root, "other", "12.pbs-server"),
@@ -78,10 +78,10 @@ def named(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Run]:
 
 
 @pytest.mark.parametrize("wanted", WANTED)
-def test_a_run_is_found_by_each_of_its_names(named: dict[str, Run], wanted: str) -> None:
-    meant, wanted = WANTED[wanted], wanted.format(**named)
-    if meant in named:
-        assert find(wanted).path == named[meant].path
+def test_a_run_is_found_by_each_of_its_names(runs_by_name: dict[str, Run], wanted: str) -> None:
+    meant, wanted = WANTED[wanted], wanted.format(**runs_by_name)
+    if meant in runs_by_name:
+        assert find(wanted).path == runs_by_name[meant].path
         return
     with pytest.raises(UsageError, match=meant) as caught:
         find(wanted)
@@ -189,7 +189,7 @@ def test_what_is_selected(root: Path) -> None:
     assert names(name="a", site="x", states=frozenset({"failed"})) == []
 
 
-def test_what_is_left_out_is_counted_and_the_scheduler_is_not_asked_for_it(root: Path) -> None:
+def test_what_is_left_out_is_counted_and_the_scheduler_is_not_queried_for_it(root: Path) -> None:
     submitted(root, "old", "9")
     slurm(root)
     for number in range(3):

@@ -111,7 +111,7 @@ REMARKED = [
 
 
 @pytest.mark.parametrize(("evidence", "steady", "says"), REMARKED)
-def test_what_is_known_of_a_figure_is_said_beside_it(evidence: Evidence, steady: bool | None, says: str) -> None:
+def test_what_is_known_of_a_figure_stands_beside_it(evidence: Evidence, steady: bool | None, says: str) -> None:
     verdict = judge(evidence)
     assert (verdict.outcome, verdict.steady) == ("measured", steady)
     assert any(re.fullmatch(says, each) for each in (*verdict.remarks, verdict.demonstration)), verdict
