@@ -1,6 +1,5 @@
 """Studies and measured runs to report on: run directories as real jobs leave them, and the facts of a study of them."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -14,12 +13,12 @@ from runner.core.files import sha256
 from runner.jobs.collect import collect
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.verdict import judge
-from runner.model.job import ExitMarker, JobState
+from runner.model.job import ExitMarker
 from runner.model.plan import Plan, PlannedImage
 from runner.model.study import Arm, Estimate, Launch, LaunchFacts, Loss, LossRow, PointFacts, StudyFacts
-from runner.model.verdict import Verdict
+from tests.support.evidence import COMPLETED, ended, report, start
+from tests.support.plans import PLAN
 
-COMPLETED = JobState("ended", "COMPLETED", exit_code=0)
 BATCH, GROUP_STEPS = 256, 10
 NCCL_LOG = """n:1:1 [0] NCCL INFO Using network IB
 n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA
@@ -30,17 +29,14 @@ SCRIPT_TEXT = "#!/bin/bash\n#SBATCH --nodes=2\nsrun python3 main.py\n"
 
 def plan(ranks: int, per_node: int = 8, **changes: Any) -> Plan:
     """Of a measurement on whole nodes."""
-    nodes = [per_node] * (ranks // per_node) + ([ranks % per_node] if ranks % per_node else [])
-    fields: dict[str, object] = {
-        "job_name": "resnet", "recipe": "horovod-pytorch", "framework": "horovod", "result": "throughput",
-        "site": "technion", "scheduler": "local", "runtime": "pyxis", "tasks_per_node": tuple(nodes),
-        "gpus_per_node": max(nodes), "gpu_type": "a100", "cpus_per_task": 8, "memory_mb": 0, "whole_nodes": True,
-        "walltime_s": 600, "queue": None, "account": None, "mpi": "none", "directives": (),
+    nodes = (per_node,) * (ranks // per_node) + (ranks % per_node,) * (ranks % per_node > 0)
+    fields: dict[str, Any] = {
+        "job_name": "resnet", "recipe": "horovod-pytorch", "site": "technion", "scheduler": "local",
+        "tasks_per_node": nodes, "gpus_per_node": max(nodes), "gpu_type": "a100", "cpus_per_task": 8,
+        "walltime_s": 600, "program": ("true",), "samples_per_step": BATCH,
         "image": PlannedImage("nvcr.io/nvidia/pytorch:25.02-py3", "sha256:" + "ab" * 32, "/store/pytorch.sqsh"),
-        "mounts": (), "env": (), "program": ("true",), "wireup": "rendezvous", "device": "cuda", "demonstration": "",
-        "transport": "verbs", "samples_per_step": BATCH,
     }  # fmt: skip
-    return msgspec.convert(msgspec.to_builtins(fields | changes), Plan)
+    return msgspec.structs.replace(PLAN, **(fields | changes))
 
 
 def measured_run(
@@ -66,35 +62,27 @@ def measured_run(
         "provenance.json", {"runner": "0.1.0", "python": "3.11.7", "source": {"commit": "c0ffee" * 6, "dirty": False}}
     )
     (path / SCRIPT).write_text(script)
-    digest, ends = sha256(path / "plan.json"), list(accumulate(GROUP_STEPS * step_s(group) for group in range(groups)))
+    digest, ends = sha256(path / "plan.json"), tuple(accumulate(GROUP_STEPS * step_s(group) for group in range(groups)))
     per_node = planned.tasks_per_node[0]
     for node in range(planned.nodes):
         (path / "nccl" / f"node{node}.0.log").write_text(NCCL_LOG)
     for rank in range(ranks):
-        node, shared = rank // per_node, {"schema": "2", "rank": rank}
-        where = {"local_rank": rank % per_node, "local_size": planned.tasks_per_node[node], "node_rank": node}
-        kinds = {
-            "start": shared | where | {
-                "size": ranks, "host": host(node), "node_name": host(node), "met": True, "device_kind": planned.device,
-                "device_uuid": f"GPU-{rank}", "token": "t", "job_id": "41", "plan_sha256": digest,
-                "clock_offset_s": 0.0, "clock_error_s": 0.001,
-            },
-            "report": shared | {
-                "framework": "horovod", "world_rank": rank, "world_size": ranks, "world_local_rank": rank % per_node,
-                "device_kind": planned.device, "device_uuid": f"GPU-{rank}", "gradient_checksum": f"g{rank}",
-                "parameter_checksum": "p", "parameters_moved": True, "onehot_ok": True, "loss_finite": True,
-                "batch_size": BATCH, "group_steps": GROUP_STEPS, "ends_s": ends, "warmup_steps": 60, "warmup_s": 31.0,
-                "steps": GROUP_STEPS * groups, "elapsed_s": ends[-1], "window_began_monotonic_s": 1040.0,
-                "nccl_built": True, "gradients_device": "cuda", "token": "t",
-                "compute_quarters_p50_s": [compute_s(rank)] * 4,
-            },
-            "exit": shared | {
-                "host": host(node), "status": 0, "exit_code": 0, "ended_s": 2000.0, "max_rss_bytes": 1,
-                "program_started_monotonic_s": 1000.0, "ended_monotonic_s": 1050.0 + ends[-1],
-            },
+        node = rank // per_node
+        local, name, device = rank % per_node, host(node), planned.device
+        records = {
+            "start": start(
+                rank, size=ranks, local_rank=local, local_size=planned.tasks_per_node[node], node_rank=node, host=name,
+                node_name=name, device_kind=device, plan_sha256=digest,
+            ),
+            "report": report(
+                rank, world_size=ranks, world_local_rank=local, device_kind=device, batch_size=BATCH, ends_s=ends,
+                group_steps=GROUP_STEPS, warmup_steps=60, warmup_s=31.0, steps=GROUP_STEPS * groups, elapsed_s=ends[-1],
+                window_began_monotonic_s=1040.0, compute_quarters_p50_s=(compute_s(rank),) * 4,
+            ),
+            "exit": ended(rank, host=name, ended_s=2000.0, ended_monotonic_s=1050.0 + ends[-1]),
         }  # fmt: skip
-        for kind, record in kinds.items():
-            (path / "ranks" / f"{rank}.{kind}.json").write_text(json.dumps(record))
+        for kind, record in records.items():
+            (path / "ranks" / f"{rank}.{kind}.json").write_bytes(msgspec.json.encode(record))
     rate = ranks * BATCH * GROUP_STEPS * groups / ends[-1]
     result = {"schema": "2", "size": ranks, "window_s": ends[-1], "preliminary_images_per_s": rate}
     run.write("result.json", result)
@@ -106,9 +94,8 @@ def measured_run(
 
 def figure_of(run: Run) -> float:
     """What the verdict of a run gives."""
-    verdict = run.read("verdict.json", Verdict)
-    assert verdict is not None and verdict.images_per_s is not None, verdict
-    return verdict.images_per_s
+    assert run.verdict is not None and run.verdict.images_per_s is not None, run.verdict
+    return run.verdict.images_per_s
 
 
 def launch_facts(run: Run | None, gpus: int, repeat: int, place: int, **changes: object) -> LaunchFacts:
@@ -142,14 +129,9 @@ PARTS = {
 
 def loss(gpus: int, scale: float, settings: tuple[tuple[str, str], ...] = ()) -> Loss:
     """An attribution whose rows and efficiency add up to 1."""
+    power = {"node, power and input": (0.985, "includes power")}
     rows = tuple(
-        LossRow(
-            name,
-            estimate(scale * part, 0.2),
-            0.985 if "power" in name else 1.0,
-            "includes power" if "power" in name else "",
-        )
-        for name, part in PARTS.items()
+        LossRow(name, estimate(scale * part, 0.2), *power.get(name, (1.0, ""))) for name, part in PARTS.items()
     )
     return Loss(gpus, settings, estimate(1.0 - scale * sum(PARTS.values()), 0.006), rows)
 
@@ -189,20 +171,9 @@ def whole_study(root: Path, sizes: Sequence[int] = (1, 2, 4, 8, 16), repeats: in
         figures = sorted(figure_of(run) for run in runs)
         whole = Estimate(figures[len(figures) // 2], figures[0] * 0.994, figures[-1] * 1.006)
         one, apart = estimate(1.0 - lost, 0.008), estimate(1.0 - 0.6 * lost, 0.006)
-        points.append(
-            PointFacts(
-                size,
-                "full",
-                (),
-                repeats,
-                repeats,
-                whole,
-                one,
-                apart if size > 1 else None,
-                0.004,
-                {"0.01": 6, "0.02": 3, "0.05": 3},
-            )
-        )
+        needed = {"0.01": 6, "0.02": 3, "0.05": 3}
+        uncoupled = apart if size > 1 else None
+        points.append(PointFacts(size, "full", (), repeats, repeats, whole, one, uncoupled, 0.004, needed))
     launches.append(launch_facts(None, 32, 1, 99, why="its job was cancelled before it started"))
     points.append(PointFacts(32, "full", (), 0, 1))
     losses = [loss(size, math.log2(size) / math.log2(16)) for size in sizes if size > 2]
