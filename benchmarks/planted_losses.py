@@ -11,8 +11,9 @@ from random import Random
 
 import msgspec
 
+from runner.model.request import RunArm
 from runner.model.study import Arm, Launch, LaunchFacts
-from runner.model.verdict import ArmFigure, RunArm
+from runner.model.verdict import ArmFigure
 from runner.statistics import loss
 from runner.statistics.run import ArmWindow, arm_figure
 

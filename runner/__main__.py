@@ -11,6 +11,8 @@ if sys.version_info < (3, 10):  # noqa: UP036  # whatever the package's metadata
 
 if not getattr(sys.flags, "safe_path", False) and len(sys.path) > 1:
     sys.path.append(sys.path.pop(0))  # the working directory, which -m puts first: what a user has there is no module
+# What the standard library looks for on Windows only, 11 times in every directory of the path: slow where it is NFS.
+sys.modules.update(dict.fromkeys(("nt", "msvcrt", "_winapi")))  # type: ignore[arg-type]
 
 try:
     from runner.cli import main

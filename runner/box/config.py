@@ -121,12 +121,8 @@ FIRST_PORT = 27001
 CLIENTS = ("sbatch", "srun", "salloc", "squeue", "scontrol", "sinfo", "scancel", "sacct", "sbcast", "sattach")
 WRAPPERS = (*CLIENTS, "apptainer", "in-box")  # as far as the root has them
 # Top-level directories that are the system's own, hier(7): the box has its own.
-SYSTEM = frozenset(
-    (
-        *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "lost+found"),
-        *("proc", "run", "sbin", "sys", "usr", "var"),
-    )
-)
+_OF_ANY_SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "lost+found")
+SYSTEM = frozenset((*_OF_ANY_SYSTEM, "proc", "run", "sbin", "sys", "usr", "var"))
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 _GPU = "/var/box/gpu/nvidia{}"

@@ -64,18 +64,18 @@ def reach_options(apt_config_dump: str) -> tuple[str, ...]:
 
 def proxy_variables(apt_config_dump: str) -> dict[str, str]:
     """The host's proxies that hold a password, as the variables that apt reads where its options name none."""
-    found = re.findall(r'^Acquire::(https?)::Proxy "([^"]*)";$', apt_config_dump, re.MULTILINE)
-    return {f"{scheme}_proxy": url for scheme, url in found if names_user(url)}
+    proxies = re.findall(r'^Acquire::(https?)::Proxy "([^"]*)";$', apt_config_dump, re.MULTILINE)
+    return {f"{scheme}_proxy": url for scheme, url in proxies if names_user(url)}
 
 
 def _entries(text: str) -> Iterator[Source]:
     """Debian's own archives among the entries of one source file; third parties have other paths or keys."""
     body = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     if re.search(r"^Types:", body, re.MULTILINE):
-        found = (entry for stanza in re.split(r"\n\s*\n", body) for entry in _stanza(stanza))
+        entries = (entry for stanza in re.split(r"\n\s*\n", body) for entry in _stanza(stanza))
     else:
-        found = (entry for line in body.splitlines() for entry in _one_line(line))
-    for uri, suite, components, signed_by in found:
+        entries = (entry for line in body.splitlines() for entry in _one_line(line))
+    for uri, suite, components, signed_by in entries:
         is_debian = urlsplit(uri).path.rstrip("/").endswith(("/debian", "/debian-security"))
         usable = is_debian and "main" in components and not names_user(uri)
         if usable and (not signed_by or "debian-archive" in signed_by):

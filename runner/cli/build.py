@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from runner.cli import json_output
-from runner.cli.options import ENGINE, JSON, by_shell, path_option, say
+from runner.cli.options import ENGINE, JSON, answer, by_shell, path_option, say
 from runner.cli.progress import display
 from runner.cli.table import horovod_summary
-from runner.core.errors import Exit, UsageError
+from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.package_directory import opened
 from runner.core.text import printable
@@ -97,16 +96,15 @@ def command(
             if packages:
                 built = more_packages.add(built, framework, packages, client, progress, nccl=nccl, platform=platform)
         what, then = f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB", "convert"
-    if as_json:
-        return json_output.show(built)
-    click.echo(f"{built.reference}: {'up to date' if built.up_to_date else f'built in {built.seconds:.0f} s'}")
-    click.echo(f"{what}\n  base:   {built.base} ({built.base_digest})")
-    if (facts := facts_of(built.about)) is not None:
-        click.echo(f"  Horovod {horovod_summary(facts.horovod)}")
-        for each in () if tool else facts.packages:
-            click.echo(f"  package: {printable(f'{each.name} {each.version}, sha256 {each.sha256}')}")
-    click.echo(f"  next:   {PROGRAM} {then} {built.reference}")
-    return Exit.GOOD
+    facts = facts_of(built.about)
+    lines = [
+        f"{built.reference}: {'up to date' if built.up_to_date else f'built in {built.seconds:.0f} s'}",
+        f"{what}\n  base:   {built.base} ({built.base_digest})",
+        *([f"  Horovod {horovod_summary(facts.horovod)}"] if facts else []),
+    ]
+    for each in facts.packages if facts and not tool else ():
+        lines.append(f"  package: {printable(f'{each.name} {each.version}, sha256 {each.sha256}')}")
+    return answer(built, [*lines, f"  next:   {PROGRAM} {then} {built.reference}"], as_json=as_json)
 
 
 def _base(framework: str, base: str | None, site: str | None) -> str | None:
@@ -128,8 +126,5 @@ def _definition(text: str, to: str, *, as_json: bool) -> int:
     if to != "-":
         Path(to).write_text(text, "utf-8")
         say(f"{to}: apptainer build --fakeroot IMAGE.sif {to}")
-    if as_json:
-        return json_output.show({"definition": text, "file": None if to == "-" else str(Path(to).absolute())})
-    if to == "-":
-        click.echo(text, nl=False)
-    return Exit.GOOD
+    facts = {"definition": text, "file": None if to == "-" else str(Path(to).absolute())}
+    return answer(facts, [text.removesuffix("\n")] if to == "-" else [], as_json=as_json)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
-from runner.cli.options import JSON, answer, path_option, say, site_option
+from runner.cli.options import JSON, answer, path_option, say, site_option, together
 from runner.cli.progress import display
 from runner.cli.table import horovod_summary
 from runner.core.invocation import PROGRAM
@@ -18,8 +17,6 @@ from runner.environments.make import make, prove
 from runner.model.image import Environment
 from runner.preparation import environment
 from runner.preparation.environment import choose_proof, prepare_environment, prepare_packages
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _SITE = site_option(
     "A shipped site, or a site file. [default: $RUNNER_SITE, the one in your configuration, the box if it is up, "
@@ -50,15 +47,6 @@ _REQUIREMENTS = click.option(
 )  # fmt: skip
 
 
-def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 @click.group()
 def command() -> None:
     """Environments for jobs that run without a container (--runtime native)."""
@@ -66,8 +54,7 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("name")
-@_options(_SITE, _FRAMEWORK, _SCRATCH, _AT, _MODULES, _MPI, _NCCL)
-@_options(_KIND, _REQUIREMENTS)
+@together(_SITE, _FRAMEWORK, _SCRATCH, _AT, _MODULES, _MPI, _NCCL, _KIND, _REQUIREMENTS)
 @click.option(
     "--cuda-archs",
     help="CUDA architectures of Horovod's kernels, such as 80,90. [default: the site's GPUs, or the framework's]",
@@ -106,7 +93,7 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
 
 @command.command("wheels")
 @click.argument("where", metavar="DIR", type=click.Path(path_type=Path))
-@_options(_SITE, _FRAMEWORK, _MODULES, _KIND, _REQUIREMENTS)
+@together(_SITE, _FRAMEWORK, _MODULES, _KIND, _REQUIREMENTS)
 @click.option("--python", metavar="PROGRAM", help="Python of the environment. [default: that of the site's modules]")
 @click.option("--image", is_flag=True, help="For `build --wheels`: what Horovod needs in any base, no framework.")
 @click.option("--platform", metavar="OS/ARCH", help="With --image: such as linux/arm64. [default: this machine's]")
@@ -130,7 +117,7 @@ def wheels(where: Path, as_json: bool, **options: Any) -> int:
 
 @command.command("check")
 @click.argument("name", required=False)
-@_options(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, JSON)
+@together(_SITE, _FRAMEWORK, _SCRATCH, _MODULES, _MPI, _NCCL, JSON)
 def check(name: str | None, as_json: bool, **options: Any) -> int:
     """Test the Horovod of NAME (a name or directory), of the site, or of a --module: two processes must form a
     world, reduce to the right sum and train in step. Exits with 6 if they do not.
@@ -153,7 +140,7 @@ def check(name: str | None, as_json: bool, **options: Any) -> int:
 
 
 @command.command("list")
-@_options(_SITE, _SCRATCH, _AT, JSON)
+@together(_SITE, _SCRATCH, _AT, JSON)
 def list_environments(site: str | None, scratch: str | None, at: Path | None, as_json: bool) -> int:
     """List your environments at the site."""
     environments = environment.list_environments(site=site, scratch=scratch, at=at, say=say)

@@ -189,13 +189,9 @@ def prune(
     lines = [f"{did} {each.path} ({each.size_bytes / 1e6:.0f} MB)" for each in pruned.removed]
     lines += [f"kept {path}: a run needs it, or may need it" for path in pruned.needed]
     lines += [] if pruned.removed else ["nothing to remove"]
-    facts = {
-        "removed": [str(each.path) for each in pruned.removed],
-        "bytes": sum(each.size_bytes for each in pruned.removed),
-        "needed": list(map(str, pruned.needed)),
-        "dry_run": dry_run,
-    }
-    return answer(facts, lines, as_json=as_json)
+    size = sum(each.size_bytes for each in pruned.removed)
+    removed, needed = [str(each.path) for each in pruned.removed], list(map(str, pruned.needed))
+    return answer({"removed": removed, "bytes": size, "needed": needed, "dry_run": dry_run}, lines, as_json=as_json)
 
 
 def _stored(image: str, target: Path) -> tuple[StoredImage, ...]:
@@ -229,18 +225,11 @@ def _row(listed: image_usage.ListedImage) -> dict[str, Any]:
             size = image.path.stat().st_size
         except OSError:
             size = 0
-        nothing: dict[str, Any] = {"reference": "", "digest": "", "format": "", "age_s": None, "runs": []}
-        return {"path": str(image.path), "problem": image.why, "size_bytes": size} | nothing
-    return {
-        "reference": image.reference,
-        "path": str(image.path),
-        "digest": image.digest,
-        "size_bytes": image.size_bytes,
-        "format": _format(image.path),
-        "age_s": round(listed.age_s),
-        "problem": listed.problem,
-        "runs": list(listed.runs),
-    }
+        facts: dict[str, Any] = {"reference": "", "digest": "", "format": "", "age_s": None, "runs": []}
+        return facts | {"path": str(image.path), "problem": image.why, "size_bytes": size}
+    facts = {"reference": image.reference, "digest": image.digest, "format": _format(image.path)}
+    facts |= {"path": str(image.path), "problem": listed.problem, "size_bytes": image.size_bytes}
+    return facts | {"age_s": round(listed.age_s), "runs": list(listed.runs)}
 
 
 def _format(path: Path) -> str:

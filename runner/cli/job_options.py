@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import JSON, Decorator, by_shell
+from runner.cli.options import JSON, Decorator, by_shell, together
 from runner.core.errors import UsageError
 from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, default_of, words_of
 
@@ -25,7 +25,7 @@ _TYPED = "runner.typed"  # key of what click's contexts share: the arguments as 
 
 def job_options(command: Any) -> Any:
     """Decorate a click command with the options of ``runner.preparation.options``; ``given`` has their values."""
-    options = (
+    return together(
         click.option("--gpus", type=int, required=True, help=GPUS.help),
         *(_click_option(field, name, option) for field, (name, option) in FIELDS.items()),
         click.option("--nsys", hidden=True, expose_value=False, callback=_nsys),
@@ -33,10 +33,7 @@ def job_options(command: Any) -> Any:
         click.option("--full", is_flag=True, help="With --dry-run: print the files, too, that the script reads."),
         JSON,
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=by_shell("files")),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+    )(command)
 
 
 def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -47,13 +44,7 @@ def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | Non
 
 def some_job_options(*names: str) -> Decorator:
     """Decorate a click command with some of the options, by their names."""
-
-    def decorated(command: Any) -> Any:
-        for name in reversed(names):
-            command = _click_option(OPTIONS[name].field or name, name, OPTIONS[name])(command)
-        return command
-
-    return decorated
+    return together(*(_click_option(OPTIONS[name].field or name, name, OPTIONS[name]) for name in names))
 
 
 def _click_option(field: str, name: str, option: Option) -> Decorator:

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 Decorator = Callable[[Any], Any]
 
 
+def together(*options: Decorator) -> Decorator:
+    """One decorator of several options, in the order in which help shows them."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 def by_shell(kind: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """What a shell completes: ``runs``, ``sites`` and the others of ``runner.cli.completion``, imported only then."""
 
@@ -85,25 +96,24 @@ def setting(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
         raise click.BadParameter(str(error)) from None
 
 
-_AGES_S = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_SIZES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+def _measured(pattern: str, units: dict[str, int], what: str) -> Callable[..., int | None]:
+    """A callback that reads a number and its unit."""
+
+    def read(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+        if value is None:
+            return None
+        match = re.fullmatch(pattern, value, re.ASCII)
+        if not match:
+            raise click.BadParameter(f"{value!r} is not {what}")
+        return int(float(match[1]) * units[match[2]])
+
+    return read
 
 
-def age_s(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """``30d``, ``12h``, ``2w``, ``90m`` into seconds."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"(\d{1,6})([mhdw])", value, re.ASCII)
-    if not match:
-        raise click.BadParameter(f"{value!r} is not an age such as 30d, 12h or 2w")
-    return int(match[1]) * _AGES_S[match[2]]
-
-
-def size_bytes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """``500G``, ``1.5T``, ``800M`` into bytes; powers of 1000."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)([KMGT]?)B?", value, re.ASCII)
-    if not match:
-        raise click.BadParameter(f"{value!r} is not a size such as 500G or 1.5T")
-    return int(float(match[1]) * _SIZES[match[2]])
+age_s = _measured(
+    r"(\d{1,6})([mhdw])", {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}, "an age such as 30d, 12h or 2w"
+)
+size_bytes = _measured(  # in powers of 1000
+    r"(\d{1,15}(?:\.\d{1,3})?)([KMGT]?)B?",
+    {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}, "a size such as 500G or 1.5T",
+)  # fmt: skip

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli import json_output
 from runner.cli.job_options import some_job_options
-from runner.cli.options import path_option, say, site_option, warn
+from runner.cli.options import answer, path_option, say, site_option, warn
 from runner.cli.progress import display
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
@@ -68,10 +68,7 @@ def command(again: tuple[str, ...], as_json: bool, **values: Any) -> int:
         record, kept = keep_record(ladder, done, root)
     error = _first_problem(done)
     code = Exit.NOT_PROVEN if error else Exit.GOOD
-    if as_json:
-        return json_output.show(record, exit_code=code, error=error)
-    _summary(ladder, done, record, kept, root)
-    return code
+    return answer(record, _summary(ladder, done, record, kept, root), as_json=as_json, exit_code=code, error=error)
 
 
 def _first_problem(done: Climb) -> Problem | None:
@@ -107,21 +104,20 @@ class _Show:
                 click.echo(f"    run directory: {run}")
 
 
-def _summary(ladder: Ladder, done: Climb, record: ProofRecord | None, kept: Path | None, root: Path) -> None:
-    for name, why in done.blocked.items():
-        click.echo(f"{name}: not tried: {why}")
+def _summary(ladder: Ladder, done: Climb, record: ProofRecord | None, kept: Path | None, root: Path) -> Iterator[str]:
+    yield from (f"{name}: not tried: {why}" for name, why in done.blocked.items())
     states = [each.state for each in done.records]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("passed", "failed", "not applicable"))
-    click.echo(f"{counts}{f', {len(done.blocked)} not tried' if done.blocked else ''}")
+    yield f"{counts}{f', {len(done.blocked)} not tried' if done.blocked else ''}"
     if record is None:
         return
     if ladder.pretend:
-        click.echo(f"record: {root / 'record.json'}; pretend: CPU, so everything about GPUs stays UNPROVEN")
+        yield f"record: {root / 'record.json'}; pretend: CPU, so everything about GPUs stays UNPROVEN"
     elif kept is None:
-        click.echo(f"record: {root / 'record.json'}; it proves too little: UNPROVEN stays")
+        yield f"record: {root / 'record.json'}; it proves too little: UNPROVEN stays"
     else:
-        click.echo(f"record: {kept}")
-        click.echo(f"  next: {PROGRAM} site show {record.site}")
+        yield f"record: {kept}"
+        yield f"  next: {PROGRAM} site show {record.site}"
 
 
 def _text(value: ProvenValue) -> str:

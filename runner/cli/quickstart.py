@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from runner.cli import json_output, run
-from runner.cli.options import JSON
+from runner.cli.options import JSON, answer
 from runner.core import paths
 from runner.core.errors import Exit, RefusedError
 from runner.core.invocation import PROGRAM
@@ -159,6 +159,4 @@ def clean(keep_cache: bool, yes: bool, as_json: bool) -> int:
     if not (yes or keep_cache) and sys.stdin.isatty():
         click.confirm(f"stop boxes and the private engine, and empty {paths.cache_dir()}?", abort=True, err=True)
     cleaned = cleaning.clean(partial(click.echo, err=as_json), keep_cache=keep_cache)
-    if as_json:
-        return json_output.show(cleaned)
-    return Exit.GOOD
+    return answer(cleaned, (), as_json=as_json)

@@ -85,12 +85,8 @@ def detect_site(
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)
     text = draft(detected, site_name(detected, name), partition)
     left = unknowns((document_of(text.encode(), "the draft"),)) if output is None else write_draft(output, text)
-    facts = {
-        "file": None if output is None else str(output.absolute()),
-        "text": text,
-        "scheduler": detected.scheduler,
-        "unknown": left,
-    }
+    file = None if output is None else str(output.absolute())
+    facts = {"file": file, "text": text, "scheduler": detected.scheduler, "unknown": left}
     if output is None or as_json:
         return answer(facts, [text.removesuffix("\n")], as_json=as_json)
     needed = [entry for entry in left if entry.needed]

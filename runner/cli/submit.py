@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
-from runner.cli.options import answer, path_option, say
+from runner.cli.options import answer, path_option, say, together
 from runner.cli.progress import slow
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
@@ -28,17 +28,11 @@ if TYPE_CHECKING:
     from runner.preparation.job import PreparedJob
 
 
-def waiting_options(command: Any) -> Any:
-    """Decorate a click command with the options to go on with the job after its submission."""
-    for option in (
-        click.option(
-            "--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job."
-        ),
-        click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict."),
-        click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict."),
-    ):
-        command = option(command)
-    return command
+waiting_options = together(
+    click.option("--wait", is_flag=True, help="Wait for the job to finish, then print its verdict."),
+    click.option("--follow", is_flag=True, help="Print the job's logs as they grow, then its verdict."),
+    click.option("--cancel-on-interrupt", is_flag=True, help="With --wait or --follow: Ctrl-C also cancels the job."),
+)
 
 
 @click.command(cls=JobCommand)

@@ -82,8 +82,7 @@ def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_o
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:
-            what = f"interrupted: job {stopped.job_id} is being cancelled"
-            say(what)
+            say(what := f"interrupted: job {stopped.job_id} is being cancelled")
             return interrupted(what, f"`{PROGRAM} wait {run.run_id}` waits until it has ended", as_json=as_json)
         what = f"Detached; job {stopped.job_id} continues."
         fix = f"Reattach: `{PROGRAM} wait {run.run_id}`; cancel it: `{PROGRAM} cancel {run.run_id}`"

@@ -8,10 +8,10 @@ read only for a name that no built-in has (50 ms), and to list every backend the
 from __future__ import annotations
 
 import importlib
-import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -77,10 +77,11 @@ class Registry(Mapping[str, T], Generic[T]):
         """The built-in ones, and those of other distributions that were looked up, the preferred ones first."""
         if not self._built_in:
             package = importlib.import_module(self._package)
-            modules = (module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__))
-            self._built_in = tuple(name for name in modules if self._built_in_module(name) is not None)
-        names = {*self._built_in, *self._modules}
-        return iter(sorted(names, key=lambda name: (getattr(self[name], "preference", 0), name)))
+            files = (file for directory in package.__path__ for file in Path(directory).iterdir())
+            names = {file.name.removesuffix(".py").replace("_", "-") for file in files}
+            self._built_in = tuple(filter(self._built_in_module, filter(_NAME.match, names)))
+        known = {*self._built_in, *self._modules}
+        return iter(sorted(known, key=lambda name: (getattr(self[name], "preference", 0), name)))
 
     def __len__(self) -> int:
         return len(list(iter(self)))

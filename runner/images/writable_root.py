@@ -100,11 +100,11 @@ def archived(root: Path, left_out: frozenset[str] = frozenset()) -> Iterator[byt
 
 
 def _walked(directory: Path, prefix: str) -> Iterator[tuple[str, Path, os.stat_result]]:
-    for found in sorted(os.scandir(directory), key=lambda one: os.fsencode(one.name)):
-        about = found.stat(follow_symlinks=False)
-        yield prefix + found.name, Path(found.path), about
+    for each in sorted(os.scandir(directory), key=lambda each: os.fsencode(each.name)):
+        about = each.stat(follow_symlinks=False)
+        yield prefix + each.name, Path(each.path), about
         if stat.S_ISDIR(about.st_mode):
-            yield from _walked(Path(found.path), f"{prefix}{found.name}/")
+            yield from _walked(Path(each.path), f"{prefix}{each.name}/")
 
 
 def _member(name: str, path: Path, about: os.stat_result, first: dict[tuple[int, int], str]) -> Iterator[bytes]:

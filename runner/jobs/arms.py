@@ -12,7 +12,8 @@ from runner.jobs import device_state
 from runner.jobs.collect import Evidence
 from runner.jobs.figure import CLOCK_S, Measurement, began_apart, first_and_others, out_of_step, times_fault
 from runner.model.records import ArmRecord, Report
-from runner.model.verdict import ArmFigure, RunArm
+from runner.model.request import RunArm
+from runner.model.verdict import ArmFigure
 from runner.statistics.run import ArmWindow, arm_figure
 
 

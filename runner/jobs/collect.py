@@ -1,8 +1,4 @@
-"""Which node each rank ran on.
-
-Host names don't tell: nodes may share one, and a container may give each rank a name of its own. So the scheduler's
-name of the node counts, then the kernel's boot id, then the host name.
-"""
+"""What a run has left, read out of its directory, and which node each of its ranks ran on."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def is_whole_id(text: str) -> bool:
 class Records:
     """What the ranks of a run have left: a JSON document each, by rank and kind."""
 
-    def __init__(self, path: Path) -> None:
-        self.ranks = path / "ranks"
+    def __init__(self, ranks: Path) -> None:
+        self.ranks = ranks
 
     @property
     def starts(self) -> dict[int, StartRecord]:
@@ -119,6 +119,8 @@ class Run:
     """One run by its directory, absolute.
 
     Attributes:
+        run_id: the directory's name. logs: where the batch script's and the ranks' output lies.
+        ranks: where the rank records lie. records: what is in them.
         plan: that it was submitted with, and the codes of the checks that were overridden. code: the user's, then.
         submitted: its submission; None where that was cut off before the scheduler was called.
         marker: what its script left at its end. ended: what the scheduler said of that. cancelled: by whom.
@@ -133,12 +135,9 @@ class Run:
     verdict = _File(VERDICT, Verdict)
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def run_id(self) -> str:
-        """The directory's name."""
-        return self.path.name
+        self.path, self.run_id = path, path.name
+        self.logs, self.ranks = path / "logs", path / "ranks"
+        self.records = Records(self.ranks)
 
     @property
     def name(self) -> str:
@@ -152,21 +151,6 @@ class Run:
         above = self.path.parents[2] if len(self.path.parents) > 3 else None
         is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
         return above if is_launch else None
-
-    @property
-    def records(self) -> Records:
-        """What its ranks have left."""
-        return Records(self.path)
-
-    @property
-    def logs(self) -> Path:
-        """Where the batch script's and the ranks' output lies."""
-        return self.path / "logs"
-
-    @property
-    def ranks(self) -> Path:
-        """Where the rank records lie."""
-        return self.path / "ranks"
 
     @property
     def plan(self) -> PlanRecord | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
@@ -33,13 +32,9 @@ _KINDS: dict[Transport, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Carried:
-    """What the planned ports carried in the window.
-
-    Attributes:
-        verdict: ``proven``, ``absent`` (the data went another way) or ``cannot tell``.
-        sentence: why.
+class Carried(NamedTuple):
+    """What the planned ports carried in the window: ``proven``, ``absent`` (the data went another way) or ``cannot
+    tell``, and a sentence that says why.
     """
 
     verdict: str
@@ -208,13 +203,9 @@ def _bytes(port: Port | None, way: int) -> int | None:
     return total - (port.ip_sent_bytes, port.ip_received_bytes)[way]
 
 
-@dataclass(frozen=True)
-class Ways:
-    """What is known of the ways that data took.
-
-    Attributes:
-        state: whether the transport between nodes is proven; empty where none is asked for.
-        proven, remarks: for the verdict, one sentence each.
+class Ways(NamedTuple):
+    """What is known of the ways that data took: whether the transport between nodes is proven (empty where none is
+    asked for), and what the verdict says of it, one sentence each.
     """
 
     state: Literal["proven", "unproven", ""] = ""

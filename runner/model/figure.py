@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from runner.core.text import counted
-from runner.model.verdict import RunArm, Unit, Verdict
+from runner.model.request import RunArm
+from runner.model.verdict import Unit, Verdict
 
 
 class Doubt(msgspec.Struct, frozen=True):

@@ -11,8 +11,9 @@ from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, FigureKeys
 from runner.model.job import CodeRecord, JobState, NodeShare, Phase
 from runner.model.plan import Finding, Plan
+from runner.model.request import RunArm
 from runner.model.study import ListedStudy, Loss, PointFacts
-from runner.model.verdict import Outcome, RunArm, Verdict
+from runner.model.verdict import Outcome, Verdict
 
 # A key that is taken away or changes its meaning makes another version; a new key does not.
 SCHEMA: Final = "gpu-runner/1"

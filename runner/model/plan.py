@@ -9,8 +9,7 @@ import msgspec
 
 from runner.model.backends import SchedulerSettings, settings_of
 from runner.model.image import ImageFacts
-from runner.model.request import Caches, Mount, Transport, Wireup
-from runner.model.verdict import RunArm
+from runner.model.request import Caches, Mount, RunArm, Transport, Wireup
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from runner.model.verdict import RunArm
+from runner.model.request import RunArm
 
 Version = Literal["1", "2"]
 # What no count and no time of a job exceeds: beyond it a record is damaged, and sums of it would overflow. NaN is out.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -22,6 +22,9 @@ PLAIN_NAME_FIX = "use 1 to 64 of A-Z a-z 0-9 . _ -"
 
 
 Transport = Literal["verbs", "libfabric", "sockets"]
+# full: training as it is. coordination: as many tensors negotiated, a few bytes each. uncoupled: every rank for itself.
+RunArm = Literal["full", "coordination", "uncoupled"]
+ARMS: tuple[RunArm, ...] = get_args(RunArm)
 
 # Names as NCCL's log gives them. ``IBext_v8`` and the like: NVIDIA's HPC-X plugin. ``Libfabric``, ``AWS Libfabric``:
 # aws-ofi-nccl, newer and older. UCX and other plugins run over several transports: their names tell none.

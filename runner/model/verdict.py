@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import msgspec
 
 from runner.core.errors import Exit
-
-# full: training as it is. coordination: as many tensors negotiated, a few bytes each. uncoupled: every rank for itself.
-RunArm = Literal["full", "coordination", "uncoupled"]
-ARMS: tuple[RunArm, ...] = get_args(RunArm)
+from runner.model.request import RunArm
 
 Unit = Literal["images", "samples", "tokens", "steps"]
 Outcome = Literal["measured", "ran", "failed", "cancelled", "not-proven", "infrastructure", "unknown"]

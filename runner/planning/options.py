@@ -7,8 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from runner.core.errors import UsageError
 from runner.core.text import instead
-from runner.model.request import Option, Recipe, written
-from runner.model.verdict import ARMS, RunArm
+from runner.model.request import ARMS, Option, Recipe, RunArm, written
 
 
 def arguments(recipe: Recipe, site: Mapping[str, Option], user: Iterable[tuple[str, str]]) -> tuple[str, ...]:

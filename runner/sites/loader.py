@@ -65,12 +65,10 @@ def read_documents(name_or_path: str) -> tuple[Document, ...]:
 def with_bases(document: Document) -> tuple[Document, ...]:
     """A site's document and those that it extends, as ``read_documents``."""
     documents = [document]
-    known = {Path(document.name).resolve()}
     while base := _extended(documents[-1]):
         path = _path(base, Path(documents[-1].name).parent, _where_extended(documents[-1]))
-        if path.resolve() in known:
+        if path.resolve() in {Path(each.name).resolve() for each in documents}:
             break
-        known.add(path.resolve())
         documents.append(strict_yaml.read(path))
     return tuple(documents)
 

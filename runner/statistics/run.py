@@ -9,7 +9,8 @@ from statistics import median
 from typing import Literal
 
 from runner.model.expectation import Range
-from runner.model.verdict import ArmFigure, RunArm
+from runner.model.request import RunArm
+from runner.model.verdict import ArmFigure
 from runner.statistics.precision import LEAST_GROUPS, clipped, long_run_deviation, mean_interval
 from runner.statistics.steadiness import MARGIN, Steadiness, steadiness
 

@@ -34,12 +34,10 @@ from tests.support import converting, odd_image
 from tests.support.commands import ran
 from tests.support.odd_image import EPOCH, OLD, Entry
 from tests.support.squashfs import crashing_mksquashfs
+from tests.support.users import AS_ROOT
 from tests.support.waiting import until
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting layers, and unpacking devices, take root"),
-]
+pytestmark = [pytest.mark.integration, AS_ROOT]
 ODD = "gpu-runner/test-odd:1"
 WAYS: tuple[Method, ...] = ("layers", "stream")
 

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,13 +13,13 @@ import pytest
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 
 from tests.support import packages
-from tests.support.commands import Runner
+from tests.support.commands import Runner, extended
+from tests.support.launchers import Task, by_names, python, start
 from tests.support.packages import compile_library
 from tests.support.rank_records import document_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
-LAUNCH = Path(__file__).resolve().parents[2] / "recipes/lib/launch.py"
 # As Horovod 0.28.1 does; prints where the loader found it.
 HOROVODS = (
     "import ctypes, os; ctypes.CDLL('libcuda.so'); print(os.environ.get('LD_LIBRARY_PATH')); "
@@ -54,34 +52,26 @@ class Node:
         plan = {"device": "cuda", "framework": framework, "image": {"about": about}, **changed}
         (self.run / "plan.json").write_text(json.dumps(plan))
 
-    def start(
-        self, *options: str, rank: int = 0, program: str = "print('it ran')", **env: str
-    ) -> subprocess.Popen[str]:
+    def start(self, *options: str, rank: int = 0, program: str = "print('it ran')", **env: str) -> Task:
         variables = {
-            "PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(self.libraries), "TMPDIR": str(self.tmp),
-            "FAKE_CUDA_CALLS": str(self.calls), "RUNNER_RDV_HOST": "127.0.0.1", "RUNNER_JOB_ID": str(os.getpid()),
-            "RUNNER_RDV_KEY": "k", "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.ranks),
-            "LOCAL_WORLD_SIZE": str(self.ranks), **env,
+            "LD_LIBRARY_PATH": str(self.libraries), "TMPDIR": str(self.tmp), "FAKE_CUDA_CALLS": str(self.calls),
+            **by_names(rank, self.ranks), **env,
         }  # fmt: skip
-        argv = [sys.executable, str(LAUNCH), "--run", str(self.run), *options, "--", sys.executable, "-c", program]
-        return subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return start(self.run, [*options, *python(program)], rank, variables)
 
     def launch(self, *options: str, program: str = "print('it ran')", **env: str) -> tuple[int, str, str]:
-        process = self.start(*options, rank=0, program=program, **env)
+        process = self.start(*options, rank=0, program=program, **env).process
         out, err = process.communicate(timeout=60)
         assert "Traceback" not in err
         return process.returncode, out, err
 
-    def exit_record(self) -> dict[str, Any]:
-        return document_of(self.run, "ranks/0.exit")
-
     def callers(self) -> list[int]:
-        found = []
+        opened = []
         for process in Path("/proc").glob("[1-9]*"):
             with suppress(OSError):
                 if str(self.libraries) in (process / "maps").read_text():
-                    found.append(int(process.name))
-        return found
+                    opened.append(int(process.name))
+        return opened
 
 
 @pytest.fixture
@@ -118,13 +108,13 @@ def test_a_driver_that_is_there_is_called_once_and_the_program_gets_its_own_envi
     ],
 )  # fmt: skip
 def test_a_driver_that_cannot_do_what_is_planned_ends_the_job_before_its_program(
-    node: Node, library: Path, env: dict[str, str], code: int, words: str
+    node: Node, library: Path, env: dict[str, Any], code: int, words: str
 ) -> None:
     node.install(library, "libcuda.so.1", "libcuda.so")
     ended, out, err = node.launch(**env)
     assert (ended, out) == (code, "")
     assert words in err
-    record = node.exit_record()
+    record = document_of(node.run, "ranks/0.exit")
     assert (record["status"], record["error"]) == (code, err.split(": ")[2])
     assert words.removeprefix(f"{record['error']}: ") in record["message"]
 
@@ -210,12 +200,12 @@ def test_a_driver_that_writes_lines_and_leaves_a_process_behind_is_waited_for_no
 
 def test_a_job_that_is_stopped_while_the_driver_hangs_ends_at_once(node: Node, library: Path) -> None:
     node.install(library, "libcuda.so.1", "libcuda.so")
-    process = node.start(FAKE_CUDA_INIT="hang")
+    task = node.start(FAKE_CUDA_INIT="hang")
     until(node.calls.read_text, "the call of the driver")
-    for pid in [*node.callers(), process.pid]:  # as Slurm does: every process of the step
+    for pid in [*node.callers(), task.process.pid]:  # as Slurm does: every process of the step
         os.kill(pid, signal.SIGTERM)
-    _out, err = process.communicate(timeout=20)
-    assert (process.returncode, node.exit_record()["error"]) == (128 + signal.SIGTERM, "stopped-before-start")
+    status, err = task.end()
+    assert (status, task.record("exit")["error"]) == (128 + signal.SIGTERM, "stopped-before-start")
     assert "stopped by SIGTERM" in err
     assert node.callers() == []
 
@@ -228,11 +218,11 @@ def test_only_the_first_task_of_a_node_calls_the_driver_and_every_task_gets_the_
     node.install(library, "libcuda.so.1")
     port = str(20000 + os.getpid() % 9000)
     tasks = [node.start(rank=rank, program=HOROVODS, FAKE_CUDA_DEVICES="3", RUNNER_RDV_PORT=port) for rank in range(3)]
-    ended = [task.communicate(timeout=60) for task in tasks]
-    assert [task.returncode for task in tasks] == [0, 0, 0], ended
+    paths = {task.line() for task in tasks}
+    ended = [task.end() for task in tasks]
+    assert [(status, err.count("note: ")) for status, err in ended] == [(0, 1), (0, 0), (0, 0)], ended
     assert node.calls.read_text() == "x"
-    assert [err.count("note: ") for _out, err in ended] == [1, 0, 0]
-    assert len({out.splitlines()[0] for out, _err in ended}) == 3
+    assert len(paths) == 3
     assert list(node.tmp.iterdir()) == []
 
 
@@ -260,8 +250,7 @@ def test_a_job_on_cpus_needs_no_driver(node: Node, changed: dict[str, Any]) -> N
 
 def test_the_verdict_names_the_missing_driver_and_what_brings_it(runner: Runner, tmp_path: Path) -> None:
     """The whole chain, on a cluster whose site file says that its GPUs are real."""
-    site = tmp_path / "site.yaml"
-    site.write_text(f"name: real\nextends: {json.dumps(str(runner.site))}\ndevice: cuda\n")
+    site = extended(runner.site, tmp_path, device="cuda")
     words = ("submit", "--gpus", "4", "--nodes", "2", "--runtime", "native", "--wait", "--", "true")
     said = runner(*words, code=8, site=site, env={"CUDA_VISIBLE_DEVICES": "0,1"})
     verdict = document_of(runner.newest(), "verdict")

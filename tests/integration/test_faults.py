@@ -17,6 +17,7 @@ from tests.support.commands import Runner
 from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.documents import result
 from tests.support.planted_faults import (
+    FAULTS,
     MEASURED,
     NAP,
     Planted,
@@ -33,15 +34,8 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
 IMPATIENT = ("--env", "RUNNER_RDV_TIMEOUT_S=6")
-TOLD = {
-    "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
+TOLD = FAULTS | {
     "all exit with 1": Planted("exit:1", "failed", 5, ("exited with code 1",)),
-    "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
-    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of rank 2")),
-    "a rank dies before its launcher begins": Planted(
-        "", "failed", 5, ("rank 1 on dgx01 left no exit record; srun reports: Exited with exit code 3",),
-        before="exit 3@1",
-    ),
     "a rank dies before its program meets": Planted(
         "die-early:4@2", "failed", 5, ("rank 2 on dgx02 exited with code 4",)
     ),

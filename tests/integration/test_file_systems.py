@@ -26,9 +26,9 @@ from tests.support.installed import CHECKOUT
 from tests.support.squashfs import SUPERBLOCK
 from tests.support.submissions import IMAGE, sound
 from tests.support.two_machines import seen_from_two_machines
+from tests.support.users import AS_ROOT
 
 pytestmark = pytest.mark.integration
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="mounting with no fusermount takes root")
 JOB = "999999.1.00000000"  # of another boot: this machine knows no more of it than its marker says
 HIDDEN_S = 20.0  # sshfs's cache of a directory
 

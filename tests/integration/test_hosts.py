@@ -15,7 +15,7 @@ from tests.support.local_jobs import assert_runs_as_printed, leader, session
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import document_of, outcome, printed, records
 from tests.support.recipes import UNCHANGED
-from tests.support.sshd import Nodes, running_nodes
+from tests.support.sshd import Node, Nodes, running_nodes
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -34,13 +34,11 @@ def hosts(nodes: Nodes, tmp_path: Path) -> Iterator[Runner]:
     """The command line with the two nodes as its site; they are up, and nothing is left on those that still are."""
     nodes.start()
     yield Runner.at(nodes.site(), tmp_path, runs="my $runs")
-    for node in nodes.nodes:
-        if node.runs():
-            until(node.is_quiet, f"{node.name} runs nothing", timeout_s=90)
+    quiet(nodes)
 
 
 def quiet(nodes: Nodes) -> None:
-    for node in nodes.nodes:
+    for node in filter(Node.runs, nodes.nodes):
         until(node.is_quiet, f"{node.name} runs nothing", timeout_s=90)
 
 

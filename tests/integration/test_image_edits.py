@@ -12,8 +12,9 @@ import pytest
 
 from tests.support import editing
 from tests.support.commands import ran
-from tests.support.editing import CHECKOUT, IMAGE, LIMIT_S, UNPRIVILEGED, Editor
+from tests.support.editing import CHECKOUT, IMAGE, LIMIT_S, Editor
 from tests.support.packages import ch_run_tools
+from tests.support.users import AS_ROOT, UNPRIVILEGED, given_up
 
 pytestmark = pytest.mark.integration
 
@@ -27,12 +28,7 @@ def editor() -> Iterator[Editor]:
         variables = ch_run_tools(place)
         (place / "store").mkdir()
         (place / "cache").mkdir()
-        become: tuple[str, ...] = ()
-        if os.geteuid() == 0:
-            reads = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-            become = ("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups", *reads)
-            for path in (place, *place.rglob("*")):
-                os.chown(path, UNPRIVILEGED, UNPRIVILEGED, follow_symlinks=False)
+        become = given_up(place)
         yield editing.prepared(place, "ch-run", variables, become)
 
 
@@ -66,7 +62,7 @@ def test_passwords_in_a_command_are_hidden_in_the_history(editor: Editor) -> Non
     assert "https://***@host/simple" in shown
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
+@AS_ROOT
 @pytest.mark.parametrize("full", ["cache", "store"])
 def test_a_full_disk_is_reported_and_nothing_is_left(editor: Editor, full: str) -> None:
     """What is listed at the end is left on the small disk, with the store that was there."""

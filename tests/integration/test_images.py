@@ -1,7 +1,6 @@
 """Images on a real engine: bases, a build that fails, a build that is interrupted, conversions; private engines."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -13,9 +12,8 @@ import docker
 import pytest
 
 from runner.core import paths
-from runner.core.errors import InfrastructureError, ProgramFailedError, RefusedError
+from runner.core.errors import ProgramFailedError, RefusedError
 from runner.core.progress import Silent
-from runner.images import engine
 from runner.images.building import build as building
 from runner.images.building.build import BuiltImage, build
 from runner.images.building.engine_build import PART_LABEL
@@ -50,23 +48,32 @@ def in_container(client: docker.DockerClient, image: str, *words: str) -> bytes:
     return out
 
 
+@pytest.mark.parametrize(
+    ("name", "framework", "version", "horovod"),
+    [
+        ("horovod_image", "pytorch", "2.13.0", {"version": "0.28.1", "nccl": "", "controllers": ["MPI", "Gloo"],
+                                                "operations": ["MPI", "Gloo"], "fixes": ["cxx-standard"]}),
+        ("tensorflow_image", "tensorflow", "2.21.0", {"fixes": ["cxx-standard", "xla-ops-left-out"]}),
+    ],
+)  # fmt: skip
 def test_the_image_proved_its_horovod_and_says_what_it_is(
-    engine_client: docker.DockerClient, horovod_image: BuiltImage
-) -> None:
-    about = json.loads(in_container(engine_client, horovod_image.digest, "cat", "/opt/runner/image.json"))
-    assert horovod_image.about == about
-    assert (about["framework"], about["framework_version"][:6]) == ("pytorch", "2.13.0")
-    horovod = about["horovod"]
-    assert (horovod["version"], horovod["proven"], horovod["nccl"]) == ("0.28.1", ["gloo", "mpi"], "")
-    assert horovod["controllers"] == horovod["operations"] == ["MPI", "Gloo"]
-    assert horovod["frameworks"] == ["pytorch"]
+    engine_client: docker.DockerClient, request: pytest.FixtureRequest,
+    name: str, framework: str, version: str, horovod: dict[str, object],
+) -> None:  # fmt: skip
+    image: BuiltImage = request.getfixturevalue(name)
+    about = json.loads(in_container(engine_client, image.digest, "cat", "/opt/runner/image.json"))
+    assert image.about == about
+    assert (about["framework"], about["framework_version"][:6]) == (framework, version)
+    assert framework == "pytorch" or about["keras"].startswith("2."), "legacy Keras, which Horovod's optimizer knows"
+    wanted = horovod | {"proven": ["gloo", "mpi"], "frameworks": [framework]}
+    assert {key: about["horovod"][key] for key in wanted} == wanted
     assert (about["mpi"]["flavour"], about["mpi"]["pmi"], about["mpi"]["abi"]) == ("openmpi", ["pmix"], "libmpi.so.40")
-    assert about["base_digest"] == horovod_image.base_digest
-    assert horovod_image.labels["org.opencontainers.image.base.digest"].startswith("sha256:")
-    assert horovod_image.labels["gpu-runner.horovod.fixes"] == "cxx-standard"
-    base = engine_client.images.get(horovod_image.base)
-    assert horovod_image.size_bytes - int(base.attrs["Size"]) < 60_000_000, "what Horovod adds to the base"
-    assert in_container(engine_client, horovod_image.reference, "ls", "/opt/recipes").strip()
+    assert about["base_digest"] == image.base_digest == image.labels["org.opencontainers.image.base.digest"]
+    assert image.base_digest.startswith("sha256:")
+    assert image.labels["gpu-runner.horovod.fixes"].split(",") == wanted["fixes"]
+    base = engine_client.images.get(image.base)
+    assert image.size_bytes - int(base.attrs["Size"]) < 60_000_000, "what Horovod adds to the base"
+    assert in_container(engine_client, image.reference, "ls", "/opt/recipes").strip()
 
 
 def test_the_base_sets_the_traps_that_ngc_sets(engine_client: docker.DockerClient, horovod_image: BuiltImage) -> None:
@@ -80,27 +87,11 @@ def test_the_base_sets_the_traps_that_ngc_sets(engine_client: docker.DockerClien
         assert f"\n{line}\n" in said
 
 
-def test_an_image_with_the_same_inputs_is_up_to_date_at_once(
-    engine_client: docker.DockerClient, horovod_image: BuiltImage
-) -> None:
-    again = build("pytorch", "standin", engine_client, Silent())
-    assert again.up_to_date
-    assert again.digest == horovod_image.digest
-    assert again.seconds < 2
-
-
 def test_a_base_without_the_framework_is_reported(engine_client: docker.DockerClient, small: str) -> None:
     before = left_over(engine_client)
     with pytest.raises(ProgramFailedError, match="cannot be a base for pytorch"):
         build("pytorch", small, engine_client, Silent())
     assert left_over(engine_client) == before
-
-
-def test_a_missing_base_says_what_to_do(engine_client: docker.DockerClient) -> None:
-    with pytest.raises((RefusedError, InfrastructureError)) as caught:
-        build("pytorch", "registry.invalid/no/such:image", engine_client, Silent())
-    assert "registry.invalid" in str(caught.value)
-    assert caught.value.fix
 
 
 @pytest.fixture
@@ -195,30 +186,7 @@ def test_the_stored_image_is_what_enroot_and_charliecloud_expect(
         assert known.path == squashfs.path
 
 
-def test_a_conversion_that_fails_publishes_and_leaves_nothing(
-    engine_client: docker.DockerClient, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "mksquashfs").write_text('#!/bin/sh\nhead -c 100 > "$2"; echo "No space left on device" >&2; exit 1\n')
-    (tools / "mksquashfs").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    before = len(engine_client.containers.list(all=True))
-    with pytest.raises(InfrastructureError, match="No space left") as caught:
-        convert_engine_image(small, engine_client, Silent(), store_dir=tmp_path / "store")
-    assert "--store DIR" in caught.value.fix
-    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
-    assert len(engine_client.containers.list(all=True)) == before
-
-
 def test_an_unknown_image_says_what_to_do(engine_client: docker.DockerClient, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no image") as caught:
         convert_engine_image("gpu-runner/never:built", engine_client, Silent(), store_dir=tmp_path)
     assert "runner build" in caught.value.fix
-
-
-def test_no_engine_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InfrastructureError, match="does not answer") as caught:
-        engine.connect("unix:///nowhere/docker.sock")
-    assert caught.value.code == 8
-    assert caught.value.where == "--engine"

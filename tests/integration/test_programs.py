@@ -5,11 +5,8 @@ through the whole chain, and the smallest recipe.
 import shutil
 from pathlib import Path
 
-import docker
 import pytest
 
-from runner.images.building.build import BuiltImage
-from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
 from tests.support.json_schema import check
 from tests.support.planted_faults import RECIPE
@@ -80,22 +77,6 @@ def test_a_script_is_measured_and_not_changed(contained: Runner) -> None:
         assert first == second, rank
     for record in (*records(run, "report").values(), *records(run, "meter").values(), document_of(run, "result")):
         check(record)
-
-
-def test_the_tensorflow_image_says_what_it_is(
-    engine_client: docker.DockerClient, tensorflow_image: BuiltImage, tensorflow_squashfs: StoredImage
-) -> None:
-    about = tensorflow_squashfs.about
-    assert (about["framework"], about["framework_version"]) == ("tensorflow", "2.21.0")
-    assert about["keras"].startswith("2."), "legacy Keras, which Horovod's optimizer knows"
-    assert about["horovod"]["frameworks"] == ["tensorflow"]
-    assert about["horovod"]["proven"] == ["gloo", "mpi"]
-    assert about["horovod"]["fixes"] == ["cxx-standard", "xla-ops-left-out"]
-    assert (about["mpi"]["flavour"], about["mpi"]["pmi"], about["mpi"]["abi"]) == ("openmpi", ["pmix"], "libmpi.so.40")
-    assert about["base_digest"] == tensorflow_image.base_digest
-    assert tensorflow_image.labels["gpu-runner.framework.version"] == "2.21.0"
-    base = engine_client.images.get(tensorflow_image.base)
-    assert tensorflow_image.size_bytes - int(base.attrs["Size"]) < 60_000_000, "what Horovod adds to the base"
 
 
 JOB = ("submit", "--recipe", "horovod-tensorflow", "--nodes", "2", "--wait")

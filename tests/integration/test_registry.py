@@ -462,13 +462,6 @@ def test_a_login_is_used_and_never_shown(
     assert not [path for _, path, _ in moods.asked if SECRET in path]
 
 
-def test_a_wrong_login_names_the_file_that_it_is_from(own: Path, repository: Repository) -> None:
-    with proxied(repository.host, Moods(basic="me:right")) as proxy:
-        log_in(own, proxy, "me:wrong")
-        with pytest.raises(RefusedError, match=r"denies the login in .*config.json access to"):
-            take(through(proxy, repository))
-
-
 def test_a_token_without_a_login_and_none_for_those_redirected_to(own: Path, repository: Repository) -> None:
     repository.image([layer("a")], "1")
     other = Moods()

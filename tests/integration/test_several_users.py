@@ -27,11 +27,11 @@ from runner.images.writable_root import tree_image
 from runner.jobs.image_usage import prune_images
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
-from tests.support.users import ALICE, BOB, CAROL, GROUP, killed_as, open_directory, outcome_as, run_as
+from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="becoming other users takes root"),
+    AS_ROOT,
     pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed"),
 ]
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -261,7 +261,7 @@ def launched(uid: int, place: Path, *options: str) -> subprocess.CompletedProces
     if not lib.exists():
         shutil.copytree(LAUNCHER, lib)
         subprocess.run(["chmod", "-R", "a+rX", lib], check=True)
-    words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3", f"{lib}/launch.py"]
+    words = [*become(uid), "/usr/bin/python3", f"{lib}/launch.py"]
     env = {"PATH": "/usr/bin:/bin", "TMPDIR": str(place / "tmp"), "HOME": "/nonexistent"}
     env |= {"RUNNER_JOB_ID": "5", "SLURMD_NODENAME": "n1"}
     words += ["--caches", "node", "--umask", "022", *options, "--", "/usr/bin/python3", "-c", SHOW]
@@ -327,12 +327,6 @@ def test_another_users_login_is_neither_read_nor_used(place: Path, monkeypatch: 
     assert run_as(ALICE, credentials.find, "r.io") == expected
     outcome = outcome_as(BOB, credentials.find, "r.io")
     assert (outcome.value, "secret" in outcome.what) == (None, False)
-
-
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="a box of root's, and to become another user"),
-]
 
 
 @pytest.mark.parametrize("options", [(), ("--stage",)], ids=["", "from a staged copy"])

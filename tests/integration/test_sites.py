@@ -2,7 +2,6 @@
 else is said, and of 24.11, Debian 13's.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.images.store.stored_image import StoredImage
-from tests.support.commands import Runner, ran
+from tests.support.commands import Runner, extended, ran
 from tests.support.daemons import Daemons, own_box
 from tests.support.documents import result
 from tests.support.planted_faults import assert_placed_as_planned, submit_one_of_each
@@ -28,7 +27,7 @@ def test_a_site_asks_in_its_own_way_and_ranks_lie_as_planned(
 
 
 def test_what_a_check_refuses_can_be_forced_and_is_recorded(runner: Runner, tmp_path: Path) -> None:
-    site = site_of(tmp_path, runner, submit_below=["/nowhere"])
+    site = extended(runner.site, tmp_path, submit_below=["/nowhere"])
     request = ("submit", "--recipe", "probe", "--gpus", "1")
     assert "submit-directory" in runner(*request, code=3, site=site).err
     said = runner(*request, "--force", "submit-directory", "--wait", code=0, site=site)
@@ -50,16 +49,10 @@ def test_a_program_with_processes_of_its_own_has_a_node_and_no_place_among_tasks
 DIRTY = {"LD_LIBRARY_PATH": "/nowhere", "PYTHONPATH": "/nowhere", "OF_MY_SHELL": "1", "OMP_PROC_BIND": "false"}
 
 
-def site_of(directory: Path, runner: Runner, **facts: object) -> Path:
-    path = directory / "ours.yaml"
-    path.write_text(json.dumps({"name": "ours", "extends": str(runner.site), **facts}))
-    return path
-
-
 @pytest.mark.parametrize("export", ["none", "nil", "all"])
 def test_a_job_is_the_same_however_slurm_exports(runner: Runner, tmp_path: Path, export: str) -> None:
     """In a container and without one; nothing of the submitting shell arrives."""
-    site = site_of(tmp_path, runner, slurm={"export": export})
+    site = extended(runner.site, tmp_path, slurm={"export": export})
     for runtime in ("charliecloud", "native"):
         words = ("submit", "--recipe", "probe", "--gpus", "4", "--nodes", "2", "--runtime", runtime)
         runner(*words, "--wait", code=0, site=site, env=DIRTY)

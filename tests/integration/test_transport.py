@@ -1,6 +1,5 @@
 """Transport proven by counters, for real: Horovod's Gloo between two network namespaces with two links."""
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +13,12 @@ from runner.jobs.collect import Evidence, collect
 from runner.jobs.directory import Run
 from runner.jobs.transport import carried
 from tests.support.evidence import COMPLETED
+from tests.support.launchers import by_srun
 from tests.support.plans import PLAN
 from tests.support.two_networks import ADDRESS, TwoNetworks, two_networks
+from tests.support.users import AS_ROOT
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and a mounted image need root"),
-]
+pytestmark = [pytest.mark.integration, AS_ROOT]
 ROOT = Path(__file__).resolve().parents[2]
 PLANNED = msgspec.structs.replace(
     PLAN, tasks_per_node=(1, 1), device="cpu", transport="sockets", env=(("HOROVOD_GLOO_IFACE", "fast0"),)
@@ -62,10 +60,7 @@ def started(networks: TwoNetworks, image: Path, place: Path, run: Run, rank: int
     command = f"cd /results/recipe && exec {launch} {TRAINING} {LENGTHS}"
     env = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": str(rank),
-        "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0",
-        "SLURMD_NODENAME": f"node{rank}", "RUNNER_RDV_HOST": ADDRESS[link].format(1), "OMP_NUM_THREADS": "1",
-        "RUNNER_RDV_KEY": "k",
+        **by_srun(rank, (1, 1)), "RUNNER_RDV_HOST": ADDRESS[link].format(1), "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     return subprocess.Popen(
         networks.argv(rank, image, root, run.path, ADDRESS[link].format(rank + 1), ["/bin/sh", "-c", command]),

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from gpu_runner_inside.node.gpus import Gpus
 
+from tests.support.commands import ran
 from tests.support.json_schema import check
+from tests.support.launchers import LAUNCH, command, python
 from tests.support.packages import fake_nvml
 from tests.support.rank_records import document_of
-from tests.support.waiting import until
+from tests.support.waiting import is_running, until
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).resolve().parents[2]
 MARKS = """
 import sys, time
 sys.path.insert(0, {lib!r})
@@ -33,16 +34,14 @@ print(time.monotonic(), window.mark("end"))
 """
 
 
-def launched(run: Path, program: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(run), "--", sys.executable, "-c", program]
-    return subprocess.run(
-        argv, env={"PATH": os.environ["PATH"], **(env or {})}, capture_output=True, text=True, timeout=60, check=True
-    )
+def launched(run: Path, program: str, env: dict[str, str] | None = None) -> list[str]:
+    """What a program prints below the launcher, which ends well: its words."""
+    return ran(command(run, *python(program)), env={"PATH": os.environ["PATH"], **(env or {})}).out.split()
 
 
 def marks(seconds: float, before: float = 0.3) -> str:
     """A program with a window, and a further one of another arm before it."""
-    return MARKS.format(lib=str(ROOT / "recipes/lib/modules"), seconds=seconds, before=before)
+    return MARKS.format(lib=str(LAUNCH.parent / "modules"), seconds=seconds, before=before)
 
 
 def record(run: Path) -> dict[str, Any]:
@@ -55,8 +54,8 @@ def record(run: Path) -> dict[str, Any]:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
     """The record of a window of 3.2 s, with two fake GPUs, and what the program printed."""
     place = tmp_path_factory.mktemp("watched")
-    done = launched(place / "run", marks(3.2, before=1.3), {"RUNNER_NVML": str(fake_nvml(place))})
-    return record(place / "run"), done.stdout.split()
+    said = launched(place / "run", marks(3.2, before=1.3), {"RUNNER_NVML": str(fake_nvml(place))})
+    return record(place / "run"), said
 
 
 def test_the_ends_are_read_just_outside_of_the_window(watched: tuple[dict[str, Any], list[str]]) -> None:
@@ -90,8 +89,8 @@ def test_a_program_that_marks_no_window_has_a_record_without_ends(tmp_path: Path
 
 def test_a_library_that_crashes_the_watcher_ends_no_run(tmp_path: Path) -> None:
     library = fake_nvml(tmp_path, "int nvmlInit_v2(void) { return *(volatile int *)8; }\n")
-    done = launched(tmp_path / "run", marks(0.1), {"RUNNER_NVML": str(library)})
-    assert [done.stdout.split()[0], done.stdout.split()[3]] == ["False", "False"]
+    begun, _first_s, _last_s, ended = launched(tmp_path / "run", marks(0.1), {"RUNNER_NVML": str(library)})
+    assert (begun, ended) == ("False", "False")
     assert not (tmp_path / "run/ranks/0.node.json").exists()
     assert document_of(tmp_path / "run", "ranks/0.exit")["status"] == 0
 
@@ -127,20 +126,12 @@ def test_a_mark_whose_program_does_not_wait_for_the_answer_is_none(answered: str
 
 
 def test_it_ends_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
-    argv = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(tmp_path), "--", "sleep", "60"]
-    with subprocess.Popen(argv, env={"PATH": os.environ["PATH"]}) as launcher:
+    with subprocess.Popen(command(tmp_path, "--", "sleep", "60"), env={"PATH": os.environ["PATH"]}) as launcher:
         listed = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
         until(lambda: len(listed.read_text().split()) == 2, "the watcher and the program", timeout_s=30)
         children = listed.read_text().split()
         launcher.send_signal(signal.SIGKILL)
-    until(lambda: not any(map(is_running, children)), "both have ended", timeout_s=30)
-
-
-def is_running(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    until(lambda: not any(map(is_running, map(int, children))), "both have ended", timeout_s=30)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,13 @@ def ran(words: Sequence[Any], *, code: int = 0, timeout_s: float = TIMEOUT_S, **
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == code, f"exit {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}"
     return Output(done.stdout, done.stderr)
+
+
+def extended(site: Path | str, directory: Path, **facts: Any) -> Path:
+    """The file of a site that is like the other but for these facts."""
+    path = directory / f"{facts.setdefault('name', 'ours')}.yaml"
+    path.write_text(json.dumps({"extends": str(site), **facts}))  # which is YAML
+    return path
 
 
 @dataclass(frozen=True)

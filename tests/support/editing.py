@@ -17,7 +17,6 @@ from tests.support.waiting import until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LIMIT_S = 300
-UNPRIVILEGED = 65534
 IMAGE = "my/light:1"
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HARD": "'q' $x \\ `id` \"d\" $(id) !", "U": "ü €", "EMPTY": ""}
 

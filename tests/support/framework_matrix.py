@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import docker
+import pytest
 
 from runner.core.progress import Silent
 from runner.images import engine
@@ -45,6 +46,14 @@ ROWS = (
 )
 
 
+def shown_at_the_end(config: pytest.Config, table: list[str], *head: str) -> None:
+    """On the terminal, although all is good."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():
+        print("\n" + "\n".join((*head, *table)))
+
+
 def inside(client: docker.DockerClient, image: str, *words: str, **environment: str) -> str:
     network = "host" if engine.needs_host_network(client) else "none"
     env = {"OMP_NUM_THREADS": "1", **environment}
@@ -60,9 +69,10 @@ def benchmark(row: Row, *options: str) -> list[str]:
 
 def about(client: docker.DockerClient, image: str) -> dict[str, Any]:
     file = ["/opt/runner/image.json"]
-    found = json.loads(client.containers.run(image, file, entrypoint=["cat"], network_mode="none", remove=True))
-    assert isinstance(found, dict)
-    return found
+    facts: dict[str, Any] = json.loads(
+        client.containers.run(image, file, entrypoint=["cat"], network_mode="none", remove=True)
+    )
+    return facts
 
 
 def image_of(client: docker.DockerClient, row: Row) -> BuiltImage:

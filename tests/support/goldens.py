@@ -33,6 +33,7 @@ def script_of(name: str) -> JobScript:
     return MAKERS[name]()
 
 
+@cache
 def _kind(name: str) -> tuple[str, str]:
     """What starts the script, and its runtime."""
     if name in golden_jobs.CASES:
@@ -45,6 +46,7 @@ def _kind(name: str) -> tuple[str, str]:
     return f"{kind} {'here' if where in ('local', 'hosts') else 'slurm'}", ""
 
 
+@cache
 def base(name: str) -> str:
     """The case that this one is shown as the difference from; empty where it is kept whole."""
     kind, via = _kind(name)
@@ -63,6 +65,7 @@ def kept(name: str) -> str:
     return "".join(_difference(base(name), name)) if base(name) else _shown(name)
 
 
+@cache
 def _shown(name: str) -> str:
     text = _SUM.sub("SHA-256  lib/", script_of(name).text)
     return text if name == FIRST else _COMMENT.sub("", text)

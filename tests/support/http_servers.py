@@ -3,6 +3,7 @@
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,11 +28,12 @@ class Received:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered."""
+    """What is answered; ``slow_s``: seconds after each megabyte of the body."""
 
     code: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    slow_s: float = 0
 
 
 @dataclass
@@ -59,10 +61,11 @@ def serving(answer: Callable[[Received], Answer], certificate: Path | None = Non
             for name, value in ({"Content-Length": str(len(given.body))} | dict(given.headers)).items():
                 self.send_header(name, value)
             self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(given.body)
+            for start in range(0, 0 if self.command == "HEAD" else len(given.body), 1_000_000):
+                self.wfile.write(given.body[start : start + 1_000_000])
+                time.sleep(given.slow_s)
 
-        do_HEAD = do_POST = do_GET
+        do_HEAD = do_POST = do_PUT = do_GET
 
     class Quiet(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:

@@ -2,23 +2,19 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from tests.support.commands import extended, ran
 from tests.support.daemons import Daemons
-from tests.support.users import ALICE, open_directory
+from tests.support.users import ALICE, become, open_directory
 
 CHECKOUT = Path(__file__).parents[2]
 # To slurmd, too, which asks su for a user's environment.
 _KNOWN = (
     """sed -i /^alice:/d /etc/passwd /etc/shadow && echo "$1" >>/etc/passwd && echo 'alice:*:::::::' >>/etc/shadow"""
 )
-# An ordinary user but for one thing: whatever holds this checkout and its Python can be read. Jobs have not even that.
-_READS = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
 
 
 def probe(daemons: Daemons, image: Path, runtime: str, *options: str) -> dict[str, Any]:
@@ -28,9 +24,7 @@ def probe(daemons: Daemons, image: Path, runtime: str, *options: str) -> dict[st
             (directory / name).mkdir()
             shutil.chown(directory / name, ALICE, ALICE)
         shutil.copyfile(image, directory / "image.sqsh")
-        site = directory / "site.yaml"
-        facts = {"name": "px", "extends": str(daemons.box.site), "runtimes": [runtime], "box": ""}
-        site.write_bytes(msgspec.yaml.encode(facts))
+        site = extended(daemons.box.site, directory, runtimes=[runtime], box="")
         site.chmod(0o644)
         line = f"alice:x:{ALICE}:{ALICE}::{directory}/home:/bin/bash"
         daemons.inside("sh", "-c", _KNOWN, "sh", line)
@@ -39,15 +33,12 @@ def probe(daemons: Daemons, image: Path, runtime: str, *options: str) -> dict[st
             "RUNNER_STATE": f"{directory}/state", "RUNNER_STORE": f"{directory}/state", "PYTHONPATH": str(CHECKOUT),
         }  # fmt: skip
         words = (
-            *(daemons.box.bin_dir / "in-box", "setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", "--clear-groups"),
-            *(*_READS, "env", "-i", *(f"{name}={value}" for name, value in variables.items())),
+            *(daemons.box.bin_dir / "in-box", *become(ALICE, reads=True), "env", "-i"),
+            *(f"{name}={value}" for name, value in variables.items()),
             *(sys.executable, "-m", "runner", "submit", "--site", site, "--runs", directory / "runs", "--wait"),
             *("--recipe", "probe", "--gpus", "2", "--nodes", "2", "--image", directory / "image.sqsh", *options),
         )
-        done = subprocess.run(
-            [str(word) for word in words], capture_output=True, text=True, check=False, timeout=300, cwd="/"
-        )
-        assert done.returncode == 0, (done.stdout, done.stderr)
+        ran(words, timeout_s=300, cwd="/")
         (run,) = (directory / "runs").iterdir()
         assert {path.stat().st_uid for path in (run / "ranks").iterdir()} == {ALICE}
         verdict: dict[str, Any] = json.loads((run / "verdict.json").read_text())

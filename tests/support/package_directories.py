@@ -6,6 +6,7 @@ import io
 import platform
 import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +20,27 @@ from runner.environments.collect import requirements_of
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def wheel(name: str, version: str = "1.0") -> tuple[str, bytes]:
-    """The file name and content of a wheel of one module, which pip installs."""
+def wheel(name: str, version: str = "1.0", content: Mapping[str, bytes] | None = None) -> tuple[str, bytes]:
+    """The file name and content of a wheel, which pip installs: of one module, or of these files."""
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    kind = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     files = {
-        f"{name}.py": f"VERSION = {version!r}\n",
-        f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        **(content or {f"{name}.py": f"VERSION = {version!r}\n".encode()}),
+        f"{name}-{version}.dist-info/METADATA": about.encode(),
+        f"{name}-{version}.dist-info/WHEEL": kind.encode(),
     }
-    digests = {each: hashlib.sha256(text.encode()).digest() for each, text in files.items()}
+    digests = {each: hashlib.sha256(raw).digest() for each, raw in files.items()}
     rows = [
         f"{each},sha256={base64.urlsafe_b64encode(digest).rstrip(b'=').decode()},{len(files[each])}"
         for each, digest in digests.items()
     ]
-    files[f"{name}-{version}.dist-info/RECORD"] = "\n".join([*rows, f"{name}-{version}.dist-info/RECORD,,", ""])
+    files[f"{name}-{version}.dist-info/RECORD"] = "\n".join(
+        [*rows, f"{name}-{version}.dist-info/RECORD,,", ""]
+    ).encode()
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
-        for each, text in files.items():
-            archive.writestr(each, text)
+        for each, raw in files.items():
+            archive.writestr(each, raw)
     return f"{name}-{version}-py3-none-any.whl", out.getvalue()
 
 

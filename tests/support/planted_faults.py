@@ -1,6 +1,5 @@
 """Faults as a table: what is planted, and what must be reported of it. Submitting processes that are killed."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.support.commands import Runner
+from tests.support.commands import Runner, extended
 from tests.support.daemons import Daemons
 from tests.support.documents import result
-from tests.support.rank_records import document_of
+from tests.support.rank_records import document_of, ranks_by_node
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "faults"
 PLANT = Path(__file__).parent / "plant"
@@ -49,6 +48,27 @@ class Planted:
 
 
 MEASURED, NAP = Planted("", "measured", 0), Planted("nap:1", "measured", 0)
+# What is planted on each version of Slurm, and in tests of one version.
+FAULTS = {
+    "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
+    "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
+    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of rank 2")),
+    "a rank dies before its launcher begins": Planted(
+        "", "failed", 5, ("rank 1 on dgx01 left no exit record; srun reports: Exited with exit code 3",),
+        before="exit 3@1",
+    ),
+}  # fmt: skip
+LATE_FAULTS = {
+    "a rank that hangs while the others end": Planted(
+        "hang@2", "failed", 5,
+        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks ended with status 0"),
+    ),
+    "the time limit": Planted(
+        "hang", "failed", 5,
+        ("the job ran into its time limit", "ranks 0, 1, 2, 3 left a report, but did not finish the program"),
+        words=("--time", "1:00"),
+    ),
+}  # fmt: skip
 
 
 def submitted(runner: Runner, planted: Mapping[str, Planted]) -> dict[str, Path]:
@@ -159,12 +179,17 @@ def judge_what_is_left(runner: Runner, daemons: Daemons, run: Path | None) -> st
     return "a run without a job"
 
 
+_ZIH = {"tasks": "total", "gpus": "gres", "memory": "per-node"}
 # Site -> how it asks, and the ranks of each node that 12 or 13 GPUs become.
-ASKED = {
-    "zih": ("tasks: total, gpus: gres, memory: per-node", "12", [6, 6]),
-    "zih-uneven": ("tasks: total, gpus: gres, memory: per-node", "13", [8, 5]),
-    "neuron": ("gpus: gres, memory: none, exclusive: false, directives: {comment: pytorch}", "12", [6, 6]),
-    "tutorials": ("gpus: total, memory: per-cpu, exclusive: false", "16", [8, 8]),
+ASKED: dict[str, tuple[dict[str, Any], str, list[int]]] = {
+    "zih": (_ZIH, "12", [6, 6]),
+    "zih-uneven": (_ZIH, "13", [8, 5]),
+    "neuron": (
+        {"gpus": "gres", "memory": "none", "exclusive": False, "directives": {"comment": "pytorch"}},
+        "12",
+        [6, 6],
+    ),
+    "tutorials": ({"gpus": "total", "memory": "per-cpu", "exclusive": False}, "16", [8, 8]),
 }
 
 
@@ -172,8 +197,7 @@ def submit_one_of_each(runner: Runner, directory: Path) -> dict[str, Path]:
     """Submit one of each, none waited for; returns the runs."""
     submitted: dict[str, Path] = {}
     for name, (slurm, gpus, _) in ASKED.items():
-        site = directory / f"{name}.yaml"
-        site.write_text(f"name: {name}\nextends: {json.dumps(str(runner.site))}\nslurm: {{{slurm}}}\n")
+        site = extended(runner.site, directory, name=name, slurm=slurm)
         said = runner("submit", "--recipe", "probe", "--gpus", gpus, "--json", code=0, site=site)
         submitted[name] = Path(result(said.out)["directory"])
     return submitted
@@ -183,5 +207,4 @@ def assert_placed_as_planned(runner: Runner, submitted: dict[str, Path]) -> None
     """Each ends well, and its ranks lie as they should."""
     for name, run in submitted.items():
         runner("wait", str(run), code=0)
-        hosts = [json.loads(path.read_text())["host"] for path in (run / "ranks").glob("*.start.json")]
-        assert sorted((hosts.count(host) for host in set(hosts)), reverse=True) == ASKED[name][2], name
+        assert ranks_by_node(run) == ASKED[name][2], name

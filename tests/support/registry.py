@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import requests
 import yaml
 
+from tests.support.http_servers import Answer, Received, serving
 from tests.support.packages import unpacked
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -163,78 +163,51 @@ class Moods:
 
 @contextmanager
 def proxied(target: str, moods: Moods) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(target, moods))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(lambda request: _answer(request, target, moods)) as server:
+        yield f"127.0.0.1:{server.port}"
 
 
-def _handler(target: str, moods: Moods) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+def _basic(login: str) -> str:
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
 
-        def log_message(self, format: str, *args: object) -> None: ...
 
-        def do_HEAD(self) -> None:
-            self.do_GET()
+def _answer(request: Received, target: str, moods: Moods) -> Answer:  # noqa: PLR0911 -- a case each
+    moods.asked.append((request.method, request.path, dict(request.headers)))
+    shown = request.headers.get("Authorization", "")
+    if request.path.startswith("/token"):
+        if moods.bearer != "anybody" and shown != _basic(moods.bearer):
+            return Answer(401)
+        token = base64.urlsafe_b64encode(os.urandom(12)).decode()
+        moods.tokens.add(token)
+        return Answer(body=json.dumps({"token": token}).encode())
+    if moods.basic and shown != _basic(moods.basic):
+        return Answer(401, {"WWW-Authenticate": 'Basic realm="here"'})
+    if moods.bearer and shown.removeprefix("Bearer ") not in moods.tokens:
+        said = f'Bearer realm="http://{request.headers["Host"]}/token",service="tests",scope="repository:x:pull"'
+        return Answer(401, {"WWW-Authenticate": said})
+    if moods.forbidden:
+        denied = {"code": "DENIED", "message": "requested access to the resource is denied"}
+        return Answer(403, {"Content-Type": "application/json"}, json.dumps({"errors": [denied]}).encode())
+    if moods.take("busy"):
+        return Answer(429, {"Retry-After": "1"})
+    if moods.take("failing"):
+        return Answer(503)
+    if moods.elsewhere and "/blobs/" in request.path:
+        return Answer(307, {"Location": f"http://{moods.elsewhere}{request.path}"})
+    return _passed_on(request, target, moods)
 
-        def do_GET(self) -> None:
-            self.close_connection = True
-            moods.asked.append((self.command, self.path, dict(self.headers)))
-            shown = self.headers.get("Authorization", "")
-            if self.path.startswith("/token"):
-                self._token(shown)
-            elif moods.basic and shown != f"Basic {base64.b64encode(moods.basic.encode()).decode()}":
-                self._say(401, {"WWW-Authenticate": 'Basic realm="here"'})
-            elif moods.bearer and shown.removeprefix("Bearer ") not in moods.tokens:
-                realm = f"http://{self.headers['Host']}/token"
-                said = f'Bearer realm="{realm}",service="tests",scope="repository:x:pull"'
-                self._say(401, {"WWW-Authenticate": said})
-            elif moods.forbidden:
-                denied = {"code": "DENIED", "message": "requested access to the resource is denied"}
-                self._say(403, {"Content-Type": "application/json"}, json.dumps({"errors": [denied]}).encode())
-            elif moods.take("busy"):
-                self._say(429, {"Retry-After": "1"})
-            elif moods.take("failing"):
-                self._say(503, {})
-            elif moods.elsewhere and "/blobs/" in self.path:
-                self._say(307, {"Location": f"http://{moods.elsewhere}{self.path}"})
-            else:
-                self._pass_on()
 
-        def _token(self, shown: str) -> None:
-            if moods.bearer != "anybody" and shown != f"Basic {base64.b64encode(moods.bearer.encode()).decode()}":
-                return self._say(401, {})
-            token = base64.urlsafe_b64encode(os.urandom(12)).decode()
-            moods.tokens.add(token)
-            return self._say(200, {}, json.dumps({"token": token}).encode())
-
-        def _pass_on(self) -> None:
-            headers = {name: value for name, value in self.headers.items() if name not in ("Host", "Authorization")}
-            if moods.whole_only:
-                headers.pop("Range", None)
-            link = http.client.HTTPConnection(target, timeout=60)
-            link.request(self.command, self.path, headers=headers)
-            answer = link.getresponse()
-            body = answer.read()
-            link.close()
-            if moods.wrong and self.path.endswith(moods.wrong):
-                body = b"\0" * len(body)
-            kept = {name: value for name, value in answer.getheaders() if name not in ("Date", "Connection")}
-            cut = "/blobs/" in self.path and len(body) > 1 and moods.take("cuts")
-            self._say(answer.status, kept, body[: len(body) // 2] if cut else body)
-
-        def _say(self, code: int, headers: Mapping[str, str], body: bytes = b"") -> None:
-            self.send_response(code)
-            for name, value in ({"Content-Length": str(len(body))} | dict(headers)).items():
-                self.send_header(name, value)
-            self.end_headers()
-            with suppress(ConnectionError):  # whoever asked is gone
-                for start in range(0, 0 if self.command == "HEAD" else len(body), 1_000_000):
-                    self.wfile.write(body[start : start + 1_000_000])
-                    time.sleep(moods.slow_s)
-
-    return Handler
+def _passed_on(request: Received, target: str, moods: Moods) -> Answer:
+    left_out = ("Host", "Authorization", *(("Range",) if moods.whole_only else ()))
+    headers = {name: value for name, value in request.headers.items() if name not in left_out}
+    link = http.client.HTTPConnection(target, timeout=60)
+    link.request(request.method, request.path, headers=headers)
+    answer = link.getresponse()
+    body = answer.read()
+    link.close()
+    if moods.wrong and request.path.endswith(moods.wrong):
+        body = b"\0" * len(body)
+    kept = {name: value for name, value in answer.getheaders() if name not in ("Date", "Connection")}
+    if "/blobs/" in request.path and len(body) > 1 and moods.take("cuts"):
+        body = body[: len(body) // 2]
+    return Answer(answer.status, kept, body, moods.slow_s)

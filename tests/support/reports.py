@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from runner.core.files import sha256
 from runner.jobs.collect import collect
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.verdict import judge
 from runner.model.job import ExitMarker
 from runner.model.plan import Plan, PlannedImage
+from runner.model.records import Result
 from runner.model.study import Arm, Estimate, Launch, LaunchFacts, Loss, LossRow, PointFacts, StudyFacts
-from tests.support.evidence import COMPLETED, ended, report, start
+from tests.support.evidence import COMPLETED, changed, ended, report, start, write_run
 from tests.support.plans import PLAN
 
 BATCH, GROUP_STEPS = 256, 10
@@ -52,41 +52,34 @@ def measured_run(
     **plan_changes: Any,
 ) -> Run:
     """The directory of a run that has ended well and was judged: each rank's records, times and verdict."""
-    path = root / name
+    run = Run(root / name)
     for folder in ("logs", "ranks", "nccl"):
-        (path / folder).mkdir(parents=True)
-    run = Run(path)
-    planned = plan(ranks, **plan_changes)
-    run.write("plan.json", planned)
+        (run.path / folder).mkdir(parents=True)
     run.write(
         "provenance.json", {"runner": "0.1.0", "python": "3.11.7", "source": {"commit": "c0ffee" * 6, "dirty": False}}
     )
-    (path / SCRIPT).write_text(script)
-    digest, ends = sha256(path / "plan.json"), tuple(accumulate(GROUP_STEPS * step_s(group) for group in range(groups)))
-    per_node = planned.tasks_per_node[0]
+    (run.path / SCRIPT).write_text(script)
+    planned = plan(ranks, **plan_changes)
+    ends_s = tuple(accumulate(GROUP_STEPS * step_s(group) for group in range(groups)))
+    per_node, steps = planned.tasks_per_node[0], GROUP_STEPS * groups
     for node in range(planned.nodes):
-        (path / "nccl" / f"node{node}.0.log").write_text(NCCL_LOG)
+        (run.path / "nccl" / f"node{node}.0.log").write_text(NCCL_LOG)
+    starts, reports, exits = {}, {}, {}
     for rank in range(ranks):
-        node = rank // per_node
-        local, name, device = rank % per_node, host(node), planned.device
-        records = {
-            "start": start(
-                rank, size=ranks, local_rank=local, local_size=planned.tasks_per_node[node], node_rank=node, host=name,
-                node_name=name, device_kind=device, plan_sha256=digest,
-            ),
-            "report": report(
-                rank, world_size=ranks, world_local_rank=local, device_kind=device, batch_size=BATCH, ends_s=ends,
-                group_steps=GROUP_STEPS, warmup_steps=60, warmup_s=31.0, steps=GROUP_STEPS * groups, elapsed_s=ends[-1],
-                window_began_monotonic_s=1040.0, compute_quarters_p50_s=(compute_s(rank),) * 4,
-            ),
-            "exit": ended(rank, host=name, ended_s=2000.0, ended_monotonic_s=1050.0 + ends[-1]),
-        }  # fmt: skip
-        for kind, record in records.items():
-            (path / "ranks" / f"{rank}.{kind}.json").write_bytes(msgspec.json.encode(record))
-    rate = ranks * BATCH * GROUP_STEPS * groups / ends[-1]
-    result = {"schema": "2", "size": ranks, "window_s": ends[-1], "preliminary_images_per_s": rate}
-    run.write("result.json", result)
-    run.write("exit.json", ExitMarker("41", 0, 2000.0))
+        node, local_rank = divmod(rank, per_node)
+        starts[rank] = start(
+            rank, size=ranks, local_rank=local_rank, local_size=planned.tasks_per_node[node], node_rank=node,
+            host=host(node), node_name=host(node), device_kind=planned.device,
+        )  # fmt: skip
+        reports[rank] = report(
+            rank, world_size=ranks, world_local_rank=local_rank, device_kind=planned.device, batch_size=BATCH,
+            group_steps=GROUP_STEPS, ends_s=ends_s, warmup_steps=60, warmup_s=31.0, steps=steps, elapsed_s=ends_s[-1],
+            window_began_monotonic_s=1040.0, compute_quarters_p50_s=(compute_s(rank),) * 4,
+        )  # fmt: skip
+        exits[rank] = ended(rank, host=host(node), ended_s=2000.0, ended_monotonic_s=1050.0 + ends_s[-1])
+    result = Result("2", size=ranks, window_s=ends_s[-1], preliminary_images_per_s=ranks * BATCH * steps / ends_s[-1])
+    marker = ExitMarker("41", 0, 2000.0)
+    write_run(run, changed(plan=planned, marker=marker, starts=starts, exits=exits, reports=reports, result=result))
     run.write("ended.json", COMPLETED)
     run.write("verdict.json", judge(collect(run, COMPLETED)))
     return run

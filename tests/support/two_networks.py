@@ -7,10 +7,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from runner.box import root as box_root
 from runner.box.config import DEFAULT_SLURM
+from tests.support.waiting import until
 
 ADDRESS = {"fast0": "10.77.0.{}", "slow0": "10.78.0.{}"}
 # In a mount namespace of its own: the image, the run directory at /results, and its node's network.
@@ -45,21 +47,21 @@ class TwoNetworks:
         return [*enter, *inside, str(image), str(root), str(run), address, *command]
 
 
-def _ip() -> list[str]:
-    """``ip`` of the box's root with that root's own libraries: this machine may lack it."""
+def box_program(name: str) -> list[str]:
+    """A program of the box's root with that root's own libraries: this machine may lack it."""
     root = box_root.ensure(DEFAULT_SLURM, print).path
     loader = next((root / "usr/lib").glob("*-linux-gnu/ld-linux*"))
-    return [str(loader), "--library-path", str(loader.parent), str(root / "usr/bin/ip")]
+    return [str(loader), "--library-path", str(loader.parent), str(root / name)]
 
 
 @contextmanager
 def two_networks() -> Iterator[TwoNetworks]:
-    ip = _ip()
+    ip = box_program("usr/bin/ip")
     holders = [subprocess.Popen(["unshare", "--net", "sleep", "600"]) for _ in range(2)]
     try:
         first, second = (holder.pid for holder in holders)
         for each in (first, second):
-            _until_alone(each)
+            until(partial(_is_apart, each), "a network of its own", every_s=0.05)
             _in(each, *ip, "link", "set", "lo", "up")
         for name, address in ADDRESS.items():
             _in(first, *ip, "link", "add", name, "type", "veth", "peer", "name", name, "netns", str(second))
@@ -73,12 +75,8 @@ def two_networks() -> Iterator[TwoNetworks]:
             holder.wait()
 
 
-def _until_alone(pid: int) -> None:
-    for _ in range(200):
-        if Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink():
-            return
-        subprocess.run(["sleep", "0.05"], check=True)
-    raise AssertionError("unshare --net made no namespace")
+def _is_apart(pid: int) -> bool:
+    return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
 
 
 def _in(pid: int, *command: str) -> None:

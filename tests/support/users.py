@@ -11,11 +11,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runner.core.errors import RunnerError
 
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="run it as root: it mounts, or becomes other users")
+UNPRIVILEGED = 65534
 # Three users and a group, by numbers that no system gives out.
 ALICE, BOB, CAROL = 61001, 61002, 61003
 GROUP = 61100
+
+
+def become(uid: int, *, reads: bool = False) -> tuple[str, ...]:
+    """The words before a command of that user; ``reads``: whatever holds this checkout and its Python can be read."""
+    rights = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search") if reads else ()
+    return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *rights)
+
+
+def given_up(directory: Path) -> tuple[str, ...]:
+    """Where we are root: give all of it to an ordinary user, and the words that become this user."""
+    if os.geteuid() != 0:
+        return ()
+    for path in (directory, *directory.rglob("*")):
+        os.chown(path, UNPRIVILEGED, UNPRIVILEGED, follow_symlinks=False)
+    return become(UNPRIVILEGED, reads=True)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 _Seen = TypeVar("_Seen")
@@ -20,3 +22,10 @@ def until(
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}; last seen: {seen!r}"
         time.sleep(every_s)
     return seen
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    with suppress(OSError):
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    return False

@@ -12,9 +12,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 def run(directory: Path, *words: str, **env: str) -> tuple[int, str]:
     program = (sys.executable, "-m", "pytest", "-c", "pytest.ini", "-p", "tests.conftest", "-p", "no:cacheprovider")
+    base = {"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
-        [*program, *words], cwd=directory, env={"PYTHONPATH": str(CHECKOUT), "PATH": "/usr/bin:/bin", **env},
-        capture_output=True, text=True, timeout=120, check=False,
+        [*program, *words], cwd=directory, env=base | env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     return done.returncode, done.stdout
 
@@ -24,7 +24,7 @@ def test_the_last_line_and_the_status_are_those_of_both_runs(tmp_path: Path, fai
     (tmp_path / "pytest.ini").touch()
     (tmp_path / "test_first.py").write_text(f"def test_one(): pass\ndef test_two(): assert {not fails}\n")
     (tmp_path / "test_second.py").write_text("def test_three(): pass\n")
-    assert run(tmp_path, "-n", "2", "--leave=reports", "test_first.py")[0] == fails
+    assert run(tmp_path, "-p", "xdist", "-n", "2", "--leave=reports", "test_first.py")[0] == fails
     status, said = run(tmp_path, "--count-in=reports", "test_second.py")
     assert status == fails
     assert ("1 failed, 2 passed" if fails else "3 passed") in said.splitlines()[-1]

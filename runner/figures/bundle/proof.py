@@ -21,8 +21,9 @@ from runner.jobs.verdict import judge
 from runner.model.figure import figure_keys
 from runner.model.output import BundledRun, BundledStudy
 from runner.model.plan import Plan
+from runner.model.request import ARMS
 from runner.model.study import Launch, Loss, PointFacts, Study
-from runner.model.verdict import ARMS, Verdict
+from runner.model.verdict import Verdict
 from runner.planning.options import options_of
 
 PLAN, VERDICT = "plan.json", "verdict.json"

@@ -20,7 +20,7 @@ from runner.images.building.dockerfile import (
     Run,
     Stage,
     environment,
-    of_shell,
+    in_own_shell,
     step_text,
     write_context,
 )
@@ -59,7 +59,7 @@ def definition(stages: Sequence[Stage], context: Path, is_directory: Callable[[s
         for place, step in enumerate(done, 1):
             if isinstance(step, Run):
                 title = _shell(f"Step {place}/{len(done)} : {step_text(step)}")
-                lines += [f"    printf '%s\\n' {title}", f"    {_line(of_shell(step.command))}"]
+                lines += [f"    printf '%s\\n' {title}", f"    {_line(in_own_shell(step.command))}"]
             else:
                 lines.append(f"    export {step.name}={_shell(step.value)}")
         texts.append("\n".join(lines) + "\n")

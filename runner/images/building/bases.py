@@ -21,7 +21,6 @@ class NvidiaBase:
         framework: ``pytorch`` or ``tensorflow``. tag: of the image, ``25.02-py3``.
         cuda: ``12.8``. driver: the release of the driver that it asks for; every later one carries it, too.
         compat: least driver of older branches that carry it on data-center GPUs by the compat package inside.
-        source: the notes that say so.
     """
 
     framework: str
@@ -29,7 +28,6 @@ class NvidiaBase:
     cuda: str
     driver: str
     compat: tuple[str, ...]
-    source: str
 
     @property
     def reference(self) -> str:
@@ -37,45 +35,26 @@ class NvidiaBase:
         return f"nvcr.io/nvidia/{self.framework}:{self.tag}"
 
 
-# Said of a CUDA: its version, the driver, the branches of the compat package, the source.
-_CUDA_12_8 = (
-    "12.8",
-    "570",
-    ("470.57", "525.85", "535.86", "550.54"),
-    "PyTorch 25.02 as pull request 675 of foundation-model-stack/fms-hf-tuning quotes it; its branches: SGLang 25.10",
+# Newest first: the month, its CUDA, the driver, the branches of the compat package.
+_RELEASES = (
+    # PyTorch 25.02 as pull request 675 of foundation-model-stack/fms-hf-tuning quotes it; its branches: SGLang 25.10.
+    ("25.02", "12.8", "570", ("470.57", "525.85", "535.86", "550.54")),
+    # MXNet 24.05 and PaddlePaddle 24.05, of CUDA 12.4.1; they ask for 545, CUDA 12.4 itself came with 550.
+    ("24.04", "12.4", "550", ("470.57", "525.85", "535.86", "545.23")),
+    # Triton Inference Server 23.08, of CUDA 12.2.1; of 23.10 unconfirmed.
+    ("23.10", "12.2", "535", ("450.51", "470.57", "510.47", "525.85")),
+    # PyTorch 23.03 as MONAI Toolkit 1.1 quotes it; PaddlePaddle 23.04.
+    ("23.03", "12.1", "530", ("450.51", "470.57", "510.47", "515.65", "525.85")),
+    # Triton Inference Server 22.09.
+    ("22.09", "11.8", "520", ("450.51", "470.57", "510.47", "515.65")),
 )
-_CUDA_12_4 = (
-    "12.4",
-    "550",
-    ("470.57", "525.85", "535.86", "545.23"),
-    "MXNet 24.05 and PaddlePaddle 24.05, of CUDA 12.4.1; they ask for 545, CUDA 12.4 itself came with 550",
-)
-_CUDA_12_2 = (
-    "12.2",
-    "535",
-    ("450.51", "470.57", "510.47", "525.85"),
-    "Triton Inference Server 23.08, of CUDA 12.2.1; of 23.10 unconfirmed",
-)
-_CUDA_12_1 = (
-    "12.1",
-    "530",
-    ("450.51", "470.57", "510.47", "515.65", "525.85"),
-    "PyTorch 23.03 as MONAI Toolkit 1.1 quotes it; PaddlePaddle 23.04",
-)
-_CUDA_11_8 = ("11.8", "520", ("450.51", "470.57", "510.47", "515.65"), "Triton Inference Server 22.09")
-# Newest first, for each framework. TensorFlow 1 ended with 23.03-tf1-py3 (TensorFlow 1.15.5, Python 3.8; releases of
-# github.com/NVIDIA/tensorflow): its images are for those who name one, never chosen.
-BASES = (
-    NvidiaBase("pytorch", "25.02-py3", *_CUDA_12_8),
-    NvidiaBase("pytorch", "24.04-py3", *_CUDA_12_4),
-    NvidiaBase("pytorch", "23.10-py3", *_CUDA_12_2),
-    NvidiaBase("pytorch", "23.03-py3", *_CUDA_12_1),
-    NvidiaBase("pytorch", "22.09-py3", *_CUDA_11_8),
-    NvidiaBase("tensorflow", "25.02-tf2-py3", *_CUDA_12_8),
-    NvidiaBase("tensorflow", "24.04-tf2-py3", *_CUDA_12_4),
-    NvidiaBase("tensorflow", "23.10-tf2-py3", *_CUDA_12_2),
-    NvidiaBase("tensorflow", "23.03-tf2-py3", *_CUDA_12_1),
-    NvidiaBase("tensorflow", "22.09-tf2-py3", *_CUDA_11_8),
+# TensorFlow 1 ended with 23.03-tf1-py3 (TensorFlow 1.15.5, Python 3.8; releases of github.com/NVIDIA/tensorflow): its
+# images are for those who name one, never chosen.
+_KINDS = {"pytorch": "py3", "tensorflow": "tf2-py3"}
+BASES = tuple(
+    NvidiaBase(framework, f"{month}-{kind}", cuda, driver, compat)
+    for framework, kind in _KINDS.items()
+    for month, cuda, driver, compat in _RELEASES
 )
 
 

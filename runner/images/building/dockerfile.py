@@ -186,7 +186,7 @@ def stage_script(stage: Stage, is_directory: Callable[[str], bool]) -> str:
         if isinstance(step, (Arg, Env)):
             lines.append(f"export {step.name}={shlex.quote(step.value)}")
         elif isinstance(step, Run):
-            lines.append(of_shell(step.command))
+            lines.append(in_own_shell(step.command))
         else:
             target = shlex.quote(step.target.rstrip("/"))
             lines.append(f"mkdir -p {target}")
@@ -215,7 +215,7 @@ def step_text(step: Step) -> str:
     return f"{type(step).__name__.upper()} {step.name}={step.value}"
 
 
-def of_shell(command: str) -> str:
+def in_own_shell(command: str) -> str:
     """A RUN step as an engine runs it: in a separate shell, whose exit status counts whatever ``&&`` it contains."""
     return f"/bin/sh -c {shlex.quote(command)}"
 

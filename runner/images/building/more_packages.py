@@ -33,15 +33,15 @@ def requirement(text: str, where: str) -> str:
     """``NAME==VERSION``, as pip takes it, perhaps with extras and a marker. UsageError: it is something else; ``where``
     says which option, or which line of which file.
     """
-    found = _LINE.fullmatch(text.strip())
-    if found is None:
+    match = _LINE.fullmatch(text.strip())
+    if match is None:
         raise UsageError(
             f"{text.strip()!r} is no package with its version",
             where=where,
             fix="NAME==VERSION, such as einops==0.8.1; options of pip, paths and addresses are not taken",
         )
-    marker = f" ; {found['marker'].strip()}" if found["marker"] else ""
-    return f"{found['name']}{(found['extras'] or '').replace(' ', '')}=={found['version']}{marker}"
+    marker = f" ; {match['marker'].strip()}" if match["marker"] else ""
+    return f"{match['name']}{(match['extras'] or '').replace(' ', '')}=={match['version']}{marker}"
 
 
 def requirements_of_file(text: str, path: str) -> list[str]:

@@ -51,12 +51,12 @@ def find(host: str) -> Login | None:
         config / "containers/auth.json",
     )
     for path in places:
-        if path.is_file() and (login := _of_docker(path, host)) is not None:
+        if path.is_file() and (login := _in_docker_file(path, host)) is not None:
             return login
-    return _of_enroot(Path(os.environ.get("ENROOT_CONFIG_PATH") or config / "enroot") / ".credentials", host)
+    return _in_enroot_file(Path(os.environ.get("ENROOT_CONFIG_PATH") or config / "enroot") / ".credentials", host)
 
 
-def _of_docker(path: Path, host: str) -> Login | None:
+def _in_docker_file(path: Path, host: str) -> Login | None:
     from docker import auth
     from docker.errors import DockerException
 
@@ -72,7 +72,7 @@ def _of_docker(path: Path, host: str) -> Login | None:
     return Login(str(path), user, password, token) if token or user else None
 
 
-def _of_enroot(path: Path, host: str) -> Login | None:
+def _in_enroot_file(path: Path, host: str) -> Login | None:
     try:
         text = path.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):

@@ -22,16 +22,21 @@ def problem(image: StoredImage) -> str:
     A change that was followed by restoring the file's time is detected by ``verified`` only.
     """
     try:
-        found = image.path.stat()
+        about = image.path.stat()
         if image.broken:
             return image.broken
-        if image.sha256 and found.st_size != image.size_bytes:
-            return f"it is {found.st_size} bytes long, and was {image.size_bytes} when it was made"
-        if image.mtime_ns and abs(found.st_mtime_ns - image.mtime_ns) > _TIME_ROOM_NS:
+        if why := _size_problem(image, about.st_size):
+            return why
+        if image.mtime_ns and abs(about.st_mtime_ns - image.mtime_ns) > _TIME_ROOM_NS:
             return "it was written to since it was made (or copied without its time)"
         return image_files.problem(image.path, form_of(image.path))
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
+
+
+def _size_problem(image: StoredImage, size: int) -> str:
+    differs = image.sha256 and size != image.size_bytes
+    return f"it is {size} bytes long, and was {image.size_bytes} when it was made" if differs else ""
 
 
 def verified(image: StoredImage) -> StoredImage:
@@ -44,12 +49,10 @@ def verified(image: StoredImage) -> StoredImage:
     form = form_of(image.path)
     why = image_files.problem(image.path, form)
     if image.sha256 and not why:
-        size = image.path.stat().st_size
-        found = sha256(image.path)
-        if size != image.size_bytes:
-            why = f"it is {size} bytes long, and was {image.size_bytes} when it was made"
-        elif found != image.sha256:
-            why = f"its SHA-256 is {found[:12]}..., and was {image.sha256[:12]}... when it was made"
+        checksum = sha256(image.path)
+        why = _size_problem(image, image.path.stat().st_size)
+        if not why and checksum != image.sha256:
+            why = f"its SHA-256 is {checksum[:12]}..., and was {image.sha256[:12]}... when it was made"
     elif not why:
         try:
             image_files.entries(image.path, form)

@@ -4,7 +4,6 @@ Each in a real job, with the verdict, the telling sentence and the exit code tha
 tests/integration/test_faults.py.
 """
 
-import os
 import random
 import signal
 import subprocess
@@ -15,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from runner.images.store.stored_image import StoredImage
-from tests.support.commands import Runner
+from tests.support.commands import Runner, extended
 from tests.support.daemons import CONTROLLER, Daemons, own_box
 from tests.support.planted_faults import (
+    FAULTS,
+    LATE_FAULTS,
     MEASURED,
     Planted,
     is_reported,
@@ -33,19 +33,12 @@ from tests.support.planted_faults import (
     under_way,
     with_sbatch,
 )
+from tests.support.users import AS_ROOT
 from tests.support.waiting import until
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounts file systems and writes into cgroups: run it as root"),
-]
+pytestmark = [pytest.mark.integration, AS_ROOT]
 SHORT = ("--time", "1:00")
-LATE = {
-    "the time limit": Planted(
-        "hang", "failed", 5,
-        ("the job ran into its time limit", "ranks 0, 1, 2, 3 left a report, but did not finish the program"),
-        words=SHORT,
-    ),
+LATE = LATE_FAULTS | {
     "a rank that never starts, to the time limit": Planted(
         "", "failed", 5,
         (
@@ -53,10 +46,6 @@ LATE = {
             "ranks 0, 1, 2 waited for the others to start",
         ),
         before="exec sleep 1000@3", words=SHORT,
-    ),
-    "a rank that hangs while the others end": Planted(
-        "hang@2", "failed", 5,
-        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks ended with status 0"),
     ),
     "a rank that hangs before it meets": Planted(
         "late:1000@1", "failed", 5, ("the job ran into its time limit", "did not finish the program"), words=SHORT
@@ -86,20 +75,12 @@ def test_a_program_that_needs_more_memory_than_the_job_has(tmp_path: Path) -> No
         daemons = Daemons(made)
         daemons.inside("sh", "-c", 'printf "%s\n" "$@" >/etc/slurm/cgroup.conf', "sh", *CGROUPS)
         daemons.configure(TaskPlugin="task/cgroup", SelectTypeParameters="CR_Core_Memory")
-        runner = with_site_facts(Runner.at(made.site, tmp_path, made.bin_dir), tmp_path, "node", memory_mb=1600)
+        runner = Runner.at(extended(made.site, tmp_path, node={"memory_mb": 1600}), tmp_path, made.bin_dir)
         sentence = "it ran out of memory: the kernel ended it at"
         planted = Planted("memory:1000@2", "failed", 5, ("rank 2 on dgx02 was ended by signal 9", sentence))
         _run, verdict = submitted_and_reported(runner, planted)
         assert any("the job has 400 MiB on each node" in reason for reason in verdict["reasons"]), verdict
         submitted_and_reported(runner, Planted("memory:50", "measured", 0))
-
-
-def with_site_facts(runner: Runner, directory: Path, part: str, **changes: object) -> Runner:
-    facts = msgspec.yaml.decode(runner.site.read_bytes())
-    facts[part].update(changes)
-    site = directory / "changed.yaml"
-    site.write_bytes(msgspec.yaml.encode(facts))
-    return replace(runner, site=site)
 
 
 CGROUPS = ("CgroupPlugin=cgroup/v1", "CgroupAutomount=no", "ConstrainRAMSpace=yes")
@@ -147,7 +128,8 @@ def test_no_room_for_a_run_directory(on_small_disk: Runner, small_disk: Path) ->
 
 def test_no_room_for_the_ranks_records(on_small_disk: Runner, small_disk: Path, tmp_path: Path) -> None:
     """The disk fills up while the job waits in the queue."""
-    runner = with_site_facts(on_small_disk, tmp_path, "slurm", directives={"begin": "now+4"})
+    later = extended(on_small_disk.site, tmp_path, slurm={"directives": {"begin": "now+4"}})
+    runner = replace(on_small_disk, site=later)
     run = submitted(runner, {"": MEASURED})[""]
     with full(small_disk):
         said = runner("wait", str(run), code=8)
@@ -205,7 +187,7 @@ def test_a_job_that_slurm_has_forgotten(ill: Runner, daemons: Daemons) -> None:
     said = "ranks 0, 1, 2, 3 left a report, but did not finish the program"
     planted = {
         "good": MEASURED,
-        "bad": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
+        "bad": FAULTS["a rank exits with 7"],
         "torn away": Planted("nap:600", "failed", 5, (said,)),
     }
     runs = submitted(ill, planted)

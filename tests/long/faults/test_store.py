@@ -17,6 +17,7 @@ from runner.images import engine
 from runner.images.conversion.squashfs import convert_engine_image
 from tests.support import converting
 from tests.support.two_machines import seen_from_two_machines
+from tests.support.users import AS_ROOT
 
 pytestmark = pytest.mark.integration
 SEED = 20261121
@@ -34,7 +35,7 @@ def test_sixteen_at_once_are_one_conversion(image: str, tmp_path: Path) -> None:
     converting.assert_one_of_many(16, image, tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting with no fusermount takes root")
+@AS_ROOT
 def test_sixteen_at_once_on_a_slow_file_system_that_two_machines_share(image: str, tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     with seen_from_two_machines(tmp_path / "shared", tmp_path) as (here, there):

@@ -25,7 +25,7 @@ from runner.core.files import key_of
 from runner.core.progress import Silent
 from runner.images.building import standin
 from runner.images.building.build import BuiltImage, build
-from tests.support.framework_matrix import GLOO, MPI, Row, about, benchmark, inside
+from tests.support.framework_matrix import GLOO, MPI, Row, about, benchmark, inside, shown_at_the_end
 
 pytestmark = pytest.mark.integration
 ROW = Row("torch 2.13, CUDA 13.0, Debian 12, Open MPI 4.1", "pytorch", "standin-cuda")
@@ -58,13 +58,8 @@ ADDED = re.compile(
 
 @pytest.fixture(scope="module", autouse=True)
 def table(pytestconfig: pytest.Config) -> Iterator[None]:
-    """What was seen, on the terminal although it is good."""
     yield
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
-        print("\n| what | seen |\n|---|---|")
-        print("\n".join(f"| {what} | {seen} |" for what, seen in TABLE))
+    shown_at_the_end(pytestconfig, [f"| {what} | {seen} |" for what, seen in TABLE], "| what | seen |", "|---|---|")
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from runner.images.conversion.squashfs import convert_engine_image
 from tests.support import light_base
 from tests.support.build_bench import BASE, SLOW, Bench, read_until, start_bench, wait_until_settled
 from tests.support.packages import unpacked
+from tests.support.users import UNPRIVILEGED, become
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -133,7 +134,7 @@ def podman(*, rootless: bool) -> Iterator[str]:
         if rootless:
             for path in (state, *state.rglob("*")):
                 os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
-            words = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups", *words]
+            words = [*become(UNPRIVILEGED), *words]
         else:
             words += ["--root", f"{state}/data", "--runroot", f"{state}/run/root"]
         url = f"unix://{state}/podman.sock"
@@ -202,7 +203,6 @@ def test_a_base_that_is_not_there(podman_bench: Bench) -> None:
     assert podman_bench.counted() == before
 
 
-UNPRIVILEGED = 65534
 _OTHERS = (
     *("conmon", "golang-github-containers-common", "golang-github-containers-image", "libgpgme11", "libassuan0"),
     *("libsubid4", "libdevmapper1.02.1", "libyajl2", "libostree-1-1", "catatonit"),

@@ -20,8 +20,8 @@ from runner.images.building import standin
 from tests.support import editing, light_base
 from tests.support.commands import ran
 from tests.support.documents import result
-from tests.support.editing import UNPRIVILEGED
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
+from tests.support.users import UNPRIVILEGED
 
 pytestmark = pytest.mark.integration
 LIMIT_S = 1500

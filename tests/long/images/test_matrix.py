@@ -4,7 +4,6 @@
 """
 
 import ast
-import os
 import re
 import subprocess
 import time
@@ -19,8 +18,9 @@ from runner.core.progress import Silent
 from runner.images.building.build import build
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
+from tests.support.daemons import own_box
 from tests.support.documents import result
-from tests.support.framework_matrix import GLOO, MPI, ROWS, Row, about, benchmark, image_of, inside
+from tests.support.framework_matrix import GLOO, MPI, ROWS, Row, about, benchmark, image_of, inside, shown_at_the_end
 
 pytestmark = pytest.mark.integration
 TABLE: list[str] = []
@@ -28,14 +28,9 @@ TABLE: list[str] = []
 
 @pytest.fixture(scope="module", autouse=True)
 def table(pytestconfig: pytest.Config) -> Iterator[None]:
-    """The rows that were run, on the terminal although they are good."""
     yield
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
-        print("\n| image | Python | compiler | MPI | controllers run | adds MB | built in s | up to date in s |")
-        print("|---|---|---|---|---|---|---|---|")
-        print("\n".join(TABLE))
+    head = "| image | Python | compiler | MPI | controllers run | adds MB | built in s | up to date in s |"
+    shown_at_the_end(pytestconfig, TABLE, head, "|---|---|---|---|---|---|---|---|")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -145,13 +140,8 @@ def assert_two_ranks_measured(said: str) -> None:
 
 @pytest.fixture(scope="module")
 def with_apptainer() -> Iterator[Box]:
-    from runner import box
-
-    name = f"one-line-{os.getpid()}"
-    try:
-        yield box.up(box.BoxSpec(name=name, slurm="26.05"))
-    finally:
-        box.down(name)
+    with own_box("one-line", slurm="26.05") as made:
+        yield made
 
 
 def test_docker_run(engine_client: docker.DockerClient) -> None:
@@ -166,7 +156,7 @@ def test_ch_run(cluster: Box, squashfs: StoredImage) -> None:
 
 def test_apptainer_exec(with_apptainer: Box, engine_client: docker.DockerClient, tmp_path: Path) -> None:
     image = image_of(engine_client, ROWS[0])
-    runner = Runner(Path(with_apptainer.site), tmp_path / "runs", tmp_path / "state", with_apptainer.bin_dir)
+    runner = Runner.at(with_apptainer.site, tmp_path, with_apptainer.bin_dir)
     tools = {"PATH": f"{with_apptainer.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
     sif = result(runner("convert", "--format", "sif", "--json", image.digest, code=0, env=tools).out)
     assert_two_ranks_measured(output_in(with_apptainer, "apptainer", "exec", "--nv", sif["path"]))

@@ -27,9 +27,9 @@ from tests.support.commands import Output, ran
 from tests.support.documents import result
 from tests.support.framework_matrix import GLOO, ROWS, benchmark
 from tests.support.packages import ch_run_tools
+from tests.support.users import given_up
 
 pytestmark = pytest.mark.integration
-UNPRIVILEGED = 65534
 LIMIT_S = 2400  # Horovod is compiled: no wheel was made in this base before
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -101,13 +101,7 @@ def login() -> Iterator[Login]:
     variables["PYTHONPATH"] = str(CHECKOUT)
     for place in ("home", "tmp", "cache"):
         (home / place).mkdir()
-    become: tuple[str, ...] = ()
-    if os.geteuid() == 0:
-        # An ordinary user but for one thing: whatever holds this checkout and its Python can be read.
-        reads = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-        become = ("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups", *reads)
-        for path in (home, *home.rglob("*")):
-            os.chown(path, UNPRIVILEGED, UNPRIVILEGED, follow_symlinks=False)
+    become = given_up(home)
     try:
         yield Login(variables, home, become)
     finally:

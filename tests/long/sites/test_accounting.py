@@ -12,9 +12,10 @@ from tests.support.daemons import CONTROLLER, Daemons
 from tests.support.documents import result
 from tests.support.rank_records import document_of
 from tests.support.sites.clusters import Cluster, cluster
+from tests.support.users import become
 from tests.support.waiting import until
 
-OTHER_USER = "4711"
+OTHER_USER = 4711
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +121,7 @@ def test_a_job_that_another_user_has_cancelled(here: Cluster, runner: Runner, ru
     run = Path(result(runner(*request(here, 4, *words), "--", "--sleep", "300", code=0).out)["directory"])
     if running:
         until(lambda: len(list((run / "ranks").glob("*.report.json"))) == 4, timeout_s=120)
-    other = ("setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups")
-    here.daemons.inside(*other, "scancel", job_of(run))
+    here.daemons.inside(*become(OTHER_USER), "scancel", job_of(run))
     runner("wait", str(run), code=5)
     assert document_of(run, "verdict")["reasons"][0] == f"the job was cancelled by uid {OTHER_USER}"
 

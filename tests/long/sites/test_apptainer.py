@@ -6,7 +6,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from runner import box
@@ -14,7 +13,7 @@ from runner.box.root import ensure
 from runner.images.building.build import BuiltImage
 from runner.images.store.stored_image import StoredImage
 from runner.recipes.loader import library
-from tests.support.commands import Runner
+from tests.support.commands import Runner, extended
 from tests.support.daemons import own_box
 from tests.support.documents import result
 from tests.support.rank_records import document_of, records
@@ -142,9 +141,7 @@ def test_the_main_job_by_pmix(tmp_path: Path) -> None:
     each other by addresses of the loopback interface, which Open MPI leaves out.
     """
     with own_box("pmix") as cluster:
-        site = tmp_path / "site.yaml"
-        facts = {"name": "px", "extends": str(cluster.site), "mpi": {"pmi": ["pmix"]}}
-        site.write_bytes(msgspec.yaml.encode(facts))
+        site = extended(cluster.site, tmp_path, mpi={"pmi": ["pmix"]})
         runner = Runner.at(site, tmp_path, cluster.bin_dir, runs="my runs")
         loopback = ("--env", "OMPI_MCA_if_base_retain_loopback=1", "--env", "OMPI_MCA_btl_tcp_if_include=lo")
         shape = ("--gpus", "4", "--nodes", "2", "--time", "5:00", "--mount", "/run:/run")

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from runner import box
 from runner.box import DEFAULT_SLURM
 from runner.box import root as box_roots
-from tests.support.commands import Runner
+from tests.support.commands import Runner, extended
 from tests.support.documents import result
 from tests.support.sites.enroot_prefix import FOUND, box_spec
 
@@ -226,8 +225,7 @@ if FOUND:
 
     def judged(bench: Bench, fault: ContainerFault, runtime: str, directory: Path) -> dict[str, Any]:
         """The verdict on a job of four ranks on two nodes with this fault, as ``--json`` prints it."""
-        site = directory / "site.yaml"
-        site.write_bytes(msgspec.yaml.encode({"name": "px", "extends": str(bench.cluster.site), "runtimes": [runtime]}))
+        site = extended(bench.cluster.site, directory, runtimes=[runtime])
         runner = Runner(site, directory / "runs", directory / "state", bench.cluster.bin_dir)
         shape = ("--recipe", "probe", "--gpus", "4", "--nodes", "2", "--time", "03:00")
         image = str(bench.directory / "images" / fault.image)

@@ -16,7 +16,7 @@ from runner import box
 from runner.box import Bind
 from runner.images.store.stored_image import StoredImage
 from tests.support import editing
-from tests.support.commands import Runner
+from tests.support.commands import Runner, extended
 from tests.support.daemons import Daemons
 from tests.support.endings import ENDINGS, LONG_ENDINGS, leaves_nothing, spares_a_running_job
 from tests.support.ordinary_user import probe
@@ -49,9 +49,7 @@ if FOUND:
     @pytest.fixture
     def runner(daemons: Daemons, squashfs: StoredImage, tmp_path: Path) -> Runner:
         runtime = daemons.box.spec.name.partition("-")[0]
-        site = tmp_path / "site.yaml"
-        site.write_bytes(msgspec.yaml.encode({"name": "px", "extends": str(daemons.box.site), "runtimes": [runtime]}))
-        return Runner(site, tmp_path / "runs", tmp_path / "state", daemons.box.bin_dir)
+        return Runner.at(extended(daemons.box.site, tmp_path, runtimes=[runtime]), tmp_path, daemons.box.bin_dir)
 
     def test_the_main_job(runner: Runner, squashfs: StoredImage) -> None:
         done = runner("submit", "--gpus", "16", "--image", squashfs.digest, "--wait", code=0)

@@ -15,6 +15,9 @@ from tests.support.commands import Runner
 from tests.support.daemons import Daemons, held_allocation, own_box
 from tests.support.endings import ENDINGS, leaves_nothing
 from tests.support.planted_faults import (
+    FAULTS,
+    LATE_FAULTS,
+    MEASURED,
     Planted,
     assert_placed_as_planned,
     is_reported,
@@ -24,25 +27,7 @@ from tests.support.planted_faults import (
 )
 from tests.support.rank_records import ranks_by_node, records
 
-FAULTS = {
-    "good": Planted("", "measured", 0),
-    "a rank exits with 7": Planted("exit:7@3", "failed", 5, ("rank 3 on dgx02 exited with code 7",)),
-    "a rank crashes": Planted("signal:11@1", "failed", 5, ("rank 1 on dgx01 was ended by signal 11 (SIGSEGV)",)),
-    "a launcher is killed": Planted("kill-launcher@2", "failed", 5, ("rank 2", "no exit record of rank 2")),
-    "a rank dies before its launcher begins": Planted(
-        "", "failed", 5, ("rank 1 on dgx01 left no exit record; srun reports: Exited with exit code 3",),
-        before="exit 3@1",
-    ),
-    "a rank hangs while the others end": Planted(
-        "hang@2", "failed", 5,
-        ("rank 2 on dgx02 left a report, but did not finish the program", "3 of 4 ranks ended with status 0"),
-    ),
-    "the time limit": Planted(
-        "hang", "failed", 5,
-        ("the job ran into its time limit", "ranks 0, 1, 2, 3 left a report, but did not finish the program"),
-        words=("--time", "1:00"),
-    ),
-}  # fmt: skip
+ALL_FAULTS = {"good": MEASURED} | FAULTS | LATE_FAULTS
 
 
 @pytest.fixture(scope="module", params=list(box.SUITES))
@@ -59,7 +44,7 @@ def runner(daemons: Daemons, squashfs: StoredImage, tmp_path_factory: pytest.Tem
 @pytest.fixture(scope="module")
 def planted(runner: Runner) -> dict[str, Path]:
     """All faults, submitted together, so that the time limit runs beside the others."""
-    return submitted(runner, FAULTS)
+    return submitted(runner, ALL_FAULTS)
 
 
 def test_the_version_is_the_requested_one(daemons: Daemons) -> None:
@@ -78,9 +63,9 @@ def test_ranks_meet_however_a_site_asks_for_them(runner: Runner, tmp_path: Path)
     assert_placed_as_planned(runner, submit_one_of_each(runner, tmp_path))
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", ALL_FAULTS)
 def test_a_planted_fault_is_reported(runner: Runner, planted: dict[str, Path], name: str) -> None:
-    is_reported(runner, planted[name], FAULTS[name])
+    is_reported(runner, planted[name], ALL_FAULTS[name])
 
 
 def test_steps_of_an_allocation_that_is_held(runner: Runner) -> None:

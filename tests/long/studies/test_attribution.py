@@ -16,18 +16,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from runner.box import root as box_root
-from runner.box.config import DEFAULT_SLURM
 from runner.jobs import arms, directory, figure
 from runner.jobs.collect import Evidence, collect
+from runner.model.request import RunArm
 from runner.model.study import Launch, LaunchFacts, Loss
-from runner.model.verdict import RunArm
 from runner.statistics import loss
 from tests.support.commands import Runner
 from tests.support.evidence import COMPLETED
+from tests.support.launchers import by_srun
 from tests.support.plans import PLAN
 from tests.support.timed import launched
-from tests.support.two_networks import ADDRESS, TwoNetworks, two_networks
+from tests.support.two_networks import ADDRESS, TwoNetworks, box_program, two_networks
 
 pytestmark = pytest.mark.integration
 REPEATS = (1, 2, 3)
@@ -135,28 +134,15 @@ class TimedNetworks:
 
     def _rank(self, run: Path, rank: int, ranks: int, link: str, *options: str) -> subprocess.Popen[str]:
         address = ADDRESS["slow0" if link == "slow" else "fast0"].format(1)
-        launch = [
-            sys.executable,
-            str(run / "lib/launch.py"),
-            "--run",
-            str(run),
-            "--world",
-            str(ranks),
-            "--bind",
-            "none",
-        ]
+        launch = [sys.executable, str(run / "lib/launch.py"), "--run", str(run), "--bind", "none"]
         sizes = ",".join("1" * ranks)
-        env = {
-            "PATH": "/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NTASKS": str(ranks), "SLURM_LOCALID": "0",
-            "SLURM_NODEID": str(rank), "SLURM_STEP_TASKS_PER_NODE": sizes, "SLURM_JOB_ID": "77",
-            "SLURM_STEP_ID": "0", "SLURMD_NODENAME": f"node{rank}", "RUNNER_RDV_HOST": address,
-            "RUNNER_RDV_KEY": "k",
-        }  # fmt: skip
+        env = {"PATH": "/usr/bin:/bin", **by_srun(rank, (1,) * ranks), "RUNNER_RDV_HOST": address}
         if link == "delayed":
             env["TIMED_VIA"] = str(_PROXY_PORT)
         return subprocess.Popen(
             [
-                "nsenter", f"--target={self.networks.holders[rank]}", "--net", *launch, "--local-sizes", sizes, "--",
+                "nsenter", f"--target={self.networks.holders[rank]}", "--net", *launch,
+                "--world", str(ranks), "--local-sizes", sizes, "--",
                 sys.executable, "-u", "main.py", *options,
             ],
             env=env, cwd=run / "recipe", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -178,7 +164,7 @@ def timed_networks(place: Path) -> Iterator[TimedNetworks]:
     with two_networks() as networks:
         for holder in networks.holders:
             qdisc = ("qdisc", "add", "dev", "slow0", "root", "tbf", *_SLOW)
-            subprocess.run(["nsenter", f"--target={holder}", "--net", *_tc(), *qdisc], check=True)
+            subprocess.run(["nsenter", f"--target={holder}", "--net", *box_program("usr/sbin/tc"), *qdisc], check=True)
         proxy = subprocess.Popen(
             [
                 "nsenter", f"--target={networks.holders[1]}", "--net", sys.executable,
@@ -190,10 +176,3 @@ def timed_networks(place: Path) -> Iterator[TimedNetworks]:
         finally:
             proxy.kill()
             proxy.wait()
-
-
-def _tc() -> list[str]:
-    """``tc`` of the box's root with that root's own libraries: this machine may lack it."""
-    root = box_root.ensure(DEFAULT_SLURM, print).path
-    loader = next((root / "usr/lib").glob("*-linux-gnu/ld-linux*"))
-    return [str(loader), "--library-path", str(loader.parent), str(root / "usr/sbin/tc")]

@@ -14,9 +14,10 @@ from tests.support.daemons import CONTROLLER, Daemons, own_box
 from tests.support.documents import result
 from tests.support.sshd import running_nodes
 from tests.support.studies import TIMED, overlapping, runs_with
+from tests.support.users import AS_ROOT
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="ends daemons in a box: run it as root")
+pytestmark = AS_ROOT
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from tests.support.commands import Runner
 from tests.support.daemons import Daemons, own_box
 from tests.support.documents import result
 from tests.support.studies import TIMED, overlapping, runs_with
+from tests.support.users import AS_ROOT
 
 KILLS = 30
 LONGEST_S = 5.0  # a launch takes about three
@@ -66,7 +65,6 @@ def _ended_within(child: subprocess.Popen[bytes], seconds: float) -> bool:
     return False
 
 
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="ends processes in a box: run it as root")
 ALLOCATION_KILLS = 12
 MOST_OF_A_STUDY = 3  # each costs the launch that runs one of its attempts
 LONGEST_PAUSE_S = 7.0  # the launches of a study take about twelve

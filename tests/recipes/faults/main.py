@@ -101,31 +101,18 @@ def go_wrong(faults: Faults) -> int:
 def report(rank: int, size: int, faults: Faults) -> dict[str, object]:
     on_cuda = "wrong-device" in faults
     return {
-        "rank": rank,
-        "framework": "horovod",
-        "framework_version": "0",
-        "horovod_version": "0",
-        "python_version": "0",
-        "host": os.environ["RUNNER_HOST"],
-        "world_rank": 0 if "size-one" in faults else rank,
-        "world_size": 1 if "size-one" in faults else size,
-        "world_local_rank": int(os.environ["RUNNER_LOCAL_RANK"]),
+        "rank": rank, "framework": "horovod", "framework_version": "0", "horovod_version": "0", "python_version": "0",
+        "host": os.environ["RUNNER_HOST"], "world_rank": 0 if "size-one" in faults else rank,
+        "world_size": 1 if "size-one" in faults else size, "world_local_rank": int(os.environ["RUNNER_LOCAL_RANK"]),
         "device_kind": "cuda" if on_cuda else "cpu",
         "device_uuid": "GPU-0" if "same-device" in faults or on_cuda else None,
         "gradient_checksum": "0" if "same-seed" in faults else f"{rank:016x}",
-        "parameter_checksum": f"{rank:016x}" if "weights-differ" in faults else "f" * 16,
-        "parameters_moved": True,
-        "onehot_ok": True,
-        "loss_final": None if "nan" in faults else 1.0,
-        "loss_finite": "nan" not in faults,
-        "batch_size": 10,
-        "group_steps": 1,
-        "warmup_steps": 1,
-        "warmup_s": 0.1,
-        "window_began_monotonic_s": time.monotonic() - 0.01,
-        "ends_s": [0.001 * step for step in range(1, 11)],
+        "parameter_checksum": f"{rank:016x}" if "weights-differ" in faults else "f" * 16, "parameters_moved": True,
+        "onehot_ok": True, "loss_final": None if "nan" in faults else 1.0, "loss_finite": "nan" not in faults,
+        "batch_size": 10, "group_steps": 1, "warmup_steps": 1, "warmup_s": 0.1,
+        "window_began_monotonic_s": time.monotonic() - 0.01, "ends_s": [0.001 * step for step in range(1, 11)],
         "elapsed_s": 0.01,
-    }
+    }  # fmt: skip
 
 
 def leave_result(run_dir: str, size: int, faults: Faults) -> None:
@@ -141,45 +128,19 @@ def leave_result(run_dir: str, size: int, faults: Faults) -> None:
 
 def result(size: int, faults: Faults, reasons: list[str]) -> dict[str, object]:
     proof = {
-        "proof_world": "size-one" not in faults,
-        "proof_gradients_differ": "same-seed" not in faults,
-        "proof_parameters_equal": "weights-differ" not in faults,
-        "proof_parameters_moved": True,
-        "proof_onehot": True,
-        "proof_devices_distinct": True,
-        "proof_loss_finite": "nan" not in faults,
-    }
+        "proof_world": "size-one" not in faults, "proof_gradients_differ": "same-seed" not in faults,
+        "proof_parameters_equal": "weights-differ" not in faults, "proof_parameters_moved": True,
+        "proof_onehot": True, "proof_devices_distinct": True, "proof_loss_finite": "nan" not in faults,
+    }  # fmt: skip
     return {
-        "recipe": "faults",
-        "framework": "horovod",
-        "framework_version": "0",
-        "horovod_version": "0",
-        "python_version": "0",
-        "size": size,
-        "preliminary_images_per_s": None if reasons else 10_000.0 * size,
-        "window_s": 0.01,
-        "steps": 10,
-        "group_steps": 1,
-        "warmup_steps": 1,
-        "warmup_s": 0.1,
-        "compute_p50_s": 0.01,
-        "step_p50_s": 0.001,
-        "demonstration": True,
-        "proven": not reasons,
-        "proof_reasons": reasons,
-        **proof,
-        "device_kind": "cpu",
-        "device_name": "none",
-        "model": "none",
-        "batch_size": 1,
-        "image_px": 1,
-        "precision": "fp32",
-        "channels_last": False,
-        "compile": False,
-        "fp16_allreduce": False,
-        "hooks_registered": True,
-        "seed": 1,
-    }
+        "recipe": "faults", "framework": "horovod", "framework_version": "0", "horovod_version": "0",
+        "python_version": "0", "size": size, "preliminary_images_per_s": None if reasons else 10_000.0 * size,
+        "window_s": 0.01, "steps": 10, "group_steps": 1, "warmup_steps": 1, "warmup_s": 0.1, "compute_p50_s": 0.01,
+        "step_p50_s": 0.001, "demonstration": True, "proven": not reasons, "proof_reasons": reasons, **proof,
+        "device_kind": "cpu", "device_name": "none", "model": "none", "batch_size": 1, "image_px": 1,
+        "precision": "fp32", "channels_last": False, "compile": False, "fp16_allreduce": False,
+        "hooks_registered": True, "seed": 1,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 ``main.py RECIPE_DIR FAULT ARGUMENTS...``: runs RECIPE_DIR/main.py with a FAULT:
 
 no-allreduce   gradients stay local (Horovod)              ddp-alone      gradients stay local (DDP)
-same-data      every rank draws from the same seed         both           of Horovod's
 wrong-sum      allreduces are off by one                   fsdp-alone     each rank is a group of its own (FSDP)
 lightning-alone  each rank trains in a world of its own (Lightning)
 fsdp-local     each rank's part of the gradients is its own: parameters are gathered, and equal (FSDP)
@@ -22,16 +21,6 @@ import torch
 def leave_out_allreduce() -> None:
     # The bare optimizer: its hooks, and so the allreduce, are never made.
     hvd.DistributedOptimizer = lambda optimizer, **_options: optimizer
-
-
-def draw_the_same_data() -> None:
-    seeded = torch.Generator.manual_seed
-
-    class SameSeed(torch.Generator):
-        def manual_seed(self, seed: int) -> torch.Generator:
-            return seeded(self, seed - hvd.rank())
-
-    torch.Generator = SameSeed
 
 
 def falsify_sums() -> None:
@@ -79,22 +68,17 @@ def leave_out_the_world() -> None:
         os.environ.pop(name, None)
 
 
+FAULTS = {
+    "no-allreduce": leave_out_allreduce,
+    "wrong-sum": falsify_sums,
+    "ddp-alone": leave_out_ddp,
+    "fsdp-alone": leave_out_the_group,
+    "fsdp-local": leave_out_reduce_scatter,
+    "lightning-alone": leave_out_the_world,
+}
 if __name__ == "__main__":
     directory, fault = sys.argv[1:3]
-    if fault in ("no-allreduce", "both"):
-        leave_out_allreduce()
-    if fault in ("same-data", "both"):
-        draw_the_same_data()
-    if fault == "ddp-alone":
-        leave_out_ddp()
-    if fault == "fsdp-alone":
-        leave_out_the_group()
-    if fault == "fsdp-local":
-        leave_out_reduce_scatter()
-    if fault == "lightning-alone":
-        leave_out_the_world()
-    if fault == "wrong-sum":
-        falsify_sums()
+    FAULTS[fault]()
     sys.argv = [f"{directory}/main.py", *sys.argv[3:]]
     sys.path.insert(0, directory)
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,23 +27,17 @@ from runner.images.building.build import context_files, image_name
 from runner.images.reference import parse
 
 
-def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path, fails: bool) -> None:
     path = tmp_path / "f"
     files.write_private(path, "old")
     with pytest.raises(UnicodeEncodeError):
         files.write_private(path, "new \ud800")
-    assert path.read_text() == "old"
-    assert [entry.name for entry in tmp_path.iterdir() if entry.is_file()] == ["f"]
-
-
-def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_text("old")
-    with pytest.raises(ZeroDivisionError), files.replacement(path) as temporary:
-        temporary.write_text("half")
+    with suppress(ZeroDivisionError), files.replacement(path) as temporary:
+        temporary.write_text("new")
         assert process_identity.state(files.temporary_owner(temporary)) == "alive"
-        raise ZeroDivisionError
-    assert path.read_text() == "old"
+        assert 1 // (not fails)
+    assert path.read_text() == ("old" if fails else "new")
     assert list(tmp_path.iterdir()) == [path]
     assert files.temporary_owner(path) == ""
 
@@ -53,16 +48,11 @@ def test_permissions_are_the_named_ones_or_those_of_the_umask(tmp_path: Path) ->
         files.write(tmp_path / "open", b"x")
         files.write(tmp_path / "named", b"x", mode=0o664)
         files.write_private(tmp_path / "private", "x")
+        files.write(tmp_path / ("n" * 255), b"x")  # a name of the greatest length
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {"open": 0o640, "named": 0o664, "private": 0o600}
-
-
-def test_a_name_of_the_greatest_length_is_replaced_too(tmp_path: Path) -> None:
-    path = tmp_path / ("n" * 255)
-    files.write(path, b"x")
-    assert path.read_bytes() == b"x"
+    assert modes == {"open": 0o640, "named": 0o664, "private": 0o600, "n" * 255: 0o640}
 
 
 @pytest.mark.parametrize(("times", "number", "calls"), [(4, errno.ESTALE, 5), (9, errno.ESTALE, 5), (1, errno.EIO, 1)])
@@ -142,31 +132,32 @@ def test_the_context_holds_what_the_dockerfile_copies(framework: str) -> None:
     assert any(name.startswith("recipes/") for name in names)
 
 
+KERAS_3 = {"LEGACY_KERAS": "0"}
+TENSORFLOW = "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"
+
+
 @pytest.mark.parametrize(
-    ("base", "name"),
+    ("framework", "base", "options", "name"),
     [
-        ("nvcr.io/nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:25.02-py3"),
-        ("standin", "gpu-runner/horovod-pytorch:standin"),
-        ("docker://nvcr.io#nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:25.02-py3"),
-        ("me/torch-base:1", "gpu-runner/horovod-pytorch:me-torch-base-1"),
-        ("docker.io/someone/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:someone-pytorch-25.02-py3"),
-        ("host:5000/nvidia/pytorch:25.02-py3", "gpu-runner/horovod-pytorch:host-5000-nvidia-pytorch-25.02-py3"),
-        ("me/pytorch@sha256:" + "0a" * 32, "gpu-runner/horovod-pytorch:me-pytorch-0a0a0a0a0a0a"),
+        ("pytorch", "nvcr.io/nvidia/pytorch:25.02-py3", {}, "horovod-pytorch:25.02-py3"),
+        ("pytorch", "standin", {}, "horovod-pytorch:standin"),
+        ("pytorch", "standin-trixie", {}, "horovod-pytorch:standin-trixie"),
+        ("pytorch", "standin", {"NCCL": "none", "CUDA_ARCHS": "auto"}, "horovod-pytorch:standin-without-nccl"),
+        ("pytorch", "docker://nvcr.io#nvidia/pytorch:25.02-py3", {}, "horovod-pytorch:25.02-py3"),
+        ("pytorch", "me/torch-base:1", {}, "horovod-pytorch:me-torch-base-1"),
+        ("pytorch", "docker.io/someone/pytorch:25.02-py3", {}, "horovod-pytorch:someone-pytorch-25.02-py3"),
+        ("pytorch", "host:5000/nvidia/pytorch:25.02", {}, "horovod-pytorch:host-5000-nvidia-pytorch-25.02"),
+        ("pytorch", f"me/pytorch@sha256:{'0a' * 32}", {}, "horovod-pytorch:me-pytorch-0a0a0a0a0a0a"),
+        ("tensorflow", "standin", {}, "horovod-tensorflow:standin"),
+        ("tensorflow", "standin", KERAS_3, "horovod-tensorflow:standin-keras3"),
+        ("tensorflow", TENSORFLOW, {}, "horovod-tensorflow:25.02-tf2-py3"),
+        ("tensorflow", TENSORFLOW, KERAS_3, "horovod-tensorflow:25.02-tf2-py3-keras3"),
     ],
 )
-def test_the_name_says_the_base(base: str, name: str) -> None:
-    assert image_name("pytorch", base) == name
-
-
-def test_the_name_says_the_framework_and_its_keras() -> None:
-    assert image_name("tensorflow", "standin") == "gpu-runner/horovod-tensorflow:standin"
-    assert image_name("tensorflow", "standin", {"LEGACY_KERAS": "0"}) == "gpu-runner/horovod-tensorflow:standin-keras3"
-    base = "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"
-    assert image_name("tensorflow", base) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3"
-    assert image_name("tensorflow", base, {"LEGACY_KERAS": "0"}) == "gpu-runner/horovod-tensorflow:25.02-tf2-py3-keras3"
-    without = image_name("pytorch", "standin", {"NCCL": "none", "CUDA_ARCHS": "auto"})
-    assert without == "gpu-runner/horovod-pytorch:standin-without-nccl", "no image with NCCL is replaced by it"
-    assert image_name("pytorch", "standin-trixie") == "gpu-runner/horovod-pytorch:standin-trixie"
+def test_the_name_says_base_framework_and_options(
+    framework: str, base: str, options: dict[str, str], name: str
+) -> None:
+    assert image_name(framework, base, options) == f"gpu-runner/{name}"
 
 
 def test_a_name_too_long_for_a_tag_stays_a_name_of_its_own() -> None:

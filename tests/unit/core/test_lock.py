@@ -88,26 +88,15 @@ NO_FLOCK = "import fcntl\nfcntl.flock = fcntl.lockf = lambda *words: None\n"
 ELSEWHERE = "elsewhere.0123456789ab.1.7.7.00000000"
 
 
-@pytest.mark.parametrize("kind", ["pipe", "link to a pipe"])
-def test_a_pipe_in_the_place_of_a_lock_blocks_no_one(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "lock"
-    os.mkfifo(tmp_path / "pipe")
-    if kind == "pipe":
-        (tmp_path / "pipe").rename(path)
-    else:
-        path.symlink_to(tmp_path / "pipe")
-    with (
-        pytest.raises((UnknownStateError, InfrastructureError), match=r"has held this lock for|cannot lock: Too many"),
-        leased(path, print, limit_s=0.3),
-    ):
+@pytest.mark.parametrize("link", [False, True])
+def test_a_pipe_in_the_place_of_a_lock_blocks_no_one(tmp_path: Path, link: bool) -> None:
+    path, pipe = tmp_path / "lock", tmp_path / "pipe"
+    os.mkfifo(pipe if link else path)
+    if link:
+        path.symlink_to(pipe)
+    says = r"has held this lock for|cannot lock: Too many"
+    with pytest.raises((UnknownStateError, InfrastructureError), match=says), leased(path, print, limit_s=0.3):
         pass
-
-
-def test_a_lock_that_is_nested_without_end_is_one_without_a_holder(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text("[" * 4096)
-    held = lock.read_lease(tmp_path / "lock")
-    assert held is not None
-    assert held.owner == ""
 
 
 def process(program: str, *words: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
@@ -117,61 +106,56 @@ def process(program: str, *words: object, env: dict[str, str] | None = None) -> 
     )  # fmt: skip
 
 
-def dead_holders(path: Path) -> str:
-    """The lease of a process that was killed while it held the lock."""
-    with process(HOLDER, path, 60) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "held\n"
-        child.send_signal(signal.SIGKILL)
-    return path.read_text()
-
-
 def test_many_processes_hold_it_one_at_a_time_where_flock_does_nothing(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(NO_FLOCK)
     counted = tmp_path / "sum"
     counted.write_text("0")
     env = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}
-    counters = [process(COUNTER, tmp_path / "lock", counted, env=env) for _ in range(6)]
-    assert [child.wait(120) for child in counters] == [0] * 6
-    assert counted.read_text() == "30"
+    counters = [process(COUNTER, tmp_path / "lock", counted, env=env) for _ in range(4)]
+    assert [child.wait(120) for child in counters] == [0] * 4
+    assert counted.read_text() == "20"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["sitecustomize.py", "sum"]
 
 
-def test_a_dead_holder_is_known_at_once(tmp_path: Path) -> None:
+def test_a_dead_holder_is_known_at_once_and_one_of_many_who_find_it_gets_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    dead_holders(path)
-    began = time.monotonic()
-    with leased(path, print):
-        assert time.monotonic() - began < 5
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_of_many_who_find_it_dead_one_gets_it(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
+    with process(HOLDER, path, 60) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        child.send_signal(signal.SIGKILL)
+    lease = path.read_text()
     holding = []
+
+    def hold(_number: int) -> int:
+        with leased(path, print):
+            holding.append(1)
+            most = len(holding)
+            time.sleep(0.01)
+            holding.pop()
+            return most
+
+    began = time.monotonic()
     for _ in range(4):
-        path.write_text(dead_holders(tmp_path / "other"))
-        (tmp_path / "other").unlink()
-
-        def hold(_number: int) -> int:
-            with leased(path, print):
-                holding.append(1)
-                most = len(holding)
-                time.sleep(0.01)
-                holding.pop()
-                return most
-
+        path.write_text(lease)
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(hold, range(8))) == [1] * 8
+    assert time.monotonic() - began < 20, "PATIENCE_S is longer"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_number_that_was_given_out_again_is_another_process(tmp_path: Path) -> None:
-    table, pid, start = process_identity.mark().rsplit(".", 2)
-    assert process_identity.state(process_identity.mark()) == "alive"
-    assert process_identity.state(f"{table}.{pid}.{int(start) + 1}") == "dead"
-    assert process_identity.state(f"{table}x.{pid}.{start}") == "elsewhere"
-    assert process_identity.state("") == process_identity.state("anything") == "elsewhere"
+def test_a_number_that_was_given_out_again_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = process_identity.mark()
+    table, pid, start = own.rsplit(".", 2)
+    marks = (own, f"{table}.{pid}.{int(start) + 1}", f"{table}x.{pid}.{start}", "", "anything")
+    assert [process_identity.state(mark) for mark in marks] == ["alive", "dead", *["elsewhere"] * 3]
+
+    def denied(_pid: int, _number: int) -> None:
+        raise PermissionError
+
+    # /proc mounted with hidepid, as on many login nodes: others' processes are not there, but kill(2) knows them.
+    monkeypatch.setattr(process_identity, "_start", lambda _: None)
+    monkeypatch.setattr(os, "kill", denied)
+    assert process_identity.state(own) == "elsewhere"
 
 
 def test_a_holder_elsewhere_keeps_it_while_its_heart_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +178,13 @@ def test_a_holder_elsewhere_keeps_it_while_its_heart_beats(tmp_path: Path, monke
     assert 2 < taken_s < 10
 
 
-def test_an_empty_lock_is_respected_until_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that was killed between making its lock and writing into it."""
+@pytest.mark.parametrize("content", ["", "[" * 4096])
+def test_a_lock_without_a_holder_is_respected_until_patience_ends(
+    tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a process that was killed between making its lock and writing into it; of a file without an end."""
     path = tmp_path / "lock"
-    path.touch()
+    path.write_text(content)
     with pytest.raises(UnknownStateError, match="unknown process"), leased(path, print, limit_s=0.3):
         pass
     monkeypatch.setattr(lock, "PATIENCE_S", 0.3)
@@ -230,18 +217,6 @@ def test_what_cannot_be_locked_is_reported(tmp_path: Path, place: str, hold: Hol
     with pytest.raises(InfrastructureError, match="cannot lock") as caught, hold(tmp_path / place, print):
         pass
     assert fix in caught.value.fix
-
-
-def test_a_process_that_is_hidden_from_us_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """/proc mounted with hidepid, as on many login nodes: others' processes are not there, but kill(2) knows them."""
-    others = process_identity.mark()
-    monkeypatch.setattr(process_identity, "_start", lambda _: None)
-
-    def denied(_pid: int, _number: int) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "kill", denied)
-    assert process_identity.state(others) == "elsewhere"
 
 
 def test_an_interrupt_while_the_lock_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

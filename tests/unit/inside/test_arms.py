@@ -8,29 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from gpu_runner_inside import records
 from gpu_runner_inside.benchmark import arms, benchmark, lengths
 from gpu_runner_inside.benchmark.options import options_of
 
 from runner.model.records import Report
 from tests.support.json_schema import check
-
-
-class World:
-    """A world of one."""
-
-    rank, size, local_rank = 0, 1, 0
-
-    def agreed(self, value: float, name: str) -> float:
-        return value
-
-    def barrier(self) -> None: ...
-
-    def onehot_holds(self) -> bool:
-        return True
-
-    def gather(self, value: Any, name: str) -> list[Any]:
-        return [value]
+from tests.support.timed_recipe.small_world import World
 
 
 class Training:
@@ -85,10 +70,13 @@ def run(directory: Path, monkeypatch: Any, **more: Any) -> tuple[Training, dict[
     return training, record
 
 
-def test_a_run_without_the_option_changes_no_arm_and_names_none(tmp_path: Path, monkeypatch: Any) -> None:
-    training, record = run(tmp_path, monkeypatch)
-    assert set(training.steps) == {"full"}
-    assert not {"arm", "arms"} & set(record)
+@pytest.mark.parametrize("arm", ["", "uncoupled"])
+def test_one_arm_is_never_changed_and_named_where_it_is_not_training_itself(
+    tmp_path: Path, monkeypatch: Any, arm: str
+) -> None:
+    training, record = run(tmp_path, monkeypatch, **({"arms": arm} if arm else {}))
+    assert set(training.steps) == {arm or "full"}
+    assert (record.get("arm", ""), "arms" in record) == (arm, False)
 
 
 def test_turns_are_the_same_forwards_and_backwards_around_the_main_arm(tmp_path: Path, monkeypatch: Any) -> None:
@@ -105,20 +93,11 @@ def test_turns_are_the_same_forwards_and_backwards_around_the_main_arm(tmp_path:
     assert training.steps.count("coordination") == 2 * (15 + 1) * (report.group_steps or 0)
 
 
-def test_a_main_arm_of_another_kind_is_named(tmp_path: Path, monkeypatch: Any) -> None:
-    training, record = run(tmp_path, monkeypatch, arms="uncoupled")
-    assert set(training.steps) == {"uncoupled"}
-    assert (record["arm"], "arms" in record) == ("uncoupled", False)
-
-
-def test_of_many_steps_some_are_kept() -> None:
+def test_of_many_steps_some_are_kept_from_every_place_in_their_group() -> None:
+    """The first step of a group follows a pause of the device: 3000 steps in tens must not leave that one alone."""
     for steps, kept in ((0, 0), (300, 300), (301, 101), (3000, 273), (4000, 236)):
         made = arms.record(arms.Window("full", 10, 1.0, [1.0], [0.5] * steps))
         assert len(made["compute_s"]) == kept <= arms.MOST_COMPUTE
-
-
-def test_the_steps_that_are_kept_have_every_place_in_their_group() -> None:
-    """The first step of a group follows a pause of the device: 3000 steps in tens must not leave that one alone."""
     window = arms.Window("full", 10, 1.0, [1.0], [0.9 if step % 10 == 0 else 0.5 for step in range(3000)])
     kept = arms.record(window)["compute_s"]
     assert abs(sum(kept) / len(kept) - 0.54) < 0.002

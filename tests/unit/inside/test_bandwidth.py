@@ -13,29 +13,18 @@ from gpu_runner_inside.benchmark import measure
 def test_bandwidths_are_those_of_nccl_tests() -> None:
     """PERFORMANCE.md of nccl-tests: algbw = S / t, and busbw = algbw x 2 (n - 1) / n."""
     ranks = [Timed(1_000_000_000, 10, (100.0, 50.0, 200.0))] * 8
-    found = bandwidth.row(ranks)
-    assert (found.time_s, found.fastest_s, found.slowest_s) == (10.0, 5.0, 20.0)
-    assert found.algorithm_gb_s == pytest.approx(0.1)
-    assert found.bus_gb_s == pytest.approx(0.1 * 2 * 7 / 8)
+    row = bandwidth.row(ranks)
+    assert (row.time_s, row.fastest_s, row.slowest_s) == (10.0, 5.0, 20.0)
+    assert row.algorithm_gb_s == pytest.approx(0.1)
+    assert row.bus_gb_s == pytest.approx(0.1 * 2 * 7 / 8)
 
 
-def test_the_time_of_a_round_is_the_mean_over_ranks() -> None:
-    """As nccl-tests have it (``-a 1``)."""
+def test_ranks_are_taken_together() -> None:
+    """The time of a round is the mean over ranks, as nccl-tests have it (``-a 1``); one rank has no bus."""
     assert bandwidth.row([Timed(8, 1, (1.0,)), Timed(8, 1, (3.0,))]).time_s == 2.0
-
-
-def test_one_rank_has_no_bus() -> None:
     assert bandwidth.row([Timed(8, 1, (1.0,))]).bus_gb_s == 0.0
-
-
-def test_ranks_that_did_something_else_give_no_figure() -> None:
     with pytest.raises(ValueError, match="did not time the same"):
         bandwidth.row([Timed(8, 1, (1.0,)), Timed(8, 2, (1.0,))])
-
-
-def test_sizes_double_and_are_whole_floats() -> None:
-    assert bandwidth.sizes(8, 70) == [8, 16, 32, 64]
-    assert bandwidth.sizes(10, 16) == [8, 16]
 
 
 @pytest.mark.parametrize(("text", "number"), [("8", 8), ("64K", 65536), ("1M", 1 << 20), ("2G", 2 << 30)])
@@ -50,6 +39,9 @@ def test_what_is_no_number_of_bytes(text: str) -> None:
 
 
 def test_the_table_has_a_line_for_each_size() -> None:
+    """Sizes double and are whole floats."""
+    assert bandwidth.sizes(8, 70) == [8, 16, 32, 64]
+    assert bandwidth.sizes(10, 16) == [8, 16]
     rows = [bandwidth.row([Timed(size, 1, (1e-3,))] * 2) for size in (8, 16)]
     lines = bandwidth.table(rows).splitlines()
     assert " ".join(lines[0].split()) == "bytes time us (fastest to slowest round) alg GB/s bus GB/s"

@@ -36,18 +36,15 @@ with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
 """
 
 
-@pytest.mark.parametrize("lasts_s", [0.0, 1.5], ids=["over before the first look", "open for a while"])
-def test_a_connection_with_the_port_is_seen(lasts_s: float) -> None:
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [(MEETS.format(0.0), True), (MEETS.format(1.5), True), (SERVES_IN_VAIN, False), ("", False)],
+    ids=["over before the first look", "open for a while", "listens in vain", "does nothing"],
+)
+def test_a_connection_with_the_port_is_seen(text: str, seen: bool) -> None:
     contact, port = Contact(), free_port()
-    assert contact.during(port, lambda: program(MEETS.format(lasts_s), port)) == 0
-    assert contact.seen is True
-
-
-def test_a_program_that_listens_in_vain_or_does_nothing_has_no_connection() -> None:
-    for text in (SERVES_IN_VAIN, ""):
-        contact, port = Contact(), free_port()
-        assert contact.during(port, lambda: program(text, port)) == 0  # noqa: B023
-        assert contact.seen is False
+    assert contact.during(port, lambda: program(text, port)) == 0
+    assert contact.seen is seen
 
 
 def test_without_a_port_nothing_is_claimed() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.support.launchers import by_names, start
+
 GLOO = b"\0HOROVOD_GLOO_RENDEZVOUS_ADDR\0"
 
 
@@ -29,22 +26,9 @@ def launched(tmp_path: Path, framework: str, wireup: str = "rendezvous") -> list
     run = tmp_path / "run"
     (run / "ranks").mkdir(parents=True)
     (run / "plan.json").write_text(json.dumps({"framework": framework}))
-    words = [sys.executable, str(ROOT / "recipes/lib/launch.py"), "--run", str(run)]
-    words += ["--world", "2", "--wireup", wireup, "--bind", "none", "--", "true"]
-    ended: dict[int, tuple[int, str]] = {}
-
-    def rank(number: int) -> None:
-        env = {
-            "PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site"), "RANK": str(number), "WORLD_SIZE": "2",
-            "LOCAL_RANK": str(number), "LOCAL_WORLD_SIZE": "2", "RUNNER_RDV_HOST": "127.0.0.1", "RUNNER_RDV_KEY": "k",
-            "RUNNER_RDV_PORT": "0" if wireup == "env" else "27431", "RUNNER_JOB_ID": str(os.getpid()),
-        }  # fmt: skip
-        done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=60)
-        ended[number] = done.returncode, done.stderr
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(rank, range(2)))
-    return [ended[number] for number in range(2)]
+    port = {"RUNNER_RDV_PORT": "0" if wireup == "env" else "27431", "PYTHONPATH": str(tmp_path / "site")}
+    words = ["--world", "2", "--wireup", wireup, "--bind", "none", "--", "true"]
+    return [task.end() for task in [start(run, words, rank, by_names(rank, 2) | port) for rank in range(2)]]
 
 
 def test_a_measurement_is_not_started(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 
 import pytest
 from gpu_runner_inside.launcher import binding, environment, network, wireup, world
@@ -21,45 +20,32 @@ def test_slurms_list_of_tasks_per_node(text: str, sizes: tuple[int, ...]) -> Non
     assert world.text_of(sizes) == text
 
 
-@pytest.mark.parametrize("text", ["", "8(x", "a", "1,,2", "8(2)", "-1"])
-def test_what_is_no_such_list_is_refused(text: str) -> None:
-    with pytest.raises(world.WorldError) as caught:
-        world.sizes_of(text)
-    assert caught.value.code == "world-unknown"
+def pmi(rank: int, size: int, local: int, local_size: int) -> dict[str, str]:
+    numbers = {"RANK": rank, "SIZE": size, "LOCAL_RANK": local, "LOCAL_SIZE": local_size}
+    return {f"PMI_{name}": str(number) for name, number in numbers.items()}
 
 
-def test_an_uneven_spread() -> None:
+def test_the_place_of_a_task() -> None:
+    """The step counts and not the job; without a scheduler it is a world of one."""
     first, last = (world.of_environment(slurm(*place, "2,1")) for place in ((1, 1, 0), (2, 0, 1)))
     assert (first.local_size, first.cross_rank, first.cross_size) == (2, 0, 1)
     assert (last.local_size, last.node_rank, last.cross_rank, last.cross_size) == (1, 1, 1, 2)
-
-
-def test_the_step_counts_and_not_the_job() -> None:
-    env = dict(slurm(0, 0, 0, "2", size=16), SLURM_STEP_NUM_TASKS="2")
-    assert world.of_environment(env).size == 2
-
-
-def test_a_task_without_a_scheduler_is_a_world_of_one() -> None:
+    assert world.of_environment(dict(slurm(0, 0, 0, "2", size=16), SLURM_STEP_NUM_TASKS="2")).size == 2
     alone = world.of_environment({})
     assert (alone.rank, alone.size, alone.source) == (0, 1, "single")
-
-
-def test_pmi_with_equal_nodes_and_with_a_planned_spread() -> None:
-    env = {"PMI_RANK": "5", "PMI_SIZE": "8", "PMI_LOCAL_RANK": "1", "PMI_LOCAL_SIZE": "4"}
-    assert world.of_environment(env).local_sizes == (4, 4)
-    env = {"PMI_RANK": "4", "PMI_SIZE": "5", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "1"}
-    assert world.of_environment(env, (4, 1)).node_rank == 1
-
-
-def test_an_uneven_spread_without_its_counts_is_refused() -> None:
-    env = {"PMI_RANK": "0", "PMI_SIZE": "5", "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "4"}
+    assert world.of_environment(pmi(5, 8, 1, 4)).local_sizes == (4, 4)
+    assert world.of_environment(pmi(4, 5, 0, 1), (4, 1)).node_rank == 1
     with pytest.raises(world.WorldError, match="--local-sizes"):
-        world.of_environment(env)
+        world.of_environment(pmi(0, 5, 0, 4))
 
 
 @pytest.mark.parametrize(
-    "change", [{"SLURM_NTASKS": "4"}, {"SLURM_NODEID": "7"}, {"SLURM_LOCALID": "2"}, {"SLURM_PROCID": "x"}]
-)
+    "change",
+    [
+        *({"SLURM_STEP_TASKS_PER_NODE": text} for text in ("", "8(x", "a", "1,,2", "8(2)", "-1")),
+        {"SLURM_NTASKS": "4"}, {"SLURM_NODEID": "7"}, {"SLURM_LOCALID": "2"}, {"SLURM_PROCID": "x"},
+    ],
+)  # fmt: skip
 def test_contradictions_are_refused(change: dict[str, str]) -> None:
     with pytest.raises(world.WorldError) as caught:
         world.of_environment(dict(slurm(0, 0, 0, "2,1"), **change))
@@ -77,39 +63,33 @@ def test_another_world_than_planned_is_refused() -> None:
     world.check(world.of_environment(slurm(0, 0, 0, "1,2")), 3, (2, 1))
 
 
-def test_a_token_is_the_job_steps_own() -> None:
-    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
-    assert world.token(dict(step, SLURM_PROCID="0")) == world.token(dict(step, SLURM_PROCID="1"))
-    others = ({"SLURM_JOB_ID": "8", "SLURM_STEP_ID": "0"}, {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"})
-    assert all(world.token(other) != world.token(step) for other in others)
-
-
-def test_a_secret_is_the_job_steps_own_and_only_its_ranks_can_make_it() -> None:
+def test_a_token_and_a_secret_are_the_job_steps_own_and_only_its_ranks_can_make_the_secret() -> None:
     step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "RUNNER_RDV_KEY": "k"}
-    made = world.secret(dict(step, SLURM_PROCID="0"))
-    assert made == world.secret(dict(step, SLURM_PROCID="1")) != world.secret(dict(step, SLURM_STEP_ID="1"))
-    assert made != world.secret(dict(step, RUNNER_RDV_KEY="l"))
+    for made_of in (world.token, world.secret):
+        assert made_of(dict(step, SLURM_PROCID="0")) == made_of(dict(step, SLURM_PROCID="1"))
+        for other in ({"SLURM_JOB_ID": "8"}, {"SLURM_STEP_ID": "1"}):
+            assert made_of(step | other) != made_of(step)
+    assert world.secret(step) != world.secret(dict(step, RUNNER_RDV_KEY="l"))
     assert world.token(step) == world.token(dict(step, RUNNER_RDV_KEY="l"))
     with pytest.raises(world.WorldError, match="RUNNER_RDV_KEY is not set") as caught:
         world.secret({"SLURM_JOB_ID": "7"})
     assert caught.value.code == "world-unknown"
 
 
+MEETING = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
+LAST = slurm(2, 0, 1, "2,1")
+
+
 def test_horovods_variables() -> None:
-    here = world.of_environment(slurm(2, 0, 1, "2,1"))
-    meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
-    made = wireup.by_rendezvous({"HOME": "/root", "HOROVOD_RANK": "9"}, here, "dgx02", meeting)
+    here = world.of_environment(LAST)
+    made = wireup.by_rendezvous({"HOME": "/root", "HOROVOD_RANK": "9"}, here, "dgx02", MEETING)
     assert made["HOROVOD_RANK"] == made["RANK"] == "2"
     assert (made["HOROVOD_CROSS_RANK"], made["HOROVOD_CROSS_SIZE"]) == ("1", "2")
     assert made["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.5:12042/ab12"
     assert (made["HOROVOD_GLOO_IFACE"], made["HOROVOD_HOSTNAME"]) == ("ib0", "dgx02")
     assert (made["MASTER_ADDR"], made["MASTER_PORT"], made["HOME"]) == ("10.0.0.5", "13000", "/root")
-
-
-def test_no_port_is_passed_on_where_none_is_free() -> None:
-    meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", None, 0)
-    made = wireup.by_rendezvous({}, world.of_environment(slurm(2, 0, 1, "2,1")), "dgx02", meeting)
-    assert "MASTER_PORT" not in made
+    nowhere = wireup.Meeting("10.0.0.5", 12042, "ab12", None, 0)
+    assert "MASTER_PORT" not in wireup.by_rendezvous({}, here, "dgx02", nowhere), "none is free"
 
 
 def test_a_free_port_is_a_port() -> None:
@@ -146,12 +126,6 @@ GPUS = tuple(
 )
 
 
-def test_cpu_lists() -> None:
-    assert binding.parse("0-2,8\n") == {0, 1, 2, 8}
-    assert binding.show(binding.parse("0-2,8")) == "0-2,8"
-    assert binding.parse("") == frozenset()
-
-
 def test_what_cuda_shows() -> None:
     assert [gpu.minor for gpu in binding.visible(GPUS, "2,0")] == [2, 0]
     assert [gpu.minor for gpu in binding.visible(GPUS, "GPU-3")] == [3]
@@ -160,21 +134,13 @@ def test_what_cuda_shows() -> None:
     assert [gpu.minor for gpu in binding.visible(GPUS, "1,9,2")] == [1]
 
 
-def test_tasks_near_the_same_processors_share_them_in_whole_cores(tmp_path: Path) -> None:
-    for cpu in range(16):
-        directory = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        directory.mkdir(parents=True)
-        (directory / "thread_siblings_list").write_text(f"{cpu % 8},{cpu % 8 + 8}\n")
-    every = frozenset(range(16))
-    found = [binding.show(binding.near_gpu(rank, 4, GPUS, every, str(tmp_path)).cpus) for rank in range(4)]
-    assert found == ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]
-
-
 def test_binding_stays_within_what_is_allowed() -> None:
     assert binding.near_gpu(0, 1, GPUS[:1], frozenset((1, 2, 20))).cpus == {1, 2}
     nowhere = binding.near_gpu(0, 1, GPUS[:1], frozenset((20,)))
     assert (nowhere.cpus, "no processor near" in nowhere.why) == (frozenset(), True)
     assert binding.near_gpu(0, 1, (), frozenset((1,))).why == "no GPU is seen"
+    assert binding.show(binding.parse("0-2,8\n")) == "0-2,8"
+    assert binding.parse("") == frozenset()
 
 
 def test_a_binding_that_the_kernel_refuses_is_reported_and_leaves_the_task_as_it_is() -> None:
@@ -186,29 +152,11 @@ def test_a_binding_that_the_kernel_refuses_is_reported_and_leaves_the_task_as_it
     assert binding.apply(binding.Binding(frozenset(before), "all")).why == "all"
 
 
-def test_gpus_are_read_from_the_drivers_files(tmp_path: Path) -> None:
-    root = str(tmp_path)
-    for minor, bus in ((1, "0000:47:00.0"), (0, "0000:07:00.0")):
-        driver = tmp_path / "proc/driver/nvidia/gpus" / bus
-        driver.mkdir(parents=True)
-        (driver / "information").write_text(f"Model: \t A\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n")
-        device = tmp_path / "sys/bus/pci/devices" / bus
-        device.mkdir(parents=True)
-        (device / "local_cpulist").write_text("48-63\n")
-        (tmp_path / "dev").mkdir(exist_ok=True)
-        (tmp_path / f"dev/nvidia{minor}").write_text("")
-    assert [(gpu.bus, gpu.minor, min(gpu.near)) for gpu in binding.gpus(root)] == [
-        ("0000:07:00.0", 0, 48),
-        ("0000:47:00.0", 1, 48),
-    ]
-
-
 def test_a_program_with_processes_of_its_own_on_several_nodes_learns_where_to_meet() -> None:
     """torchrun's PET_* (torch.distributed.argparse_util), Lightning's and everybody's names; on one node no port."""
-    meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
     here = world.of_environment(slurm(1, 0, 1, "1(x2)", size=2))
     stale = wireup.of_its_own({**slurm(1, 0, 1, "1(x2)", size=2), **wireup.of_world(here), "MASTER_PORT": "1"})
-    made = wireup.of_a_node(stale, here, meeting, 8)
+    made = wireup.of_a_node(stale, here, MEETING, 8)
     plain = {"NNODES": "2", "NODE_RANK": "1", "NPROC_PER_NODE": "8", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "13000"}
     result = plain | {f"PET_{name}": value for name, value in plain.items()}
     assert {name: made[name] for name in result} == result
@@ -222,9 +170,8 @@ def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() ->
     """The contract of torch.distributed.elastic, and of Lightning's TorchElasticEnvironment, on the third rank of two
     nodes; Slurm's own variables stay, since Lightning asks for torchrun's first.
     """
-    meeting = wireup.Meeting("10.0.0.5", 12042, "ab12", "ib0", 13000)
     stale = {"HOROVOD_SIZE": "9", "SLURM_NTASKS": "3", "TORCHELASTIC_RUN_ID": "old", "RUNNER_TOKEN": "cd34"}
-    made = wireup.like_torchrun(stale, world.of_environment(slurm(2, 0, 1, "2,1")), meeting)
+    made = wireup.like_torchrun(stale, world.of_environment(LAST), MEETING)
     result = {
         "RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1",
         "GROUP_WORLD_SIZE": "2", "NODE_RANK": "1", "ROLE_RANK": "2", "ROLE_WORLD_SIZE": "3", "ROLE_NAME": "default",

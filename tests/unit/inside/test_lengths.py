@@ -13,7 +13,7 @@ from gpu_runner_inside.benchmark.options import WARMUP, WINDOW, options_of
 from runner.statistics import precision
 from runner.statistics import run as transient
 
-RUNS = 200
+RUNS = 50
 
 
 class Steps:
@@ -26,6 +26,10 @@ class Steps:
     def run(self, count: int) -> float:
         """Seconds that ``count`` steps took."""
         began_s = self.now_s
+        if not self._start:  # one number has the distribution of their sum
+            noise = self._deviation * math.sqrt(count) * self._random.gauss(0.0, 1.0)
+            self.now_s += self._step_s * (count + noise)
+            count = 0
         for _ in range(count):
             excess = self._start * math.exp(-self.now_s / 10.0)
             self.now_s += self._step_s * (1.0 + excess) * (1.0 + self._deviation * self._random.gauss(0.0, 1.0))
@@ -46,16 +50,16 @@ def warmed_up(steps: Steps, chosen: argparse.Namespace) -> list[lengths.Part]:
 @pytest.mark.parametrize("step_s", [0.02, 0.05, 0.1, 0.2, 0.5])
 @pytest.mark.parametrize(("deviation", "start"), [(0.002, 0.0), (0.01, 0.0), (0.03, 0.0), (0.01, 0.3), (0.03, 0.3)])
 def test_after_the_largest_cut_enough_is_left_of_the_window(step_s: float, deviation: float, start: float) -> None:
-    short = 0
+    short, chosen = 0, options()
     for seed in range(RUNS):
         steps = Steps(seed, step_s, deviation, start)
-        length = lengths.planned(warmed_up(steps, options()), options())
+        length = lengths.planned(warmed_up(steps, chosen), chosen)
         assert (length.warmup_steps >= WARMUP[0], length.warmup_s >= WARMUP[1]) == (True, True)
         group_s = [steps.run(length.group_steps) for _ in range(length.groups)]
         kept = group_s[int(length.groups * lengths.LARGEST_CUT) :]
         long_enough = len(kept) * length.group_steps >= WINDOW[0] and sum(kept) >= WINDOW[1]
         short += not (long_enough and len(kept) >= lengths.LEAST_GROUPS)
-    assert short <= 1
+    assert short == 0
 
 
 def test_the_window_fits_what_the_judge_may_cut_and_needs() -> None:
@@ -63,12 +67,9 @@ def test_the_window_fits_what_the_judge_may_cut_and_needs() -> None:
     assert lengths.LEAST_GROUPS == precision.LEAST_GROUPS
 
 
-def test_the_window_is_no_longer_than_it_must_be() -> None:
+def test_the_window_is_no_longer_than_it_must_be_and_a_demonstration_as_requested() -> None:
     length = lengths.planned(warmed_up(Steps(1, 0.1, 0.01, 0.0), options()), options())
     assert length.groups * length.group_steps * 0.1 <= 1.05 * WINDOW[1] * lengths.SPARE / (1 - lengths.LARGEST_CUT)
-
-
-def test_a_demonstration_does_the_requested_steps() -> None:
     chosen = options("--demonstration", "--steps", "20")
     parts = warmed_up(Steps(1, 1.5, 0.1, 0.0), chosen)
     length = lengths.planned(parts, chosen)

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_runner_inside.launcher import metering, rendezvous, rendezvous_server
+from gpu_runner_inside.launcher import metering, rendezvous
 from gpu_runner_inside.meter.channel import ByRendezvous, Channel, GaveUpError
 
+from tests.support.commands import Output, ran
 from tests.support.json_schema import check
 from tests.support.rank_records import records
+from tests.support.rendezvous import TOKEN
 
 LIB = Path(__file__).parents[3] / "recipes" / "lib"
-TOKEN = "0123456789abcdef"
+IF_LEFT = metering.variables({}, {"result": "if-left"}, "rendezvous")
 
 
-def run(code: str, run_dir: Path, *, good: bool = True, **env: str) -> str:
-    """What a program that measures itself as rank 0 of a job says on standard error; it ends well, or does not."""
+def run(code: str, run_dir: Path, *, status: int = 0, **env: str) -> str:
+    """What a program that measures itself as rank 0 of a job says on standard error."""
     own = {"PATH": os.environ["PATH"], "RUNNER_RUN_DIR": str(run_dir), "RUNNER_TOKEN": "t", "RUNNER_RANK": "0"}
-    made = metering.variables({}, {"result": "if-left"}, "rendezvous")
-    done = subprocess.run([sys.executable, "-c", code], env={**own, **made, **env}, capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-c", code], env={**own, **IF_LEFT, **env}, capture_output=True, text=True,
                           check=False, timeout=60)  # fmt: skip
-    assert (done.returncode == 0) is good, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stderr
 
 
-TRAINS = "import runner_meter\nmeter = runner_meter.start(batch_size=10{more})\nfor _ in range({steps}): meter.step()\n"
+def trains(steps: int, more: str = "") -> str:
+    start = f"import os, runner_meter, time\nmeter = runner_meter.start(batch_size=10{more})\n"
+    return f"{start}for _ in range({steps}): meter.step()\n"
 
 
 def left(run_dir: Path, kind: str) -> dict[str, Any]:
@@ -45,61 +46,71 @@ def left(run_dir: Path, kind: str) -> dict[str, Any]:
 
 def test_a_script_leaves_raw_times_and_no_claim(tmp_path: Path) -> None:
     """Without a model and an optimizer there is a report, and no result: the run only ran."""
-    said = run(TRAINS.format(more="", steps=40), tmp_path)
+    said = run(trains(40), tmp_path)
     report = left(tmp_path, "report")
     assert (report["synchronisation"], report["unit"], report["meter"]) == ("not-given", "samples", "script")
     assert (report["warmup_steps"], report["steps"], report["batch_size"]) == (3, 20, 10)
     assert len(report["ends_s"]) == report["steps"] // report["group_steps"] == len(report["group_samples"])
     assert sum(report["group_samples"]) == 200
-    assert "gradient_checksum" not in report
-    assert "parameters_moved" not in report
+    assert not {"gradient_checksum", "parameters_moved"} & set(report)
+    before_s, after_s = report["marked_monotonic_s"]
+    began_s = report["window_began_monotonic_s"]
+    assert before_s <= began_s < began_s + report["ends_s"][-1] <= after_s, "its clock brackets the window's marks"
     assert left(tmp_path, "meter")["state"] == "measured"
     assert not (tmp_path / "result.json").exists()
     assert "synchronisation not proven" in said
 
 
-def test_a_smaller_last_batch_and_accumulation_count_as_they_are(tmp_path: Path) -> None:
-    code = (
-        "import runner_meter\n"
-        "meter = runner_meter.start(batch_size=10, accumulate=3, unit='tokens', steps=20)\n"
-        "for step in range(40): meter.step(7 if step % 10 == 9 else None)\n"
-    )
-    run(code, tmp_path)
-    report = left(tmp_path, "report")
-    assert (report["batch_size"], report["unit"]) == (30, "tokens")
-    assert sum(report["group_samples"]) == 18 * 30 + 2 * 7
-
-
-def test_a_claim_needs_the_lengths_of_the_benchmarks(tmp_path: Path) -> None:
-    """Too few steps for a warm-up of 50: it says so, and leaves no figure."""
-    run(TRAINS.format(more=", demonstration=False", steps=49), tmp_path)
-    meter = left(tmp_path, "meter")
-    assert (meter["state"], meter["why"]) == ("given-up", "the program ended after 49 steps, in the warm-up")
-    assert records(tmp_path, "report") == {}
+# Forked, as workers of a loader are, with the meter in it; and started anew, with one of its own.
+CHILDREN = """
+import subprocess, sys
+child = os.fork()
+if child == 0:
+    for _ in range(50): meter.step()
+    os._exit(0)
+os.waitpid(child, 0)
+other = 'import runner_meter; m = runner_meter.start(batch_size=1); [m.step() for _ in range(50)]'
+subprocess.run([sys.executable, '-c', other], check=True)
+for _ in range(8): meter.step()
+"""
+IN_WINDOW = "the program ended after 10 steps, in the window"
 
 
 @pytest.mark.parametrize(
-    ("end", "state", "why"),
+    ("code", "why", "env", "status"),
     [
-        ("raise SystemExit(3)", "given-up", "the program ended after 10 steps, in the window"),
-        ("raise ValueError('mine')", "given-up", "the program ended after 10 steps, in the window"),
-        ("import os; os._exit(0)", "window", ""),
+        (trains(0), "the program ended after 0 steps, in the warm-up", {}, 0),
+        # A claim needs the lengths of the benchmarks: 50 steps of warm-up.
+        (trains(49, ", demonstration=False"), "the program ended after 49 steps, in the warm-up", {}, 0),
+        (trains(10) + "raise SystemExit(3)", IN_WINDOW, {}, 3),
+        (trains(10) + "raise ValueError('mine')", IN_WINDOW, {}, 1),
+        (trains(2) + CHILDREN, IN_WINDOW, {}, 0),
+        *((trains(10) + f"meter.step({samples})\nfor _ in range(40): meter.step()", " is no number of samples", {}, 0)
+          for samples in ("'many'", "-5", "float('nan')", "[]")),
+        *((f"import time\ntime.monotonic = {clock}\n" + trains(40),
+           "time.monotonic had been replaced before the meter was imported", {}, 0)
+          for clock in ("lambda: 1.0", "time.process_time")),
+        (trains(5) + "import threading\nother = threading.Thread(target=meter.step)\nother.start(); other.join()\n"
+         "for _ in range(40): meter.step()", "step() was called by more than one thread; fix: ", {}, 0),
+        *((trains(40), f"RUNNER_METER_PATIENCE_S='{stated}' is no number of seconds above 0; fix: ",
+           {"RUNNER_METER_PATIENCE_S": stated}, 0) for stated in ("soon", "nan", "-1", "inf", "0")),
     ],
-)
-def test_a_program_that_ends_half_way(tmp_path: Path, end: str, state: str, why: str) -> None:
-    said = run(TRAINS.format(more="", steps=10) + end, tmp_path, good="os._exit" in end)
+)  # fmt: skip
+def test_a_measurement_that_is_given_up_says_why_and_ends_no_program(
+    tmp_path: Path, code: str, why: str, env: dict[str, str], status: int
+) -> None:
+    said = run(code, tmp_path, status=status, **env)
     meter = left(tmp_path, "meter")
-    assert (meter["state"], meter["why"]) == (state, why)
+    assert meter["state"] == "given-up"
+    assert why in meter["why"]
     assert records(tmp_path, "report") == {}
-    assert "runner_meter" not in said, "its last line stays its own"
+    assert status == 0 or "runner_meter" not in said, "a failed program's last line stays its own"
+    assert ("which measures" in said) is ("os.fork" in code)
 
 
-@pytest.mark.parametrize("samples", ["'many'", "-5", "float('nan')", "[]"])
-def test_a_step_of_no_number_of_samples_ends_the_meter_and_not_the_program(tmp_path: Path, samples: str) -> None:
-    code = TRAINS.format(more="", steps=10) + f"meter.step({samples})\nfor _ in range(40): meter.step()\n"
-    run(code, tmp_path)
-    assert left(tmp_path, "meter")["why"].endswith(" is no number of samples")
-    assert records(tmp_path, "report") == {}
+def test_a_program_that_ends_without_pythons_end_is_in_the_window_for_ever(tmp_path: Path) -> None:
+    assert "runner_meter" not in run(trains(10) + "os._exit(0)", tmp_path)
+    assert (left(tmp_path, "meter")["state"], records(tmp_path, "report")) == ("window", {})
 
 
 LIGHTNING = """
@@ -131,9 +142,8 @@ def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(
     """Both frameworks end a step with an epoch, however few batches it then has accumulated."""
     directory = tmp_path / "packages" / package
     directory.mkdir(parents=True)
+    (directory.parent / "__init__.py").touch()
     (directory / "__init__.py").write_text(f"class {name}: pass\n")
-    if directory.parent != tmp_path / "packages":
-        (directory.parent / "__init__.py").touch()
     run(f"import sys; sys.path.insert(0, {str(tmp_path / 'packages')!r})\n{code}", tmp_path)
     report = left(tmp_path, "report")
     assert report["group_steps"] == 1
@@ -141,42 +151,48 @@ def test_the_last_step_of_an_epoch_has_the_batches_that_are_left(
     assert sum(sorted(report["group_samples"])[:6]) == 120
 
 
-def test_a_second_meter_measures_nothing(tmp_path: Path) -> None:
-    code = (
-        TRAINS.format(more="", steps=1) + "runner_meter.start(batch_size=99)\n" + "for _ in range(40): meter.step()\n"
-    )
+# The smaller last batch of ten, and accumulation, count as they are.
+SMALLER = """
+import runner_meter
+meter = runner_meter.start(batch_size=10, accumulate=3, unit='tokens', steps=20)
+for step in range(40): meter.step(7 if step % 10 == 9 else None)
+"""
+# The least that can be right, and a number of NumPy's, which is no int.
+LEAST = """
+import runner_meter
+class Whole:
+    def __index__(self): return 3
+    def __int__(self): return 3
+meter = runner_meter.start(batch_size=Whole(), warmup_steps=0, warmup_seconds=0, steps=1, window_seconds=0)
+for _ in range(3): meter.step()
+"""
+SECOND = trains(1) + "runner_meter.start(batch_size=99)\nfor _ in range(40): meter.step()\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "samples"),
+    [
+        (SMALLER, {"batch_size": 30, "unit": "tokens"}, 18 * 30 + 2 * 7),
+        (LEAST, {"batch_size": 3, "steps": 1, "group_samples": [3]}, 3),
+        (SECOND, {"batch_size": 10}, 200),
+    ],
+)
+def test_what_was_counted(tmp_path: Path, code: str, fields: dict[str, object], samples: int) -> None:
     said = run(code, tmp_path)
-    assert left(tmp_path, "report")["batch_size"] == 10
-    assert "this process has a meter already" in said
+    report = left(tmp_path, "report")
+    assert {name: report[name] for name in fields} == fields
+    assert sum(report["group_samples"]) == samples
+    assert ("this process has a meter already" in said) is (code == SECOND)
 
 
 def test_what_was_measured_stands_when_the_program_begins_anew(tmp_path: Path) -> None:
     """It replaces itself by exec after its training, and trains again."""
-    code = TRAINS.format(more="", steps=40) + (
-        "import os, sys\nif len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, '-c', CODE, 'again'])\n"
+    code = trains(40) + (
+        "import sys\nif len(sys.argv) == 1: os.execv(sys.executable, [sys.executable, '-c', CODE, 'again'])\n"
     )
     said = run(f"CODE = {code!r}\nexec(CODE)", tmp_path)
     assert said.count("preliminary throughput") == 1
     assert "this process has a meter already" in said
-
-
-def test_a_process_that_the_program_starts_counts_nothing(tmp_path: Path) -> None:
-    """Forked, as workers of a loader are, with the meter in it; and started anew, with one of its own."""
-    code = TRAINS.format(more="", steps=2) + (
-        "import os, subprocess, sys\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    for _ in range(50): meter.step()\n"
-        "    os._exit(0)\n"
-        "os.waitpid(child, 0)\n"
-        "other = 'import runner_meter; m = runner_meter.start(batch_size=1); [m.step() for _ in range(50)]'\n"
-        "subprocess.run([sys.executable, '-c', other], check=True)\n"
-        "for _ in range(8): meter.step()\n"
-    )
-    said = run(code, tmp_path)
-    assert left(tmp_path, "meter")["why"] == "the program ended after 10 steps, in the window"
-    assert "which measures" in said
-    assert records(tmp_path, "report") == {}
 
 
 BAD = {
@@ -205,18 +221,6 @@ def test_what_cannot_be_right_is_refused_by_name(tmp_path: Path) -> None:
     assert records(tmp_path, "meter") == {}
 
 
-def test_the_least_and_the_most_that_can_be_right_are_taken(tmp_path: Path) -> None:
-    """A number of NumPy's, too, which is no int."""
-    code = (
-        "import runner_meter\nclass Whole:\n    def __index__(self): return 3\n    def __int__(self): return 3\n"
-        "meter = runner_meter.start(batch_size=Whole(), warmup_steps=0, warmup_seconds=0, steps=1, window_seconds=0)\n"
-        "for _ in range(3): meter.step()\n"
-    )
-    run(code, tmp_path)
-    report = left(tmp_path, "report")
-    assert (report["batch_size"], report["steps"], report["group_samples"]) == (3, 1, [3])
-
-
 def test_clocks_that_are_replaced_later_change_nothing(tmp_path: Path) -> None:
     """As libraries do that freeze time for a test; each step still takes a millisecond and more."""
     code = (
@@ -230,67 +234,10 @@ def test_clocks_that_are_replaced_later_change_nothing(tmp_path: Path) -> None:
     assert left(tmp_path, "report")["ends_s"][-1] > 0.02
 
 
-@pytest.mark.parametrize("clock", ["lambda: 1.0", "time.process_time"])
-def test_clocks_that_were_replaced_before_are_not_believed(tmp_path: Path, clock: str) -> None:
-    code = f"import time\ntime.monotonic = {clock}\n" + TRAINS.format(more="", steps=40)
-    run(code, tmp_path)
-    meter = left(tmp_path, "meter")
-    assert meter["state"] == "given-up"
-    assert meter["why"].startswith("time.monotonic had been replaced before the meter was imported")
-    assert records(tmp_path, "report") == {}
-
-
-def test_its_clock_brackets_the_marks_of_the_window(tmp_path: Path) -> None:
-    run(TRAINS.format(more="", steps=40), tmp_path)
-    report = left(tmp_path, "report")
-    before_s, after_s = report["marked_monotonic_s"]
-    began_s = report["window_began_monotonic_s"]
-    assert before_s <= began_s < began_s + report["ends_s"][-1] <= after_s
-
-
-def test_steps_of_two_threads_end_the_meter_and_not_the_program(tmp_path: Path) -> None:
-    code = TRAINS.format(more="", steps=5) + (
-        "import threading\nother = threading.Thread(target=meter.step)\nother.start(); other.join()\n"
-        "for _ in range(40): meter.step()\n"
-    )
-    run(code, tmp_path)
-    assert left(tmp_path, "meter")["why"].startswith("step() was called by more than one thread; fix: ")
-
-
-def test_a_meter_that_is_never_called_says_so(tmp_path: Path) -> None:
-    run(TRAINS.format(more="", steps=0), tmp_path)
-    assert left(tmp_path, "meter")["why"] == "the program ended after 0 steps, in the warm-up"
-
-
-@pytest.mark.parametrize("stated", ["soon", "nan", "-1", "inf", "0"])
-def test_a_patience_that_is_no_number_is_named(tmp_path: Path, stated: str) -> None:
-    run(TRAINS.format(more="", steps=40), tmp_path, RUNNER_METER_PATIENCE_S=stated)
-    why = left(tmp_path, "meter")["why"]
-    assert why.startswith(f"RUNNER_METER_PATIENCE_S='{stated}' is no number of seconds above 0; fix: ")
-
-
 def test_outside_of_a_job_it_prints_and_leaves_nothing(tmp_path: Path) -> None:
-    code = f"import sys; sys.path.insert(0, {str(LIB / 'modules')!r})\n" + TRAINS.format(more="", steps=40)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={}, capture_output=True, text=True, check=True
-    )
-    assert "preliminary throughput" in done.stderr
+    code = f"import sys; sys.path.insert(0, {str(LIB / 'modules')!r})\n" + trains(40)
+    assert "preliminary throughput" in ran([sys.executable, "-c", code], cwd=tmp_path, env={}).err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def store() -> Iterator[rendezvous.Store]:
-    """The launcher's rendezvous of two ranks, in a thread."""
-    sock = rendezvous_server.listen("127.0.0.1", 0)
-    mine, its = socket.socketpair()
-    server = rendezvous_server.Server(sock, TOKEN, 2, {"token": TOKEN}, wait_s=0.2)
-    thread = threading.Thread(target=server.serve, args=(its.fileno(),))
-    thread.start()
-    yield rendezvous.Store("127.0.0.1", sock.getsockname()[1], TOKEN)
-    mine.close()
-    thread.join(10)
-    for each in (sock, its):
-        each.close()
 
 
 def channels(store: rendezvous.Store, life: str = "1") -> list[Channel]:
@@ -300,51 +247,44 @@ def channels(store: rendezvous.Store, life: str = "1") -> list[Channel]:
 def test_two_meters_agree_through_the_launchers_rendezvous(store: rendezvous.Store) -> None:
     for life in ("1", "2"):  # after an exec, nothing of the earlier life counts
         zero, one = channels(store, life)
-        found: list[Any] = []
-        thread = threading.Thread(target=lambda one=one, found=found: found.append(one.agreed("warm-up/0", 7.0)))
+        heard: list[Any] = []
+
+        def answer(one: Channel = one, heard: list[Any] = heard) -> None:
+            heard.append(one.agreed("warm-up/0", 7.0))
+            heard.append(one.gather("end", {"of": 1}))
+
+        thread = threading.Thread(target=answer)
         thread.start()
         assert zero.agreed("warm-up/0", float(life)) == float(life)
-        thread.join()
-        assert found == [float(life)]
-        thread = threading.Thread(target=lambda one=one, found=found: found.append(one.gather("end", {"of": 1})))
-        thread.start()
         assert zero.gather("end", {"of": 0}) == [{"of": 0}, {"of": 1}]
         thread.join()
-        assert found[1] == []
+        assert heard == [float(life), []]
 
 
 def test_ranks_without_a_framework_measure_together(tmp_path: Path, store: rendezvous.Store) -> None:
     """In JAX, or in TensorFlow without Horovod: the ranks as they were started, with a window that begins for both."""
     env = {
         "PATH": os.environ["PATH"], "RUNNER_RUN_DIR": str(tmp_path), "RUNNER_TOKEN": "t", "RUNNER_WORLD": "2",
-        "RUNNER_RENDEZVOUS": f"{store.address}:{store.port}/{TOKEN}",
-        **metering.variables({}, {"result": "if-left"}, "rendezvous"),
+        "RUNNER_RENDEZVOUS": f"{store.address}:{store.port}/{TOKEN}", **IF_LEFT,
     }  # fmt: skip
-    code = TRAINS.format(more="", steps=40)
-    ranks = [subprocess.Popen([sys.executable, "-c", code], env={**env, "RUNNER_RANK": each}) for each in "01"]
+    ranks = [subprocess.Popen([sys.executable, "-c", trains(40)], env={**env, "RUNNER_RANK": each}) for each in "01"]
     assert [each.wait(60) for each in ranks] == [0, 0]
     made = records(tmp_path, "report")
     assert {rank: (each["world_rank"], each["world_size"]) for rank, each in made.items()} == {0: (0, 2), 1: (1, 2)}
     assert {each["synchronisation"] for each in made.values()} == {"not-given"}
 
 
-def test_a_meter_whose_program_ended_lets_the_others_know(store: rendezvous.Store) -> None:
-    zero, one = channels(store)
-    one.leave("the program ended after 10 steps")
-    with pytest.raises(GaveUpError, match="rank 1 left: the program ended after 10 steps"):
-        zero.gather("window", None)
-
-
-def test_a_rank_that_never_comes_makes_none_wait_for_ever(
+def test_a_meter_that_cannot_agree_with_the_others_says_why(
     store: rendezvous.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Another's program has ended; it never comes to this step; the rendezvous is lost."""
     monkeypatch.setenv("RUNNER_METER_PATIENCE_S", "0.1")
-    _zero, one = channels(store)
+    zero, one = channels(store)
     with pytest.raises(GaveUpError, match=r"rank 0 did not come to the same step within 0.1 s: every rank must do"):
         one.gather("window", None)
-
-
-def test_a_lost_rendezvous_ends_the_measurement_only() -> None:
+    one.leave("the program ended after 10 steps")
+    with pytest.raises(GaveUpError, match="rank 1 left: the program ended after 10 steps"):
+        zero.gather("end", None)
     lost = Channel(1, 2, ByRendezvous(rendezvous.Store("127.0.0.1", 1, TOKEN)), "1")
     with pytest.raises(GaveUpError, match="the ranks' meters cannot reach each other"):
         lost.agreed("warm-up/0", 1.0)
@@ -354,11 +294,17 @@ def test_a_lost_rendezvous_ends_the_measurement_only() -> None:
 def test_the_module_is_importable_in_a_users_program_only() -> None:
     modules = str(LIB / "modules")
     assert metering.variables({}, {"result": "throughput"}, "rendezvous") == {}
-    assert metering.variables({}, {"result": "if-left"}, "rendezvous") == {"PYTHONPATH": modules}
+    assert {"PYTHONPATH": modules} == IF_LEFT
     mine = metering.variables({"PYTHONPATH": "/mine"}, {"result": "if-left"}, "torchrun")
     assert mine == {"PYTHONPATH": f"/mine:{modules}"}
     hooked = metering.variables({"PYTHONPATH": "/mine", "RUNNER_METER": "1"}, {}, "own")
     assert hooked == {"PYTHONPATH": f"{LIB / 'meter_start'}:/mine:{modules}", "RUNNER_METER_UNWATCHED": "1"}
+
+
+def hooked(python: Path | str, code: str, **env: str) -> Output:
+    """What a program prints in the environment that ``--meter`` gives it."""
+    env["RUNNER_METER"] = "1"
+    return ran([python, "-c", f"import json, sys; {code}"], env=env | metering.variables(env, {}, "rendezvous"))
 
 
 @pytest.mark.parametrize("own", ["print('mine')", "import no_such_module", None])
@@ -366,22 +312,14 @@ def test_the_users_own_sitecustomize_runs_too(tmp_path: Path, own: str | None) -
     """As Python would have run it without us, with its errors, which end nothing; there may be none."""
     if own is not None:
         (tmp_path / "sitecustomize.py").write_text(own)
-    said = []
-    for env in ({"PYTHONPATH": str(tmp_path)}, {"PYTHONPATH": str(tmp_path), "RUNNER_METER": "1"}):
-        made = {**env, **(metering.variables(env, {}, "rendezvous") if "RUNNER_METER" in env else {})}
-        code = "import sys; print('after', [type(each).__name__ for each in sys.meta_path if 'After' in str(each)])"
-        done = subprocess.run([sys.executable, "-c", code], env=made, capture_output=True, text=True, check=True)
-        said.append((done.stdout, done.stderr))
-    without, with_meter = said
-    assert with_meter == (without[0].replace("[]", "['_AfterImport']"), without[1])
+    code = "print('after', [type(each).__name__ for each in sys.meta_path if 'After' in str(each)])"
+    without = subprocess.run([sys.executable, "-c", f"import sys; {code}"], env={"PYTHONPATH": str(tmp_path)},
+                             capture_output=True, text=True, check=True)  # fmt: skip
+    with_meter = hooked(sys.executable, code, PYTHONPATH=str(tmp_path))
+    assert with_meter == (without.stdout.replace("[]", "['_AfterImport']"), without.stderr)
 
 
 def test_in_a_virtual_environment_too(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
-    env = {"RUNNER_METER": "1"}
-    code = "import sys, runner_meter; print(type(sys.meta_path[0]).__name__, json.dumps(sys.prefix))"
-    done = subprocess.run(
-        [str(tmp_path / "bin" / "python"), "-c", f"import json; {code}"],
-        env={**env, **metering.variables(env, {}, "rendezvous")}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout == f"_AfterImport {json.dumps(str(tmp_path))}\n"
+    ran([sys.executable, "-m", "venv", "--without-pip", tmp_path])
+    code = "import runner_meter; print(type(sys.meta_path[0]).__name__, json.dumps(sys.prefix))"
+    assert hooked(tmp_path / "bin/python", code).out == f"_AfterImport {json.dumps(str(tmp_path))}\n"

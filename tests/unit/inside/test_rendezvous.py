@@ -6,35 +6,16 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
-from gpu_runner_inside.launcher import meeting, rendezvous, rendezvous_server
+from gpu_runner_inside.launcher import meeting, rendezvous
 from gpu_runner_inside.launcher.lobby import Lobby
 from gpu_runner_inside.launcher.rendezvous_server import greeting
 from gpu_runner_inside.launcher.world import World
 
-from tests.recipes.mesh import mesh_servers
-from tests.recipes.mesh.mesh_clients import Herd
-
-TOKEN = "0123456789abcdef"
-
-
-@pytest.fixture
-def store() -> Iterator[rendezvous.Store]:
-    """A server of two ranks in a thread; GETs wait half a second."""
-    sock = rendezvous_server.listen("127.0.0.1", 0)
-    port = sock.getsockname()[1]
-    mine, its = socket.socketpair()
-    server = rendezvous_server.Server(sock, TOKEN, 2, {"token": TOKEN}, wait_s=0.5)
-    thread = threading.Thread(target=server.serve, args=(its.fileno(),))
-    thread.start()
-    yield rendezvous.Store("127.0.0.1", port, TOKEN)
-    mine.close()
-    thread.join(10)
-    for each in (sock, its):
-        each.close()
+from tests.support.http_servers import Answer, Received, Server, serving
+from tests.support.rendezvous import TOKEN
 
 
 def ask(store: rendezvous.Store, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
@@ -56,14 +37,9 @@ def test_horovods_address_carries_the_token(store: rendezvous.Store) -> None:
     assert store.get("global", "rank_0", 1.0) == b"dgx01"
 
 
-def test_a_get_waits_for_the_put(store: rendezvous.Store) -> None:
-    threading.Timer(0.2, store.put, ("global", "1", b"late")).start()
-    started = time.monotonic()
+def test_a_get_waits_for_the_put_and_no_longer_than_it_may(store: rendezvous.Store) -> None:
+    threading.Timer(0.1, store.put, ("global", "1", b"late")).start()
     assert ask(store, "GET", f"/{TOKEN}/global/1") == (200, b"late")
-    assert time.monotonic() - started > 0.15
-
-
-def test_a_get_waits_no_longer_than_it_may(store: rendezvous.Store) -> None:
     assert ask(store, "GET", f"/{TOKEN}/global/none") == (404, b"")
     assert store.get("global", "none", 0.1) is None
 
@@ -114,27 +90,31 @@ def test_a_request_in_pieces_and_clients_that_leave(store: rendezvous.Store) -> 
             sock.sendall(piece)
             time.sleep(0.03)
         assert sock.recv(1000).startswith(b"HTTP/1.1 200")
-    time.sleep(0.7)
+    time.sleep(0.3)
     assert store.get("a", "b", 1.0) == b"abcd"
 
 
+def of_lobby(store: rendezvous.Store, name: str) -> Any:
+    return json.loads(store.get("lobby", name, 0.0) or b"")
+
+
 def test_the_lobby_lists_who_is_missing(store: rendezvous.Store) -> None:
-    assert json.loads(store.get("lobby", "missing", 0.0) or b"") == {"count": 2, "first": [0, 1]}
+    assert of_lobby(store, "missing") == {"count": 2, "first": [0, 1]}
     for _again in range(2):
         store.put("lobby", "1", b"")
-    assert json.loads(store.get("lobby", "missing", 0.0) or b"") == {"count": 1, "first": [0]}
-    assert json.loads(store.get("lobby", "present", 0.0) or b"")["present"] == 1
+    assert of_lobby(store, "missing") == {"count": 1, "first": [0]}
+    assert of_lobby(store, "present")["present"] == 1
     assert store.get("lobby", "everyone", 0.0) is None
     store.put("lobby", "0", b"")
     assert store.get("lobby", "everyone", 1.0) == b"", "that all are there, and nothing of what they said"
-    assert json.loads(store.get("lobby", "missing", 0.0) or b"") == {"count": 0, "first": []}
+    assert of_lobby(store, "missing") == {"count": 0, "first": []}
 
 
 @pytest.mark.parametrize("name", ["2", "99", "-1", "1_0", "\u0661", "", "present", "9" * 5000])
 def test_only_a_rank_of_the_world_comes_to_the_lobby(store: rendezvous.Store, name: str) -> None:
     assert ask(store, "PUT", f"/{TOKEN}/lobby/{name}", b"{}") == (400, b"")
     store.put("lobby", "0", b"[" * 200_000)
-    assert json.loads(store.get("lobby", "missing", 0.0) or b"") == {"count": 1, "first": [1]}
+    assert of_lobby(store, "missing") == {"count": 1, "first": [1]}
 
 
 def test_no_answer_of_the_lobby_grows_with_the_world() -> None:
@@ -151,23 +131,9 @@ def test_only_the_one_address_is_bound(store: rendezvous.Store) -> None:
         socket.create_connection(("127.0.0.2", store.port), timeout=2).close()
 
 
-def test_64_clients_form_their_mesh_with_no_request_lost() -> None:
-    serving = mesh_servers.ours("127.0.0.1", 64)
-    try:
-        herd = Herd(serving.server, serving.port, first=0, count=64, size=64, timeout_s=120)
-        herd.go()
-        herd.meshed()
-        result = herd.leave()
-        assert (result.failed, result.retries) == (0, 0)
-        assert 2.4 * 64**2 < result.requests < 2.7 * 64**2
-        assert serving.requests() == result.requests
-    finally:
-        serving.end()
-
-
 def test_the_service_counts_which_ranks_programs_came_to_it(store: rendezvous.Store) -> None:
     def counts() -> tuple[int, int]:
-        present = json.loads(store.get("lobby", "present", 0.0) or b"")
+        present = of_lobby(store, "present")
         return present["values"], present["horovod_ranks"]
 
     store.put("lobby", "0", b"")
@@ -182,42 +148,21 @@ AHEAD_S = 100.0
 SLOW_S = 0.2
 
 
-class Rank0(BaseHTTPRequestHandler):
-    """The service of a rank 0 whose clock is AHEAD_S ahead, and that takes SLOW_S to answer."""
-
-    def do_GET(self) -> None:
-        time.sleep(SLOW_S)
-        _ask, answer = greeting(TOKEN, self.connection.getsockname()[1])
-        welcome = {"answer": answer, "size": 1, "notified": 0, "master_port": 0, "time_s": time.time() + AHEAD_S}
-        self._answer(json.dumps(welcome).encode() if self.path.endswith("present") else b"")
-
-    def do_PUT(self) -> None:
-        self._answer(b"")
-
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *words: object) -> None:
-        """Nothing on standard error."""
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Rank0)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_the_offset_of_the_clocks_is_measured_with_its_error(port: int) -> None:
-    joined = meeting.join(World(0, 1, 0, 1, 0, 1, (1,), "single"), "127.0.0.1", port, TOKEN, 10.0)
+def test_the_offset_of_the_clocks_is_measured_with_its_error() -> None:
+    """Rank 0's clock is AHEAD_S ahead, and it takes SLOW_S to answer."""
+    with serving(lambda request: rank_0(server, request)) as server:
+        world = World(0, 1, 0, 1, 0, 1, (1,), "single")
+        joined = meeting.join(world, "127.0.0.1", server.port, TOKEN, 10.0)
     assert joined.clock_offset_s is not None
     assert joined.clock_error_s is not None
     assert SLOW_S / 2 <= joined.clock_error_s < 2.0
     assert abs(joined.clock_offset_s - AHEAD_S) <= joined.clock_error_s
+
+
+def rank_0(server: Server, request: Received) -> Answer:
+    if request.method == "PUT":
+        return Answer()
+    time.sleep(SLOW_S)
+    _ask, answer = greeting(TOKEN, server.port)
+    welcome = {"answer": answer, "size": 1, "notified": 0, "master_port": 0, "time_s": time.time() + AHEAD_S}
+    return Answer(body=json.dumps(welcome).encode() if request.path.endswith("present") else b"")

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -19,10 +19,9 @@ import pytest
 from gpu_runner_inside.launcher import meeting, rendezvous, rendezvous_server
 from gpu_runner_inside.launcher.world import World
 
-from tests.recipes.mesh import mesh_servers
 from tests.recipes.mesh.mesh_clients import Herd
+from tests.support.rendezvous import TOKEN, served
 
-TOKEN = mesh_servers.TOKEN
 WORLD = 16
 REQUESTS = 10_000
 
@@ -54,19 +53,6 @@ def service() -> Iterator[Service]:
     assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the server has ended"
     os.kill(pid, 9)
     os.waitpid(pid, 0)
-
-
-@contextmanager
-def in_thread(server: rendezvous_server.Server) -> Iterator[None]:
-    mine, its = socket.socketpair()
-    thread = threading.Thread(target=server.serve, args=(its.fileno(),))
-    thread.start()
-    try:
-        yield
-    finally:
-        mine.close()
-        thread.join(10)
-        its.close()
 
 
 def answered(sock: socket.socket) -> bytes:
@@ -125,15 +111,12 @@ def test_512_ranks_are_served_while_strangers_take_all_the_room_that_they_get(se
 
 def test_a_head_that_comes_byte_by_byte_is_not_waited_for_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous_server, "HEAD_S", 0.5)
-    listening = rendezvous_server.listen("127.0.0.1", 0)
     with (
-        listening,
-        in_thread(rendezvous_server.Server(listening, TOKEN, 2, {})),
-        socket.create_connection(listening.getsockname(), timeout=10) as sock,
+        served() as (_server, store),
+        socket.create_connection((store.address, store.port), timeout=10) as sock,
         pytest.raises((BrokenPipeError, ConnectionResetError)),
     ):
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
+        for _ in range(400):
             sock.sendall(b"x")
             time.sleep(0.05)
 
@@ -153,32 +136,27 @@ def test_an_exception_ends_the_connection_that_caused_it_and_no_other() -> None:
         def _serve(self, connection: rendezvous_server._Connection, body: bytes | bytearray) -> bool:
             return super()._serve(connection, body) if body != b"fault" else bool(1 // 0)
 
-    listening = rendezvous_server.listen("127.0.0.1", 0)
-    server = Faulty(listening, TOKEN, 2, {})
-    with listening, in_thread(server):
-        port = listening.getsockname()[1]
+    with served(Faulty) as (server, store):
         with pytest.raises(OSError, match=r"cut off|reset"):
-            rendezvous.request("127.0.0.1", port, "PUT", f"/{TOKEN}/a/b", b"fault")
-        rendezvous.Store("127.0.0.1", port, TOKEN).put("a", "b", b"value")
+            rendezvous.request("127.0.0.1", store.port, "PUT", f"/{TOKEN}/a/b", b"fault")
+        store.put("a", "b", b"value")
     assert server.faults == 1
 
 
 @contextmanager
-def dripping_service() -> Iterator[int]:
-    """A service that accepts, and sends one byte every 0.1 s until the client leaves."""
+def another_service(talk: Callable[[socket.socket], object]) -> Iterator[int]:
+    """The port of a service that accepts, and talks so with each client until it leaves."""
+
+    def talk_to(sock: socket.socket) -> None:
+        with sock, suppress(OSError):
+            talk(sock)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=talk_to, args=(listening.accept()[0],), daemon=True).start()
+
     with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def drip(sock: socket.socket) -> None:
-            with sock, suppress(OSError):
-                while True:
-                    sock.sendall(b"x")
-                    time.sleep(0.1)
-
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    threading.Thread(target=drip, args=(listening.accept()[0],), daemon=True).start()
-
         thread = threading.Thread(target=serve)
         thread.start()
         yield listening.getsockname()[1]
@@ -187,7 +165,12 @@ def dripping_service() -> Iterator[int]:
 
 
 def test_a_service_that_drips_holds_no_rank_beyond_its_time_out() -> None:
-    with dripping_service() as port:
+    def drip(sock: socket.socket) -> None:
+        while True:
+            sock.sendall(b"x")
+            time.sleep(0.1)
+
+    with another_service(drip) as port:
         began = time.monotonic()
         with pytest.raises(socket.timeout):
             rendezvous.request("127.0.0.1", port, "GET", "/", timeout_s=0.5)
@@ -213,21 +196,14 @@ def test_a_service_that_drips_holds_no_rank_beyond_its_time_out() -> None:
 def test_another_service_is_not_taken_for_ours(answer: bytes) -> None:
     """It may be another user's, who is shown nothing by which the job's own service would take them for a rank."""
     heard = []
-    with socket.create_server(("127.0.0.1", 0)) as listening:
 
-        def serve() -> None:
-            with suppress(OSError):
-                while True:
-                    with suppress(ConnectionError), listening.accept()[0] as sock:
-                        heard.append(sock.recv(1000))
-                        sock.sendall(answer)
+    def say(sock: socket.socket) -> None:
+        heard.append(sock.recv(1000))
+        sock.sendall(answer)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(meeting.MeetingError, match=r"waited 0\.3 s for rank 0 to serve the rendezvous"):
-            meeting.join(rank_of(1), "127.0.0.1", listening.getsockname()[1], TOKEN, 0.3)
-        listening.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+    waited = pytest.raises(meeting.MeetingError, match=r"waited 0\.3 s for rank 0 to serve the rendezvous")
+    with another_service(say) as port, waited:
+        meeting.join(rank_of(1), "127.0.0.1", port, TOKEN, 0.3)
     assert heard
     assert TOKEN.encode() not in b"".join(heard)
 

@@ -135,11 +135,11 @@ def forgeries(
     """With another value in that field, and with its own one times the factor; only what can be read."""
     changes: tuple[Callable[[Any], Any], ...] = (lambda _old: value, lambda old: scaled(old, factor))
     made = [forged(of, kind, ranks, partial(with_field, path=path, name=name, change=change)) for change in changes]
-    return [each for each in made if each is not None]
+    return [each for each in made if each not in (None, of)]
 
 
 @pytest.mark.parametrize(("kind", "path", "name"), FIELDS)
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(rank=st.integers(0, 3), value=VALUES, factor=FACTORS)
 def test_one_changed_field_gives_no_other_figure(
     kind: type, path: Path, name: str, rank: int, value: Any, factor: float

@@ -62,11 +62,11 @@ def test_a_run_of_older_records_keeps_the_verdict_that_it_got(run: Run) -> None:
 
 def test_a_job_that_its_scheduler_does_not_know_is_not_waited_for(run: Run) -> None:
     """One of another machine: it may still run there."""
-    now = standing(run, unexpected, unexpected)
+    now = standing(run, unexpected, unexpected, clock=Time().clock())
     assert isinstance(now, Standing)
     assert now.progress.state == JobState("unknown", reason="of another boot or another machine")
     run.write("exit.json", ExitMarker("1", 3, 1.0))
-    verdict = standing(run)
+    verdict = standing(run, clock=Time().clock())
     assert isinstance(verdict, Verdict)
     assert verdict.outcome == "failed"
 

@@ -189,22 +189,18 @@ def test_what_is_selected(root: Path) -> None:
     assert names(name="a", site="x", states=frozenset({"failed"})) == []
 
 
-def test_what_is_left_out_is_counted(root: Path) -> None:
+def test_what_is_left_out_is_counted_and_the_scheduler_is_not_asked_for_it(root: Path) -> None:
+    submitted(root, "old", "9")
+    slurm(root)
     for number in range(3):
         submitted(root, "a", str(number)).write("verdict.json", Verdict("ran"))
     submitted(root, "a", "", refused="no such partition")
-    assert (list_runs(Selection(last=2)).more, list_runs(Selection(last=3)).more) == (True, False)
-    assert list_runs(Selection(states=frozenset({"ran"}), last=2)).more
+    assert all(list_runs(Selection(last=last)).more for last in (2, 3))
     assert list_runs(Selection(last=3)).refused == 1
-    assert list_runs(Selection(states=frozenset({"ran"}))).refused == 0
-
-
-def test_the_scheduler_is_queried_for_no_run_that_is_not_shown(root: Path) -> None:
-    submitted(root, "old", "1")
-    submitted(root, "new", "2").write("verdict.json", Verdict("ran"))
-    slurm(root)
-    assert names(last=1) == ["new"]
     assert not (root / "asked").exists()
+    assert not list_runs(Selection(last=4)).more
+    assert list_runs(Selection(states=frozenset({"ran"}), last=2)).more
+    assert list_runs(Selection(states=frozenset({"ran"}))).refused == 0
 
 
 def test_a_run_that_ended_unnoticed_is_judged_if_nothing_is_missing(root: Path) -> None:
@@ -213,24 +209,19 @@ def test_a_run_that_ended_unnoticed_is_judged_if_nothing_is_missing(root: Path) 
     (killed.ranks / "0.start.json").touch()
     long_ago = submitted(root, "long-ago", "3")
     long_ago.write("exit.json", ExitMarker("3", 3, 1.0))
+    forgotten = submitted(root, "forgotten", "4")  # by Slurm, and judged by its marker
+    forgotten.write("exit.json", ExitMarker("4", 3, 1.0))
     slurm(root, j1=("CANCELLED", cancelled), j2=("TIMEOUT", killed), j3=("FAILED", long_ago))
     listed = {run.name: (run.state, run.outcome) for run in list_runs(Selection()).runs}
     assert listed == {
-        "cancelled": ("ended", "cancelled"), "killed": ("ended", None), "long-ago": ("ended", "failed")
+        "cancelled": ("ended", "cancelled"), "killed": ("ended", None), "long-ago": ("ended", "failed"),
+        "forgotten": ("ended", "failed"),
     }  # fmt: skip
     kept = cancelled.read("verdict.json", Verdict)
     assert kept is not None
     assert kept.outcome == "cancelled"
     assert cancelled.read("ended.json", JobState) is not None
     assert killed.read("verdict.json", Verdict) is None
-
-
-def test_a_job_that_slurm_has_forgotten_is_judged_by_its_marker(root: Path) -> None:
-    run = submitted(root, "forgotten", "1")
-    run.write("exit.json", ExitMarker("1", 3, 1.0))
-    slurm(root)
-    (listed,) = list_runs(Selection()).runs
-    assert (listed.state, listed.outcome) == ("ended", "failed")
 
 
 def test_a_scheduler_that_does_not_answer_is_reported(root: Path) -> None:

@@ -26,18 +26,13 @@ def arrives(script: str, *, cwd: Path | None = None) -> list[bytes]:
     return done.stdout.split(b"\0")[:-1]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(HOSTILE, min_size=1, max_size=8))
-def test_arguments_arrive_unchanged(values: list[str]) -> None:
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(HOSTILE, min_size=1, max_size=24))
+def test_arguments_and_exported_values_arrive_unchanged(values: list[str]) -> None:
+    exports = "\n".join(statement(Export(f"NAME_{at}", text(value))) for at, value in enumerate(values))
+    names = " ".join(f'"$NAME_{at}"' for at in range(len(values)))
     script = folded((*texts("printf", r"%s\0"), *texts(*values)), width=40)
-    assert arrives(script) == [os.fsencode(value) for value in values]
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(HOSTILE)
-def test_exported_values_arrive_unchanged(value: str) -> None:
-    script = statement(Export("NAME", text(value))) + '\nprintf "%s\\0" "$NAME"'
-    assert arrives(script) == [os.fsencode(value)]
+    assert arrives(f"{script}\n{exports}\nprintf '%s\\0' {names}") == 2 * [os.fsencode(value) for value in values]
 
 
 def test_a_variable_is_never_split_or_globbed(tmp_path: Path) -> None:

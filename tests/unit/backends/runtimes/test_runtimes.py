@@ -93,9 +93,9 @@ def test_an_image_in_another_form_is_refused_with_a_fix(
     assert said.out.startswith("#!/bin/bash\n")
 
 
-def bash(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+def bash(code: str) -> subprocess.CompletedProcess[str]:
     words = ["bash", "-c", f"set -uo pipefail\n{code}\necho reached"]
-    return subprocess.run(words, env={"PATH": "/usr/bin:/bin", **env}, capture_output=True, text=True, check=False)
+    return subprocess.run(words, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
 
 
 def test_what_a_site_loads_changes_the_scripts_own_environment(tmp_path: Path) -> None:
@@ -114,22 +114,23 @@ def test_what_a_site_loads_changes_the_scripts_own_environment(tmp_path: Path) -
     assert "u" in flags
 
 
-def test_a_module_that_there_is_not_ends_the_script() -> None:
-    done = bash(statement(Load((texts("source", "/nowhere/activate"),), 74)))
-    assert (done.returncode, done.stdout) == (74, "")
+@pytest.mark.parametrize(
+    ("code", "out"),
+    [
+        (statement(Load((texts("source", "/nowhere/activate"),), 74)), ""),
+        (f'module() {{ echo "module $*"; }}; {statement(Load((texts("module", "load", "x"), texts("echo", "l")), 74))}',
+         "module load x\nl\nreached\n"),
+        (f'A=1 B=2 C=3; {statement(Unset(("A", "B")))}; echo "${{A-}}${{B-}}$C"', "3\nreached\n"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_to_be_loaded_ends_the_script(code: str, out: str) -> None:
+    done = bash(code)
+    assert (done.returncode, done.stdout) == (0 if out else 74, out)
 
 
-def test_the_function_module_is_found_where_no_login_shell_has_defined_it() -> None:
-    code = statement(Load((texts("module", "load", "x"), texts("echo", "loaded")), 74))
-    defined = 'module() { echo "module $*"; }; '
-    assert bash(defined + code).stdout == "module load x\nloaded\nreached\n"
-    assert ". /etc/profile" in code
-    assert "/etc/profile" not in statement(Load((texts("source", "x"),), 74))
-
-
-def test_names_are_unset_by_name() -> None:
-    code = f'{statement(Unset(("A", "B")))}; echo "${{A-}}${{B-}}$C"'
-    assert bash(code, A="1", B="2", C="3").stdout == "3\nreached\n"
+def test_the_function_module_is_looked_for_where_it_is_used() -> None:
+    for first, needs_profile in (("module", True), ("source", False)):
+        assert (". /etc/profile" in statement(Load((texts(first, "x"),), 74))) is needs_profile
 
 
 @pytest.mark.parametrize("via", ["enroot", "podman-hpc"])
@@ -177,75 +178,46 @@ def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: st
         subprocess.run(["rm", "-rf", top], check=True)
 
 
-NAME = "registry.example.org/m1234/horovod:25.02"
-SHIFTERIMG = """\
-[ "$1 $2" = "lookup registry.example.org/m1234/horovod:25.02" ] || exit 2
-%s
-"""
-SHIFTER = """\
-[ "$1" = --image=docker:registry.example.org/m1234/horovod:25.02 ] || exit 2
-shift
-exec "$@"
-"""
-PODMAN = """\
-[ "$1 $2 $3" = "images --filter reference=registry.example.org/m1234/horovod:25.02" ] || exit 2
-printf "%s"
-"""
+NAME, BUILT = "registry.example.org/m1234/horovod:25.02", "localhost/i:1"
+SHIFTER = {
+    "shifterimg": f'[ "$1 $2" = "lookup {NAME}" ] && echo 0badc0ffee',
+    "shifter": f'[ "$1" = --image=docker:{NAME} ] || exit 2\nshift\nexec "$@"',
+}
 
 
-def problem(runtime: str, reference: str, mount_points: tuple[str, ...]) -> tuple[str, str]:
-    return image_problem(runtime, reference, mount_points, local=reference.startswith("localhost/"))
-
-
-@pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of a site's commands, before those of this machine."""
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    return tmp_path
-
-
-@pytest.mark.parametrize("answer", ["exit 1", "exit 0"])
-def test_an_image_that_shifter_does_not_have_is_named_with_its_pull(commands: Path, answer: str) -> None:
-    """A gateway that finds none says nothing, or fails."""
-    stand_in(commands, "shifterimg", SHIFTERIMG % answer)
-    assert problem("shifter", NAME, ()) == (f"Shifter has no image {NAME}", f"shifterimg pull {NAME}")
-
-
-def test_mount_points_that_an_image_lacks_are_named(commands: Path, tmp_path: Path) -> None:
-    stand_in(commands, "shifterimg", SHIFTERIMG % "echo 0badc0ffee")
-    stand_in(commands, "shifter", SHIFTER)
-    there, lacking = str(tmp_path), f"{tmp_path}/no-such-directory"
-    assert problem("shifter", NAME, (there,)) == ("", "")
-    what, fix = problem("shifter", NAME, (there, lacking))
-    assert f"lacks the mount points {lacking}, and Shifter makes none" in what
-    assert f"RUN mkdir -p {lacking}" in fix
+def podman(read_only: str, image: str = NAME) -> dict[str, str]:
+    """Its answer of whether each copy of the image is read-only, as nodes see it."""
+    return {"podman-hpc": f'[ "$1 $2 $3" = "images --filter reference={image}" ] || exit 2\nprintf "{read_only}"'}
 
 
 @pytest.mark.parametrize(
-    ("read_only", "fix"),
+    ("via", "image", "mount_points", "programs", "what", "fix"),
     [
-        ("", f"podman-hpc pull {NAME}"),
-        ("false\\n", f"podman-hpc migrate {NAME}"),
-        ("true\\n", ""),
-        ("false\\ntrue\\n", ""),
+        # A gateway that finds none says nothing, or fails.
+        ("shifter", NAME, (), {"shifterimg": "exit 1"}, f"Shifter has no image {NAME}", f"shifterimg pull {NAME}"),
+        ("shifter", NAME, (), {"shifterimg": "exit 0"}, f"Shifter has no image {NAME}", f"shifterimg pull {NAME}"),
+        ("shifter", NAME, ("/tmp",), SHIFTER, "", ""),
+        ("shifter", NAME, ("/tmp", "/x"), SHIFTER, "mount points /x, and Shifter makes none", "RUN mkdir -p /x"),
+        ("podman-hpc", NAME, (), podman(""), "", f"podman-hpc pull {NAME}"),
+        ("podman-hpc", NAME, (), podman("false\\n"), "", f"podman-hpc migrate {NAME}"),
+        ("podman-hpc", NAME, (), podman("true\\n"), "", ""),
+        ("podman-hpc", NAME, (), podman("false\\ntrue\\n"), "", ""),
+        ("podman-hpc", BUILT, (), podman("", BUILT), "", f"podman-hpc build -t {BUILT} ..."),
+        # Where a command is not here or fails, nothing is known.
+        ("shifter", NAME, ("/x",), {}, "", ""),
+        ("shifter", NAME, ("/x",), SHIFTER | {"shifter": "exit 1"}, "", ""),
+        ("podman-hpc", NAME, (), {}, "", ""),
+        ("podman-hpc", NAME, (), {"podman-hpc": "exit 125"}, "", ""),
     ],
 )
-def test_an_image_that_podman_hpcs_nodes_do_not_see_is_named_with_its_fix(
-    commands: Path, read_only: str, fix: str
-) -> None:
-    stand_in(commands, "podman-hpc", PODMAN % read_only)
-    assert problem("podman-hpc", NAME, ())[1] == fix
-
-
-def test_an_image_that_podman_hpc_would_have_built_is_not_pulled(commands: Path) -> None:
-    stand_in(commands, "podman-hpc", PODMAN.replace(NAME, "localhost/i:1") % "")
-    assert problem("podman-hpc", "localhost/i:1", ())[1].startswith("podman-hpc build -t localhost/i:1 ...")
-
-
-def test_where_a_command_is_not_here_or_fails_nothing_is_known(commands: Path) -> None:
-    for via in ("shifter", "podman-hpc"):
-        assert problem(via, NAME, ("/results",)) == ("", "")
-    stand_in(commands, "podman-hpc", "exit 125\n")
-    stand_in(commands, "shifter", "exit 1\n")
-    assert problem("podman-hpc", NAME, ()) == ("", "")
-    assert problem("shifter", NAME, ("/no-such-directory",)) == ("", "")
+def test_what_a_site_lacks_of_an_image_is_named_with_its_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, via: str, image: str, mount_points: tuple[str, ...],
+    programs: dict[str, str], what: str, fix: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for program, body in programs.items():
+        stand_in(tmp_path, program, body)
+    problem, advice = image_problem(via, image, mount_points, local=image == BUILT)
+    assert what in problem
+    assert fix in advice
+    assert bool(problem) == bool(advice) == bool(fix)

@@ -45,7 +45,7 @@ def test_hard_values_arrive_without_a_scheduler(via: str) -> None:
     assert direct.arrives_or_is_refused(via, ARGUMENTS, env, HARD, ["/data/My Sets"], f"/m/{HARD}", HARD)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(HOSTILE)
 def test_a_directive_is_one_line_or_refused(value: str) -> None:
     try:

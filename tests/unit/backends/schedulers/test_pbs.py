@@ -78,7 +78,7 @@ def directives(script: JobScript) -> dict[str, str]:
     return values
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(HOSTILE)
 @example("'\"\\ '")
 def test_a_directive_is_read_back_as_it_was_or_refused(value: str) -> None:
@@ -181,18 +181,10 @@ def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
     assert (marker["job"], marker["exit"]) == ("1234.pbs-01", 0)
 
 
-@pytest.fixture
-def clients(tmp_path: Path) -> Path:
-    """A directory for stand-ins of PBS's clients, each one shell script."""
-    path = tmp_path / "clients"
-    path.mkdir()
-    return path
-
-
-def shows(clients: Path, directory: str, **fields: Any) -> None:
+def shows(tmp_path: Path, directory: str, **fields: Any) -> None:
     job = {"Variable_List": {"PBS_O_WORKDIR": directory}, **fields}
-    (clients / "answer").write_text(json.dumps({"Jobs": {"7.pbs": job}}))
-    stand_in(clients, "qstat", f"cat '{clients}/answer'")
+    (tmp_path / "answer").write_text(json.dumps({"Jobs": {"7.pbs": job}}))
+    stand_in(tmp_path, "qstat", f"cat '{tmp_path}/answer'")
 
 
 @pytest.mark.parametrize(
@@ -210,55 +202,55 @@ def shows(clients: Path, directory: str, **fields: Any) -> None:
         ({"job_state": "?"}, JobState("unknown", "?")),
     ],
 )
-def test_a_state_is_read_from_qstat(clients: Path, fields: dict[str, Any], state: JobState) -> None:
-    shows(clients, "/runs/1", **fields)
-    assert Pbs(clients).state("7.pbs", Path("/runs/1")) == state
+def test_a_state_is_read_from_qstat(tmp_path: Path, fields: dict[str, Any], state: JobState) -> None:
+    shows(tmp_path, "/runs/1", **fields)
+    assert Pbs(tmp_path).state("7.pbs", Path("/runs/1")) == state
 
 
-def test_a_job_that_is_gone_or_anothers_is_unknown_and_a_silent_server_is_reported(clients: Path) -> None:
-    shows(clients, "/runs/2", job_state="R")
-    assert Pbs(clients).state("7.pbs", Path("/runs/1")).phase == "unknown"
-    stand_in(clients, "qstat", "echo 'qstat: Unknown Job Id 7.pbs' >&2; exit 153")
-    assert Pbs(clients).state("7.pbs", Path("/r")).phase == "unknown"
+def test_a_job_that_is_gone_or_anothers_is_unknown_and_a_silent_server_is_reported(tmp_path: Path) -> None:
+    shows(tmp_path, "/runs/2", job_state="R")
+    assert Pbs(tmp_path).state("7.pbs", Path("/runs/1")).phase == "unknown"
+    stand_in(tmp_path, "qstat", "echo 'qstat: Unknown Job Id 7.pbs' >&2; exit 153")
+    assert Pbs(tmp_path).state("7.pbs", Path("/r")).phase == "unknown"
     for body, says_so in (
         ("echo 'cannot connect to server' >&2; exit 255", "cannot connect"),
         ("echo '{not json'", "{not json"),
     ):
-        stand_in(clients, "qstat", body)
+        stand_in(tmp_path, "qstat", body)
         with pytest.raises(UnknownStateError, match=says_so):
-            Pbs(clients).state("7.pbs", Path("/r"))
+            Pbs(tmp_path).state("7.pbs", Path("/r"))
 
 
-def test_qsub_answers_with_the_id_or_with_its_reason(clients: Path, tmp_path: Path) -> None:
-    stand_in(clients, "qsub", '[ "$PWD/$1" -ef job.sh ] && echo 7.pbs')
+def test_qsub_answers_with_the_id_or_with_its_reason(tmp_path: Path) -> None:
+    stand_in(tmp_path, "qsub", '[ "$PWD/$1" -ef job.sh ] && echo 7.pbs')
     (tmp_path / "job.sh").touch()
-    assert Pbs(clients).submit(tmp_path, "job.sh") == "7.pbs"
-    stand_in(clients, "qsub", "echo 'qsub: Unknown queue' >&2; exit 170")
+    assert Pbs(tmp_path).submit(tmp_path, "job.sh") == "7.pbs"
+    stand_in(tmp_path, "qsub", "echo 'qsub: Unknown queue' >&2; exit 170")
     with pytest.raises(NotAcceptedError) as caught:
-        Pbs(clients).submit(tmp_path, "job.sh")
+        Pbs(tmp_path).submit(tmp_path, "job.sh")
     assert "Unknown queue" in caught.value.what
 
 
-def test_a_job_is_found_by_its_directory(clients: Path) -> None:
-    stand_in(clients, "qselect", "echo 7.pbs; echo 8.pbs")
-    shows(clients, "/runs/1", job_state="R")
-    assert Pbs(clients).find(Path("/runs/1")) == "7.pbs"
-    assert Pbs(clients).find(Path("/runs/3")) is None
+def test_a_job_is_found_by_its_directory(tmp_path: Path) -> None:
+    stand_in(tmp_path, "qselect", "echo 7.pbs; echo 8.pbs")
+    shows(tmp_path, "/runs/1", job_state="R")
+    assert Pbs(tmp_path).find(Path("/runs/1")) == "7.pbs"
+    assert Pbs(tmp_path).find(Path("/runs/3")) is None
     asked = {Path("/runs/1"): "7.pbs", Path("/runs/3"): "9.pbs"}
-    assert {str(run): state.phase for run, state in Pbs(clients).states(asked).items()} == {
+    assert {str(run): state.phase for run, state in Pbs(tmp_path).states(asked).items()} == {
         "/runs/1": "running",
         "/runs/3": "unknown",
     }
-    stand_in(clients, "qselect", "true")
-    assert Pbs(clients).find(Path("/runs/1")) is None
+    stand_in(tmp_path, "qselect", "true")
+    assert Pbs(tmp_path).find(Path("/runs/1")) is None
 
 
 @pytest.mark.parametrize(("body", "fails"), [("true", False), ("echo 'qdel: Job has finished' >&2; exit 35", False),
     ("echo 'qdel: Unauthorized Request' >&2; exit 1", True)])  # fmt: skip
-def test_a_job_that_has_ended_may_be_cancelled(clients: Path, body: str, fails: bool) -> None:
-    stand_in(clients, "qdel", body)
+def test_a_job_that_has_ended_may_be_cancelled(tmp_path: Path, body: str, fails: bool) -> None:
+    stand_in(tmp_path, "qdel", body)
     if not fails:
-        Pbs(clients).cancel("7.pbs")
+        Pbs(tmp_path).cancel("7.pbs")
         return
     with pytest.raises(UnknownStateError, match="Unauthorized Request"):
-        Pbs(clients).cancel("7.pbs")
+        Pbs(tmp_path).cancel("7.pbs")

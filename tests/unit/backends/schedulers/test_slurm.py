@@ -33,146 +33,130 @@ JobId=5 JobName=j
 
 
 @pytest.fixture
-def clients(tmp_path: Path) -> Path:
-    """A directory for stand-ins of Slurm's clients, each one shell script."""
-    path = tmp_path / "clients"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A run whose submission was cut off before Slurm answered."""
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     made = directory.create(tmp_path / "runs", "probe-1", 0.0)
-    made.write("job.json", Submitted("slurm", "", str(tmp_path / "clients"), "", 0.0))
+    made.write("job.json", Submitted("slurm", "", str(tmp_path), "", 0.0))
     return made
 
 
-def shows(clients: Path, directory: str, state: str = "RUNNING", reason: str = "None", code: str = "0:0") -> None:
+def shows(clients: Path, directory: str = "/r", state: str = "RUNNING", reason: str = "None", code: str = "0:0") -> str:
+    """What scontrol says of job 5."""
     text = SHOWN.format(state=state, reason=reason, code=code, directory=directory)
     (clients / "answer").write_text(text)
     stand_in(clients, "scontrol", f"cat '{clients}/answer'")
+    return text
 
 
-def test_the_users_variables_of_squeue_leave_no_job_out(clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_variables_of_squeue_leave_no_job_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_PARTITION", "other")
-    stand_in(
-        clients,
-        "squeue",
-        'case " $* " in *" --all "*) [ -n "${SQUEUE_PARTITION-}" ] || echo "7|RUNNING|None|/runs/a" ;; esac',
-    )
-    assert Slurm(clients).find(Path("/runs/a")) == "7"
+    lists = '[ -n "${SQUEUE_PARTITION-}" ] || echo "7|RUNNING|None|/runs/a"'
+    stand_in(tmp_path, "squeue", f'case " $* " in *" --all "*) {lists} ;; esac')
+    assert Slurm(tmp_path).find(Path("/runs/a")) == "7"
 
 
 @pytest.mark.parametrize("name", ["AllocTRES", "TRES"])  # since Slurm 23.02, and before
-def test_what_the_job_got_is_read_once_it_has_nodes(clients: Path, name: str) -> None:
-    shows(clients, "/r")
-    answer = (clients / "answer").read_text()
-    tres = f"   ReqTRES=cpu=1\n   {name}=cpu=8,gres/gpu:a100=4\n"
-    (clients / "answer").write_text(f"{answer}{tres}")
-    assert Slurm(clients).state("5", Path("/r")).allocated == "cpu=8,gres/gpu:a100=4"
-    (clients / "answer").write_text(f"{answer}{tres}".replace("dgx[01-02]", "(null)"))
-    assert Slurm(clients).state("5", Path("/r")).allocated == ""
+def test_what_the_job_got_is_read_once_it_has_nodes(tmp_path: Path, name: str) -> None:
+    answer = f"{shows(tmp_path)}   ReqTRES=cpu=1\n   {name}=cpu=8,gres/gpu:a100=4\n"
+    for text, allocated in ((answer, "cpu=8,gres/gpu:a100=4"), (answer.replace("dgx[01-02]", "(null)"), "")):
+        (tmp_path / "answer").write_text(text)
+        assert Slurm(tmp_path).state("5", Path("/r")).allocated == allocated
 
 
-def test_a_state_is_read_from_its_own_line(clients: Path) -> None:
-    shows(clients, "/runs/JobState=COMPLETED x", state="RUNNING")
-    state = Slurm(clients).state("5", Path("/runs/JobState=COMPLETED x"))
-    assert state == JobState("running", "RUNNING", nodes="dgx[01-02]", exit_code=0)
-    shows(clients, "/r", state="FAILED", reason="NonZeroExitCode", code="71:0")
-    assert Slurm(clients).state("5", Path("/r")) == JobState("ended", "FAILED", "NonZeroExitCode", "dgx[01-02]", 71)
-    assert Slurm(clients).state("5", Path("/runs/mine")) == JobState("unknown"), "another job of that id"
-
-
-def test_a_controller_that_does_not_answer_is_not_taken_for_an_end(clients: Path) -> None:
-    for program in ("scontrol", "squeue"):
-        stand_in(clients, program, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
-    with pytest.raises(UnknownStateError, match="does not answer"):
-        Slurm(clients).state("5", Path("/r"))
-    with pytest.raises(UnknownStateError, match="does not answer"):
-        Slurm(clients).states({Path("/r5"): "5"})
+NODES = "dgx[01-02]"
+ODD = "/runs/JobState=COMPLETED x"
 
 
 @pytest.mark.parametrize(
-    ("sacct", "state"),
+    ("job", "sacct", "state"),
     [
-        (None, JobState("unknown")),
-        ("echo 'Slurm accounting storage is disabled' >&2; exit 1", JobState("unknown")),
-        ("echo 'CANCELLED by 0|0:15|n1|/r'", JobState("ended", "CANCELLED", "by uid 0", "n1", 0)),
-        ("echo 'COMPLETED|0:0|n1|/other'", JobState("unknown")),
-        ("echo 'A_NEW_STATE|0:0|n1|/r'", JobState("unknown", "A_NEW_STATE", nodes="n1", exit_code=0)),
+        ({"directory": ODD}, "", JobState("running", "RUNNING", nodes=NODES, exit_code=0)),
+        ({"directory": "/other"}, "", JobState("unknown")),  # another job of that id
+        (
+            {"state": "FAILED", "reason": "NonZeroExitCode", "code": "71:0"},
+            "",
+            JobState("ended", "FAILED", "NonZeroExitCode", NODES, 71),
+        ),
+        (
+            {"state": "CANCELLED"},
+            "echo 'CANCELLED by 1000|0:15|n1|/r'",
+            JobState("ended", "CANCELLED", "by uid 1000", NODES, 0),
+        ),
+        ({"state": "CANCELLED"}, "exit 1", JobState("ended", "CANCELLED", "", NODES, 0)),
+        (
+            {"state": "CANCELLED"},
+            "echo 'CANCELLED by 1000|0:15|n1|/other'",
+            JobState("ended", "CANCELLED", "", NODES, 0),
+        ),
+        (None, "", JobState("unknown")),  # the controller has forgotten it, and there is no sacct
+        (None, "echo 'Slurm accounting storage is disabled' >&2; exit 1", JobState("unknown")),
+        (None, "echo 'CANCELLED by 0|0:15|n1|/r'", JobState("ended", "CANCELLED", "by uid 0", "n1", 0)),
+        (None, "echo 'COMPLETED|0:0|n1|/other'", JobState("unknown")),
+        (None, "echo 'A_NEW_STATE|0:0|n1|/r'", JobState("unknown", "A_NEW_STATE", nodes="n1", exit_code=0)),
     ],
 )
-def test_a_job_that_the_controller_has_forgotten(clients: Path, sacct: str | None, state: JobState) -> None:
-    stand_in(clients, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    if sacct is not None:
-        stand_in(clients, "sacct", sacct)
-    assert Slurm(clients).state("5", Path("/r")) == state
-
-
-def test_an_sbatch_that_does_not_answer_but_did_submit_is_found_again(
-    clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_state_is_read_from_the_controller_and_from_accounting(
+    tmp_path: Path, job: dict[str, str] | None, sacct: str, state: JobState
 ) -> None:
-    monkeypatch.setattr(schedulers, "TIMEOUT_S", 0.5)
-    stand_in(clients, "sbatch", "sleep 30")
-    stand_in(clients, "squeue", f"echo '6|RUNNING|None|/elsewhere'; echo '7|PENDING|Priority|{tmp_path}'")
-    assert Slurm(clients).submit(tmp_path, "job.sh") == "7"
-    stand_in(clients, "squeue", "true")
-    with pytest.raises(UnknownStateError, match="did not answer"):
-        Slurm(clients).submit(tmp_path, "job.sh")
+    if job is not None:
+        shows(tmp_path, **job)
+    else:
+        stand_in(tmp_path, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    if sacct:
+        stand_in(tmp_path, "sacct", sacct)
+    assert Slurm(tmp_path).state("5", Path(ODD if job and ODD in job.values() else "/r")) == state
+
+
+def test_a_controller_that_does_not_answer_is_not_taken_for_an_end(tmp_path: Path) -> None:
+    for program in ("scontrol", "squeue"):
+        stand_in(tmp_path, program, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    for query in (lambda: Slurm(tmp_path).state("5", Path("/r")), lambda: Slurm(tmp_path).states({Path("/r5"): "5"})):
+        with pytest.raises(UnknownStateError, match="does not answer"):
+            query()
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("sbatch", "says"),
     [
-        "Batch job submission failed: Socket timed out on send/recv operation",
-        "Batch job submission failed: Unable to contact slurm controller (receive failure)",
-        "Batch job submission failed: Zero Bytes were transmitted or received",
+        ("sleep 30", "did not answer"),
+        ("Socket timed out on send/recv operation", "no job of this run is in the queue"),
+        ("Unable to contact slurm controller (receive failure)", "no job of this run is in the queue"),
+        ("Zero Bytes were transmitted or received", "no job of this run is in the queue"),
     ],
 )
-def test_an_sbatch_that_lost_the_answer_may_have_submitted(clients: Path, tmp_path: Path, words: str) -> None:
-    stand_in(clients, "sbatch", f"echo 'sbatch: error: {words}' >&2; exit 1")
-    stand_in(clients, "squeue", f"echo '7|PENDING|Priority|{tmp_path}'")
-    assert Slurm(clients).submit(tmp_path, "job.sh") == "7"
-    stand_in(clients, "squeue", "true")
-    with pytest.raises(UnknownStateError, match="no job of this run is in the queue"):
-        Slurm(clients).submit(tmp_path, "job.sh")
+def test_an_sbatch_whose_answer_was_lost_may_have_submitted(
+    tmp_path: Path, sbatch: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedulers, "TIMEOUT_S", 0.5 if sbatch == "sleep 30" else schedulers.TIMEOUT_S)
+    lost = f"echo 'sbatch: error: Batch job submission failed: {sbatch}' >&2; exit 1"
+    stand_in(tmp_path, "sbatch", sbatch if sbatch == "sleep 30" else lost)
+    stand_in(tmp_path, "squeue", f"echo '6|RUNNING|None|/elsewhere'; echo '7|PENDING|Priority|{tmp_path}'")
+    assert Slurm(tmp_path).submit(tmp_path, "job.sh") == "7"
+    stand_in(tmp_path, "squeue", "true")
+    with pytest.raises(UnknownStateError, match=says):
+        Slurm(tmp_path).submit(tmp_path, "job.sh")
 
 
-def test_an_sbatch_that_reached_no_controller_did_not_submit(clients: Path, tmp_path: Path) -> None:
-    stand_in(clients, "sbatch", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
+def test_an_sbatch_that_reached_no_controller_did_not_submit(tmp_path: Path) -> None:
+    stand_in(tmp_path, "sbatch", "echo 'Unable to contact slurm controller (connect failure)' >&2; exit 1")
     with pytest.raises(NotAcceptedError, match="connect failure"):
-        Slurm(clients).submit(tmp_path, "job.sh")
-
-
-@pytest.mark.parametrize(
-    ("sacct", "reason"),
-    [
-        ("echo 'CANCELLED by 1000|0:15|n1|/r'", "by uid 1000"),
-        ("exit 1", ""),
-        ("echo 'CANCELLED by 1000|0:15|n1|/other'", ""),
-    ],
-)
-def test_accounting_shows_who_cancelled(clients: Path, sacct: str, reason: str) -> None:
-    shows(clients, "/r", state="CANCELLED")
-    stand_in(clients, "sacct", sacct)
-    assert Slurm(clients).state("5", Path("/r")).reason == reason
+        Slurm(tmp_path).submit(tmp_path, "job.sh")
 
 
 @pytest.mark.parametrize("in_queue", [True, False])
 def test_a_submission_that_was_cut_off_is_found_in_the_queue_or_by_what_the_job_left(
-    run: Run, clients: Path, in_queue: bool
+    run: Run, tmp_path: Path, in_queue: bool
 ) -> None:
-    stand_in(clients, "squeue", f"echo '8|RUNNING|None|{run.path}'" if in_queue else "exit 1")
+    stand_in(tmp_path, "squeue", f"echo '8|RUNNING|None|{run.path}'" if in_queue else "exit 1")
     if not in_queue:
         run.write("exit.json", ExitMarker("8", 0, 0.0))
     assert scheduler_of(run)[1] == "8"
 
 
 @pytest.mark.parametrize("squeue", ["true", "echo 'Unable to contact slurm controller' >&2; exit 1"])
-def test_what_may_be_queued_is_not_to_be_submitted_again(run: Run, clients: Path, squeue: str) -> None:
-    stand_in(clients, "squeue", squeue)
+def test_what_may_be_queued_is_not_to_be_submitted_again(run: Run, tmp_path: Path, squeue: str) -> None:
+    stand_in(tmp_path, "squeue", squeue)
     with pytest.raises(UnknownStateError) as caught:
         scheduler_of(run)
     assert "submit again" not in str(caught.value)
@@ -184,35 +168,32 @@ def test_a_run_that_slurm_did_not_take_says_so(run: Run) -> None:
         scheduler_of(run)
 
 
-def counted(clients: Path, program: str, body: str) -> Path:
-    """A stand-in that leaves a line for each of its calls in this file."""
-    stand_in(clients, program, f"echo \"$@\" >>'{clients}/{program}.calls'; {body}")
-    return clients / f"{program}.calls"
-
-
-def test_the_states_of_many_jobs_take_one_query_of_the_queue_and_one_of_accounting(clients: Path) -> None:
-    queue = counted(
-        clients, "squeue", "echo '5|RUNNING|None|/r5'; echo '6|PENDING|Reqs, n1|/r|6'; echo '7|COMPLETED|None|/x'"
-    )
-    accounting = counted(clients, "sacct", "echo 'NODE_FAIL|1:0|n1|/r7'; echo 'CANCELLED by 7|0:0|None assigned|/r8'")
+def test_the_states_of_many_jobs_take_one_query_of_the_queue_and_one_of_accounting(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    for program, rows in {
+        "squeue": ("5|RUNNING|None|/r5", "6|PENDING|Reqs, n1|/r|6", "7|COMPLETED|None|/x"),
+        "sacct": ("NODE_FAIL|1:0|n1|/r7", "CANCELLED by 7|0:0|None assigned|/r8"),
+    }.items():
+        lists = "; ".join(f"echo '{row}'" for row in rows)
+        stand_in(tmp_path, program, f"echo {program} \"$@\" >>'{calls}'; {lists}")
     jobs = {Path("/r5"): "5", Path("/r|6"): "", Path("/r7"): "7", Path("/r8"): "8", Path("/r9"): "9", Path("/r0"): ""}
-    states = Slurm(clients).states(jobs)
+    states = Slurm(tmp_path).states(jobs)
     phases = {str(run): (state.phase, state.name) for run, state in states.items()}
     assert phases == {
         "/r5": ("running", "RUNNING"), "/r|6": ("pending", "PENDING"), "/r7": ("ended", "NODE_FAIL"),
         "/r8": ("ended", "CANCELLED"), "/r9": ("unknown", ""), "/r0": ("unknown", ""),
     }  # fmt: skip
     assert {str(run): state.reason for run, state in states.items() if state.reason} == {"/r|6": "Reqs, n1"}
-    assert len(queue.read_text().splitlines()) == len(accounting.read_text().splitlines()) == 1
-    assert "--jobs=7,8,9" in accounting.read_text()
+    assert [call.split()[0] for call in calls.read_text().splitlines()] == ["squeue", "sacct"]
+    assert "--jobs=7,8,9" in calls.read_text()
 
 
-def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(clients: Path, tmp_path: Path) -> None:
-    stand_in(clients, "sbatch", "echo 'sbatch: error: More processors requested than permitted' >&2; exit 1")
-    stand_in(clients, "sinfo", 'case " $* " in *" --partition=gpu "*) echo "n1|gpu:8"; echo "n2|gpu:8" ;; esac')
+def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    stand_in(tmp_path, "sbatch", "echo 'sbatch: error: More processors requested than permitted' >&2; exit 1")
+    stand_in(tmp_path, "sinfo", 'case " $* " in *" --partition=gpu "*) echo "n1|gpu:8"; echo "n2|gpu:8" ;; esac')
     (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH --partition=gpu\n#SBATCH --nodes=3\n")
     with pytest.raises(NotAcceptedError, match="More processors requested") as caught:
-        Slurm(clients).submit(tmp_path, "job.sh")
+        Slurm(tmp_path).submit(tmp_path, "job.sh")
     assert caught.value.fix.startswith("the job needs 3 nodes; this cluster has 2 (16 GPUs)")
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.compiler import c_compiler
 from tests.support.container_programs import CONTAINERS, PROGRAMS
+from tests.support.package_directories import wheel
 
 build, cuda, frameworks, install = PROGRAMS.build, PROGRAMS.cuda, PROGRAMS.frameworks, PROGRAMS.install
 TORCH = frameworks.FRAMEWORKS["pytorch"]
@@ -23,7 +24,6 @@ PARTS = ("include/cuda_runtime.h", "lib64/libcudart.so")
 ARCHITECTURES = (75, 80, 86, 90, 100)
 OF_TORCH = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"]
 FLAGS = '-gencode arch=compute_80,code=\\"sm_80,compute_80\\"'
-METADATA = "Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n"
 NAME, ABOUT = "horovod-0.28.1-py3-none-any.whl", "horovod-0.28.1.dist-info"
 
 
@@ -215,9 +215,9 @@ def test_what_is_compiled_is_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path:
     # torch has its kernels compiled wherever there is an nvcc, as NVIDIA's images do: also without NCCL.
     bare = gpu_of(nccl="none", archs="80")
     assert bare.record() == {"cuda_architectures": [80], "ptx": 80, "nvcc": "13.0.88", "nccl": ""}
-    wheel = make_wheel(tmp_path / NAME, shared_library(tmp_path))
-    build.examine(wheel, FLAGS, bare, [])
-    with zipfile.ZipFile(wheel) as archive:
+    made = make_wheel(tmp_path / NAME, shared_library(tmp_path))
+    build.examine(made, FLAGS, bare, [])
+    with zipfile.ZipFile(made) as archive:
         assert json.loads(archive.read(f"{ABOUT}/gpu-runner.json")) == bare.record()
 
 
@@ -236,11 +236,7 @@ def library_with_nccl(directory: Path) -> bytes:
 
 
 def make_wheel(path: Path, library: bytes) -> Path:
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("horovod/torch/mpi_lib_v2.so", library)
-        wheel.writestr(f"{ABOUT}/METADATA", METADATA)
-        wheel.writestr(f"{ABOUT}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{ABOUT}/RECORD", "horovod/torch/mpi_lib_v2.so,,\n")
+    path.write_bytes(wheel("horovod", "0.28.1", {"horovod/torch/mpi_lib_v2.so": library})[1])
     return path
 
 
@@ -269,12 +265,12 @@ def test_a_wheel_that_looks_into_the_builds_own_directories_is_refused(tmp_path:
 
 
 def test_a_wheel_carries_its_record_to_where_it_is_installed(tmp_path: Path) -> None:
-    gpu, wheel, target = gpu_for(80, 90), make_wheel(tmp_path / NAME, library_with_nccl(tmp_path)), tmp_path / "site"
+    gpu, made, target = gpu_for(80, 90), make_wheel(tmp_path / NAME, library_with_nccl(tmp_path)), tmp_path / "site"
     flags = '-O3 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=\\"sm_90,compute_90\\"'
     with pytest.raises(SystemExit, match=r"nvcc was not given the architectures \[80, 90\]; .*no flags"):
-        build.examine(wheel, "", gpu, [])
-    build.examine(wheel, flags, gpu, [])
-    words = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target), str(wheel)]
+        build.examine(made, "", gpu, [])
+    build.examine(made, flags, gpu, [])
+    words = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(target), str(made)]
     subprocess.run([sys.executable, *words], check=True)
     script = f"import sys; sys.path[:0] = [{str(CONTAINERS)!r}, {str(target)!r}]; import wheel_record, json; "
     script += "print(json.dumps(wheel_record.installed_record()))"
@@ -299,7 +295,7 @@ def test_a_record_that_is_not_of_our_form_is_none(
     record: object, good: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ABOUT).mkdir()
-    (tmp_path / ABOUT / "METADATA").write_text(METADATA)
+    (tmp_path / ABOUT / "METADATA").write_text("Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n")
     (tmp_path / ABOUT / "gpu-runner.json").write_text(record if isinstance(record, str) else json.dumps(record))
     monkeypatch.syspath_prepend(tmp_path)
     assert bool(PROGRAMS.wheel_record.installed_record()) is good
@@ -314,16 +310,16 @@ def test_a_wheel_that_does_not_load_nccl_is_refused_and_not_taken_from_the_shelf
     out.mkdir()
     plain = shared_library(tmp_path)
     for library, good in ((plain, False), (b"libnccl.so.2", False), (library_with_nccl(tmp_path), True)):
-        wheel = make_wheel(shelf / "k" / NAME, library)
+        made = make_wheel(shelf / "k" / NAME, library)
         assert build.take_kept("k", out, shelf, with_nccl=True) is good
         assert build.take_kept("k", out, shelf), "a build for CPUs"
-    build.examine(wheel, FLAGS, gpu_for(80), [])
+    build.examine(made, FLAGS, gpu_for(80), [])
     assert capsys.readouterr().out.count("does not load NCCL: it is not taken") == 2
-    wheel = make_wheel(tmp_path / NAME, plain)
+    made = make_wheel(tmp_path / NAME, plain)
     complaint = r"does not load NCCL as a shared library: horovod/torch/mpi_lib_v2\.so; fix: "
     with pytest.raises(SystemExit, match=complaint):
-        build.examine(wheel, FLAGS, gpu_for(80), [])
-    build.examine(wheel, "", None, [])
+        build.examine(made, FLAGS, gpu_for(80), [])
+    build.examine(made, "", None, [])
 
 
 def test_the_first_error_of_a_compile_is_in_the_message() -> None:
@@ -345,10 +341,10 @@ def test_a_base_that_pins_another_horovod_does_not_stop_ours_and_keeps_its_other
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As NVIDIA's constraint file does; pip's own answer without the override is ResolutionImpossible."""
-    constraint, wheel = tmp_path / "constraint.txt", make_wheel(tmp_path / NAME, b"")
+    constraint, made = tmp_path / "constraint.txt", make_wheel(tmp_path / NAME, b"")
     constraint.write_text("# of the base\nhorovod==0.28.1+nv25.2\nPyYAML==5.4\nmarkdown_it-py @ file:///x\n")
     monkeypatch.setenv("PIP_CONSTRAINT", str(constraint))
-    words = ("install", "--no-index", "--no-deps", "--target", str(tmp_path / "site"), str(wheel))
+    words = ("install", "--no-index", "--no-deps", "--target", str(tmp_path / "site"), str(made))
     with pytest.raises(SystemExit, match="failed with exit code"):
         install.pip(*words)
     install.pip(*words, env={**os.environ, **install.UNCONSTRAINED})

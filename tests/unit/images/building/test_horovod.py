@@ -10,13 +10,13 @@ import re
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.support.container_programs import CONTAINERS, PROGRAMS
+from tests.support.package_directories import wheel
 
 build, fixes, frameworks, install, prove = (
     PROGRAMS.build, PROGRAMS.fixes, PROGRAMS.frameworks, PROGRAMS.install, PROGRAMS.prove
@@ -92,12 +92,8 @@ def test_no_tool_without_a_hash_builds_what_has_one(
 ) -> None:
     """pip fetches build requirements without hashes; a base's settings, or a Python without wheels, lead there."""
     for name, code in (("tool", f"open({str(tmp_path / 'it-ran')!r}, 'w').close()\n"), ("thing", "")):
-        with zipfile.ZipFile(index / f"{name}-1-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(f"{name}.py", code)
-            wheel.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-            about = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-            wheel.writestr(f"{name}-1.dist-info/WHEEL", about)
-            wheel.writestr(f"{name}-1.dist-info/RECORD", "")
+        file, raw = wheel(name, "1", {f"{name}.py": code.encode()})
+        (index / file).write_bytes(raw)
     project = "[build-system]\nrequires = ['tool']\nbuild-backend = 'tool'\n"
     write_source(index, "thing-1", {"pyproject.toml": project})
     hashes = (hashlib.sha256(path.read_bytes()).hexdigest() for path in index.glob("thing-1*"))

@@ -101,7 +101,7 @@ def test_empty_files_between_large_ones_do_not_crash_mksquashfs(source: Source, 
         for empty in range(20):
             (tmp_path / f"tree/{number:02d}b{empty:02d}").touch()
     progress = Steps()
-    sums = {convert_source(source, progress, store_dir=tmp_path / f"store{n}").image.sha256 for n in range(6)}
+    sums = {convert_source(source, progress, store_dir=tmp_path / f"store{n}").image.sha256 for n in range(3)}
     assert len(sums) == 1
     assert not [text for text in progress.texts if "crashed" in text]
 

@@ -17,6 +17,8 @@ from runner.preparation.choices import pin
 from tests.support.squashfs import published, sif_of
 from tests.support.submissions import sound
 
+pytestmark = pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
+
 
 def says(directory: Path, name: str, version: str) -> None:
     (directory / name).write_text(f"#!/bin/sh\necho '{version}'\n")
@@ -35,8 +37,10 @@ def test_a_game_named_singularity_is_no_builder(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.fixture
-def sif(tmp_path: Path) -> Path:
-    """A whole SIF file of one small tree."""
+def sif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A whole SIF file of one small tree, beside an empty store."""
+    for name in ("RUNNER_STORE", "RUNNER_STATE", "RUNNER_CONFIG"):
+        monkeypatch.setenv(name, str(tmp_path / name.removeprefix("RUNNER_").lower()))
     (tmp_path / "tree/opt/runner").mkdir(parents=True)
     (tmp_path / "tree/opt/runner/image.json").write_text('{"framework": "pytorch"}')
     process.run(["mksquashfs", tmp_path / "tree", tmp_path / "x.sqsh", "-quiet"], timeout_s=60)
@@ -44,7 +48,6 @@ def sif(tmp_path: Path) -> Path:
     return tmp_path / "x.sif"
 
 
-@pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_what_is_in_it_is_read_with_no_apptainer(sif: Path) -> None:
     assert image_files.problem(sif, "sif") == ""
     assert image_files.content(sif, "opt/runner/image.json", "sif") == '{"framework": "pytorch"}'
@@ -52,7 +55,6 @@ def test_what_is_in_it_is_read_with_no_apptainer(sif: Path) -> None:
     assert image_files.entries(sif, "sif")["squashfs-root/opt/runner/image.json"] == 1
 
 
-@pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
 def test_a_damaged_sif_is_reported(sif: Path, tmp_path: Path) -> None:
     whole = sif.read_bytes()
     sif.write_bytes(whole[:-1])
@@ -65,12 +67,7 @@ def test_a_damaged_sif_is_reported(sif: Path, tmp_path: Path) -> None:
             image_files.entries(sif, "sif")
 
 
-@pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
-def test_a_broken_one_is_found_and_refused_then(
-    sif: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+def test_a_broken_one_is_found_and_refused_then(sif: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     image = published(sif, tmp_path / "store", "x/horovod:1", "a", "sif")
     assert run(["images", "verify"]) == Exit.GOOD
     assert run(["images", "list"]) == Exit.GOOD
@@ -88,15 +85,9 @@ def test_a_broken_one_is_found_and_refused_then(
     assert list((tmp_path / "store/refs").iterdir()) == []
 
 
-@pytest.mark.skipif(process.find("mksquashfs") is None, reason="squashfs-tools are not installed")
-def test_a_reference_stands_for_the_newest_file(
-    sif: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reference_stands_for_the_newest_file(sif: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A squashfs of the same name is another form of it, and is never taken for a SIF."""
     target = tmp_path / "store"
-    monkeypatch.setenv("RUNNER_STORE", str(target))
-    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "none"))
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     job = sound("--runtime", "apptainer", "--image", "x/horovod:1", "--dry-run")
     site = tmp_path / "site.yaml"
     site.write_text("name: ours\nextends: slurm\nnode: {gpus: 8, cores: 64, memory_mb: 500000}\n")

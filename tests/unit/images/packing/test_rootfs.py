@@ -143,7 +143,7 @@ def test_additions_name_every_parent_once_and_in_order() -> None:
 words = st.text(st.characters(blacklist_characters="\0\r", blacklist_categories=["Cs"]), max_size=12)
 
 
-@settings(deadline=None)  # every example starts a shell
+@settings(max_examples=30, deadline=None)  # every example starts a shell
 @given(st.lists(words, min_size=1, max_size=4), st.lists(words, max_size=3))
 def test_rc_runs_exactly_the_arguments_of_the_image(entrypoint: list[str], given_words: list[str]) -> None:
     rc = rootfs.rc_file(Config(entrypoint=("printf", "<%s>", *entrypoint), workdir="/"))

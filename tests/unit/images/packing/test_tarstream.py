@@ -8,8 +8,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from runner.core.errors import InfrastructureError
 from runner.images.packing import tarstream
@@ -153,6 +151,7 @@ def sample(root: Path) -> None:
     holey(root / "nothing but a hole", 1_000_000, {})
     holey(root / "many", 2_000_000, {number * 3 * 4096: b"%d" % number for number in range(100)})
     holey(root / LONG, 70_001, {65_536: b"the end"})
+    holey(root / "data at its end", 3 * 4096 + 5, {4096: b"first" * 1000, 3 * 4096: b"right"})
     (root / "plain").write_bytes(b"no hole")
     (root / "empty").touch()
     (root / "many").chmod(0o4711)
@@ -165,7 +164,7 @@ def test_sparse_files_of_each_format_are_what_tar_extracts(form: str, tmp_path: 
     assert len(made) < 700_000, "tar has written holes as such"
     ours, theirs = extracted(merge([made]), tmp_path / "ours"), extracted(made, tmp_path / "theirs")
     assert ours == theirs
-    assert len(ours) == 7
+    assert len(ours) == 8
     # Of one that is hidden, a link's name may be all that is left.
     (tmp_path / "in/zlink").hardlink_to(tmp_path / "in/many")
     (tmp_path / "upper").mkdir()
@@ -185,26 +184,6 @@ def test_a_sparse_file_larger_than_a_header_can_say(form: str, tmp_path: Path) -
         huge = read_again.next()
         assert huge is not None
         assert (huge.name, huge.size, huge.isreg(), huge.issparse()) == ("./huge", (9 << 30) + 5, True, False)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.sampled_from(sorted(FORMATS)),
-    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 3 * 4096)), max_size=30),
-    st.integers(0, 2 * 4096),
-)
-def test_whatever_the_holes(
-    tmp_path_factory: pytest.TempPathFactory, form: str, parts: list[tuple[int, int]], tail: int
-) -> None:
-    place = tmp_path_factory.mktemp("holes")
-    data = {start * 4096: bytes([1 + start]) * count for start, count in parts}
-    size = max([0, *(start + len(content) for start, content in data.items())]) + tail
-    holey(place / "in/file", size, data)
-    holey(place / "in/next", 10, {0: b"behind it"})
-    ours = extracted(merge([archive(place / "in", form)]), place / "out")
-    assert {name: content for name, (_, _, content) in ours.items()} == {
-        name: (place / "in" / name).read_bytes() for name in ("file", "next")
-    }
 
 
 def with_records(records: list[bytes], data: bytes) -> bytes:

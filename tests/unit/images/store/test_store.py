@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from runner.core import files, process_identity
 from runner.core.errors import InfrastructureError, UsageError
@@ -275,27 +273,11 @@ BY_SIZE = (candidate("a", idle_d=1), candidate("b", idle_d=9), candidate("c", id
         (BY_SIZE, Limits(max_bytes=40), ""),
         (BY_SIZE, Limits(max_bytes=39), "b"),
         (BY_SIZE, Limits(max_bytes=15), "b c a"),
+        (BY_SIZE, Limits(max_bytes=0), "b c a"),
+        (BY_AGE, Limits(unused=True, max_bytes=0), "new old"),
     ],
 )
 def test_all_limits_must_hold_and_the_longest_idle_go_first(
     images: tuple[Candidate, ...], limits: Limits, removed: str
 ) -> None:
     assert " ".join(str(image.path) for image in to_remove(images, limits)) == removed
-
-
-PATHS = st.integers(0, 99).map(lambda number: Path(str(number)))
-CANDIDATES = st.builds(
-    Candidate, PATHS, st.integers(0, 100), st.floats(-1e6, 1e6), st.floats(0, 1e6), st.booleans(), st.booleans()
-)
-
-
-@given(st.lists(CANDIDATES), st.none() | st.floats(0, 1e6), st.booleans(), st.none() | st.integers(0, 1000))
-def test_what_is_needed_stays_whatever_the_options(
-    images: list[Candidate], older_than_s: float | None, unused: bool, max_bytes: int | None
-) -> None:
-    going = to_remove(images, Limits(older_than_s, unused, max_bytes))
-    assert not any(gone.needed for gone in going)
-    assert not (unused and any(gone.used for gone in going))
-    left = sum(image.size_bytes for image in images) - sum(gone.size_bytes for gone in going)
-    if max_bytes is not None and going:
-        assert left + going[-1].size_bytes > max_bytes

@@ -1,4 +1,6 @@
-"""``submit --snapshot``: what runs is the code as it was submitted, and no file from elsewhere is ever copied."""
+"""``submit --snapshot``: what runs is the code as it was submitted, and no file from elsewhere is ever copied.
+``submit --write`` and ``--dry-run --full``: a job to read, and to submit by hand with nothing of ours installed.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,13 @@ import os
 import stat
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
+from runner.cli import run
 from runner.core.errors import Exit, RefusedError, UsageError
 from runner.jobs import snapshot_copy
 from runner.jobs.directory import Run
@@ -200,3 +205,31 @@ def test_the_copy_is_where_containers_see_the_run_directory(tmp_path: Path, monk
     monkeypatch.chdir(repository(tmp_path / "r", {"su b/train.py": b""}) / "su b")
     plan = prepare(request_of(tmp_path, "python", "train.py", site="technion")).plan
     assert (plan.workdir, plan.mounts) == ("/results/code/su b", ())
+
+
+REQUEST = ("submit", "--site", "local", "--recipe", "probe", "--runtime", "native", "--gpus", "2")
+
+
+def test_a_written_job_runs_by_plain_bash_and_is_judged_where_it_lies(tmp_path: Path, call: Call) -> None:
+    job = tmp_path / "my job's $dir"
+    assert f"cd {quote(str(job))} && bash job.sh" in call(*REQUEST, "--write", str(job)).out
+    assert not (tmp_path / "state" / "runs").exists(), "nothing was submitted"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "job.sh"], cwd=job, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr + (job / "logs/rank-0.err").read_text()
+    assert "verdict: ran" in call("wait", str(job)).out
+    for words in (("--write", str(job)), ("--write", "x", "--dry-run"), ("--write", "x", "--wait"), ("--full",)):
+        assert run([*REQUEST, *words]) == Exit.USAGE
+
+
+def test_a_full_dry_run_prints_each_file_that_the_script_names(call: Call) -> None:
+    script = call(*REQUEST, "--dry-run").out
+    full = call(*REQUEST, "--dry-run", "--full").out
+    assert full.startswith(script)
+    files = result(call(*REQUEST, "--dry-run", "--full", "--json").out)["files"]
+    assert {*files} == {"common.sh", "supervise.sh", "rank.sh"}
+    for name, text in files.items():
+        assert f"{sha256(os.fsencode(text)).hexdigest()}  lib/{name}\n" in script
+        assert text in full
