@@ -42,11 +42,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A failure of the earlier run is one of this run. With ``-k``, one of the two may have no test."""
-    earlier, leaves = session.config.getoption("count_in"), session.config.getoption("leave")
+    earlier = earlier_reports(session.config)
     empty = session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("keyword")
-    if empty and (leaves or (earlier and ran(earlier))):
+    if empty and (session.config.getoption("leave") or any(earlier.values())):
         session.exitstatus = pytest.ExitCode.OK
-    if earlier and failed(earlier) and session.exitstatus == pytest.ExitCode.OK:
+    if (earlier.get("failed") or earlier.get("error")) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -55,8 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     config = terminalreporter.config
     if hasattr(config, "workerinput"):
         return  # one of the processes of pytest-xdist, each of which has a part of the reports
-    if config.getoption("count_in"):
-        count_in(config.getoption("count_in"), terminalreporter)
+    count_in(earlier_reports(config), terminalreporter)
     if config.getoption("leave"):
         leave(config.getoption("leave"), terminalreporter)
     began = os.environ.get("MAKE_TEST_BEGAN")
@@ -202,28 +201,19 @@ def leave(path: Path, reporter: pytest.TerminalReporter) -> None:
     path.write_text(json.dumps(reports), "utf-8")
 
 
-def count_in(path: Path, reporter: pytest.TerminalReporter) -> None:
+def earlier_reports(config: pytest.Config) -> dict[str, list[dict[str, Any]]]:
+    """Those that an earlier run has left, by category; nothing where there was none."""
+    path: Path | None = config.getoption("count_in")
+    reports: dict[str, list[dict[str, Any]]] = json.loads(path.read_text("utf-8")) if path else {}
+    return reports
+
+
+def count_in(earlier: dict[str, list[dict[str, Any]]], reporter: pytest.TerminalReporter) -> None:
     """Add the reports that an earlier run has left to those of this one."""
     read = reporter.config.hook.pytest_report_from_serializable
-    for category, reports in _left(path).items():
+    for category, reports in earlier.items():
         for each in reports:
             report = read(config=reporter.config, data=each)
             if isinstance(report.longrepr, list):
                 report.longrepr = tuple(report.longrepr)  # of a skipped test; JSON knows no tuples
             reporter.stats.setdefault(category, []).append(report)
-
-
-def failed(path: Path) -> bool:
-    """Whether a test of the earlier run has failed."""
-    left = _left(path)
-    return bool(left["failed"] or left["error"])
-
-
-def ran(path: Path) -> bool:
-    """Whether the earlier run had a test at all."""
-    return any(_left(path).values())
-
-
-def _left(path: Path) -> dict[str, list[dict[str, Any]]]:
-    left: dict[str, list[dict[str, Any]]] = json.loads(path.read_text("utf-8"))
-    return left

@@ -33,7 +33,7 @@ from runner.core.package_directory import (
 )  # fmt: skip
 from runner.core.progress import Progress
 from runner.environments import script as scripts
-from runner.environments.make import failure, programs, run_script
+from runner.environments.make import failure, programs, remove, run_script
 from runner.environments.script import PackagesSpec
 from runner.images.building import wheels
 
@@ -132,11 +132,11 @@ def _publish(work: Path, directory: Path, manifest: Manifest) -> None:
     (directory / MANIFEST).unlink(missing_ok=True)
     atomic.sync_directory(directory)
     for part in CONTENT:
-        _remove(directory / part)
+        remove(directory / part)
         if (work / part).exists():
             (work / part).rename(directory / part)
     atomic.write(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
-    _remove(work)
+    remove(work)
 
 
 def _file(path: Path, work: Path) -> PackageFile:
@@ -157,11 +157,4 @@ def _files(path: Path) -> Iterator[Path]:
 def _clear(work: Path, *, keep: Sequence[str]) -> None:
     for path in list(work.iterdir()):
         if path.name not in keep:
-            _remove(path)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+            remove(path)

@@ -262,6 +262,8 @@ def _clear(root: Path, *, keep: tuple[Path, ...]) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a directory if it exists."""
-    if path.exists():
+    """Remove a file, or a directory with all that is in it, if it exists."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -58,6 +58,7 @@ class Resolver:
     _conditions: dict[nodes.NodeNG, tuple[str, str]] = field(default_factory=dict)
     _values: dict[nodes.NodeNG, Value] = field(default_factory=dict)
     _open: dict[nodes.NodeNG, int] = field(default_factory=dict)
+    _passing: dict[nodes.NodeNG, int] = field(default_factory=dict)
     _lowest: int = _MOST_STEPS
     _numbers: dict[nodes.NodeNG, int] = field(default_factory=dict)
 
@@ -119,24 +120,25 @@ class Resolver:
     def value(self, node: nodes.NodeNG | None) -> Value:
         """What is known of an expression.
 
-        A name may come from itself: it is nothing while it is looked for, and what is known of others by this is not
-        kept.
+        A name may come from itself: it is nothing while it is looked for, and what was found of others by this is
+        looked for anew when it is known.
         """
         if node is None or len(self._open) > _MOST_DEPTH or not self.spend():
             return NOTHING
-        if node in self._open:
-            self._lowest = min(self._lowest, self._open[node])
-            return NOTHING
-        if node not in self._values:
-            depth, outer = len(self._open), self._lowest
-            self._open[node], self._lowest = depth, _MOST_STEPS
-            value = self._value(node)
-            del self._open[node]
-            if self._lowest < depth:
-                self._lowest = min(outer, self._lowest)
-                return value
-            self._values[node], self._lowest = value, outer
-        return self._values[node]
+        if node in self._values:
+            self._lowest = min(self._lowest, self._open.get(node, self._passing.get(node, _MOST_STEPS)))
+            return self._values[node]
+        depth, outer = len(self._open), self._lowest
+        self._open[node], self._values[node], self._lowest = depth, NOTHING, _MOST_STEPS
+        value = self._values[node] = self._value(node)
+        del self._open[node]
+        if self._lowest < depth:
+            self._passing[node] = self._lowest
+        else:
+            for each in [each for each, head in self._passing.items() if head >= depth]:
+                del self._values[each], self._passing[each]
+        self._lowest = min(outer, self._lowest)
+        return value
 
     def _union(self, values: Any) -> Value:
         return union([self.value(each) for each in values])
@@ -401,6 +403,8 @@ class Resolver:
         first, *rest = call.arguments or (NOTHING,)
         if call.name in _ENVIRONMENT:
             return self._variables(first, rest[0] if rest else NOTHING)
+        if call.name == "functools.partial":
+            return replace(first, tags=first.tags | union(call.values).tags)
         return result_of(call)
 
     def _returned(self, function: Any) -> Value:

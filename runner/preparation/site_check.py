@@ -25,6 +25,7 @@ from runner.preparation.observation import clients
 from runner.preparation.site import UserSite, plain_name, with_user_values
 from runner.recipes.loader import read_recipe
 from runner.sites.detection.cluster import Detected, detect
+from runner.sites.detection.facts import count_of
 from runner.sites.loader import GENERIC, Unknown, check_shape, read_config, read_documents, site_of, unknowns
 
 
@@ -65,15 +66,17 @@ def _queues(site: Site, live: dict[str, dict[str, int]]) -> Iterator[Finding]:
 def _node(site: Site, detected: Detected, queues: list[str]) -> Iterator[Finding]:
     """A file that claims more than a node has makes jobs that never start; one that claims less wastes."""
     node, there = site.node, detected.cluster.gpu_nodes(queues)
-    if there is None:
+    if not there:
         where = f"in {', '.join(site.queues)}" if site.queues else "here"
         yield Finding("gpus-differ", "refuse", f"no node {where} has GPUs", "name queues that hold GPU nodes")
         return
-    if node.gpu_type and node.gpu_type not in there.kinds:
-        what = f"the nodes have GPUs of type {', '.join(there.kinds) or 'none'}, the file says {node.gpu_type!r}"
-        fix = instead(node.gpu_type, there.kinds, "correct node.gpu_type; empty where GPUs have no type")
+    first, memory_mb = there[0], min(each.memory_mb for each in there)
+    kinds, cpus = dict(first.gpus), first.cpus
+    if node.gpu_type and node.gpu_type not in kinds:
+        what = f"the nodes have GPUs of type {', '.join(kinds) or 'none'}, the file says {node.gpu_type!r}"
+        fix = instead(node.gpu_type, kinds, "correct node.gpu_type; empty where GPUs have no type")
         yield Finding("gpu-type-differs", "refuse", what, fix)
-    gpus, cpus = there.kinds.get(node.gpu_type) or there.gpus, there.cpus
+    gpus = kinds.get(node.gpu_type) or count_of(first.whole_gpus or first.gpus)
     if gpus != node.gpus:
         what = f"a node has {gpus_text(gpus)}, the file says {node.gpus}"
         yield Finding("gpus-differ", "refuse", what, f"node.gpus: {gpus}")
@@ -81,15 +84,15 @@ def _node(site: Site, detected: Detected, queues: list[str]) -> Iterator[Finding
         what = f"a node has {cpus} CPUs to give, the file says {node.cores} cores of {node.threads_per_core} threads"
         fix = "node.cores and node.threads_per_core (`scontrol show node`, `pbsnodes`)"
         yield Finding("cpus-differ", "refuse" if cpus < node.cpus else "warn", what, fix)
-    if there.memory_mb < node.memory_mb:
-        what = f"a node has {there.memory_mb} MiB, the file says {node.memory_mb}"
+    if memory_mb < node.memory_mb:
+        what = f"a node has {memory_mb} MiB, the file says {node.memory_mb}"
         asked = site.settings.asks_memory
-        yield Finding("memory-differs", "refuse" if asked else "warn", what, f"node.memory_mb: {there.memory_mb}")
-    if there.up == 0:
-        yield Finding("nodes-down", "warn", f"none of the {there.count} GPU nodes is up", "wait", who="administrator")
-    elif node.count is not None and node.count > there.count:
-        what = f"there are {there.count} such nodes, the file says {node.count}"
-        yield Finding("fewer-nodes", "warn", what, f"node.count: {there.count}")
+        yield Finding("memory-differs", "refuse" if asked else "warn", what, f"node.memory_mb: {memory_mb}")
+    if not any(each.usable for each in there):
+        yield Finding("nodes-down", "warn", f"none of the {len(there)} GPU nodes is up", "wait", who="administrator")
+    elif node.count is not None and node.count > len(there):
+        what = f"there are {len(there)} such nodes, the file says {node.count}"
+        yield Finding("fewer-nodes", "warn", what, f"node.count: {len(there)}")
 
 
 def _runtimes(site: Site, detected: Detected) -> Iterator[Finding]:

@@ -233,13 +233,7 @@ def _outcome(prepared: PreparedJob, place: Place, key: str, listener: Listener) 
     times = [(each.instrumentation_s, each.elapsed_s) for each in evidence.reports.values()]
     shares = [spent_s / elapsed_s for spent_s, elapsed_s in times if spent_s is not None and elapsed_s]
     return JobOutcome(
-        outcome=verdict.outcome,
-        reasons=verdict.reasons,
-        proven=verdict.proven,
-        images_per_s=verdict.images_per_s,
-        precision=verdict.precision,
-        steady=verdict.steady,
-        demonstration=verdict.demonstration,
+        verdict,
         facts=tuple(facts.values()) if len(facts) == tasks else (),  # of every planned rank, or of none
         nccl_processes=evidence.nccl.processes,
         instrumentation_share=max(shares) if shares and len(shares) == len(times) else None,

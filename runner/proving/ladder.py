@@ -10,7 +10,7 @@ import msgspec
 
 from runner.model.plan import RESULTS
 from runner.model.records import ProvingRecord
-from runner.model.verdict import Outcome, ProvenGpu, ProvenValue, RungRecord, RungState
+from runner.model.verdict import ProvenGpu, ProvenValue, RungRecord, RungState, Verdict
 
 RUNG_LIMIT_S = 9 * 60
 STEPS, BENCHMARK = "prove", "horovod-pytorch"  # recipes
@@ -82,13 +82,7 @@ class JobOutcome:
         run: its directory.
     """
 
-    outcome: Outcome
-    reasons: tuple[str, ...] = ()
-    proven: tuple[str, ...] = ()
-    images_per_s: float | None = None
-    precision: tuple[float, float] | None = None
-    steady: bool | None = None
-    demonstration: str = ""
+    verdict: Verdict
     facts: tuple[ProvingRecord, ...] = ()
     nccl_processes: int = 0
     instrumentation_share: float | None = None
@@ -109,6 +103,7 @@ class Judgement:
 
 
 Earlier = Mapping[str, RungRecord]  # the rungs before this one, by name
+Figures = dict[str, ProvenValue]
 
 
 class FailedError(Exception):
@@ -128,7 +123,7 @@ class Rung:
     Attributes:
         title: what it shows, for people.
         jobs: what it runs; none for one that only looks at earlier rungs.
-        rule: its end, from its jobs' outcomes; may raise ``FailedError``.
+        rule: the figures that it shows, or all of its end, from its jobs' outcomes; may raise ``FailedError``.
         needs: rungs that must have passed before it is tried.
         obstacle: why it does not apply here; empty where it does.
     """
@@ -136,16 +131,19 @@ class Rung:
     name: str
     title: str
     jobs: Callable[[Ladder, Earlier], tuple[Job, ...]]
-    rule: Callable[[Ladder, Earlier, Sequence[JobOutcome]], Judgement]
+    rule: Callable[[Ladder, Earlier, Sequence[JobOutcome]], Figures | Judgement]
     needs: tuple[str, ...] = ()
     obstacle: Callable[[Ladder, Earlier], str] = lambda _ladder, _earlier: ""
 
     def judge(self, ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
         """Its end, from its jobs' outcomes."""
         try:
-            return self.rule(ladder, earlier, outcomes)
+            end = self.rule(ladder, earlier, outcomes)
         except FailedError as error:
             return Judgement("failed", "; ".join(error.args))
+        if isinstance(end, Judgement):
+            return end
+        return Judgement("passed", label=ladder.label, figures=end, proven=outcomes[0].verdict.proven)
 
 
 def step(
@@ -160,8 +158,8 @@ def step(
 
 def facts_of(ladder: Ladder, outcome: JobOutcome, name: str, kind: type[Facts]) -> list[Facts]:
     """The typed facts of each rank of a step, by rank. Raises FailedError where it left none."""
-    if outcome.outcome != "ran":
-        raise FailedError(f"verdict {outcome.outcome}", *outcome.reasons[:3])
+    if outcome.verdict.outcome != "ran":
+        raise FailedError(f"verdict {outcome.verdict.outcome}", *outcome.verdict.reasons[:3])
     if elsewhere := [each.rank for each in outcome.facts if each.device_kind != ladder.device or each.step != name]:
         raise FailedError(f"ranks {elsewhere} did not do the step {name} on {ladder.device}")
     if not outcome.facts:

@@ -10,7 +10,7 @@ from functools import partial
 from statistics import median
 
 from runner.core.text import counted
-from runner.model.verdict import BETWEEN_GPUS, ProvenGpu, ProvenValue
+from runner.model.verdict import BETWEEN_GPUS, ProvenGpu, Verdict
 from runner.proving.facts import (
     AllreduceFacts,
     ClocksFacts,
@@ -25,6 +25,7 @@ from runner.proving.ladder import (
     MODERN,
     Earlier,
     FailedError,
+    Figures,
     Job,
     JobOutcome,
     Judgement,
@@ -107,7 +108,7 @@ def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) 
         "Horovod": first.horovod_version,
     }
     if ladder.pretend:
-        return Judgement("passed", label=ladder.label, versions=versions, proven=outcomes[0].proven)
+        return Judgement("passed", label=ladder.label, versions=versions, proven=outcomes[0].verdict.proven)
     # Each device once, though several ranks see it; those without UUID are all kept.
     every = [device for each in facts for device in each.devices]
     seen = [*{each.uuid: each for each in every if each.uuid is not None}.values()]
@@ -117,7 +118,7 @@ def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) 
     # CUDA shows a part of a GPU as a device: the machine is known by its whole GPUs.
     whole = {gpu.uuid or "": gpu.name or "" for each in facts for gpu in each.gpus}
     gpus = whole if mig else {device.uuid or "": device.name for device in seen}
-    figures: dict[str, ProvenValue] = {
+    figures: Figures = {
         "devices": len(seen),
         "capability": min((device.capability for device in seen), key=numbers),
         "memory_bytes": min(device.memory_bytes for device in seen),
@@ -126,7 +127,7 @@ def _devices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) 
     return Judgement(
         "passed",
         figures=figures,
-        proven=outcomes[0].proven,
+        proven=outcomes[0].verdict.proven,
         gpus=tuple(ProvenGpu(uuid, name) for uuid, name in gpus.items()),
         versions={"driver": first.driver, **versions},
     )
@@ -151,11 +152,11 @@ def _one_gpu(ladder: Ladder, _earlier: Earlier) -> str:
     return "" if ladder.gpus > 1 else "there is one GPU: NCCL between GPUs stays UNPROVEN"
 
 
-def _allreduce(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome], *, all_gpus: bool) -> Judgement:
+def _allreduce(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome], *, all_gpus: bool) -> Figures:
     size = ladder.gpus if all_gpus else 1
     facts = facts_of(ladder, outcomes[0], "allreduce", AllreduceFacts)
     require(_allreduce_faults(ladder, facts, size, outcomes[0].nccl_processes))
-    figures: dict[str, ProvenValue] = {}
+    figures: Figures = {}
     for sums in zip(*(each.sums for each in facts), strict=True):
         slowest_s = max(each.median_s for each in sums)
         figures[f"allreduce_{sums[0].bytes}_bytes_s"] = slowest_s
@@ -163,7 +164,7 @@ def _allreduce(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]
             # NCCL's own tests count so: what each link carries, whatever the number of ranks.
             bus = sums[0].bytes / slowest_s * 2.0 * (size - 1) / size
             figures[f"bus_{sums[0].bytes}_bytes_gb_per_s"] = bus / 1e9
-    return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
+    return figures
 
 
 def _allreduce_faults(ladder: Ladder, facts: Sequence[AllreduceFacts], size: int, nccl_processes: int) -> Iterable[str]:
@@ -194,13 +195,13 @@ def _no_tf32(ladder: Ladder, earlier: Earlier) -> str:
 
 
 def _measured(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
-    outcome = outcomes[0]
-    if outcome.outcome != "measured" or outcome.images_per_s is None:
-        raise FailedError(f"verdict {outcome.outcome}", *outcome.reasons[:3])
-    figures: dict[str, ProvenValue] = {"images_per_s": outcome.images_per_s, "steady": outcome.steady}
-    if outcome.precision is not None:
-        figures["images_per_s_low"], figures["images_per_s_high"] = outcome.precision
-    return Judgement("passed", label=ladder.label or outcome.demonstration, figures=figures, proven=outcome.proven)
+    verdict = outcomes[0].verdict
+    if verdict.outcome != "measured" or verdict.images_per_s is None:
+        raise FailedError(f"verdict {verdict.outcome}", *verdict.reasons[:3])
+    figures: Figures = {"images_per_s": verdict.images_per_s, "steady": verdict.steady}
+    if verdict.precision is not None:
+        figures["images_per_s_low"], figures["images_per_s_high"] = verdict.precision
+    return Judgement("passed", label=ladder.label or verdict.demonstration, figures=figures, proven=verdict.proven)
 
 
 def _result(ladder: Ladder, earlier: Earlier, _outcomes: Sequence[JobOutcome]) -> Judgement:
@@ -234,25 +235,24 @@ def _slices(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -
     faults += [f"{each.uuid}: {each.devices} devices" for each in slices if not each.problem and each.devices != 1]
     faults += [f"{each.uuid}: a product is wrong" for each in slices if not each.problem and not each.computes]
     require(faults)
-    figures: dict[str, ProvenValue] = {
+    figures: Figures = {
         "slices": len(slices),
         "memory_bytes_least": min(each.memory_bytes for each in slices),
     }
-    return Judgement("passed", figures=figures, proven=outcomes[0].proven)
+    return Judgement("passed", figures=figures, proven=outcomes[0].verdict.proven)
 
 
-def _clocks(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+def _clocks(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Figures:
     first = facts_of(ladder, outcomes[0], "clocks", ClocksFacts)[0]
     if len(first.event_s) != len(first.wall_s) or min(first.wall_s, default=0.0) <= 0.0:
         raise FailedError("the record of the step clocks has no times")
     off = [event / wall - 1.0 for event, wall in zip(first.event_s, first.wall_s, strict=True)]
     if abs(median(off)) > _CLOCKS_AGREE:
         raise FailedError(f"device events differ from the host's clock by {100 * median(off):+.2f} %, more than 1 %")
-    figures: dict[str, ProvenValue] = {
+    return {
         "events_against_wall_percent": 100 * median(off),
         "largest_percent": 100 * max(off, key=abs),
     }
-    return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
 
 
 def _roofline_jobs(ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
@@ -260,11 +260,11 @@ def _roofline_jobs(ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
     return (step(ladder, "roofline", 1, shape),)
 
 
-def _roofline(ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+def _roofline(ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Figures:
     first = facts_of(ladder, outcomes[0], "roofline", RooflineFacts)[0]
     if min([first.copy_bytes_per_s, *first.products.values()]) <= 0.0:
         raise FailedError("the record of the step roofline has no rates")
-    figures: dict[str, ProvenValue] = {f"{name}_tflop_per_s": rate / 1e12 for name, rate in first.products.items()}
+    figures: Figures = {f"{name}_tflop_per_s": rate / 1e12 for name, rate in first.products.items()}
     figures["copy_gb_per_s"] = first.copy_bytes_per_s / 1e9
     faults = []
     if first.flop_per_image is not None:
@@ -279,7 +279,7 @@ def _roofline(ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome]) 
             if share > _ABOVE_ROOFLINE and not ladder.pretend:  # ranks that share processors know no such bound
                 faults.append(f"{rung}: {rate:.1f} images/s are {100 * share:.0f} % of what products of matrices reach")
     require(faults)
-    return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
+    return figures
 
 
 def _cost_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
@@ -290,20 +290,20 @@ def _cost_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
 
 
 def _cost(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
-    require(fault for each in outcomes for fault in _rate_faults(each))
+    require(fault for each in outcomes for fault in _rate_faults(each.verdict))
     shares = [each.instrumentation_share for each in outcomes if each.instrumentation_share is not None]
     if len(shares) != len(outcomes):
         raise FailedError("a run does not say what its instrumentation took")
     if max(shares) >= _MOST_INSTRUMENTATION and not ladder.pretend:
         raise FailedError(f"our calls took {100 * max(shares):.2f} % of the window, 1 % or more")
-    compared = compare(_HOOKS_ORDER, [each.images_per_s or 0.0 for each in outcomes])
-    figures: dict[str, ProvenValue] = {
+    compared = compare(_HOOKS_ORDER, [each.verdict.images_per_s or 0.0 for each in outcomes])
+    figures: Figures = {
         "instrumentation_percent": 100 * max(shares),
         "hooks_change_percent": 100 * compared.change,
         "hooks_verdict": compared.verdict,
     }
-    label = ladder.label or next((each.demonstration for each in outcomes if each.demonstration), "")
-    return Judgement("passed", label=label, figures=figures, proven=outcomes[0].proven)
+    label = ladder.label or next((each.verdict.demonstration for each in outcomes if each.verdict.demonstration), "")
+    return Judgement("passed", label=label, figures=figures, proven=outcomes[0].verdict.proven)
 
 
 def _synthetic_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
@@ -319,14 +319,14 @@ def _synthetic_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
     )
 
 
-def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
+def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Figures:
     rates: list[float] = []
     faults: list[str] = []
     for arm, outcome in zip(_SYNTHETIC_ORDER, outcomes, strict=True):
         try:
             if arm == "B":
-                require(_rate_faults(outcome))
-                rates.append(outcome.images_per_s or 0.0)
+                require(_rate_faults(outcome.verdict))
+                rates.append(outcome.verdict.images_per_s or 0.0)
                 continue
             facts = facts_of(ladder, outcome, "synthetic", SyntheticFacts)
             if any(each.size != ladder.gpus or each.images_per_s <= 0.0 for each in facts):
@@ -337,7 +337,7 @@ def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]
     require(dict.fromkeys(faults))
     compared = compare(_SYNTHETIC_ORDER, rates)
     by_arm = {arm: [rate for each, rate in zip(_SYNTHETIC_ORDER, rates, strict=True) if each == arm] for arm in "AB"}
-    figures: dict[str, ProvenValue] = {
+    figures: Figures = {
         "script_images_per_s": median(by_arm["A"]),
         "ours_images_per_s": median(by_arm["B"]),
         "ours_change_percent": 100 * compared.change,
@@ -345,10 +345,10 @@ def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]
     }
     if compared.low is not None and compared.high is not None:
         figures["change_low_percent"], figures["change_high_percent"] = 100 * compared.low, 100 * compared.high
-    return Judgement("passed", label=ladder.label, figures=figures, proven=outcomes[0].proven)
+    return figures
 
 
-def _rate_faults(outcome: JobOutcome) -> Iterable[str]:
+def _rate_faults(verdict: Verdict) -> Iterable[str]:
     """What is wrong with a run of the main job that shall have a proven figure."""
-    if outcome.outcome != "measured" or not outcome.images_per_s:
-        yield "; ".join((f"verdict {outcome.outcome}", *outcome.reasons[:2]))
+    if verdict.outcome != "measured" or not verdict.images_per_s:
+        yield "; ".join((f"verdict {verdict.outcome}", *verdict.reasons[:2]))

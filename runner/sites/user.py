@@ -40,6 +40,14 @@ class Personal(msgspec.Struct, frozen=True):
     user: str = ""
 
 
+def login_name() -> str:
+    """This user's; empty for a user id without a name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
 def personal_values(config: UserConfig, site: Site, request: Request) -> Personal:
     """The user's values at a site: of the request, else of its entry in the configuration, else for all sites; without
     a scratch directory the one that the site gives to every user. Raises UsageError: the configuration has misspelt the
@@ -47,10 +55,7 @@ def personal_values(config: UserConfig, site: Site, request: Request) -> Persona
     """
     _check_entry(config, site.name)
     here = config.sites.get(site.name, AtSite())
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
-        user = ""
+    user = login_name()
     return Personal(
         account=request.account or here.account or config.account,
         project=request.project or here.project or config.project,

@@ -1,9 +1,11 @@
 """The box, for real: two nodes that behave like two machines, and clients that behave like clients."""
 
+import io
 import os
 import re
 import signal
 import subprocess
+import tarfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from runner import box
 from runner.box import lifecycle
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.sites.loader import read_site
+from tests.support import light_base
 from tests.support.commands import ran
 from tests.support.waiting import until
 
@@ -115,18 +118,11 @@ def test_batch_job_runs_where_it_was_submitted(here: box.Box, tmp_path: Path) ->
 
 
 def test_squashfs_is_mounted_for_each_task(here: box.Box, tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    for name in ("bin", "dev", "etc", "home", "mnt", "proc", "root", "run", "sys", "tmp", "usr/bin"):
-        (tree / name).mkdir(parents=True)
-    # Charliecloud wants these files; the program and its libraries come from the box's own root.
-    (tree / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
-    (tree / "etc/group").write_text("root:x:0:\n")
-    for name in ("hosts", "resolv.conf"):
-        (tree / "etc" / name).touch()
-    (tree / "marker").write_text("inside\n")
-    image = tmp_path / "image.sqsh"
-    copy = 'for f in /bin/cat $(ldd /bin/cat | grep -o "/[^ ]*"); do mkdir -p "$0${f%/*}"; cp -L "$f" "$0$f"; done'
-    client(here, "in-box", "sh", "-c", copy, tree)
+    tree, image = tmp_path / "tree", tmp_path / "image.sqsh"
+    with tarfile.open(fileobj=io.BytesIO(light_base.archive(marker=b"inside\n"))) as archive:
+        archive.extractall(tree, filter="tar")
+    for name in ("dev", "home", "mnt", "proc", "run", "sys"):
+        (tree / name).mkdir()
     subprocess.run(
         ["mksquashfs", tree, image, "-quiet", "-no-progress"], check=True, timeout=60, stdout=subprocess.DEVNULL
     )

@@ -73,14 +73,12 @@ Convert = Callable[..., StoredImage]
 
 @pytest.fixture(scope="module")
 def convert_odd(engine_client: docker.DockerClient) -> Iterator[Convert]:
-    odd_image.load(engine_client, ODD)
-
     def call(store: Path, method: Any, progress: Silent | None = None, **options: Any) -> StoredImage:
         made = convert_engine_image(ODD, engine_client, progress or Silent(), store_dir=store, method=method, **options)
         return made.image
 
-    yield call
-    engine_client.images.remove(ODD, force=True)
+    with odd_image.loaded(engine_client, ODD, odd_image.archive_of_all(ODD)):
+        yield call
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +113,11 @@ def test_both_ways_give_the_same_root(packed: dict[str, StoredImage]) -> None:
 def test_both_ways_give_the_same_bytes_of_what_has_no_whole_block_of_zeros(
     engine_client: docker.DockerClient, tmp_path: Path
 ) -> None:
-    name = converting.small_image(engine_client, f"gpu-runner/test-ways-{os.getpid()}:1", files=40)
-    try:
+    with converting.small_image(engine_client, f"gpu-runner/test-ways-{os.getpid()}:1", files=40) as name:
         sums = {
             convert_engine_image(name, engine_client, Silent(), store_dir=tmp_path / way, method=way).image.sha256
             for way in WAYS
         }
-    finally:
-        engine_client.images.remove(name, force=True)
     assert len(sums) == 1
 
 
@@ -153,18 +148,14 @@ def test_level_and_block_size_are_part_of_the_key(convert_odd: Convert, packed: 
 
 def test_what_an_export_leaves_out_makes_it_a_stream(engine_client: docker.DockerClient, tmp_path: Path) -> None:
     """Row `xattrs`: Extended attributes but file capabilities are left out, as by the engine's export."""
-    tag = "gpu-runner/test-attributed:1"
-    odd_image.load(engine_client, tag, attribute="user.note")
-    try:
-        heard = Heard()
+    tag, heard = "gpu-runner/test-attributed:1", Heard()
+    with odd_image.loaded(engine_client, tag, odd_image.archive_of_all(tag, attribute="user.note")):
         made = convert_engine_image(tag, engine_client, heard, store_dir=tmp_path / "store").image
         assert any("not from the layers: /attributed has the extended attribute user.note" in one for one in heard.said)
         with pytest.raises(RefusedError, match="cannot be packed here"):
             convert_engine_image(tag, engine_client, Silent(), store_dir=tmp_path / "other", method="layers")
         subprocess.run(["unsquashfs", "-q", "-n", "-d", tmp_path / "root", made.path, "attributed"], check=True)
         assert os.listxattr(tmp_path / "root/attributed") == []
-    finally:
-        engine_client.images.remove(tag, force=True)
 
 
 def test_where_nothing_may_be_mounted_it_is_a_stream_and_says_so(
@@ -268,15 +259,12 @@ def test_an_image_with_a_link_in_a_directorys_place_is_refused_both_ways(
 ) -> None:
     """Not even the overlay's way follows it out of the root."""
     tag = "gpu-runner/test-linked:1"
-    odd_image.load_linked(engine_client, tag, str(tmp_path / "host"))
     (tmp_path / "host").mkdir()
-    try:
+    with odd_image.loaded(engine_client, tag, odd_image.archive_of_a_link(tag, str(tmp_path / "host"))):
         for way in WAYS:
             with pytest.raises(RefusedError, match="/ch is in the way"):
                 convert_engine_image(tag, engine_client, Silent(), store_dir=tmp_path / way, method=way)
         assert list((tmp_path / "host").iterdir()) == []
-    finally:
-        engine_client.images.remove(tag, force=True)
 
 
 @pytest.fixture(scope="module")
@@ -304,13 +292,13 @@ except KeyboardInterrupt:
 
 
 def squashers(store: Path) -> list[int]:
-    found = []
+    pids = []
     for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # one that has just ended
             words = cmdline.read_bytes().split(b"\0")
             if any(word.startswith(os.fsencode(store)) for word in words) and b"mksquashfs" in words[0]:
-                found.append(int(cmdline.parent.name))
-    return found
+                pids.append(int(cmdline.parent.name))
+    return pids
 
 
 @pytest.mark.parametrize("way", WAYS)

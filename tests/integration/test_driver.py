@@ -139,9 +139,9 @@ def test_where_only_horovods_name_is_missing_the_program_finds_it_by_a_link_unti
     code, out, err = node.launch(program=HOROVODS)
     assert code == 0, err
     assert "note: libcuda.so.1 is here, but not libcuda.so, the name by which Horovod opens it" in err
-    path, found = out.splitlines()
+    path, opened = out.splitlines()
     assert path.startswith(f"{node.libraries}:{node.tmp}/gpu-runner-cache-")
-    assert found == str(node.libraries / "libcuda.so.1")
+    assert opened == str(node.libraries / "libcuda.so.1")
     assert list(node.tmp.iterdir()) == [], "no link is left"
 
 

@@ -21,8 +21,8 @@ NO_SUCH = ("--requirement", "torch==0.0.404")  # pip knows at once that there is
 
 
 def state(runner: Runner, at: Path) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = result(runner("env", "list", "--at", str(at), "--json", code=0).out)
-    return found
+    environments: list[dict[str, object]] = result(runner("env", "list", "--at", str(at), "--json", code=0).out)
+    return environments
 
 
 def left(root: Path) -> list[str]:
@@ -99,8 +99,3 @@ def test_a_node_with_another_python_ends_the_job_before_the_program_starts(
         assert (tmp_path / "began").read_text() == "xx"
     finally:
         shutil.rmtree(root)
-
-
-def test_a_missing_module_is_reported(local: Runner) -> None:
-    said = local("env", "check", "--site", "local", "--module", "no/such", code=3)
-    assert "could not be loaded" in said.err

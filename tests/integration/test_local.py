@@ -61,12 +61,6 @@ def test_a_program_that_this_environment_cannot_run_is_refused(local: Runner, tm
     assert not local.runs.exists()
 
 
-def test_a_machine_that_has_no_runtime_at_all(local: Runner, tmp_path: Path) -> None:
-    done = local(*PROBE, code=3, env={"PATH": str(tmp_path)})
-    assert "none of charliecloud, native is installed on this machine" in done.err
-    assert "apt-get install" in done.err
-
-
 @pytest.mark.parametrize(
     ("faults", "what", "code", "says"),
     [

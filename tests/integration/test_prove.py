@@ -30,7 +30,8 @@ def probes(_ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
 
 
 def ran(_ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
-    return Judgement("passed") if outcomes[0].outcome == "ran" else Judgement("failed", "; ".join(outcomes[0].reasons))
+    verdict = outcomes[0].verdict
+    return Judgement("passed") if verdict.outcome == "ran" else Judgement("failed", "; ".join(verdict.reasons))
 
 
 FIRST = Rung("first", "two ranks meet", probes, ran)

@@ -143,8 +143,8 @@ def arms(client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
 
 def test_the_requested_platform_is_pulled_even_where_another_is_there(client: docker.DockerClient, arms: str) -> None:
     for architecture in ("amd64", "arm64", "amd64"):
-        found = base_image(client, arms, f"linux/{architecture}", Silent())
-        assert found.attrs["Architecture"] == architecture
+        image = base_image(client, arms, f"linux/{architecture}", Silent())
+        assert image.attrs["Architecture"] == architecture
     with pytest.raises(RefusedError, match="is not made for linux/s390x") as caught:
         base_image(client, arms, "linux/s390x", Silent())
     assert caught.value.where == "--platform"

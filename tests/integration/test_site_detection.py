@@ -27,7 +27,7 @@ GIVEN = {
 def fill(path: Path) -> None:
     """As a person would: what is known in the place of the remark, the rest left to the defaults."""
     remark = re.compile(r"^ *# (?:UNKNOWN|DEFAULT) ([\w.]+):.*\n(?: *#   .*\n)*", re.MULTILINE)
-    path.write_text(remark.sub(lambda found: GIVEN[found[1]] + "\n" if found[1] in GIVEN else "", path.read_text()))
+    path.write_text(remark.sub(lambda match: GIVEN[match[1]] + "\n" if match[1] in GIVEN else "", path.read_text()))
 
 
 def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_from_a_live_cluster_to_a_job(runner: Runner, squashfs: StoredImage, tmp
     assert ranks_by_node(runner.newest()) == [6, 6]
 
     path.write_text(path.read_text().replace("gpus: 8", "gpus: 4").replace("[charliecloud, native]", "[enroot, pyxis]"))
-    found = result(runner("site", "check", str(path), "--on-node", "--json", code=3, env=on_path).out)["findings"]
-    codes = {(each["code"], each["who"]) for each in found}
+    findings = result(runner("site", "check", str(path), "--on-node", "--json", code=3, env=on_path).out)["findings"]
+    codes = {(each["code"], each["who"]) for each in findings}
     assert codes == {("gpus-differ", "user"), ("runtime-missing", "administrator")}
 
 

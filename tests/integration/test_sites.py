@@ -39,13 +39,6 @@ def test_what_a_check_refuses_can_be_forced_and_is_recorded(runner: Runner, tmp_
     assert "forced: submit-directory" in said.out
 
 
-def test_a_program_with_processes_of_its_own_has_a_node_and_no_place_among_tasks(runner: Runner) -> None:
-    runner("submit", "--recipe", "probe", "--gpus", "8", "--wireup", "own", "--wait", code=0)
-    (probe,) = records(runner.newest(), "probe").values()
-    assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_NTASKS", "SLURM_PROCID"} & set(probe["environment_names"])
-    assert "SLURM_JOB_ID" in probe["environment_names"]
-
-
 DIRTY = {"LD_LIBRARY_PATH": "/nowhere", "PYTHONPATH": "/nowhere", "OF_MY_SHELL": "1", "OMP_PROC_BIND": "false"}
 
 

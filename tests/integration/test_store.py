@@ -24,9 +24,8 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def image(engine_client: docker.DockerClient) -> Iterator[str]:
-    name = f"gpu-runner/test-store-{os.getpid()}:1"
-    yield converting.small_image(engine_client, name, files=60)
-    engine_client.images.remove(name, force=True)
+    with converting.small_image(engine_client, f"gpu-runner/test-store-{os.getpid()}:1", files=60) as name:
+        yield name
 
 
 def test_many_at_once_are_one_conversion_where_flock_does_nothing(image: str, tmp_path: Path) -> None:
@@ -93,18 +92,15 @@ def test_a_store_that_may_only_be_read_serves_what_it_has(
     engine_client: docker.DockerClient, image: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "store"
-    other = converting.small_image(engine_client, f"gpu-runner/test-other-{os.getpid()}:1", files=3)
-    try:
-        convert_engine_image(image, engine_client, Silent(), store_dir=target)
-        target.chmod(0o555)
+    convert_engine_image(image, engine_client, Silent(), store_dir=target)
+    target.chmod(0o555)
+    with converting.small_image(engine_client, f"gpu-runner/test-other-{os.getpid()}:1", files=3) as other:
         # Root may write everywhere, but for these two rights of it.
         reader = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
         words = [*reader, sys.executable, "-m", "runner", "convert", "--store", target]
         kept = ran([*words, image]).out
         absent = ran([*words, other], code=8).err
-    finally:
-        target.chmod(0o755)
-        engine_client.images.remove(other, force=True)
+    target.chmod(0o755)
     assert "up to date" in kept
     assert "you may not write to this image store" in absent
     assert "--store DIR" in absent

@@ -191,27 +191,24 @@ def test_an_xid_is_seen_once(library: Path) -> None:
     assert subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, check=True).stdout == b"[79]\n"
 
 
+NO_FUNCTION = "int nothing;\n"
+
+
 @pytest.mark.parametrize(
     ("env", "fault"),
     [
         ({"RUNNER_NVML": "/nowhere.so"}, "GPUs: /nowhere.so cannot be loaded"),
         ({"FAKE_NVML_DEAD": "1"}, "GPUs: nvmlInit_v2 gives error 999"),
+        ({"RUNNER_NVML": NO_FUNCTION}, "GPUs: nvmlInit_v2 gives no answer"),
     ],
 )
 @pytest.mark.usefixtures("nvml")
 def test_without_the_library_there_are_no_gpus_and_the_reason_is_kept(
-    env: dict[str, str], fault: str, monkeypatch: pytest.MonkeyPatch
+    env: dict[str, str], fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in env.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, str(fake_nvml(tmp_path, value)) if value == NO_FUNCTION else value)
     faults: list[str] = []
     watched = Gpus(faults)
     watched.sample()
     assert (watched.states("/none"), watched.summary(), faults) == ([], [], [fault])
-
-
-def test_a_library_that_lacks_every_function_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_NVML", str(fake_nvml(tmp_path, "int nothing;\n")))
-    faults: list[str] = []
-    Gpus(faults)
-    assert faults == ["GPUs: nvmlInit_v2 gives no answer"]

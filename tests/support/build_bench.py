@@ -69,9 +69,9 @@ def start_bench(state: Path, work: Path) -> Bench:
     client = engine.connect(url)
     for name, more in ((BASE, {}), (SLOW, {"slow": b""})):
         client.api.import_image_from_data(light_base.archive(**more), repository=name, changes=list(light_base.CHANGES))
-    found = Bench(client, url, state, work)
-    found.build(code=Exit.GOOD)
-    return found
+    bench = Bench(client, url, state, work)
+    bench.build(code=Exit.GOOD)
+    return bench
 
 
 def read_until(child: subprocess.Popen[str], words: str) -> str:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import docker
@@ -55,9 +56,9 @@ _ELSEWHERE = ("unshare", "--fork", "--pid", "--uts", "--mount-proc", "sh", "-c",
 NO_FLOCK = "import fcntl\nfcntl.flock = fcntl.lockf = lambda *words: None\n"
 
 
-def small_image(client: docker.DockerClient, name: str, *, files: int, seed: int = 7) -> str:
+def import_small(client: docker.DockerClient, name: str, *, files: int) -> None:
     """An image of so many files of up to 80 kB that hardly compress; imported, as there is no registry."""
-    dice = random.Random(seed)
+    dice = random.Random(7)
     root = io.BytesIO()
     with tarfile.open(fileobj=root, mode="w") as tar:
         for number in range(files):
@@ -66,7 +67,15 @@ def small_image(client: docker.DockerClient, name: str, *, files: int, seed: int
             tar.addfile(entry, io.BytesIO(dice.randbytes(entry.size)))
     repository, tag = name.split(":")
     client.api.import_image_from_data(root.getvalue(), repository=repository, tag=tag, changes=["ENV A=1"])
-    return name
+
+
+@contextmanager
+def small_image(client: docker.DockerClient, name: str, *, files: int) -> Iterator[str]:
+    import_small(client, name, files=files)
+    try:
+        yield name
+    finally:
+        client.images.remove(name, force=True)
 
 
 def converter(
@@ -114,11 +123,11 @@ def killed_after(child: subprocess.Popen[str], step: str, delay_s: float) -> boo
 
 def assert_sound(directory: Path) -> int:
     """Whatever stands in the store under a final name is whole, to the last bit; returns how many images do."""
-    found = store.everything(directory)
-    for image in found:
+    images = store.everything(directory)
+    for image in images:
         assert isinstance(image, StoredImage), image
         assert integrity.verified(image).broken == "", image.path
-    return len(found)
+    return len(images)
 
 
 def assert_recovers(image: str, client: docker.DockerClient, directory: Path, pids: Sequence[int]) -> None:

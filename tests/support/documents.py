@@ -21,9 +21,9 @@ def document(printed: str | bytes) -> Document:
     value = json.loads(printed)
     wrong = faults(value, _SCHEMA)
     assert not wrong, "\n".join(wrong)
-    found = msgspec.convert(value, Document, strict=True)
-    assert (found.error is None) == (found.exit_code == 0), found
-    return found
+    made = msgspec.convert(value, Document, strict=True)
+    assert (made.error is None) == (made.exit_code == 0), made
+    return made
 
 
 def result(printed: str | bytes) -> Any:

@@ -16,8 +16,8 @@ def between(name: str, low: float, value: float, high: float) -> Input:
 
 
 def shipped(parameter: str, name: str = "") -> Input:
-    found = KNOWN.parameters[parameter]
-    return Input(name or parameter, found.low, found.value, found.high, found.unit, found.source)
+    known = KNOWN.parameters[parameter]
+    return Input(name or parameter, known.low, known.value, known.high, known.unit, known.source)
 
 
 def a100_cluster(adapters: int) -> list[Input]:

@@ -74,13 +74,13 @@ def environment(python: str, directory: Path) -> Path:
 
 def pythons() -> list[str]:
     """The interpreters of this machine that we support and that can make environments; at least our own."""
-    found = []
+    usable = []
     for version in PYTHONS:
         path = shutil.which(f"python{version}")
         words = [path or "false", "-c", "import ensurepip, venv"]
         if subprocess.run(words, capture_output=True, check=False).returncode == 0:
-            found.append(words[0])
-    return found or [sys.executable]
+            usable.append(words[0])
+    return usable or [sys.executable]
 
 
 def names(archive: Path) -> dict[str, int]:

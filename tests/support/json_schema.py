@@ -18,62 +18,62 @@ def faults(value: Any, schema: dict[str, Any], kind: str | None = None) -> list[
 def _faults(value: Any, rule: dict[str, Any], definitions: dict[str, Any], at: str) -> list[str]:
     unknown = set(rule) - _KNOWN
     assert not unknown, f"this is not checked: {unknown}"
-    found: list[str] = []
+    wrong: list[str] = []
     if "$ref" in rule:
-        found += _faults(value, definitions[rule["$ref"].removeprefix("#/$defs/")], definitions, at)
+        wrong += _faults(value, definitions[rule["$ref"].removeprefix("#/$defs/")], definitions, at)
     for each in rule.get("allOf", ()):
-        found += _faults(value, each, definitions, at)
+        wrong += _faults(value, each, definitions, at)
     if "anyOf" in rule:
         tried = [_faults(value, each, definitions, at) for each in rule["anyOf"]]
         fewest = min(len(each) for each in tried)
-        found += next(each for each in tried if len(each) == fewest)
+        wrong += next(each for each in tried if len(each) == fewest)
     if "not" in rule and not _faults(value, rule["not"], definitions, at):
-        found.append(f"{at or 'it'} is what it must not be: {value!r}")
+        wrong.append(f"{at or 'it'} is what it must not be: {value!r}")
     if "const" in rule and value != rule["const"]:
-        found.append(f"{at} is not {rule['const']!r}")
+        wrong.append(f"{at} is not {rule['const']!r}")
     if "enum" in rule and value not in rule["enum"]:
-        found.append(f"{at} is none of {rule['enum']}: {value!r}")
+        wrong.append(f"{at} is none of {rule['enum']}: {value!r}")
     kinds = [rule["type"]] if isinstance(rule.get("type"), str) else rule.get("type", [])
     if kinds and not any(_is(value, kind) for kind in kinds):
-        return [*found, f"{at or 'it'} is no {' or '.join(kinds)}: {value!r}"]
+        return [*wrong, f"{at or 'it'} is no {' or '.join(kinds)}: {value!r}"]
     if _is(value, "number") and value < rule.get("minimum", value):
-        found.append(f"{at} is under {rule['minimum']}: {value!r}")
+        wrong.append(f"{at} is under {rule['minimum']}: {value!r}")
     if _is(value, "number") and "exclusiveMinimum" in rule and value <= rule["exclusiveMinimum"]:
-        found.append(f"{at} is not over {rule['exclusiveMinimum']}: {value!r}")
+        wrong.append(f"{at} is not over {rule['exclusiveMinimum']}: {value!r}")
     if isinstance(value, dict):
-        found += _object_faults(value, rule, definitions, at)
+        wrong += _object_faults(value, rule, definitions, at)
     if isinstance(value, list):
-        found += _array_faults(value, rule, definitions, at)
-    return found
+        wrong += _array_faults(value, rule, definitions, at)
+    return wrong
 
 
 def _object_faults(value: dict[str, Any], rule: dict[str, Any], definitions: dict[str, Any], at: str) -> list[str]:
-    found = [f"{at}.{name} is missing" for name in rule.get("required", ()) if name not in value]
+    wrong = [f"{at}.{name} is missing" for name in rule.get("required", ()) if name not in value]
     names = rule.get("properties", {})
     others = rule.get("additionalProperties", {} if "type" not in rule or "properties" not in rule else None)
     for name, each in value.items():
         if name in names:
-            found += _faults(each, names[name], definitions, f"{at}.{name}")
+            wrong += _faults(each, names[name], definitions, f"{at}.{name}")
         elif others is None or others is False:
-            found.append(f"{at}.{name} is unknown")
+            wrong.append(f"{at}.{name} is unknown")
         elif isinstance(others, dict):
-            found += _faults(each, others, definitions, f"{at}.{name}")
-    return found
+            wrong += _faults(each, others, definitions, f"{at}.{name}")
+    return wrong
 
 
 def _array_faults(value: list[Any], rule: dict[str, Any], definitions: dict[str, Any], at: str) -> list[str]:
     first = rule.get("prefixItems", ())
-    found = [
+    wrong = [
         fault
         for number, (each, item) in enumerate(zip(value, first, strict=False))
         for fault in _faults(each, item, definitions, f"{at}[{number}]")
     ]
     items = rule.get("items", {})
     for number, each in enumerate(value[len(first) :], len(first)):
-        found += _faults(each, items, definitions, f"{at}[{number}]") if items is not False else [f"{at} is too long"]
+        wrong += _faults(each, items, definitions, f"{at}[{number}]") if items is not False else [f"{at} is too long"]
     if not rule.get("minItems", 0) <= len(value) <= rule.get("maxItems", len(value)):
-        found.append(f"{at} has {len(value)} items")
-    return found
+        wrong.append(f"{at} has {len(value)} items")
+    return wrong
 
 
 def _is(value: Any, kind: str) -> bool:
@@ -94,4 +94,4 @@ def check(record: dict[str, Any]) -> None:
     """Accept a rank's record that is as gpu_runner_inside/schema.json defines its ``kind``; else name what is wrong."""
     kind = record.get("kind")
     assert kind in _SCHEMA["$defs"], f"no kind of record: {kind!r}"
-    assert not (found := faults(record, _SCHEMA, kind)), f"{kind} record: " + "; ".join(found)
+    assert not (wrong := faults(record, _SCHEMA, kind)), f"{kind} record: " + "; ".join(wrong)

@@ -1,5 +1,6 @@
 """Run directories of measured launches, of four ranks on two nodes, as real jobs would leave them."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +11,7 @@ from runner.core.files import sha256
 from runner.jobs.directory import Run
 from runner.jobs.life import judge_at_once
 from runner.model.job import CommandLine, ExitMarker, Submitted
-from tests.support.evidence import COMPLETED, changed, long_run, write_run
+from tests.support.evidence import COMPLETED, long_run, write_run
 from tests.support.plans import PLAN
 from tests.support.series import group_times
 
@@ -35,30 +36,20 @@ def measured_run(
         (run.path / folder).mkdir(parents=True)
     times = [each * 10.0 / speed for each in group_times(Random(place), 100, mean_s=0.1)]
     evidence = long_run(times)
-    starts = {
-        rank: msgspec.structs.replace(
-            each, time_s=began_s, job_id=job, token=f"t{place}", host=nodes[rank // 2], environment={"HOME": "/home/u"}
-        )
-        for rank, each in evidence.starts.items()
-    }
-    plan = {"program": PROGRAM, "transport": None, "samples_per_step": 10} | plan
-    decided = msgspec.structs.replace(PLAN, **plan)
-    fields = {name: getattr(evidence, name) for name in type(evidence).__dataclass_fields__} | {
-        "plan": decided,
-        "starts": starts,
-        "exits": {
-            rank: msgspec.structs.replace(each, host=nodes[rank // 2], started_s=began_s, ended_s=began_s + 500.0)
-            for rank, each in evidence.exits.items()
-        },
-        "reports": {
-            rank: msgspec.structs.replace(
-                each, token=f"t{place}", gradients_device=decided.device, device_kind=decided.device
-            )
-            for rank, each in evidence.reports.items()
-        },
-        "marker": ExitMarker(job, 0, began_s + 510.0),
-    }  # fmt: skip
-    write_run(run, changed(**fields))
+    decided = msgspec.structs.replace(PLAN, **({"program": PROGRAM, "transport": None, "samples_per_step": 10} | plan))
+    each = msgspec.structs.replace
+    starts, exits, reports = {}, {}, {}
+    for rank in evidence.starts:
+        host, device = nodes[rank // 2], decided.device
+        starts[rank] = each(
+            evidence.starts[rank], time_s=began_s, job_id=job, token=f"t{place}", host=host,
+            environment={"HOME": "/home/u"},
+        )  # fmt: skip
+        exits[rank] = each(evidence.exits[rank], host=host, started_s=began_s, ended_s=began_s + 500.0)
+        reports[rank] = each(evidence.reports[rank], token=f"t{place}", gradients_device=device, device_kind=device)
+    marker = ExitMarker(job, 0, began_s + 510.0)
+    left = replace(evidence, plan=decided, starts=starts, exits=exits, reports=reports, marker=marker)
+    write_run(run, left)
     (run.path / "job.sh").write_text("#!/bin/bash\n# four ranks\n")
     run.write("job.json", Submitted("slurm", job, "", sha256(run.path / "job.sh"), began_s - 5.0))
     run.write("command.json", CommandLine(("submit", "--gpus", "4"), "/home/u"))

@@ -9,6 +9,8 @@ import struct
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,31 +107,34 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def load(client: docker.DockerClient, tag: str, *, attribute: str = "") -> None:
-    """Put the image into the engine. ``attribute``: an extended attribute that one file carries besides."""
+@contextmanager
+def loaded(client: docker.DockerClient, tag: str, archive: bytes) -> Iterator[str]:
+    """The image of an archive in the engine, under its name, and removed at the end."""
+    client.images.load(archive)
+    try:
+        yield tag
+    finally:
+        client.images.remove(tag, force=True)
+
+
+def archive_of_all(tag: str, *, attribute: str = "") -> bytes:
+    """The image. ``attribute``: an extended attribute that one file carries besides."""
     layers = [_bottom(), _top()]
     if attribute:
         extra = _Layer()
         extra.file("attributed", b"a", pax_headers={f"SCHILY.xattr.{attribute}": "value"})
         layers.append(extra.bytes())
     start: dict[str, object] = {
-        "Env": ENVIRONMENT,
-        "Entrypoint": ["/bin/su", "it's"],
-        "WorkingDir": "/var/run/app",
-        "Volumes": {"/vol ume": {}},
-        "Labels": {"two": "lines\nof it"},
-    }
-    _load(client, tag, layers, start)
+        "Env": ENVIRONMENT, "Entrypoint": ["/bin/su", "it's"], "WorkingDir": "/var/run/app",
+        "Volumes": {"/vol ume": {}}, "Labels": {"two": "lines\nof it"},
+    }  # fmt: skip
+    return archive(tag, layers, start)
 
 
-def load_linked(client: docker.DockerClient, tag: str, target: str) -> None:
+def archive_of_a_link(tag: str, target: str) -> bytes:
     layer = _Layer()
     layer.special("ch", tarfile.SYMTYPE, linkname=target)
-    _load(client, tag, [layer.bytes()], {})
-
-
-def _load(client: docker.DockerClient, tag: str, layers: list[bytes], start: dict[str, object]) -> None:
-    client.images.load(archive(tag, layers, start))
+    return archive(tag, [layer.bytes()], {})
 
 
 def archive(tag: str, layers: list[bytes], start: dict[str, object]) -> bytes:

@@ -22,8 +22,8 @@ def lay_out(version: str, home: Path, checkout: Path = CHECKOUT) -> dict[str, st
     shutil.copytree(FIXTURES / version, home, dirs_exist_ok=True)
     for kind, record in (("studies", "study.json"), ("runs", "job.json")):
         (home / "state" / kind).mkdir()
-        found = [path.parent for path in (home / "jobs").rglob(record) if "allocations" not in path.parts]
-        for age_s, path in enumerate(sorted(found, key=lambda path: path.name, reverse=True)):
+        made = [path.parent for path in (home / "jobs").rglob(record) if "allocations" not in path.parts]
+        for age_s, path in enumerate(sorted(made, key=lambda path: path.name, reverse=True)):
             link = home / "state" / kind / path.name
             link.symlink_to(path)
             os.utime(link, (MADE_S - age_s, MADE_S - age_s), follow_symlinks=False)

@@ -82,13 +82,13 @@ def files(*roots: Path) -> Iterable[Path]:
 
 def open_to_others(*roots: Path) -> Mapping[Path, str]:
     """Mode of everything below these directories, and of them, that another user may write to."""
-    found = {}
+    modes = {}
     for root in roots:
         for path in (root, *root.rglob("*")):
             mode = path.lstat().st_mode
             if not stat.S_ISLNK(mode) and mode & 0o022:
-                found[path] = oct(stat.S_IMODE(mode))
-    return found
+                modes[path] = oct(stat.S_IMODE(mode))
+    return modes
 
 
 def _holds(path: Path) -> bool:

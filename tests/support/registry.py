@@ -136,7 +136,7 @@ class Moods:
         busy: how many requests get 429 with Retry-After: 1. failing: how many get 503. forbidden: everybody gets 403.
         cuts: how many answers to requests for blobs are cut off in their middle. whole_only: ranges are not served.
         slow_s: seconds between two pieces of a body, each of 1 MB. wrong: path endings whose bytes are falsified.
-        basic, bearer: what is asked for. elsewhere: where requests for blobs are sent.
+        basic, bearer: the login that is asked for.
         asked: (method, path, headers) of all requests.
     """
 
@@ -149,7 +149,6 @@ class Moods:
     forbidden: bool = False
     basic: str = ""
     bearer: str = ""
-    elsewhere: str = ""
     tokens: set[str] = field(default_factory=set)
     asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -175,7 +174,7 @@ def _answer(request: Received, target: str, moods: Moods) -> Answer:  # noqa: PL
     moods.asked.append((request.method, request.path, dict(request.headers)))
     shown = request.headers.get("Authorization", "")
     if request.path.startswith("/token"):
-        if moods.bearer != "anybody" and shown != _basic(moods.bearer):
+        if shown != _basic(moods.bearer):
             return Answer(401)
         token = base64.urlsafe_b64encode(os.urandom(12)).decode()
         moods.tokens.add(token)
@@ -192,8 +191,6 @@ def _answer(request: Received, target: str, moods: Moods) -> Answer:  # noqa: PL
         return Answer(429, {"Retry-After": "1"})
     if moods.take("failing"):
         return Answer(503)
-    if moods.elsewhere and "/blobs/" in request.path:
-        return Answer(307, {"Location": f"http://{moods.elsewhere}{request.path}"})
     return _passed_on(request, target, moods)
 
 

@@ -46,13 +46,13 @@ class Node:
 
     def processes(self) -> dict[int, str]:
         """What runs on the node, by process number as seen from outside; its listening sshd left out."""
-        found = {}
+        running = {}
         for entry in Path("/proc").glob("[1-9]*"):
             with suppress(OSError):
                 words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
                 if words and (entry / "ns/pid").readlink() == self._space and "[listener]" not in words:
-                    found[int(entry.name)] = words
-        return found
+                    running[int(entry.name)] = words
+        return running
 
     @property
     def _space(self) -> Path:

@@ -69,13 +69,13 @@ def proven(launch: Launch, rate: float) -> LaunchFacts:
 
 def spans(path: Path) -> list[tuple[float, float, str]]:
     """When the ranks of each run began and ended, by their own records: Unix times, in order, and the launch."""
-    found = []
+    ranks_of_runs = []
     for run in path.glob("launches/*/*"):
         starts = [json.loads(each.read_text())["time_s"] for each in run.glob("ranks/*.start.json")]
         ends = [json.loads(each.read_text())["ended_s"] for each in run.glob("ranks/*.exit.json")]
         if starts:
-            found.append((min(starts), max(ends, default=min(starts)), run.parent.name))
-    return sorted(found)
+            ranks_of_runs.append((min(starts), max(ends, default=min(starts)), run.parent.name))
+    return sorted(ranks_of_runs)
 
 
 def overlapping(path: Path) -> list[tuple[str, str]]:

@@ -22,10 +22,12 @@ _ANY = tagged("any GPU")
 @rule(1, "initialise")
 def initialise(script: Script) -> Iterator[Finding]:
     """Whether it initialises Horovod or torch.distributed, before it uses it."""
-    fix = script.fix('import torch.distributed as dist; dist.init_process_group("nccl")  # before the model is wrapped',
-                     "import horovod.torch as hvd; hvd.init()  # before any other call of Horovod",
-                     "import horovod.tensorflow.keras as hvd; hvd.init()  # before any other call of it")  # fmt: skip
+    fix = script.fix('dist.init_process_group("nccl")  # before DistributedDataParallel',
+                     "hvd.init()  # before any other call of Horovod")  # fmt: skip
     if script.way == "none":
+        fix = script.fix('import torch.distributed as dist; dist.init_process_group("nccl")',
+                         "import horovod.torch as hvd; hvd.init()",
+                         "import horovod.tensorflow.keras as hvd; hvd.init()")  # fmt: skip
         yield script.missing("it uses neither Horovod nor torch.distributed: every process would train alone", fix)
     elif script.way == "horovod":
         name, first, needs = "hvd.init", script.calls(*_INIT), script.calls(*_NEEDS_INIT)
@@ -177,8 +179,10 @@ def _judge_other_data(script: Script, fix: str) -> Iterator[Finding]:
     data: list[tuple[Event | None, Value]] = [*given, *((None, over) for over in script.trained_on)]
     by_rank = [event for event, value in data if value.has("rank") or value.things("sampler")]
     by_rank += [event for event in script.calls(".shard") if "rank" in event.tags]
-    if by_rank or "webdataset.split_by_node" in script.names:
-        yield ok("by the rank", by_rank[0] if by_rank else None)
+    if by_rank:
+        yield ok("by the rank", by_rank[0])
+    if "webdataset.split_by_node" in script.names:
+        yield ok("by webdataset's split_by_node")
     parts = [event for event, value in data if value.has("size")]
     parts += [event for event in script.fits if (event.argument(None, "steps_per_epoch") or NOTHING).has("size")]
     if parts:

@@ -30,6 +30,7 @@ def gradients(script: Script) -> Iterator[Finding]:
         yield script.missing("nothing averages the gradients", fix)
     is_ddp = script.way == "ddp"
     what, lacks = ("model", "the model is not wrapped") if is_ddp else ("optimizer", "nothing averages the gradients")
+    wrapper, waiting = ("DistributedDataParallel", "it") if is_ddp else ("it", "its allreduce")
     wrapped = script.calls(*(_MODELS if is_ddp else _WRAPPERS))
     if not wrapped:
         for event in script.calls(*_AVERAGES):
@@ -38,9 +39,9 @@ def gradients(script: Script) -> Iterator[Finding]:
         yield script.missing(f"{lacks}: every rank trains a model of its own", fix)
     kept = [event for event in wrapped if not event.discarded or event.last == "fully_shard"]
     if not kept:
-        yield wrong(f"the wrapped {what} is not kept: what {wrapped[0].last} returns must be used", wrapped[0], fix)
+        yield wrong(f"the wrapped {what} is not kept: what {wrapper} returns must be used", wrapped[0], fix)
     if all("root" in event.guards for event in kept):
-        yield wrong(f"only rank 0 wraps the {what}, and waits for the others", kept[0], fix)
+        yield wrong(f"only rank 0 wraps the {what}: {waiting} waits for the others", kept[0], fix)
     yield from _ddp(script, kept, fix) if is_ddp else _horovod(script, kept, fix)
     yield ok(kept[0].last, kept[0])
 

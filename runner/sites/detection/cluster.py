@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import re
 import textwrap
@@ -20,6 +19,7 @@ from runner.sites.detection import facts as answers
 from runner.sites.detection import host
 from runner.sites.detection.facts import Answer, Cluster, Entry, Fact, Note, Unknown, Value
 from runner.sites.loader import CONTINUED, DEFAULT, MARK, read_site
+from runner.sites.user import login_name
 
 ON_NODE_S = 120.0  # for a job of one task to begin and answer
 
@@ -77,8 +77,7 @@ class Detected:
         if where is not None and runtime in where.runtimes:
             return ""
         program = runtime_programs().get(runtime, runtime)
-        found = [name for name in self.modules if name.split("/")[0].lower() == program]
-        return found[-1] if found else ""
+        return next((name for name in reversed(self.modules) if name.split("/")[0].lower() == program), "")
 
 
 def detect(
@@ -96,7 +95,7 @@ def detect(
     day = time.strftime("%Y-%m-%d")
     schedulers = {name: SCHEDULERS[name] for name in SCHEDULERS.every() if SCHEDULERS[name].detection}
     modules = {name: cast(Detection, import_module(facts.detection)) for name, facts in schedulers.items()}
-    commands = {name: module.commands(_user()) for name, module in modules.items()}
+    commands = {name: module.commands(login_name()) for name, module in modules.items()}
     asked = answers.ask_all(
         {f"{name} {key}": words for name, those in commands.items() for key, words in those.items()}
         | {"here": host.here(), "modules": host.MODULES},
@@ -128,26 +127,26 @@ def detect(
     )
 
 
-def entries(found: Detected, partition: str | None = None) -> tuple[Entry, ...]:
+def entries(detected: Detected, partition: str | None = None) -> tuple[Entry, ...]:
     """All that goes into a site file, in the order of ``draft``."""
-    of_scheduler = found.cluster.entries(partition, found.day)
-    unanswered = found.cluster.silent.items()
+    of_scheduler = detected.cluster.entries(partition, detected.day)
+    unanswered = detected.cluster.silent.items()
     silence = [Note("description", f"no answer from `{command}`: {why}") for command, why in unanswered]
-    hosts = host.entries(found.login, found.node, found.modules, found.day)
-    everything = (*silence, *_runtime_entries(found), *of_scheduler, *hosts)
+    hosts = host.entries(detected.login, detected.node, detected.modules, detected.day)
+    everything = (*silence, *_runtime_entries(detected), *of_scheduler, *hosts)
     known = {entry.key for entry in everything if isinstance(entry, Fact)}
     return tuple(entry for entry in everything if not (isinstance(entry, Unknown) and entry.key in known))
 
 
-def _runtime_entries(found: Detected) -> tuple[Entry, ...]:
-    where = f"on {found.node.name}" if found.node is not None else "here; a GPU node was not asked"
+def _runtime_entries(detected: Detected) -> tuple[Entry, ...]:
+    where = f"on {detected.node.name}" if detected.node is not None else "here; a GPU node was not asked"
     containers = ", ".join(name for name in RUNTIMES if name != NATIVE)
     none = Note("runtimes", f"no container runtime on PATH {where}; what the site has stands first: {containers}")
-    loads = ((name, found.module_of(name)) for name in found.runtimes)
-    source = f"module avail, {found.day}"
+    loads = ((name, detected.module_of(name)) for name in detected.runtimes)
+    source = f"module avail, {detected.day}"
     return (
-        *(() if found.runtimes else (none,)),
-        Fact("runtimes", [*found.runtimes, NATIVE], f"`srun --help` and PATH {where}, {found.day}"),
+        *(() if detected.runtimes else (none,)),
+        Fact("runtimes", [*detected.runtimes, NATIVE], f"`srun --help` and PATH {where}, {detected.day}"),
         *(Fact(f"ways.{name}.load", [["module", "load", module]], source) for name, module in loads if module),
     )
 
@@ -155,12 +154,12 @@ def _runtime_entries(found: Detected) -> tuple[Entry, ...]:
 def _node(start: tuple[str, ...], clients: Path | None) -> host.Host:
     """What a GPU node says of itself, in a task that ``start`` starts. Raises RefusedError where it does not answer."""
     answer = answers.ask((*start, *host.here()), clients, ON_NODE_S)
-    found = host.read(answer)
-    if found is None:
+    node = host.read(answer)
+    if node is None:
         what = f"no GPU node answered: {answer.problem or f'{start[0]} said nothing'}"
         fix = "options that the site demands: --on-node -S account=NAME -S partition=NAME; or leave --on-node out"
         raise RefusedError(what, where=" ".join(start), fix=fix)
-    return found
+    return node
 
 
 def _no_scheduler(first: Mapping[str, Answer]) -> RefusedError:
@@ -175,13 +174,6 @@ def _no_scheduler(first: Mapping[str, Answer]) -> RefusedError:
     )
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
-        return ""
-
-
 _SECTION = "the scheduler's own section"  # and what else has no place below
 _ORDER = (
     *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs"),
@@ -193,18 +185,18 @@ _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 _WIDTH = 118
 
 
-def draft(found: Detected, name: str, partition: str | None = None) -> str:
+def draft(detected: Detected, name: str, partition: str | None = None) -> str:
     """The file's text. ``site check`` refuses it until every ``# UNKNOWN`` in it is filled or deleted, and warns of
     every ``# DEFAULT``.
 
     Args:
         name: of the site. partition: whose nodes are meant, as it was detected with.
     """
-    found_entries = entries(found, partition)
-    facts = [entry for entry in found_entries if isinstance(entry, Fact)]
-    everything = [*_head(found, name), *found_entries, Fact("sources", _sources(facts), "")]
+    listed = entries(detected, partition)
+    facts = [entry for entry in listed if isinstance(entry, Fact)]
+    everything = [*_head(detected, name), *listed, Fact("sources", _sources(facts), "")]
     lines = [
-        f"# Written by `site detect` on {found.day}, from what {found.scheduler} and its hosts say.",
+        f"# Written by `site detect` on {detected.day}, from what {detected.scheduler} and its hosts say.",
         f"# A line `{MARK} key` is unknown here and jobs need it: put the key there, or delete the line to leave",
         "# it to the default. `site check FILE` refuses the file until then. A line",
         f"# `{DEFAULT} key` is unknown, too, and left to the default, which is warned of until the line is deleted.",
@@ -223,25 +215,25 @@ def _sources(facts: Sequence[Fact]) -> dict[str, str]:
     return dict(sorted(sources.items()))
 
 
-def _head(found: Detected, name: str) -> Iterator[Entry]:
+def _head(detected: Detected, name: str) -> Iterator[Entry]:
     """What does not come from the cluster: a name, and what every cluster of its kind has in common."""
     yield Fact("name", name, "")
-    yield Fact("description", f"{name}: {found.scheduler}", "")
+    yield Fact("description", f"{name}: {detected.scheduler}", "")
     base = read_site("slurm")
-    if found.scheduler_name == base.scheduler:
+    if detected.scheduler_name == base.scheduler:
         yield Fact("extends", base.name, "")
         return
-    yield Fact("scheduler", found.scheduler_name, "")
+    yield Fact("scheduler", detected.scheduler_name, "")
     yield Fact("env", {name: value for name, value in base.env.items() if value is not None}, "")
     yield Fact("image_tags", dict(base.image_tags), "")
 
 
-def _block(found_entries: Sequence[Entry], path: tuple[str, ...], indent: str) -> Iterator[str]:
+def _block(listed: Sequence[Entry], path: tuple[str, ...], indent: str) -> Iterator[str]:
     """The lines of all entries below ``path``; where only remarks are below a key, no key is written."""
     depth = len(path)
     below: dict[str, list[Entry]] = {}
-    for entry in found_entries:
-        below.setdefault(_step(entry, depth), []).append(entry)
+    for entry in listed:
+        below.setdefault(entry.key.split(".")[depth], []).append(entry)
     order = {name: place for place, name in enumerate(_ORDER)}
     for step in sorted(below, key=lambda name: order.get(name, order[_SECTION]) if depth == 0 else 0):
         here = [entry for entry in below[step] if entry.key == ".".join((*path, step))]
@@ -256,12 +248,8 @@ def _block(found_entries: Sequence[Entry], path: tuple[str, ...], indent: str) -
             yield from _block(deeper, (*path, step), indent + "  ")
 
 
-def _step(entry: Entry, depth: int) -> str:
-    return entry.key.split(".")[depth]
-
-
-def _holds_facts(found_entries: Sequence[Entry]) -> bool:
-    return any(isinstance(entry, Fact) for entry in found_entries)
+def _holds_facts(listed: Sequence[Entry]) -> bool:
+    return any(isinstance(entry, Fact) for entry in listed)
 
 
 def _comment(entry: Entry, indent: str) -> Iterator[str]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from runner.core import process
 from runner.core.errors import RunnerError
 
 TIMEOUT_S = 20.0
 MOST = 4_000_000  # characters that are kept of an answer
+_MIG = re.compile(r"\dg\.\d+gb", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -113,26 +113,49 @@ Entry = Fact | Unknown | Note
 
 
 @dataclass(frozen=True)
-class GpuNodes:
-    """The nodes that jobs are planned for.
+class Node:
+    """One node, as the scheduler gives it out.
 
     Attributes:
-        kinds: type of GPU as the scheduler names it, empty for none -> GPUs of each node.
-        gpus: of each node, of whatever type; slices count only where there is nothing else.
-        cpus: that jobs are given of each. memory_mb: of the smallest.
-        count, up: how many there are, and can be used now.
+        gpus: type of GPU as the scheduler names it, empty for none -> GPUs of it.
+        threads_per_core: 0 where the scheduler does not say: ``cores`` may be hardware threads then.
+        queues: that it is in; empty where the scheduler does not say.
+        traits: features, or custom resources as ``name=value``, by which jobs can ask for it.
     """
 
-    kinds: Mapping[str, int]
-    gpus: int
-    cpus: int
+    name: str
+    gpus: tuple[tuple[str, int], ...]
+    cores: int
     memory_mb: int
-    count: int
-    up: int
+    usable: bool
+    threads_per_core: int = 0
+    queues: frozenset[str] = frozenset()
+    traits: frozenset[str] = frozenset()
+
+    @property
+    def whole_gpus(self) -> tuple[tuple[str, int], ...]:
+        """Those that are no slices."""
+        return tuple(entry for entry in self.gpus if not _MIG.search(entry[0]))
+
+    @property
+    def cpus(self) -> int:
+        """That jobs are given."""
+        return self.cores * max(1, self.threads_per_core)
 
 
-class Cluster(Protocol):
-    """A cluster as its scheduler's clients describe it; what is unknown is empty.
+@dataclass(frozen=True)
+class Queue:
+    """A queue or partition. ``open``: jobs can go to it now. ``limits``: as a site file's ``queues`` has them."""
+
+    name: str
+    open: bool
+    is_default: bool
+    limits: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster as its scheduler's clients describe it; what is unknown is empty. Each scheduler has a subclass.
 
     Attributes:
         name: as the scheduler names it. version: of the scheduler.
@@ -143,38 +166,84 @@ class Cluster(Protocol):
         lacking: of them those without which a site is not described: for nodes, partitions, queues.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def partitions_known(self) -> tuple[str, ...]: ...
-    @property
-    def options(self) -> frozenset[str]: ...
-    @property
-    def mpi(self) -> tuple[str, ...]: ...
-    @property
-    def silent(self) -> Mapping[str, str]: ...
-    @property
-    def lacking(self) -> tuple[str, ...]: ...
+    version: str
+    nodes: tuple[Node, ...]
+    queues: tuple[Queue, ...]
+    silent: Mapping[str, str]
+    lacking: tuple[str, ...] = ()
+    name: str = ""
+    partitions_known: tuple[str, ...] = ()
+    options: frozenset[str] = frozenset()
+    mpi: tuple[str, ...] = ()
 
     def queue_limits(self) -> dict[str, dict[str, int]]:
-        """The queues that jobs can go to now, each with its limits as a site file has them."""
+        """The queues that jobs can go to now, each with its limits."""
+        return {queue.name: dict(queue.limits) for queue in self.queues if queue.open}
 
-    def gpu_nodes(self, queues: Iterable[str], /) -> GpuNodes | None:
-        """The nodes that jobs are planned for, of these queues if any are given; None where none has GPUs."""
+    def gpu_nodes(self, queues: Iterable[str] = ()) -> tuple[Node, ...]:
+        """The nodes to plan for: of the shape that has the most GPUs in all, of these queues if any are given.
 
-    def entries(self, partition: str | None, day: str, /) -> Iterable[Entry]:
+        Of shapes that differ in memory alone the smallest memory counts, so they are one.
+        """
+        wanted = frozenset(queues)
+        groups: dict[object, list[Node]] = {}
+        for node in self.nodes:
+            if node.gpus and (not wanted or not node.queues or node.queues & wanted):
+                groups.setdefault((node.gpus, node.cores, node.threads_per_core), []).append(node)
+        return tuple(max(groups.values(), key=_gpus_of, default=[]))
+
+    def entries(self, partition: str | None, day: str) -> Iterable[Entry]:
         """All for a site file, of the nodes of that partition, or of those with the most GPUs; asked on that day."""
+        raise NotImplementedError
+
+
+def _gpus_of(nodes: Iterable[Node]) -> tuple[int, int]:
+    """Whole GPUs count first, slices only among those that have none."""
+    return sum(count_of(node.whole_gpus) for node in nodes), sum(count_of(node.gpus) for node in nodes)
+
+
+def count_of(gpus: Iterable[tuple[str, int]]) -> int:
+    """GPUs, and slices of GPUs, whatever their type."""
+    return sum(count for _, count in gpus)
+
+
+def node_entries(group: Sequence[Node], source: str, unknown: str, cores: str = "") -> Iterator[Entry]:
+    """The shape of nodes that are alike.
+
+    Args:
+        unknown: how to find it out where there are none. cores: what follows the source of their cores.
+    """
+    if not group:
+        yield from (Unknown(f"node.{key}", unknown, needed=True) for key in ("gpus", "cores", "memory_mb"))
+        return
+    first = group[0]
+    kind, gpus = max(first.whole_gpus or first.gpus, key=lambda entry: entry[1])
+    yield Fact("node.gpus", gpus, source)
+    if kind:
+        yield Fact("node.gpu_type", kind, source)
+    if len(first.gpus) > 1:
+        further = ", ".join(f"{count} x {name or 'untyped'}" for name, count in first.gpus if name != kind)
+        yield Note("node.gpu_type", f"each node also has {further}: --gpu-type asks for them")
+    yield Fact("node.cores", first.cores, source + cores)
+    if first.threads_per_core:
+        yield Fact("node.threads_per_core", first.threads_per_core, source)
+    yield Fact("node.memory_mb", min(node.memory_mb for node in group), source)
+    yield Fact("node.count", len(group), f"{source}; {sum(node.usable for node in group)} of them up")
+
+
+def limits_of(min_nodes: str, max_nodes: str, clock: str) -> dict[str, int]:
+    """A queue's limits, without those that limit nothing."""
+    known = {"min_nodes": natural(min_nodes), "max_nodes": natural(max_nodes), "max_walltime_s": seconds(clock)}
+    return {key: value for key, value in known.items() if value and (key, value) != ("min_nodes", 1)}
 
 
 def seconds(clock: str) -> int | None:
     """Slurm's ``[days-]hours:minutes:seconds`` and PBS's ``hours:minutes:seconds``; None for no limit."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?", clock)
-    if not found:
+    parts = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?", clock)
+    if not parts:
         return None
-    days, first, second, third = (int(part or 0) for part in found.groups())
-    if found[4] is None and not found[1]:
+    days, first, second, third = (int(part or 0) for part in parts.groups())
+    if parts[4] is None and not parts[1]:
         return first * 60 + second
     return ((days * 24 + first) * 60 + second) * 60 + third
 

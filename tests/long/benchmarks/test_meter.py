@@ -24,11 +24,11 @@ HEAD = (
 def difference(one: Sequence[float], other: Sequence[float]) -> str:
     """By how much a step of the first takes longer: the mean over rounds, with the interval of a run's groups."""
     logs = [math.log(a / b) for a, b in zip(one, other, strict=True)]
-    found = mean_interval(logs)
+    interval = mean_interval(logs)
     mean = math.expm1(math.fsum(logs) / len(logs))
-    if found is None:
+    if interval is None:
         return f"{100 * mean:+.2f} % (too few rounds)"
-    return f"{100 * mean:+.2f} % ({100 * math.expm1(found.low):+.2f} to {100 * math.expm1(found.high):+.2f} %)"
+    return f"{100 * mean:+.2f} % ({100 * math.expm1(interval.low):+.2f} to {100 * math.expm1(interval.high):+.2f} %)"
 
 
 def test_the_share_of_a_step_that_the_meter_takes(contained: Runner) -> None:

@@ -47,11 +47,11 @@ def test_a_built_image_carries_nothing_of_its_builders_secrets(
         told = json.dumps([image.attrs, image.history()])
         assert "prove.py" in told
         search = f"grep -rlsaF {MARK} /etc /opt /root /tmp /usr/local /var || true"
-        found = engine_client.containers.run(
+        holders = engine_client.containers.run(
             built["reference"], ["-c", search], entrypoint=["sh"], network_mode="none", remove=True,
             use_config_proxy=False,
         )  # fmt: skip
-        assert found == b""
+        assert holders == b""
     finally:
         engine_client.images.remove(built["reference"])
     for needle in planted_secrets.needles():

@@ -26,9 +26,8 @@ KILLS = 25  # of each kind
 
 @pytest.fixture(scope="module")
 def image(engine_client: docker.DockerClient) -> Iterator[str]:
-    name = f"gpu-runner/test-store-{os.getpid()}:1"
-    yield converting.small_image(engine_client, name, files=400)
-    engine_client.images.remove(name, force=True)
+    with converting.small_image(engine_client, f"gpu-runner/test-store-{os.getpid()}:1", files=400) as name:
+        yield name
 
 
 def test_sixteen_at_once_are_one_conversion(image: str, tmp_path: Path) -> None:
@@ -91,7 +90,7 @@ def test_an_engine_that_dies_in_the_middle_of_an_export(tmp_path: Path) -> None:
         for number in range(4):
             url = engine.start_private(state)
             client = engine.connect(url)
-            converting.small_image(client, name, files=2500)
+            converting.import_small(client, name, files=2500)
             target = tmp_path / str(number)
             words = [sys.executable, "-m", "runner", "convert", "--engine", url, "--store", str(target)]
             words += ["--way", "stream", name]

@@ -86,9 +86,9 @@ def saved(client: docker.DockerClient, reference: str, login: Login) -> str:
 
 
 def built(login: Login, base: str) -> dict[str, Any]:
-    found = result(login.runner("build", "pytorch", "--with", "apptainer", "--base", base, "--json"))
-    assert isinstance(found, dict)
-    return found
+    image = result(login.runner("build", "pytorch", "--with", "apptainer", "--base", base, "--json"))
+    assert isinstance(image, dict)
+    return image
 
 
 def test_apptainer_does_every_step_and_the_store_has_the_image(

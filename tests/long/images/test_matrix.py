@@ -144,12 +144,6 @@ def with_apptainer() -> Iterator[Box]:
         yield made
 
 
-def test_docker_run(engine_client: docker.DockerClient) -> None:
-    assert_two_ranks_measured(
-        inside(engine_client, image_of(engine_client, ROWS[0]).reference, *GLOO, *benchmark(ROWS[0]))
-    )
-
-
 def test_ch_run(cluster: Box, squashfs: StoredImage) -> None:
     assert_two_ranks_measured(output_in(cluster, "ch-run", "--set-env", squashfs.path, "--"))
 

@@ -111,12 +111,12 @@ def login() -> Iterator[Login]:
 def test_every_step_is_done(login: Login, engine_client: docker.DockerClient, registry: str) -> None:
     name = light(engine_client, registry, "1")
     first = login.build(name)
-    found = store.lookup(first["reference"], Path(first["path"]).parent)
-    assert found is not None
-    assert found.about == {"framework": "pytorch", "base": name, "base_digest": first["base_digest"]}
-    assert (found.environment["LIGHT"], found.workdir, found.command) == ("a b", "/workspace", ("/bin/bash",))
-    assert found.labels["gpu-runner.part"] == "horovod-pytorch"
-    assert {"opt/recipes/lib/launch.py", "results", "opt/runner/image.json"} <= names_in(found.path)
+    image = store.lookup(first["reference"], Path(first["path"]).parent)
+    assert image is not None
+    assert image.about == {"framework": "pytorch", "base": name, "base_digest": first["base_digest"]}
+    assert (image.environment["LIGHT"], image.workdir, image.command) == ("a b", "/workspace", ("/bin/bash",))
+    assert image.labels["gpu-runner.part"] == "horovod-pytorch"
+    assert {"opt/recipes/lib/launch.py", "results", "opt/runner/image.json"} <= names_in(image.path)
     assert login.build(name)["up_to_date"]
     nothing_is_left(login)
 
@@ -147,13 +147,13 @@ def test_it_builds_what_the_dockerfile_says_and_two_ranks_train_in_it(login: Log
     mounts = replace(login, become=(), variables={"PATH": login.variables["PATH"], "USER": getpass.getuser()})
     said = mounts("ch-run", "--set-env", str(path), "--", *GLOO, *benchmark(ROWS[0])).out
     assert re.search(r"throughput: [\d.]+ images/s", said), said
-    found = store.lookup(first["reference"], path.parent)
-    assert found is not None
-    assert found.path == path
-    assert found.about["horovod"]["proven"] == ["gloo", "mpi"]
-    assert found.about["base_digest"] == first["base_digest"] == found.labels["org.opencontainers.image.base.digest"]
-    assert (found.environment["PYTORCH_VERSION"], found.workdir) == ("2.13.0", "/workspace")
-    assert found.entrypoint == ("/opt/nvidia/nvidia_entrypoint.sh",)
+    image = store.lookup(first["reference"], path.parent)
+    assert image is not None
+    assert image.path == path
+    assert image.about["horovod"]["proven"] == ["gloo", "mpi"]
+    assert image.about["base_digest"] == first["base_digest"] == image.labels["org.opencontainers.image.base.digest"]
+    assert (image.environment["PYTORCH_VERSION"], image.workdir) == ("2.13.0", "/workspace")
+    assert image.entrypoint == ("/opt/nvidia/nvidia_entrypoint.sh",)
     assert not [name for name in names_in(path) if name.startswith(dockerfile.BROUGHT)]
     rows = result(login.runner("images", "list", "--json").out)
     assert [row["problem"] for row in rows if row["path"] == str(path)] == [""]

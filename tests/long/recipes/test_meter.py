@@ -69,12 +69,6 @@ def test_a_smaller_last_batch_counts_as_it_is(local: Runner, source: str) -> Non
         assert sum(report["group_samples"]) == 18 * 32 + 2 * 5
 
 
-def test_tokens_and_stated_flops(local: Runner) -> None:
-    _run, verdict = measure(local, "tokens", "script")
-    assert verdict["unit"] == "tokens"
-    assert any(sentence.startswith("model FLOP utilisation: ") for sentence in verdict["remarks"])
-
-
 def test_evaluation_between_epochs_is_in_the_figure_and_shown(local: Runner) -> None:
     _run, verdict = measure(local, "evaluation", "script")
     (said,) = (sentence for sentence in verdict["remarks"] if sentence.startswith("waiting for data: "))
@@ -90,71 +84,46 @@ def test_what_is_divided_is_proven_by_what_was_reduced(local: Runner, source: st
     assert any("what they reduced was their mean" in sentence for sentence in verdict["proven"])
 
 
-def test_a_step_that_is_counted_twice_is_not_proven(local: Runner) -> None:
-    _run, verdict = measure(local, "counted-twice", "script", code=6)
-    assert "rank 0 counted 20 steps, and 10 of them had a forward pass" in verdict["reasons"][0]
-
-
-@BOTH
-def test_what_another_optimizer_trains_is_named(local: Runner, source: str) -> None:
-    run, verdict = measure(local, "trained-beside", source)
-    is_measured(run, verdict)
-    assert any("does not cover 100 values of parameters" in sentence for sentence in verdict["remarks"])
-
-
 def test_what_is_stated_to_be_divided_is_not_examined(local: Runner) -> None:
     _run, verdict = measure(local, "stated-sharded", "script")
     assert (verdict["outcome"], verdict["synchronisation"]) == ("measured", "not-examined")
     assert not any("synchronised" in sentence for sentence in verdict["proven"])
 
 
-@BOTH
+def both(code: int, outcome: str, says: dict[str, str]) -> list[tuple[str, str, int, str, str]]:
+    return [(name, source, code, outcome, each) for name, each in says.items() for source in ("script", "hook")]
+
+
 @pytest.mark.parametrize(
-    ("peculiarity", "says"),
+    ("peculiarity", "source", "code", "outcome", "says"),
     [
-        ("unsynchronised", NOT_SYNCHRONISED),
-        ("alone", "ranks 0, 1 saw a world of size 1, planned 2"),
-        # Parameters that are gathered are equal all the same, but for worlds of one.
-        ("sharded-unreduced", NOT_REDUCED),
-        ("sharded-alone", NOT_SYNCHRONISED),
-        ("sharded-by-module-unreduced", NOT_REDUCED),
-        ("sharded-by-module-alone", NOT_SYNCHRONISED),
-        ("divided-optimizer-unreduced", NOT_REDUCED),
+        *both(6, "not-proven", {
+            "unsynchronised": NOT_SYNCHRONISED,
+            "alone": "ranks 0, 1 saw a world of size 1, planned 2",
+            # Parameters that are gathered are equal all the same, but for worlds of one.
+            "sharded-unreduced": NOT_REDUCED, "sharded-alone": NOT_SYNCHRONISED,
+            "sharded-by-module-unreduced": NOT_REDUCED, "sharded-by-module-alone": NOT_SYNCHRONISED,
+            "divided-optimizer-unreduced": NOT_REDUCED,
+        }),
+        ("counted-twice", "script", 6, "not-proven", "rank 0 counted 20 steps, and 10 of them had a forward pass"),
+        *both(0, "ran", {
+            "half": "the program ended after 11 steps, in the window (ranks 0, 1)",
+            "os-exit": "ended without Python's own end",
+            "uneven": "measured nothing: ",
+        }),
+        ("no-model", "script", 0, "ran", "synchronisation not proven: it was given neither model nor optimizer"),
+        *both(5, "failed", {"raises": "ValueError: out of data"}),
+        *both(0, "measured", {"trained-beside": "does not cover 100 values of parameters"}),
+        ("tokens", "script", 0, "measured", "model FLOP utilisation: "),
     ],
-)
-def test_what_does_not_train_together_is_not_proven(local: Runner, source: str, peculiarity: str, says: str) -> None:
-    _run, verdict = measure(local, peculiarity, source, code=6)
-    assert any(says in reason for reason in verdict["reasons"]), verdict
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("peculiarity", "says"),
-    [
-        ("half", "the program ended after 11 steps, in the window (ranks 0, 1)"),
-        ("os-exit", "ended without Python's own end"),
-        ("uneven", "measured nothing: "),
-    ],
-)
-def test_a_measurement_that_does_not_end(local: Runner, source: str, peculiarity: str, says: str) -> None:
-    _run, verdict = measure(local, peculiarity, source)
-    assert verdict["outcome"] == "ran"
-    (said,) = (sentence for sentence in verdict["remarks"] if sentence.startswith("the meter: "))
-    assert says in said
-
-
-@BOTH
-def test_a_program_that_fails_keeps_its_own_last_line(local: Runner, source: str) -> None:
-    _run, verdict = measure(local, "raises", source, code=5)
-    assert verdict["outcome"] == "failed"
-    assert "ValueError: out of data" in verdict["log"]
-
-
-def test_without_a_model_it_only_ran(local: Runner) -> None:
-    _run, verdict = measure(local, "no-model", "script")
-    assert verdict["outcome"] == "ran"
-    assert "samples/s" in verdict["remarks"][0]
-    assert "synchronisation not proven: it was given neither model nor optimizer" in verdict["remarks"][0]
+)  # fmt: skip
+def test_the_outcome_and_what_is_said_of_it(
+    local: Runner, peculiarity: str, source: str, code: int, outcome: str, says: str
+) -> None:
+    _run, verdict = measure(local, peculiarity, source, code=code)
+    assert verdict["outcome"] == outcome
+    assert any(says in each for each in (*verdict["reasons"], *verdict["remarks"], verdict["log"])), verdict
+    assert peculiarity != "tokens" or verdict["unit"] == "tokens"
 
 
 def test_ranks_of_the_programs_own(local: Runner) -> None:

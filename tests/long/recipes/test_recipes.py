@@ -45,8 +45,8 @@ def trained(local: Runner, recipe: str, gpus: int, **options: object) -> tuple[P
 def history_of(run: Path) -> list[dict[str, float]]:
     """What a training's rank 0 left after each epoch; empty before the first."""
     path = run / "history.json"
-    found: list[dict[str, float]] = json.loads(path.read_text()) if path.exists() else []
-    return found
+    history: list[dict[str, float]] = json.loads(path.read_text()) if path.exists() else []
+    return history
 
 
 def end_of(run: Path) -> str:
@@ -219,8 +219,8 @@ def test_lightning_on_two_nodes(
     losses = [float(each) for each in re.findall(r"epoch \d, validation: loss ([\d.]+)", printed(run))]
     assert len(losses) == 8
     assert losses[-1] < losses[0] / 2
-    found = re.search(rf"Lightning 2\.6\.6, {steps} steps; validation: loss [\d.]+, ([\d.]+)% right", printed(run))
-    assert found and float(found[1]) > 80
+    right = re.search(rf"Lightning 2\.6\.6, {steps} steps; validation: loss [\d.]+, ([\d.]+)% right", printed(run))
+    assert right and float(right[1]) > 80
     for report in records(run, "report").values():
         check(report)
         assert {each // report["group_steps"] for each in report["group_samples"]} == {report["batch_size"]}

@@ -51,8 +51,8 @@ def test_it_is_accepted_and_its_tasks_lie_and_look_as_planned(at_site: AtSite, s
 
 def _is_as_planned(name: str, directory: Path, job: str) -> None:
     plan, step = planned(name)
-    found = tasks(directory, job)
-    ranks = last_step(found, plan.tasks_per_node)
+    steps = tasks(directory, job)
+    ranks = last_step(steps, plan.tasks_per_node)
     values = {RUN_DIRECTORY: str(directory), JOB_ID: job, "USER": "root"}
     rendezvous = {key: ranks[0].variables[key].decode() for key in RENDEZVOUS}
     options, words, variables = expected(step, values | rendezvous)
@@ -111,11 +111,11 @@ class Task:
 
 def tasks(directory: Path, job: str) -> dict[str, dict[int, Task]]:
     """Step ("batch", "0", "1" ...) -> rank -> task, of a job that was submitted from the directory."""
-    found: dict[str, dict[int, Task]] = {}
+    steps: dict[str, dict[int, Task]] = {}
     for path in (directory / "spank").glob(f"{job}.*"):
         _job, step, rank = path.name.split(".")
-        found.setdefault(step, {})[int(rank)] = _task(path.read_bytes())
-    return found
+        steps.setdefault(step, {})[int(rank)] = _task(path.read_bytes())
+    return steps
 
 
 def _task(record: bytes) -> Task:
@@ -130,9 +130,9 @@ def _task(record: bytes) -> Task:
     )
 
 
-def last_step(found: Mapping[str, dict[int, Task]], tasks_per_node: tuple[int, ...]) -> dict[int, Task]:
+def last_step(steps: Mapping[str, dict[int, Task]], tasks_per_node: tuple[int, ...]) -> dict[int, Task]:
     """The tasks of the ranks: those of the step that has as many, and no step of one task a node."""
-    (step,) = (step for step in found.values() if len(step) == sum(tasks_per_node) and _is_launch(step))
+    (step,) = (step for step in steps.values() if len(step) == sum(tasks_per_node) and _is_launch(step))
     return step
 
 

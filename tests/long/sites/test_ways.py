@@ -115,11 +115,11 @@ def _allocated(here: Cluster, job: str) -> dict[str, tuple[int, int]]:
         return text if "(IDX:" in text else ""
 
     shown = until(look, "its GPUs are shown", timeout_s=300)
-    found: dict[str, tuple[int, int]] = {}
+    allocated: dict[str, tuple[int, int]] = {}
     for match in re.finditer(r"Nodes=(\S+) CPU_IDs=(\S+) Mem=\S+ GRES=gpu:\w+:\d+\(IDX:(\S+)\)", shown):
         names = here.daemons.inside("scontrol", "show", "hostnames", match[1]).split()
-        found |= dict.fromkeys(names, (_count(match[2]), _count(match[3])))
-    return found
+        allocated |= dict.fromkeys(names, (_count(match[2]), _count(match[3])))
+    return allocated
 
 
 def _count(numbers: str) -> int:

@@ -51,11 +51,11 @@ def _begun(local: Runner, words: tuple[str, ...], name: str) -> Path:
     """A study's directory, once it is there; the call that made it is killed at once."""
     child = local.start(*words, "--name", name)
     until = time.monotonic() + 60
-    while not (found := list(local.state.glob(f"studies/*-{name}-study"))) and time.monotonic() < until:
+    while not (studies := list(local.state.glob(f"studies/*-{name}-study"))) and time.monotonic() < until:
         time.sleep(0.01)
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate(timeout=60)
-    return found[0].resolve()
+    return studies[0].resolve()
 
 
 def _ended_within(child: subprocess.Popen[bytes], seconds: float) -> bool:

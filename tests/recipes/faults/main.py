@@ -57,13 +57,13 @@ def main() -> int:
 
 def mine(words: list[str], rank: int) -> Faults:
     """The faults of this rank: value by name."""
-    found = {}
+    faults = {}
     for word in words:
         what, _, where = word.partition("@")
         name, _, value = what.partition(":")
         if not where or int(where) == rank:
-            found[name] = value
-    return found
+            faults[name] = value
+    return faults
 
 
 def meet(rank: int, size: int) -> None:

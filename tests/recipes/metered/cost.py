@@ -62,17 +62,17 @@ def main(width: int, seconds: float) -> None:
 
     for _ in range(WARMUP):
         block(metered)
-    found: dict[str, list[float]] = {"plain": [], "metered": [], "control": []}
+    seconds_of_steps: dict[str, list[float]] = {"plain": [], "metered": [], "control": []}
     turns = (("plain", plain), ("metered", metered), ("control", control))
     for _ in range(rounds):
-        taken = dict.fromkeys(found, 0.0)
+        taken = dict.fromkeys(seconds_of_steps, 0.0)
         for name, one in (*turns, *reversed(turns)):
             taken[name] += block(one) / 2
         for name, step_s in taken.items():
-            found[name].append(step_s)
+            seconds_of_steps[name].append(step_s)
     while meter.active:
         metered()
-    print(json.dumps(found))
+    print(json.dumps(seconds_of_steps))
 
 
 if __name__ == "__main__":

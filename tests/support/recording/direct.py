@@ -58,7 +58,7 @@ def executed(script: JobScript, by_ssh: bool = False, /, **extra: str) -> Ran:
     with recording.ran(script, stubs(), home | extra) as (kept, run):
         marker = json.loads((run / "exit.json").read_text())
         assert (marker["exit"], marker["job"]) == (0, (run / "job.id").read_text().strip())
-        ranks = [int(found[1]) for path in kept.iterdir() if (found := re.fullmatch(r"words\.(\d+)", path.name))]
+        ranks = [int(match[1]) for path in kept.iterdir() if (match := re.fullmatch(r"words\.(\d+)", path.name))]
         return Ran(
             recording.split(kept / "ssh") if by_ssh else [],
             {rank: recording.split(kept / f"words.{rank}") for rank in ranks},

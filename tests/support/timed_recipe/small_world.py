@@ -81,19 +81,19 @@ class World:
 
 
 def _accepted(address: tuple[str, int], size: int) -> list[socket.socket]:
-    found: dict[int, socket.socket] = {}
+    peers: dict[int, socket.socket] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(address)
         server.listen(size)
         server.settimeout(_PATIENCE_S)
-        while len(found) < size - 1:
+        while len(peers) < size - 1:
             peer, _ = server.accept()
             _tune(peer)
             token, _, rank = _received(peer).decode().rpartition(" ")
             if token == os.environ.get("RUNNER_TOKEN", ""):
-                found[int(rank)] = peer
-    return [found[rank] for rank in range(1, size)]
+                peers[int(rank)] = peer
+    return [peers[rank] for rank in range(1, size)]
 
 
 def _connected(address: tuple[str, int], rank: int) -> socket.socket:

@@ -199,7 +199,7 @@ def test_a_warning_is_given_where_it_holds(
             "env A=1 ./mpirun.py")),
     ],
 )  # fmt: skip
-def test_nothing_is_said_where_it_does_not_hold(
+def test_there_is_no_finding_where_it_does_not_hold(
     code: str, site: str | Site, observed: Observed, asked: dict[str, Any]
 ) -> None:
     assert code not in findings_of(site, observed, **asked)

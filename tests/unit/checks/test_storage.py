@@ -48,8 +48,8 @@ QUOTA, NOT_FOR_JOBS, PURGED = Home(quota_gb=50), Home(for_jobs=False), Scratch(p
 HOME = ("/home/e",)
 
 
-def seen(idle_days: int) -> Observed:
-    """An image on scratch that nobody has read for so long."""
+def unread_for(idle_days: int) -> Observed:
+    """An image on scratch that no job has read for so long."""
     return Observed(scratch="/pscratch/e", image_idle_s=float(idle_days * DAY_S))
 
 
@@ -82,11 +82,11 @@ def test_runs_in_a_home_with_a_quota_are_reported(home: Home, wanted: dict[str, 
     [
         (Observed(home=HOME), IN_HOME, {"home": QUOTA}, "image-in-home"),
         (Observed(home=HOME), IN_HOME, {}, ""),
-        (seen(1), "/pscratch/e/x.sif", {"scratch": PURGED}, ""),
-        (seen(53), "/pscratch/e/x.sif", {"scratch": PURGED}, ""),
-        (seen(55), "/pscratch/e/x.sif", {"scratch": PURGED}, "image-may-be-purged"),
-        (seen(55), "/cfs/x.sif", {"scratch": PURGED}, ""),
-        (seen(50), "/pscratch/e/x.sif", {"scratch": PURGED, "walltime_s": 5 * DAY_S}, "image-may-be-purged"),
+        (unread_for(1), "/pscratch/e/x.sif", {"scratch": PURGED}, ""),
+        (unread_for(53), "/pscratch/e/x.sif", {"scratch": PURGED}, ""),
+        (unread_for(55), "/pscratch/e/x.sif", {"scratch": PURGED}, "image-may-be-purged"),
+        (unread_for(55), "/cfs/x.sif", {"scratch": PURGED}, ""),
+        (unread_for(50), "/pscratch/e/x.sif", {"scratch": PURGED, "walltime_s": 5 * DAY_S}, "image-may-be-purged"),
     ],
 )
 def test_an_image_in_a_home_with_a_quota_or_that_the_purge_may_take_is_reported(

@@ -16,12 +16,10 @@ from runner.core.package_directory import CONTENT, MANIFEST, PackageFile, check,
 from runner.core.progress import Silent
 from tests.support.package_directories import collected
 
-NAMES = ("plain", "it's a $HOME `id`\nwheéls")
 
-
-@pytest.fixture(params=NAMES)
-def packages(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    directory = tmp_path / str(request.param)
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    directory = tmp_path / "it's a $HOME `id`\nwheéls"
     collected(directory)
     return directory
 

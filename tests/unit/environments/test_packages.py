@@ -169,7 +169,7 @@ def test_a_full_disk_is_reported_as_such() -> None:
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Collections for this and that, and a directory of somebody's own."""
+    """Collections for this and that, and a directory with other files."""
     root = tmp_path_factory.mktemp("packages")
     collected(root / "torch")
     collected(root / "tf", framework="tensorflow", requirements=("tensorflow-cpu==2.21.0",))

@@ -22,30 +22,45 @@ def bound(node: Node, root: Path, allowed: frozenset[int] | None = None) -> list
     return [binding.show(binding.near_gpu(rank, size, shown, every, files).cpus) for rank in range(size)]
 
 
-def test_each_rank_of_a_dgx_a100_gets_half_of_its_gpus_numa_node(tmp_path: Path) -> None:
-    assert bound(DGX_A100, tmp_path) == [
-        "48-55,176-183", "56-63,184-191", "16-23,144-151", "24-31,152-159",
-        "112-119,240-247", "120-127,248-255", "80-87,208-215", "88-95,216-223",
-    ]  # fmt: skip
+HALF = frozenset(range(16, 32)) | frozenset(range(48, 64))  # NUMA nodes 1 and 3, first threads only
+
+
+@pytest.mark.parametrize(
+    ("node", "allowed", "cpus"),
+    [
+        # Each rank gets half of its GPU's NUMA node.
+        (DGX_A100, None, ["48-55,176-183", "56-63,184-191", "16-23,144-151", "24-31,152-159",
+                          "112-119,240-247", "120-127,248-255", "80-87,208-215", "88-95,216-223"]),
+        # Its GPUs are counted from the last NUMA node.
+        (POLARIS, None, ["24-31,56-63", "16-23,48-55", "8-15,40-47", "0-7,32-39"]),
+        # A cgroup that holds half of the cores, of a shared node, is kept.
+        (DGX_A100, HALF, ["48-55", "56-63", "16-23", "24-31", "", "", "", ""]),
+    ],
+    ids=["DGX A100", "Polaris", "half of a node"],
+)  # fmt: skip
+def test_each_rank_gets_its_share_of_the_processors_near_its_gpu(
+    tmp_path: Path, node: Node, allowed: frozenset[int] | None, cpus: list[str]
+) -> None:
+    assert bound(node, tmp_path, allowed) == cpus
 
 
 def test_a_gpu_has_the_same_processors_in_every_launch_of_a_study(tmp_path: Path) -> None:
     """With any number of ranks, and whichever GPU comes first: a rank alone has no more than one of eight."""
     files = DGX_A100.write(tmp_path)
-    found, every = binding.gpus(files), frozenset(range(2 * DGX_A100.cores))
+    gpus, every = binding.gpus(files), frozenset(range(2 * DGX_A100.cores))
 
     def cpus(shown: tuple[binding.Gpu, ...], size: int) -> list[str]:
         return [
             binding.show(binding.near_gpu(rank, size, shown, every, files, of_all=True).cpus) for rank in range(size)
         ]
 
-    of_all = cpus(found, 8)
+    of_all = cpus(gpus, 8)
     assert of_all == bound(DGX_A100, tmp_path / "again")
-    assert cpus(found, 4) == of_all[:4]
-    assert cpus(found, 1) == of_all[:1]
+    assert cpus(gpus, 4) == of_all[:4]
+    assert cpus(gpus, 1) == of_all[:1]
     for first in range(8):
         rotated = wireup.from_gpu({}, first, 8)
-        assert cpus(binding.visible(found, rotated), 1) == [of_all[first]]
+        assert cpus(binding.visible(gpus, rotated), 1) == [of_all[first]]
 
 
 def test_the_first_gpu_is_moved_to_the_front_and_all_stay_visible() -> None:
@@ -57,48 +72,28 @@ def test_the_first_gpu_is_moved_to_the_front_and_all_stay_visible() -> None:
         wireup.from_gpu({"CUDA_VISIBLE_DEVICES": "4,5"}, 2, 8)
 
 
-def test_polaris_counts_its_gpus_from_the_last_numa_node(tmp_path: Path) -> None:
-    assert bound(POLARIS, tmp_path) == ["24-31,56-63", "16-23,48-55", "8-15,40-47", "0-7,32-39"]
-
-
-def test_a_cgroup_that_holds_half_of_the_cores_is_kept(tmp_path: Path) -> None:
-    """Four GPUs of a shared node: NUMA nodes 1 and 3 are this job's, first threads only."""
-    mine = frozenset(range(16, 32)) | frozenset(range(48, 64))
-    assert bound(DGX_A100, tmp_path, mine) == ["48-55", "56-63", "16-23", "24-31", "", "", "", ""]
-
-
 def test_a_task_that_sees_only_its_own_gpu_is_bound_near_it(tmp_path: Path) -> None:
     files = DGX_A100.write(tmp_path)
     shown = binding.visible(binding.gpus(files), "5")
     assert binding.show(binding.near_gpu(5, 8, shown, frozenset(range(256)), files).cpus) == "112-127,240-255"
 
 
-def test_the_ports_near_a_gpu_are_the_active_ones_of_its_numa_node(tmp_path: Path) -> None:
-    files = DGX_A100.write(tmp_path)
-    seen, found = fabric.ports(files), binding.gpus(files)
+def test_the_ports_near_a_gpu_and_those_that_nccl_is_kept_to(tmp_path: Path) -> None:
+    """Of a DGX A100's ten adapters one is active for storage, and one is down."""
+    files = DGX_A100.write(tmp_path / "dgx")
+    seen, gpus = fabric.ports(files), binding.gpus(files)
     assert [port.name for port in seen] == [f"mlx5_{number}:1" for number in range(10)]
-    near = [[port.text for port in fabric.near_gpu(gpu, seen)] for gpu in found]
+    near = [[port.text for port in fabric.near_gpu(gpu, seen)] for gpu in gpus]
     assert near[0] == near[1] == ["mlx5_0:1 InfiniBand 200", "mlx5_1:1 InfiniBand 200"]
     assert near[4] == ["mlx5_6:1 InfiniBand 200", "mlx5_7:1 InfiniBand 200"]
     assert near[7] == ["mlx5_4:1 Ethernet 100", "mlx5_8:1 InfiniBand 200", "mlx5_9:1 InfiniBand 200"]
-
-
-def test_a_node_without_adapters_has_no_ports(tmp_path: Path) -> None:
-    assert fabric.ports(POLARIS.write(tmp_path)) == ()
-    assert fabric.nccl_adapters(()) == ""
-
-
-def test_nccl_is_kept_to_the_compute_ports(tmp_path: Path) -> None:
-    """Of a DGX A100's ten adapters one is active for storage, and one is down."""
-    seen = fabric.ports(DGX_A100.write(tmp_path))
     names = ",".join(f"mlx5_{number}:1" for number in (0, 1, 2, 3, 6, 7, 8, 9))
     assert fabric.nccl_adapters(seen) == f"={names}"
     assert fabric.nccl_adapters(tuple(port for port in seen if port.link == "InfiniBand")) == ""
-
-
-def test_among_ports_of_one_kind_the_fastest_are_the_compute_ports() -> None:
+    assert fabric.ports(POLARIS.write(tmp_path / "polaris")) == ()
+    assert fabric.nccl_adapters(()) == ""
     slow, fast = (fabric.Port(name, "Ethernet", True, rate, frozenset()) for name, rate in (("a:1", 25), ("b:1", 200)))
-    assert fabric.nccl_adapters((slow, fast)) == "=b:1"
+    assert fabric.nccl_adapters((slow, fast)) == "=b:1", "of one kind, the fastest"
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -128,15 +123,15 @@ def test_a_part_of_a_gpu_is_known_by_its_uuid() -> None:
 
 
 def test_a_start_record_names_the_device_that_a_task_uses(dgx: str) -> None:
-    found = binding.gpus(dgx)
+    gpus = binding.gpus(dgx)
 
     def device(local_rank: int, **env: str) -> tuple[str, int | None, str | None, int]:
-        shown = binding.visible(found, env.get("CUDA_VISIBLE_DEVICES"))
-        made = binding.device_of_task(local_rank, found, shown, env)
+        shown = binding.visible(gpus, env.get("CUDA_VISIBLE_DEVICES"))
+        made = binding.device_of_task(local_rank, gpus, shown, env)
         return made.kind, made.index, made.uuid, made.count
 
-    assert device(3) == ("cuda", 3, found[3].uuid, 8)
-    assert device(3, CUDA_VISIBLE_DEVICES="5") == ("cuda", 0, found[5].uuid, 1)
+    assert device(3) == ("cuda", 3, gpus[3].uuid, 8)
+    assert device(3, CUDA_VISIBLE_DEVICES="5") == ("cuda", 0, gpus[5].uuid, 1)
     assert device(3, CUDA_VISIBLE_DEVICES="0,1") == ("cpu", None, None, 2)
     assert device(3, CUDA_VISIBLE_DEVICES="") == ("cpu", None, None, 0)
     for local_rank in (0, 1):
@@ -144,5 +139,5 @@ def test_a_start_record_names_the_device_that_a_task_uses(dgx: str) -> None:
         assert device(local_rank, CUDA_VISIBLE_DEVICES=part) == ("cuda", 0, part, 1)
         # A container runtime was given the part: CUDA's own variable is not needed there.
         assert device(local_rank, NVIDIA_VISIBLE_DEVICES=part) == ("cuda", 0, part, 1)
-    assert device(2, CUDA_VISIBLE_DEVICES="1,2,3", NVIDIA_VISIBLE_DEVICES="MIG-1")[2] == found[3].uuid
+    assert device(2, CUDA_VISIBLE_DEVICES="1,2,3", NVIDIA_VISIBLE_DEVICES="MIG-1")[2] == gpus[3].uuid
     assert binding.device_of_task(0, (), (), {"CUDA_VISIBLE_DEVICES": "MIG-1"}).kind == "cpu", "no driver"

@@ -72,6 +72,11 @@ def test_a_hostile_script_is_read_in_bounded_time(tmp_path: Path, name: str) -> 
     assert time.monotonic() - began < 60, "seconds, on a machine that is busy; 1 to 5 on one that is not"
 
 
+def test_names_that_come_from_each_other_in_loops_are_followed_to_the_end() -> None:
+    rows = check(Path(__file__).parents[2] / "recipes/mesh/main.py").rows
+    assert {row.finding.reason for row in rows} == {"no training that can be seen in this file"}
+
+
 def test_a_module_that_imports_itself_or_its_importer_ends(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(HEAD + "import train\nfrom other import *\nloss.backward()\n")
     (tmp_path / "other.py").write_text("from train import *\nimport other\n")

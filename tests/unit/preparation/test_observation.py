@@ -109,7 +109,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Call
     site = tmp_path / "ours.yaml"
     site.write_text("name: ours\ndescription: ''\nextends: technion\nruntimes: [native]\n")
 
-    def said(operation: str, *words: str, code: int = Exit.REFUSED) -> str:
+    def submitted(operation: str, *words: str, code: int = Exit.REFUSED) -> str:
         root = tmp_path / "made"
         horovod = Horovod("0.28.1", controllers=("Gloo",), operations=(operation,))
         about = ImageFacts(framework="pytorch", cuda="13.0", cuda_archs=("sm_80",), horovod=horovod)
@@ -120,7 +120,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Call
         job = ("submit", "--site", str(site), "--gpus", "2", "--env-name", str(root), "--dry-run")
         return call(*job, *words, code=code).err
 
-    return said
+    return submitted
 
 
 def test_submit_refuses_a_program_that_reduces_without_nccl_and_can_be_forced(

@@ -120,7 +120,7 @@ def completed_file(path: Path, **more: str) -> Site:
 def test_each_version_of_slurm_is_understood(version: str, tmp_path: Path) -> None:
     cluster = recorded(version)
     assert cluster.version == VERSIONS[version]
-    assert [(each.name, each.default, each.max_walltime_s) for each in cluster.partitions] == [("batch", True, None)]
+    assert [(each.name, each.is_default, each.limits) for each in cluster.queues] == [("batch", True, {})]
     assert cluster.mpi[-1].startswith("pmix_v") == (version != "26.05")
     site = completed_file(drafted(tmp_path, detected(cluster, node=NODE), "box"))
     node = site.node
@@ -187,7 +187,7 @@ def test_a_partition_can_be_named(tmp_path: Path) -> None:
 )
 def test_gpus_are_read_out_of_any_gres(gres: str, gpus: tuple[tuple[str, int], ...]) -> None:
     (node,) = mixed(nodes=f"n1|p|idle|8|1|8|1|1000|{gres}|(null)\n").nodes
-    assert node.shape.gpus == gpus
+    assert node.gpus == gpus
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_runtime_that_a_module_brings_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ['a "b" # c: {d}', "é\\n", "true", "1.0", "- x", "#"])
 def test_whatever_a_cluster_says_the_file_is_sound_yaml(tmp_path: Path, name: str) -> None:
-    cluster = replace(mixed(), config={**mixed().config, "TmpFS": f"/{name}", "SLURM_VERSION": name})
+    cluster = replace(mixed(), config={**mixed().config, "TmpFS": f"/{name}"}, version=name)
     site = completed_file(drafted(tmp_path, detected(cluster, login=LOGIN.replace("elvis/x", name))))
     assert site.local_scratch == f"/{name}"
     assert site.description == f"ours: Slurm {name}".strip()
@@ -282,7 +282,7 @@ def node(**changes: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told", "wanted", "says"),
+    ("changes", "answers", "wanted", "says"),
     [
         ({}, {}, {}, ""),
         ({"queues": {"a1000": {}}, "queue": None}, {}, {"queue-gone": "refuse"}, "did you mean 'a100'?"),
@@ -315,10 +315,10 @@ def node(**changes: int) -> dict[str, object]:
     ],
 )
 def test_what_no_longer_holds_is_reported(
-    changes: dict[str, object], told: dict[str, str], wanted: dict[str, str], says: str
+    changes: dict[str, object], answers: dict[str, str], wanted: dict[str, str], says: str
 ) -> None:
-    clients = {name: text for name, text in told.items() if name != "node"}
-    seen = detected(mixed(**clients), node=told.get("node", NODE))
+    clients = {name: text for name, text in answers.items() if name != "node"}
+    seen = detected(mixed(**clients), node=answers.get("node", NODE))
     findings = {each.code: each for each in differences(site_with(changes), seen)}
     severities = {code: each.severity for code, each in findings.items()}
     assert wanted.items() <= severities.items() if changes or clients else severities == wanted

@@ -12,17 +12,19 @@ from runner.backends.schedulers.local.client import Local
 from runner.jobs.directory import SCRIPT, index
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch
-from runner.model.verdict import ArmFigure, Verdict
+from runner.model.verdict import Verdict
 from runner.study.attempts import Attempt, attempt_of, settle, to_start, without_verdict
+from runner.study.directory import StudyDirectory
 from tests.support.studies import left_run, measured, on_disk, study
 
 KEY = "g0001-full-r1"
 LAUNCH = Launch(KEY, 1, "full", 1, 0)
 
 
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+@pytest.fixture
+def of(tmp_path: Path) -> StudyDirectory:
+    """A study of one launch."""
+    return on_disk(tmp_path, study((1,), 1))
 
 
 @pytest.mark.parametrize(
@@ -45,8 +47,7 @@ def test_only_what_is_missing_or_not_proven_is_started_and_not_without_end(
     assert bool(to_start((LAUNCH,), {KEY: made}, limit=3)) is again
 
 
-def test_what_was_cut_off_before_the_scheduler_was_called_leaves_nothing(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
+def test_what_was_cut_off_before_the_scheduler_was_called_leaves_nothing(of: StudyDirectory) -> None:
     no_record, no_script, refused = (left_run(of, KEY) for _ in range(3))
     (no_record.path / "job.json").unlink()
     (no_script.path / SCRIPT).unlink()
@@ -56,8 +57,7 @@ def test_what_was_cut_off_before_the_scheduler_was_called_leaves_nothing(tmp_pat
     assert list(index().iterdir()) == []
 
 
-def test_a_job_that_was_started_by_a_killed_submission_is_found_and_kept(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
+def test_a_job_that_was_started_by_a_killed_submission_is_found_and_kept(of: StudyDirectory) -> None:
     run = left_run(of, KEY, job_id="")
     (run.path / SCRIPT).write_text("#!/bin/bash\nexec sleep 0\n")
     job = Local().submit(run.path, SCRIPT)
@@ -68,10 +68,9 @@ def test_a_job_that_was_started_by_a_killed_submission_is_found_and_kept(tmp_pat
 
 @pytest.mark.parametrize(("since_s", "least_s", "most_s"), [(-3.5, 1.0, 5.0), (1e6, 1.0, 30.0)], ids=["", "set back"])
 def test_a_submission_that_started_no_job_is_waited_for_and_then_removed(
-    tmp_path: Path, since_s: float, least_s: float, most_s: float
+    of: StudyDirectory, since_s: float, least_s: float, most_s: float
 ) -> None:
     """A clock that was set back holds nothing up."""
-    of = on_disk(tmp_path, study((1,), 1))
     left_run(of, KEY, job_id="", submitted_s=time.time() + since_s)
     slept: list[float] = []
     settle(of, of.study.launches, slept.append)
@@ -80,31 +79,26 @@ def test_a_submission_that_started_no_job_is_waited_for_and_then_removed(
 
 
 @pytest.mark.parametrize(
-    ("state", "shown", "gone"),
+    ("state", "host", "shown", "gone", "why"),
     [
-        (JobState("pending", "PENDING"), "pending", False),
-        (JobState("running", "RUNNING"), "running", False),
-        (JobState("unknown"), "not-proven", True),
-        (None, "pending", False),
+        (JobState("pending", "PENDING"), "", "pending", False, ""),
+        (JobState("running", "RUNNING"), "", "running", False, ""),
+        (JobState("unknown"), "", "not-proven", True, "the scheduler knows its job no more, and it left no result"),
+        (JobState("unknown"), "another", "running", False, "its job runs, or ran, on another machine"),
+        (None, "", "pending", False, "the scheduler does not answer"),
     ],
 )
 def test_a_run_without_a_verdict_stands_as_its_scheduler_says(
-    tmp_path: Path, state: JobState | None, shown: str, gone: bool
+    of: StudyDirectory, state: JobState | None, host: str, shown: str, gone: bool, why: str
 ) -> None:
-    attempt = attempt_of(left_run(on_disk(tmp_path, study((1,), 1)), KEY), state)
+    run = left_run(of, KEY)
+    run.write("provenance.json", {"host": host})
+    attempt = attempt_of(run, state)
     assert attempt is not None
-    assert (attempt.state, attempt.gone, bool(attempt.why)) == (shown, gone, state is None or state.phase == "unknown")
+    assert (attempt.state, attempt.gone, attempt.why) == (shown, gone, why)
 
 
-def test_a_process_of_another_machine_is_not_taken_for_gone(tmp_path: Path) -> None:
-    run = left_run(on_disk(tmp_path, study((1,), 1)), KEY)
-    run.write("provenance.json", {"host": "another"})
-    attempt = attempt_of(run, JobState("unknown"))
-    assert attempt is not None and (attempt.gone, attempt.why) == (False, "its job runs, or ran, on another machine")
-
-
-def test_a_verdict_decides_and_a_refused_submission_is_no_attempt(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
+def test_a_verdict_decides_and_a_refused_submission_is_no_attempt(of: StudyDirectory) -> None:
     shown = [
         attempt.state
         for verdict in (measured(5.0), Verdict("cancelled"), Verdict("measured"))
@@ -115,8 +109,7 @@ def test_a_verdict_decides_and_a_refused_submission_is_no_attempt(tmp_path: Path
 
 
 @pytest.mark.parametrize("left", ["verdict", "exit marker", "record of a rank"])
-def test_a_run_that_has_begun_is_never_removed_whatever_else_is_lost(tmp_path: Path, left: str) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
+def test_a_run_that_has_begun_is_never_removed_whatever_else_is_lost(of: StudyDirectory, left: str) -> None:
     run = left_run(of, KEY, measured(5.0) if left == "verdict" else None)
     if left == "exit marker":
         (run.path / "exit.json").touch()
@@ -130,8 +123,7 @@ def test_a_run_that_has_begun_is_never_removed_whatever_else_is_lost(tmp_path: P
     assert (shown.state if shown else "missing") == ("proven" if left == "verdict" else "missing")
 
 
-def test_what_is_no_run_directory_stays(tmp_path: Path) -> None:
-    of = on_disk(tmp_path, study((1,), 1))
+def test_what_is_no_run_directory_stays(of: StudyDirectory) -> None:
     notes = of.launches(KEY) / "notes"
     notes.mkdir(parents=True)
     (of.launches(KEY) / "read.me").touch()
@@ -139,17 +131,14 @@ def test_what_is_no_run_directory_stays(tmp_path: Path) -> None:
     assert (of.runs(KEY), notes.is_dir()) == ((), True)
 
 
-@pytest.mark.parametrize("rate", [-5.0, 0.0, 1e300, 1e-320, float("nan"), float("inf")])
-def test_a_rate_that_no_program_gives_is_no_verdict(tmp_path: Path, rate: float) -> None:
-    """It is judged again, by its records."""
-    run = left_run(on_disk(tmp_path, study((1,), 1)), KEY)
-    (run.path / "verdict.json").write_text(json.dumps({"outcome": "measured", "images_per_s": rate}))
+@pytest.mark.parametrize("rate", [-5.0, 0.0, 1e300, 1e-320, float("nan"), float("inf"), None])
+def test_a_rate_that_no_program_gives_is_no_verdict(of: StudyDirectory, rate: float | None) -> None:
+    """It is judged again, by its records; so is one whose arms have no rates (None)."""
+    arm = {"arm": "uncoupled", "samples_per_s": 100.0, "slowest_samples_per_s": 0.0, "step_s": 0.1}
+    arms = [] if rate is not None else [{**arm, "slowest_step_s": 0.1, "window_s": 30.0}]
+    run = left_run(of, KEY)
+    verdict = {"outcome": "measured", "images_per_s": rate or 5.0 if arms else rate, "arms": arms}
+    (run.path / "verdict.json").write_text(json.dumps(verdict))
     attempt = attempt_of(run, None)
     assert attempt is not None
     assert (attempt.state, attempt.verdict, without_verdict([run])) == ("pending", None, (run,))
-
-
-def test_arms_without_rates_are_no_verdict(tmp_path: Path) -> None:
-    arm = ArmFigure("uncoupled", 100.0, 0.0, 0.1, 0.1, 30.0)
-    run = left_run(on_disk(tmp_path, study((1,), 1)), KEY, measured(5.0, arms=(arm,)))
-    assert without_verdict([run]) == (run,)

@@ -24,9 +24,8 @@ SLOW, OTHER = "g0001-full-r1", "g0001-full-r2"
 
 
 @pytest.fixture
-def of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyDirectory:
+def of(tmp_path: Path) -> StudyDirectory:
     """A study whose runs were launched by a process that was killed before it could note the last of them."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     made = on_disk(tmp_path, study((1,), 2))
     made.note("launched", SLOW, [left_run(made, SLOW, measured(50.0))])
     left_run(made, OTHER, measured(100.0))
@@ -77,9 +76,8 @@ def test_a_log_that_was_altered_is_seen(of: StudyDirectory, change: Callable[[Pa
 
 
 @pytest.fixture
-def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StudyDirectory:
+def one(tmp_path: Path) -> StudyDirectory:
     """A study of one launch, which has no run."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     return on_disk(tmp_path, study((1,), 1))
 
 

@@ -54,6 +54,8 @@ def test_separate_jobs_have_their_own_gpus_and_one_allocation_has_the_largest_si
     assert (together.jobs, together.wall_s) == (1, 3 * 130)
     assert together.gpu_hours == pytest.approx(16 * 3 * 130 / 3600)
     assert together.most_gpu_hours > together.gpu_hours
+    rest = question.one_allocation_cost(LAUNCHES[:1], BY_KEY, PLANS[16], site="s", idle_gpus_s=None)
+    assert rest.gpu_hours == pytest.approx(16 * 130 / 3600), "what is left of it is paid for with its whole size"
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,6 @@ from tests.support.plans import PLAN
 from tests.support.studies import left_run, measured, on_disk, proven, study
 
 
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-
-
 def test_what_is_not_proven_is_shown_with_its_reason_and_enters_no_point(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((1, 2), 2))
     left_run(of, "g0001-full-r1", measured(100.0))

@@ -22,20 +22,8 @@ from tests.support.plans import PLAN, SITE
 from tests.support.studies import left_run, measured, on_disk, study
 
 KEY = "g0001-full-r1"
-SINGLE = Launch("a", 1, "full", 1, 0)
 ONE = msgspec.structs.replace(PLAN, tasks_per_node=(1,), program=("p", "--window-seconds", "300"), walltime_s=3600)
 FOUR = msgspec.structs.replace(ONE, tasks_per_node=(2, 2))
-
-
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-
-
-def test_what_is_left_of_a_study_is_paid_for_with_its_whole_size() -> None:
-    rest = question.one_allocation_cost((SINGLE,), {"a": ONE}, FOUR, site="s", idle_gpus_s=None)
-    assert rest.gpu_hours == pytest.approx(4 * rest.wall_s / 3600)
-    assert rest.most_gpu_hours > rest.gpu_hours
 
 
 def test_an_allocation_has_time_for_all_launches_and_no_more_than_the_site_allows() -> None:

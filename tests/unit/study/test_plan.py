@@ -158,9 +158,8 @@ ALTERED: dict[str, tuple[bool, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", ALTERED)
-def test_a_study_that_was_altered_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+def test_a_study_that_was_altered_is_refused(tmp_path: Path, case: str) -> None:
     """Directories are made and removed by what it says."""
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
     alone, changes = ALTERED[case]
     planned = plan.launches((2,), ("full", "solo"), ((),), 2, solo_places=(2,))
     asked = study((2,), 2, way="one-allocation", arms=("full", "solo"), launches=planned) if alone else study((1, 2), 2)

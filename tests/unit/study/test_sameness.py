@@ -31,12 +31,6 @@ from tests.support.timed import RECIPE
 FIRST, SECOND, THIRD = (f"g0001-full-r{repeat}" for repeat in (1, 2, 3))
 
 
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CACHE", "STATE"):
-        monkeypatch.setenv(f"RUNNER_{name}", str(tmp_path / name))
-
-
 @pytest.fixture
 def of(tmp_path: Path) -> StudyDirectory:
     return on_disk(tmp_path, study((1,), 3))

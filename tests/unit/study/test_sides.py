@@ -25,11 +25,6 @@ from tests.support.studies import on_disk, study
 SETTINGS = ((("fp16", "false"),), (("fp16", "true"),))
 
 
-@pytest.fixture(autouse=True)
-def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
-
-
 def launched(tmp_path: Path, name: str, speeds: dict[str, float], first: int = 0, **changes: Any) -> StudyDirectory:
     """A study on four GPUs whose launches ran in the order of their settings ABBABA, at these speeds."""
     settings = changes.pop("settings", SETTINGS)
@@ -53,9 +48,29 @@ def compared(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> 
     return result(capsys.readouterr().out)
 
 
-def test_two_settings_of_a_study_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    of = launched(tmp_path, "train", {"false": 1.0, "true": 1.2})
-    (point,) = compared(capsys, "train:fp16=false", f"{of.path.name}:fp16=true")["points"]
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
+    """A measured study, train, beside one of another size, small, and one without runs, empty."""
+    root = tmp_path_factory.mktemp("studies")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUNNER_STATE", str(root / "state"))
+        on_disk(root, study(), "empty")
+        launches = tuple(Launch(f"g2-{place}", 2, "full", 1, 0, (), setting) for place, setting in enumerate(SETTINGS))
+        small = on_disk(root, study((2,), 1, settings=SETTINGS, launches=launches), "small")
+        for launch in launches:
+            measured_run(small.launches(launch.key), 0)
+        return launched(root, "train", {"false": 1.0, "true": 1.2})
+
+
+@pytest.fixture
+def train(studies: StudyDirectory, monkeypatch: pytest.MonkeyPatch) -> StudyDirectory:
+    """Of those three, the first; it is only read."""
+    monkeypatch.setenv("RUNNER_STATE", str(studies.path.parent / "state"))
+    return studies
+
+
+def test_two_settings_of_a_study_are_compared(train: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    (point,) = compared(capsys, "train:fp16=false", f"{train.path.name}:fp16=true")["points"]
     assert (point["order"], point["verdict"]) == ("ABBABA", "faster")
     assert point["change"] == pytest.approx(0.2, abs=0.01)
 
@@ -91,15 +106,9 @@ WRONG: dict[str, tuple[str, int, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_side_is_explained(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    of = launched(tmp_path, "train", {"false": 1.0, "true": 1.2})
-    on_disk(tmp_path, study(), "empty")
-    launches = tuple(Launch(f"g2-{place}", 2, "full", 1, 0, (), setting) for place, setting in enumerate(SETTINGS))
-    small = on_disk(tmp_path, study((2,), 1, settings=SETTINGS, launches=launches), "small")
-    for launch in launches:
-        measured_run(small.launches(launch.key), 0)
+def test_what_is_no_side_is_explained(case: str, train: StudyDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     other, code, says = WRONG[case]
-    other = other.replace("RUN", str(of.runs("g0004-full-true-r1")[0].path))
+    other = other.replace("RUN", str(train.runs("g0004-full-true-r1")[0].path))
     assert runner(["compare", "train", other]) == code
     assert says in capsys.readouterr().err
 
@@ -212,8 +221,9 @@ def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "only a bundle is signed" in capsys.readouterr().err
 
 
-def test_points_of_a_study_without_a_reference_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    launched(tmp_path, "train", {"false": 1.0, "true": 1.2})
+def test_points_of_a_study_without_a_reference_are_left_out(
+    train: StudyDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "references.yaml"
     of = "site: s, recipe: r, gpus: 4, options: {fp16: OPTION}"
     entry = f"- {{{of}, value: 480, unit: images/s, lower: -0.05, source: x, date: 2026-11-22}}\n"

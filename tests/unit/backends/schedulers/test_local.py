@@ -91,19 +91,16 @@ def test_a_pipe_in_place_of_what_a_job_leaves_blocks_nothing(run: Path) -> None:
                 os.close(os.open(run / name, os.O_RDWR | os.O_NONBLOCK))
 
 
-def test_the_end_marker_is_read_before_any_process(run: Path) -> None:
+@pytest.mark.parametrize("own", [True, False])
+def test_the_jobs_end_marker_counts_before_any_process_and_that_of_another_job_ends_no_job(
+    run: Path, own: bool
+) -> None:
     """A job that has left its marker has ended, whatever still runs under its number."""
     job = submitted(run, "sleep 300")
     assert Local().state(job, run).phase == "running"
-    leaves(run, 3, job=job)
-    assert Local().state(job, run) == JobState("ended", "FAILED", nodes=HERE, exit_code=3)
-    Local().cancel(job)
-
-
-def test_the_marker_of_another_job_in_the_same_directory_ends_no_job(run: Path) -> None:
-    job = submitted(run, "sleep 300")
-    leaves(run, 0)
-    assert Local().state(job, run).phase == "running"
+    leaves(run, 3, job=job if own else "x")
+    ended = JobState("ended", "FAILED", nodes=HERE, exit_code=3)
+    assert Local().state(job, run) == (ended if own else JobState("running", "RUNNING", nodes=HERE))
     Local().cancel(job)
     assert Local().state(job, run).phase == "ended"
 
