@@ -10,8 +10,8 @@ from runner.core.errors import NotProvenError, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
-from runner.figures.compare.compare import PointLaunches, Settings, Side, side_of
-from runner.figures.compare.launches import MeasuredLaunch, measured_launch
+from runner.figures.compare.compare import Side, side_of
+from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, measured_launch
 from runner.jobs.directory import STUDY, Run
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import MadeBundle

@@ -115,11 +115,11 @@ import requests
 from runner import cli
 number, image, directory = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 send = requests.Session.send
-def asked(self, request, **others):
+def sent(self, request, **others):
     if "containers/create" in request.url:
         threading.Timer(0.003, os.kill, (os.getpid(), number)).start()
     return send(self, request, **others)
-requests.Session.send = asked
+requests.Session.send = sent
 cli.main(["convert", "--way", "stream", "--store", directory, image])
 """
 

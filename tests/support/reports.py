@@ -16,8 +16,8 @@ from runner.model.job import ExitMarker
 from runner.model.plan import Plan, PlannedImage
 from runner.model.records import Result
 from runner.model.study import Arm, Estimate, Launch, LaunchFacts, Loss, LossRow, PointFacts, StudyFacts
-from runner.model.verdict import Verdict
 from tests.support.evidence import COMPLETED, changed, ended, report, start, write_run
+from tests.support.plans import PLAN
 
 BATCH, GROUP_STEPS = 256, 10
 NCCL_LOG = """n:1:1 [0] NCCL INFO Using network IB
@@ -29,17 +29,14 @@ SCRIPT_TEXT = "#!/bin/bash\n#SBATCH --nodes=2\nsrun python3 main.py\n"
 
 def plan(ranks: int, per_node: int = 8, **changes: Any) -> Plan:
     """Of a measurement on whole nodes."""
-    nodes = [per_node] * (ranks // per_node) + ([ranks % per_node] if ranks % per_node else [])
-    fields: dict[str, object] = {
-        "job_name": "resnet", "recipe": "horovod-pytorch", "framework": "horovod", "result": "throughput",
-        "site": "technion", "scheduler": "local", "runtime": "pyxis", "tasks_per_node": tuple(nodes),
-        "gpus_per_node": max(nodes), "gpu_type": "a100", "cpus_per_task": 8, "memory_mb": 0, "whole_nodes": True,
-        "walltime_s": 600, "queue": None, "account": None, "mpi": "none", "directives": (),
+    nodes = (per_node,) * (ranks // per_node) + (ranks % per_node,) * (ranks % per_node > 0)
+    fields: dict[str, Any] = {
+        "job_name": "resnet", "recipe": "horovod-pytorch", "site": "technion", "scheduler": "local",
+        "tasks_per_node": nodes, "gpus_per_node": max(nodes), "gpu_type": "a100", "cpus_per_task": 8,
+        "walltime_s": 600, "program": ("true",), "samples_per_step": BATCH,
         "image": PlannedImage("nvcr.io/nvidia/pytorch:25.02-py3", "sha256:" + "ab" * 32, "/store/pytorch.sqsh"),
-        "mounts": (), "env": (), "program": ("true",), "wireup": "rendezvous", "device": "cuda", "demonstration": "",
-        "transport": "verbs", "samples_per_step": BATCH,
     }  # fmt: skip
-    return msgspec.convert(msgspec.to_builtins(fields | changes), Plan)
+    return msgspec.structs.replace(PLAN, **(fields | changes))
 
 
 def measured_run(
@@ -90,9 +87,8 @@ def measured_run(
 
 def figure_of(run: Run) -> float:
     """What the verdict of a run gives."""
-    verdict = run.read("verdict.json", Verdict)
-    assert verdict is not None and verdict.images_per_s is not None, verdict
-    return verdict.images_per_s
+    assert run.verdict is not None and run.verdict.images_per_s is not None, run.verdict
+    return run.verdict.images_per_s
 
 
 def launch_facts(run: Run | None, gpus: int, repeat: int, place: int, **changes: object) -> LaunchFacts:
@@ -126,14 +122,9 @@ PARTS = {
 
 def loss(gpus: int, scale: float, settings: tuple[tuple[str, str], ...] = ()) -> Loss:
     """An attribution whose rows and efficiency add up to 1."""
+    power = {"node, power and input": (0.985, "includes power")}
     rows = tuple(
-        LossRow(
-            name,
-            estimate(scale * part, 0.2),
-            0.985 if "power" in name else 1.0,
-            "includes power" if "power" in name else "",
-        )
-        for name, part in PARTS.items()
+        LossRow(name, estimate(scale * part, 0.2), *power.get(name, (1.0, ""))) for name, part in PARTS.items()
     )
     return Loss(gpus, settings, estimate(1.0 - scale * sum(PARTS.values()), 0.006), rows)
 
@@ -173,20 +164,9 @@ def whole_study(root: Path, sizes: Sequence[int] = (1, 2, 4, 8, 16), repeats: in
         figures = sorted(figure_of(run) for run in runs)
         whole = Estimate(figures[len(figures) // 2], figures[0] * 0.994, figures[-1] * 1.006)
         one, apart = estimate(1.0 - lost, 0.008), estimate(1.0 - 0.6 * lost, 0.006)
-        points.append(
-            PointFacts(
-                size,
-                "full",
-                (),
-                repeats,
-                repeats,
-                whole,
-                one,
-                apart if size > 1 else None,
-                0.004,
-                {"0.01": 6, "0.02": 3, "0.05": 3},
-            )
-        )
+        needed = {"0.01": 6, "0.02": 3, "0.05": 3}
+        uncoupled = apart if size > 1 else None
+        points.append(PointFacts(size, "full", (), repeats, repeats, whole, one, uncoupled, 0.004, needed))
     launches.append(launch_facts(None, 32, 1, 99, why="its job was cancelled before it started"))
     points.append(PointFacts(32, "full", (), 0, 1))
     losses = [loss(size, math.log2(size) / math.log2(16)) for size in sizes if size > 2]

@@ -10,8 +10,9 @@ import msgspec
 
 from runner.core.errors import Exit, UsageError
 from runner.core.text import first_of, gpus_text, instead
-from runner.figures.compare.launches import MeasuredLaunch, compare_point, measured_launch
+from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, compare_point, measured_launch
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
+from runner.figures.tables import settings_text
 from runner.jobs.comparison import FIX, copy_among, differences, facts_for, first_difference, plan_differences
 from runner.jobs.directory import Run
 from runner.jobs.lookup import find
@@ -22,15 +23,6 @@ _REPEATS = "not-repeats"
 CODES = frozenset((*(fact.code for fact in facts_for("compare")), _REPEATS))
 _NOT_TELLING = "plan job_name"  # of differences between plans the one that says nothing about the figure
 _MOST_POINTS = 6  # of a side, in one sentence
-Settings = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class PointLaunches:
-    """The launches of one side at one point: ``not_proven``: how many further ones are not measured."""
-
-    launches: tuple[MeasuredLaunch, ...]
-    not_proven: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,17 +92,7 @@ def compare_sides(
     findings = tuple(
         msgspec.structs.replace(each, severity="warn", forced=True) if each.code in codes else each for each in misfits
     )
-    points = tuple(
-        compare_point(
-            one.launches,
-            two.launches,
-            margin,
-            fail_below=fail_below,
-            settings=tuple(f"{name}={value}" for name, value in settings),
-            not_proven=(one.not_proven, two.not_proven),
-        )
-        for settings, one, two in pairs
-    )
+    points = tuple(compare_point(one, two, margin, fail_below, settings) for settings, one, two in pairs)
     return Compared(
         first=first.name,
         second=second.name,
@@ -208,10 +190,7 @@ def _pairs(first: Side, second: Side) -> list[tuple[Settings, PointLaunches, Poi
 
 def _points_of(side: Side) -> str:
     """``1 GPU, 16 GPUs with batch-size=128``; of many the first."""
-    named = [
-        f"{gpus_text(gpus)}{' with ' if settings else ''}{', '.join(f'{name}={value}' for name, value in settings)}"
-        for gpus, settings in side.points
-    ]
+    named = [" with ".join(filter(None, (gpus_text(gpus), settings_text(own)))) for gpus, own in side.points]
     return first_of(named, _MOST_POINTS)
 
 

@@ -37,6 +37,17 @@ class MeasuredLaunch(Ran):
     identity: Identity | None = None
 
 
+Settings = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class PointLaunches:
+    """The launches of one side at one point, at least one; ``not_proven``: how many further ones are not measured."""
+
+    launches: tuple[MeasuredLaunch, ...]
+    not_proven: int = 0
+
+
 def measured_launch(run: Run) -> MeasuredLaunch:
     """The launch of a run.
 
@@ -94,30 +105,23 @@ def doubts_of(launches: Sequence[MeasuredLaunch]) -> tuple[Doubt, ...]:
 
 
 def compare_point(
-    first: Sequence[MeasuredLaunch],
-    second: Sequence[MeasuredLaunch],
-    margin: float,
-    *,
-    fail_below: float | None = None,
-    settings: tuple[str, ...] = (),
-    not_proven: tuple[int, int] = (0, 0),
+    first: PointLaunches, second: PointLaunches, margin: float, fail_below: float | None, settings: Settings
 ) -> ComparedPoint:
-    """The launches of two sides, none empty, by the order in which they ran.
+    """The launches of two sides by the order in which they ran.
 
     Args:
         margin: share, above 0. fail_below: the ratio of B to A that B must reach.
-        not_proven: how many further launches of each side are not measured.
     """
-    second_runs = {launch.run for launch in second}
-    launches = in_order((*first, *second))
+    second_runs = {launch.run for launch in second.launches}
+    launches = in_order((*first.launches, *second.launches))
     order = "".join("B" if launch.run in second_runs else "A" for launch in launches)
     made = compare(order, [launch.figure.value for launch in launches], margin)
     apart = "; ".join(_apart(launches))
     return ComparedPoint(
         gpus=launches[0].gpus,
-        settings=settings,
-        first=_side(first, not_proven[0]),
-        second=_side(second, not_proven[1]),
+        settings=tuple(f"{name}={value}" for name, value in settings),
+        first=_side(first),
+        second=_side(second),
         order=order,
         verdict="no verdict" if apart else made.verdict,
         change=made.change,
@@ -130,11 +134,11 @@ def compare_point(
     )
 
 
-def _side(launches: Sequence[MeasuredLaunch], not_proven: int) -> ComparedSide:
-    ordered = in_order(launches)
+def _side(side: PointLaunches) -> ComparedSide:
+    ordered = in_order(side.launches)
     return ComparedSide(
         tuple(launch.run for launch in ordered),
-        not_proven,
+        side.not_proven,
         mean_rate([launch.figure.value for launch in ordered]).value,
         ordered[0].figure.unit,
         doubts_of(ordered),

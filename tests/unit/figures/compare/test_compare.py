@@ -15,7 +15,7 @@ import pytest
 from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.figures.compare.compare import CODES
-from runner.figures.compare.launches import compare_point, measured_launch
+from runner.figures.compare.launches import PointLaunches, compare_point, measured_launch
 from runner.figures.compare.text import junit, markdown
 from runner.jobs.directory import Run
 from runner.model.expectation import Compared
@@ -240,8 +240,8 @@ def test_options_of_a_program_are_read_in_both_forms() -> None:
 def test_names_of_others_make_no_markup(tmp_path: Path) -> None:
     """In XML and Markdown: what a run's plan or a command line holds is shown, and nothing more."""
     hostile = "<b>&\"'|`x`](http://x)\x1b[2J\x00\n# h \udcff"
-    launches = [measured_launch(measured_run(tmp_path, place)) for place in range(2)]
-    point = compare_point(launches[:1], launches[1:], 0.02, settings=(hostile,))
+    first, second = (PointLaunches((measured_launch(measured_run(tmp_path, place)),)) for place in range(2))
+    point = compare_point(first, second, 0.02, None, ((hostile, "1"),))
     made = Compared(hostile, hostile, 0.02, None, (point,), (), (hostile,), hostile, ())
     root = ET.fromstring(junit(made).encode("utf-8", "replace"))
     assert [each.tag for each in root.iter()] == ["testsuites", "testsuite", "testcase", "skipped", "system-out"]
