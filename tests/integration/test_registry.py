@@ -236,6 +236,9 @@ def test_an_index_gives_the_image_of_the_platform(own: Path, repository: Reposit
     with pytest.raises(RefusedError, match="not made for linux/s390x, only for linux/amd64, linux/arm64") as caught:
         take(direct(repository), platform="linux/s390x")
     assert "--platform linux/amd64" in caught.value.fix
+    repository.image([layer("x")], "alone", architecture="riscv64")
+    with pytest.raises(RefusedError, match="only for linux/riscv64"):
+        take(direct(repository, "alone"))
 
 
 def test_layers_are_unpacked_however_they_are_packed(own: Path, repository: Repository) -> None:

@@ -104,6 +104,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "a profiler as an option": (submit("--nsys", "0"), Exit.USAGE, "-- nsys profile -o "),
     "a runtime that is gone": (submit("--runtime", "sarus"), Exit.USAGE, "podman-hpc, enroot or pyxis"),
     "an array of jobs": (submit("-S", "array=0-3"), Exit.USAGE, "one run directory"),
+    "a SIF for a runtime of squashfs": (submit("--image", "/x.sif"), Exit.REFUSED, "squashfs, and /x.sif is not one"),
     "rank below none": (["logs", "--rank", "-1"], Exit.USAGE, "--rank"),
     "patience below none": (["wait", "--timeout", "-1"], Exit.USAGE, "--timeout"),
     "run of no UTF-8": (["status", "\udcff"], Exit.USAGE, "no run"),
