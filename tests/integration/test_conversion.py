@@ -265,6 +265,7 @@ def test_an_image_with_a_link_in_a_directorys_place_is_refused_both_ways(
             with pytest.raises(RefusedError, match="/ch is in the way"):
                 convert_engine_image(tag, engine_client, Silent(), store_dir=tmp_path / way, method=way)
         assert list((tmp_path / "host").iterdir()) == []
+        assert engine_client.containers.list(all=True, filters={"ancestor": tag}, ignore_removed=True) == []
 
 
 @pytest.fixture(scope="module")
