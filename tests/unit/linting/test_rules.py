@@ -99,6 +99,26 @@ CALLBACK = (
     "from tool import Base\nclass Callback(Base):\n    def __init__(self):\n"
     "        from torch.utils.tensorboard import SummaryWriter\n        SummaryWriter()\n"
 )
+SAVES = '    if dist.get_rank() == 0:\n        torch.save(model.module.state_dict(), "last.pt")'
+LOADER = "loader = DataLoader(dataset, batch_size=32, sampler=sampler)"
+SET_DEVICE, DEVICE_IDS = "torch.cuda.set_device(local_rank)\n", "Net().to(local_rank), device_ids=[local_rank]"
+# A set that is looked at and not trained on; what is trained on is divided by another package.
+VALIDATED = (
+    LOADER, "loader = library.batches(dataset{})\nval = DataLoader(others, batch_size=32)",
+    "sampler = DistributedSampler(dataset)\n", "", "    sampler.set_epoch(epoch)\n", "",
+    SAVES, f"    for x in val: model(x)\n{SAVES}",
+)  # fmt: skip
+GPUS = 'gpus = tf.config.list_physical_devices("GPU")\ntf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")\n'
+LEGACY = 'os.environ["TF_USE_LEGACY_KERAS"] = "1"\nimport tensorflow as tf\n'
+SESSION = (LEGACY, "import keras\nimport tensorflow as tf\n", GPUS,
+           "config = tf.ConfigProto()\nconfig.gpu_options.visible_device_list = str(hvd.local_rank())\n"
+           "tf.Session(config=config)\n")  # fmt: skip
+FIT = 'model.compile(optimizer=opt, loss="mse")\n'
+TAPE = (
+    "for x, y in data:\n    with tf.GradientTape(persistent=True) as tape:\n        loss = model(x)\n{}"
+    "    both = hvd.DistributedGradientTape(tape)\n    grads = both.gradient(loss, weights)\n{}"
+    f"    opt.apply_gradients(zip(grads, weights))\n{FIT}"
+)
 # A benchmark: one batch, again and again.
 WITHOUT_DATA = ("loader = DataLoader(dataset, batch_size=32, sampler=sampler)", "x = torch.randn(32, 8)",
                 "for x, y in loader", "for step in range(100)", "lr=0.1 * hvd.size()", "lr=0.1",
@@ -148,6 +168,20 @@ MISTAKES: list[tuple[Any, ...]] = [
      "def mean_of(x):\n    return hvd.allreduce(x)\nhvd.init()"),
     ("ddp", 7, "wrong", "if dist.get_rank() == 0", "if True", ".to(local_rank)", ".to(device)", "sampler =",
      'device = torch.device("cuda", local_rank)\nsampler ='),
+    ("keras", 3, "cannot tell", ".shard(hvd.size(), hvd.rank())", "", "epochs=3", "epochs=12 // hvd.size()"),
+    ("ddp", 3, "cannot tell", *(each.format("") for each in VALIDATED)),
+    ("ddp", 3, "wrong", *(each.format("") for each in VALIDATED), "library.batches", "DataLoader"),
+    ("ddp", 2, "wrong", "set_device(local_rank)", 'set_device("cuda:" + str(dist.get_rank()))'),
+    ("ddp", 2, "wrong", SET_DEVICE, "", DEVICE_IDS, "Net(), device_ids=[0]"),
+    ("ddp", 2, "cannot tell", SET_DEVICE, "", DEVICE_IDS, "Net(), device_ids=[config.gpu]"),
+    ("keras", 5, "wrong", LEGACY, "import keras\nimport tensorflow as tf\n"),
+    ("keras", 5, "wrong", FIT, TAPE.format("", "    tape.gradient(loss, x)\n"),
+     "opt = hvd.DistributedOptimizer(opt)\n", ""),
+    ("horovod", 6, "missing", "momentum=0.9", "**settings",
+     "hvd.broadcast_optimizer_state(optimizer, root_rank=0)", "pass"),
+    ("ddp", 7, "wrong", "dist.get_rank() == 0", "dist.get_rank() >= 1"),
+    ("ddp", 7, "wrong", SAVES, "    dist.get_rank() == 0 or torch.save(model.module.state_dict(), 'last.pt')"),
+    ("fsdp", 7, "wrong", "    state = model.state_dict()\n", "", "torch.save(state", "torch.save(model.state_dict()"),
     ("ddp", 7, "cannot tell", "", CALLBACK),
     ("ddp", 7, "wrong", "", f"{CALLBACK}Callback()\n"),
     ("horovod", 4, "cannot tell", *WITHOUT_DATA),
@@ -211,6 +245,42 @@ SOUND: list[tuple[str, ...]] = [
      "    def save(self, model):\n        if dist.get_rank() == 0: torch.save(model.module.state_dict(), self.last)\n"
      "saver = Saver(model)\nfor epoch"),
     ("ddp", "if dist.get_rank() == 0", "if place.is_main", "optimizer =", PROPERTY.format("==")),
+    ("ddp", SAVES, "    dist.get_rank() == 0 and torch.save(model.module.state_dict(), 'last.pt')"),
+    ("ddp", SAVES, "    dist.get_rank() or torch.save(model.module.state_dict(), 'last.pt')"),
+    ("ddp", "dist.get_rank() == 0", "0 == dist.get_rank()"),
+    ("ddp", "dist.get_rank() == 0", "dist.get_rank() < 1"),
+    ("ddp", SAVES, "    if 1 <= dist.get_rank(): continue\n    torch.save(model.module.state_dict(), 'last.pt')"),
+    ("ddp", SAVES, "if dist.get_rank(): os._exit(0)\ntorch.save(model.module.state_dict(), 'last.pt')"),
+    ("ddp", "dist.get_rank() == 0", "max(dist.get_rank(), 0) == 0"),
+    ("ddp", "dist.get_rank() == 0", "getattr(config, 'rank', 0) == 0"),
+    ("keras", *SESSION),
+    ("keras", *SESSION, "tf.ConfigProto()", "make()", "tf.Session(config=config)",
+     "keras.backend.set_session(tf.Session(config=config))"),
+    ("fsdp", "    state = model.state_dict()\n", "", "torch.save(state",
+     "with FSDP.state_dict_type(model, StateDictType.LOCAL_STATE_DICT): torch.save(model.state_dict()",
+     "import FullyShardedDataParallel as FSDP", "import FullyShardedDataParallel as FSDP, StateDictType"),
+    ("ddp", SET_DEVICE, "", "Net().to(local_rank)", "Net().cuda()"),
+    ("ddp", SET_DEVICE, 'device = torch.device("cuda:" + str(local_rank))\n', DEVICE_IDS, "Net().to(device)"),
+    ("ddp", SET_DEVICE, 'device = torch.device("cuda:%d" % local_rank)\n', DEVICE_IDS, "Net().to(device)"),
+    ("ddp", SET_DEVICE, 'device = torch.device("cuda:{}".format(local_rank))\n', DEVICE_IDS, "Net().to(device)"),
+    ("keras", GPUS, 'os.environ["CUDA_VISIBLE_DEVICES"] = "-1"\n'),
+    ("keras", GPUS, 'os.environ["CUDA_VISIBLE_DEVICES"] = ""\n'),
+    ("keras", GPUS, 'tf.config.set_visible_devices([], "GPU")\n'),
+    ("keras", "model = tf", "with tf.device('/gpu:0'):\n  model = tf"),
+    ("ddp", *(each.format(", rank=dist.get_rank()") for each in VALIDATED)),
+    ("ddp", LOADER, f"val = DataLoader(others, batch_size=32)\n{LOADER}"),
+    ("horovod", "num_replicas=hvd.size(), rank=hvd.rank()", "num_replicas=config.parts, rank=config.part"),
+    ("horovod", "from torch.utils.data.distributed import DistributedSampler\n", "import horovod.torch.elastic\n",
+     "DistributedSampler(dataset, num_replicas=hvd.size(), rank=hvd.rank())", "hvd.elastic.ElasticSampler(dataset)",
+     "    sampler.set_epoch(epoch)\n", ""),
+    ("keras", FIT, TAPE.format("", "    tape.gradient(loss, x)\n")),
+    ("keras", FIT, TAPE.format("        loss = loss + tape.gradient(loss, x)\n", "").replace("both", "tape"),
+     "opt = hvd.DistributedOptimizer(opt)\n", ""),
+    ("keras", FIT, f"for x, y in data:\n    grads = inner.unscaled(tape(x))\n    opt.apply_gradients(grads)\n{FIT}",
+     "opt = hvd.Dist", "inner = opt\nopt = hvd.Dist"),
+    ("horovod", "optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())\n", "",
+     "        optimizer.step()",
+     "        hvd.grouped_allreduce_([each.grad for each in model.parameters()])\n        optimizer.step()"),
     ("ddp", "sampler =",
      "def worker(gpu, count):\n    torch.cuda.set_device(gpu)\n    if gpu == 0: torch.save(0, 'x')\n"
      "torch.multiprocessing.spawn(worker, args=(2,))\nsampler ="),
