@@ -99,7 +99,7 @@ def false_cuts(runs: int) -> None:
         for count in COUNTS:
             random, cut, moved = Random(count), 0, 0.0
             for _ in range(runs):
-                start = analyse_groups(draw(random, count)).start
+                start = analyse_groups(tuple(draw(random, count))).start
                 cut += start.kind == "cut"
                 moved += start.change
             cells.append(f"{100 * cut / runs:.1f} % ({100 * moved / runs:+.3f} %)")
@@ -202,7 +202,7 @@ def cost() -> None:
     for count, ranks in ((1_000, 256), (10_000, 2_048), (100_000, 16_384)):
         times = autoregressive(0.3)(Random(1), count)
         began = time.perf_counter()
-        analyse_groups(times)
+        analyse_groups(tuple(times))
         groups_s = time.perf_counter() - began
         random = Random(2)
         quarters = [[MEAN_S * math.exp(random.gauss(0.0, 0.01)) for _ in range(4)] for _ in range(ranks)]

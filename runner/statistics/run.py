@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import median
 from typing import Literal
 
@@ -202,7 +203,8 @@ class Throughput:
     analysis: GroupAnalysis
 
 
-def analyse_groups(group_s: Sequence[float]) -> GroupAnalysis:
+@lru_cache(maxsize=4)  # a judgement asks for the same run's more than once
+def analyse_groups(group_s: tuple[float, ...]) -> GroupAnalysis:
     """A run's group times, in order, through the rules for start, interval and steadiness.
 
     A cut stands only where what is kept is not "not steady"; else nothing is cut. A start that is a change of level by
@@ -238,7 +240,7 @@ def throughput(ranks: Sequence[RankWindow]) -> Throughput:
     if any(len(rank.ends_s) != groups or rank.steps_per_group != group_steps for rank in ranks):
         raise ValueError("the ranks did not do the same groups")
     latest = [max(ends) for ends in zip(*(rank.ends_s for rank in ranks), strict=True)]
-    analysis = analyse_groups([end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)])
+    analysis = analyse_groups(tuple(end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)))
     cut, interval = analysis.cut_groups, analysis.interval
     # After a cut the earliest rank's end: the window is never shorter than the work took.
     start_s = 0.0 if cut == 0 else min(rank.ends_s[cut - 1] for rank in ranks)

@@ -50,7 +50,7 @@ def test_the_figure_lies_in_its_interval_though_ranks_leave_the_cut_part_apart()
 def test_a_cut_that_leaves_an_unsteady_window_does_not_stand() -> None:
     times = group_times(Random(2), 300, deviation=0.004, start=0.5, decay=0.03, step=0.02, step_at=0.6)
     assert transient(times).kind == "cut"
-    analysis = analyse_groups(times)
+    analysis = analyse_groups(tuple(times))
     assert (analysis.start.kind, analysis.cut_groups, analysis.steady.verdict) == ("level", 0, "not steady")
 
 

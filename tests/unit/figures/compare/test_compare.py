@@ -51,36 +51,29 @@ def runs_of(*names: str) -> list[Run]:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "verdict", "code", "judgement", "row", "kind"),
+    ("ratio", "verdict", "code", "row", "says", "kind"),
     [
-        (1.1, "faster", Exit.GOOD, "good", "| ok |", ""),
-        (1.0, "equivalent", Exit.GOOD, "good", "| ok |", ""),
-        (0.95, "slower", Exit.UNKNOWN, "cannot tell", "| cannot tell |", "error"),
-        (0.9, "slower", Exit.BELOW_REFERENCE, "below", "**below**", "failure"),
+        (1.1, "faster", Exit.GOOD, "ok", "good: at least", ""),
+        (1.0, "equivalent", Exit.GOOD, "ok", "good: at least", ""),
+        (0.95, "slower", Exit.UNKNOWN, "cannot tell", "cannot tell: the interval does not exclude", "error"),
+        (0.9, "slower", Exit.BELOW_REFERENCE, "**below**", "below", "failure"),
     ],
 )
 def test_launches_in_turns_get_a_verdict_and_a_limit_counts_by_the_interval(
-    sides: Sides,
-    ratio: float,
-    verdict: str,
-    code: Exit,
-    judgement: str,
-    row: str,
-    kind: str,
-    tmp_path: Path,
-    call: Call,
+    sides: Sides, ratio: float, verdict: str, code: Exit, row: str, says: str, kind: str, tmp_path: Path, call: Call
 ) -> None:
     files = tmp_path / "junit.xml", tmp_path / "out.md"
     words = ("--fail-below", "0.95", "--junit", str(files[0]), "--markdown", str(files[1]), "--json")
     (point,) = result(call("compare", *sides(ratio=ratio), *words, code=code).out)["points"]
-    assert (point["order"], point["verdict"], point["judgement"]) == ("ABBABA", verdict, judgement)
+    assert (point["order"], point["verdict"], point["judgement"]) == ("ABBABA", verdict, says.partition(":")[0])
     assert point["low"] < ratio - 1.0 < point["high"]
     assert point["launches_needed"]["0.05"] == 3
     suite = ET.parse(files[0]).getroot()[0]
     assert [each.tag for each in suite[0] if each.tag != "system-out"] == [kind] * bool(kind)
     counted = [suite.get(name) for name in ("tests", "failures", "errors", "skipped")]
     assert counted == ["1", str(int(kind == "failure")), str(int(kind == "error")), "0"]
-    assert row in files[1].read_text()
+    table = files[1].read_text()
+    assert f"| {row} |" in table and f"; {says} 0.95 of A" in table
 
 
 def on_gpus(given: str | None, used: str | None, count: int = 1) -> Callable[[list[Run]], None]:
