@@ -46,6 +46,7 @@ _OPTIMIZER = re.compile(
     r"(SGD|N?Adam\w*|RAdam|Nadam|Fused(Adam|SGD|LAMB)|RMSprop|Ada(grad|delta|factor)|LAMB|Lamb|LARS|Lars|Lion|Ftrl"
     r"|\w*Optimizer)\Z"
 )
+_DEVICE = re.compile(r"(cuda|gpu):(%\w|\{[^}]*\})?\Z", re.IGNORECASE)
 _HOROVOD = re.compile(r"\Ahorovod\.(torch|tensorflow\.keras|tensorflow|keras|mxnet)\.(?=.)")
 _KERAS = re.compile(r"\A(tensorflow\.(compat\.v[12]\.)?(python\.)?keras|tf_keras|keras\.api|keras)\.(?=.)")
 
@@ -140,8 +141,10 @@ def joined(one: Value, other: Value) -> Value:
     return Value(one.tags | other.tags, one.path or other.path, one.constants | other.constants, reference, items)
 
 
-def text_of(value: Value) -> Value:
-    """A text that a value is written into."""
+def text_of(value: Value, into: Any = "") -> Value:
+    """A text that a value is written into; of a device's name, ``cuda:{}``, the number alone matters."""
+    if isinstance(into, str) and _DEVICE.search(into):
+        return union((value,))
     tags = union((value,)).tags - SCALARS
     return Value(tags | {"by_rank_in_text"} if value.has(RANK, LOCAL_RANK, "by_rank_in_text") else tags)
 
@@ -150,7 +153,7 @@ def combined(operator: str, left: Value, right: Value) -> Value:
     """What is known of ``left operator right``."""
     tags = union((left, right)).tags
     if any(isinstance(each.constant, str) for each in (left, right)):
-        return text_of(Value(tags))
+        return text_of(Value(tags), left.constant)
     if operator == "+" and {LOCAL_RANK, EXACT} <= right.tags and not left.constants:
         return tagged(RANK, EXACT)  # the node's first rank and the local rank
     by_node = left.has(EXACT) or (left.has(RANK) and right.has(LOCAL_SIZE))
@@ -232,8 +235,10 @@ def result_of(call: Call) -> Value:
         return Value(given.tags | {"count"})
     if first != NOTHING and (name == "builtins.int" or (last == "compile" and not name.startswith("."))):
         return first
+    if name in ("builtins.max", "builtins.min"):
+        return Value(call.tags)
     if name == ".format":
-        return text_of(given)
+        return text_of(given, call.receiver.constant)
     if meaning(last):
         return Value(meaning(last))
     if last == "DataLoader":

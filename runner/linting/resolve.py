@@ -28,7 +28,7 @@ _MOST_STEPS, _MOST_DEPTH, _MOST_CALLS = 150_000, 300, 8
 _BUILTINS = names.names_in("print open range enumerate zip len int float str min max getattr dict")
 _ADDS = names.names_in("append extend update add insert setdefault")
 _ENVIRONMENT = ("os.getenv", "os.environ.get", "os.environ.pop", "os.environ.setdefault")
-_EXITS = ("sys.exit(", "exit(")
+_EXITS = ("sys.exit(", "exit(", "quit(", "os._exit(")
 
 
 @dataclass
@@ -166,8 +166,7 @@ class Resolver:
             case nodes.JoinedStr():
                 parts = [each.value if isinstance(each, nodes.Const) else "" for each in node.values]
                 inner = self._union(node.values)
-                is_device = parts[:1] != [] and parts[0].lower().endswith(("cuda:", "gpu:"))
-                return inner if is_device or (len(parts) == 3 and parts[1] == ":") else text_of(inner)
+                return inner if len(parts) == 3 and parts[1] == ":" else text_of(inner, *parts[:1])
             case nodes.BinOp():
                 return combined(node.op, self.value(node.left), self.value(node.right))
             case nodes.Compare() | nodes.BoolOp() | nodes.UnaryOp(op="not"):
@@ -403,6 +402,8 @@ class Resolver:
         first, *rest = call.arguments or (NOTHING,)
         if call.name in _ENVIRONMENT:
             return self._variables(first, rest[0] if rest else NOTHING)
+        if call.name == "builtins.getattr" and rest and not first.path:
+            return Value(names.meaning(str(rest[0].constant)))
         if call.name == "functools.partial":
             return replace(first, tags=first.tags | union(call.values).tags)
         return result_of(call)
@@ -475,6 +476,9 @@ class Resolver:
         if isinstance(parent, nodes.If | nodes.IfExp) and child is not parent.test:
             inside = child in parent.body if isinstance(parent, nodes.If) else child is parent.body
             yield self.condition(parent.test)[0 if inside else 1]
+        elif isinstance(parent, nodes.BoolOp):  # `rank == 0 and save()`
+            for each in parent.values[: parent.values.index(child)]:
+                yield self.condition(each)[1 if parent.op == "or" else 0]
         for name in ("body", "orelse", "finalbody") if child.is_statement else ():
             block = getattr(parent, name, None)
             for each in block[: block.index(child)] if isinstance(block, list) and child in block else ():
@@ -485,17 +489,19 @@ class Resolver:
 
 def _comparison(left: Value, operator: str, right: Value) -> tuple[str, str]:
     """What a comparison says of the rank, as ``Resolver.condition``."""
+    if left.constants and not right.constants:
+        left, right, operator = right, left, {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(operator, operator)
     if left.has("root_only") and right.constant is None:
         return (ROOT, "") if operator in ("is not", "!=") else ("", ROOT)
     if not left.has(names.RANK, names.LOCAL_RANK) or not left.has(names.EXACT):
         return (ROOT, NOT_ROOT) if left.has("is_root") and right.constant is True else ("", "")
     guard = ROOT if left.has(names.RANK) else LOCAL_ROOT
-    is_zero = right.constant == 0 and right.constant is not False
+    is_zero = type(right.constant) is int and right.constant == (1 if operator in ("<", ">=") else 0)
     is_named = left.has(names.RANK) and not right.constants and operator in ("==", "!=")  # rank == root_rank
     has_zero = operator in ("in", "not in") and any(each.constant == 0 for each in right.items)
-    if operator in ("==", "is", "<=", "in") and (is_zero or is_named or has_zero):
+    if operator in ("==", "is", "<=", "<", "in") and (is_zero or is_named or has_zero):
         return guard, _OPPOSITE[guard]
-    if operator in ("!=", "is not", ">", "not in") and (is_zero or is_named or has_zero):
+    if operator in ("!=", "is not", ">", ">=", "not in") and (is_zero or is_named or has_zero):
         return _OPPOSITE[guard], guard
     another = operator == "==" and isinstance(right.constant, int)
     return (guard, "") if another else ("", "")

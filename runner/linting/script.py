@@ -335,6 +335,12 @@ class Script:
         return horovod if self.way == "horovod" else f"DDP: {ddp}\nHorovod: {horovod}"
 
     @cached_property
+    def evaluated(self) -> frozenset[str]:
+        """The loaders that a loop without gradients goes over."""
+        others = {loop for event in self.events for loop in event.loops} - self.batches
+        return names.union(map(self.over, others)).things("loader")
+
+    @cached_property
     def reads_data(self) -> bool:
         """Whether data can be seen: a loader, what is given to ``fit``, a file's, or a loop over more than a count."""
         overs = map(self.over, self.batches)

@@ -62,6 +62,8 @@ def gpu(script: Script) -> Iterator[Finding]:
             yield wrong("every rank of a node takes the same GPU", event, fix)
     if good:
         yield ok("by the local rank", good[0])
+    if any(value.constant in ("", "-1", ()) for _, value in pins):
+        yield ok("it hides the GPUs")
     for event, value in pins:
         if value is not _ANY:
             yield unclear("the number of the GPU could not be followed", event, fix)
@@ -85,6 +87,8 @@ def _pin(event: Event) -> Value | None:
         value = event.argument(1, "index") or (first if first.has("fixed", "rank", "local_rank") else _ANY)
     elif event.name == ".to" and not (first.has("fixed", "rank", "local_rank") or type(first.constant) is int):
         value = _ANY if first.constant == "cuda" else None
+    elif event.last == "DistributedDataParallel":
+        value = next(iter((event.argument(1, "device_ids") or NOTHING).items), None)
     elif event.name not in _SET and event.name != ".to":
         return None
     number = value.constant if value is not None else None
@@ -109,7 +113,9 @@ def shard(script: Script) -> Iterator[Finding]:
     yield from _wrong_parts(script, fix)
     given = [value for event in script.fits for value in event.values]
     used = union((*script.trained_on, *given)).things("loader")
-    chosen = [event for event in script.loaders if f"loader:{event.number}" in used] or script.loaders
+    evaluated = script.evaluated if script.trained_on or given else frozenset()
+    chosen = [event for event in script.loaders if f"loader:{event.number}" in used]
+    chosen = chosen or [event for event in script.loaders if f"loader:{event.number}" not in evaluated]
     yield from _judge_loaders(script, chosen, fix) if chosen else _judge_other_data(script, fix)
 
 
@@ -127,7 +133,8 @@ def _wrong_parts(script: Script, fix: str) -> Iterator[Finding]:
             yield wrong("every rank takes part 0 of the data", event, fix)
         if number.has("rank") and rank.has("size") and not number.has("size"):
             yield wrong("shard takes the number of parts first, then the part", event, fix)
-        bare = "Distributed" in event.last and number == rank == NOTHING and not event.has_unknown_arguments
+        is_bare = event.argument(1, "num_replicas") is event.argument(2, "rank") is None
+        bare = "Distributed" in event.last and is_bare and not event.has_unknown_arguments
         if script.way == "horovod" and bare and not script.calls("dist.init_process_group"):
             reason = "without num_replicas and rank it asks torch.distributed, which Horovod does not start"
             yield wrong(reason, event, fix)
@@ -162,8 +169,9 @@ def _without_epoch(script: Script, loader: Event) -> Event | None:
     tags = union(loader.values).things("sampler")
     sampler = next((event for event in script.samplers if f"sampler:{event.number}" in tags), None)
     again = any(len(event.loops) >= 2 and script.over(event.loops[-1]).things("loader") for event in script.backward)
-    in_order = sampler is not None and (sampler.argument(3, "shuffle") or NOTHING).constant is False
-    if script.uncertain or not again or in_order:
+    if sampler is None or "Elastic" in sampler.last or script.uncertain or not again:
+        return None
+    if (sampler.argument(3, "shuffle") or NOTHING).constant is False:
         return None
     for event in script.calls(".set_epoch"):
         owners = event.receiver.things("sampler", "loader")
@@ -184,7 +192,8 @@ def _judge_other_data(script: Script, fix: str) -> Iterator[Finding]:
     if "webdataset.split_by_node" in script.names:
         yield ok("by webdataset's split_by_node")
     parts = [event for event, value in data if value.has("size")]
-    parts += [event for event in script.fits if (event.argument(None, "steps_per_epoch") or NOTHING).has("size")]
+    parts += [event for event in script.fits for name in ("steps_per_epoch", "epochs")
+              if (event.argument(None, name) or NOTHING).has("size")]  # fmt: skip
     if parts:
         yield unclear("each rank takes a part of the steps, and shuffles all data with its own seed", parts[0], fix)
     if script.uncertain:

@@ -10,7 +10,7 @@ from runner.linting.script import Event, Finding, Script, ok, rule, unclear, wro
 _WRAPPERS = names_in("DistributedOptimizer DistributedGradientTape DistributedAdasumOptimizer load_model "
                   "create_distributed_optimizer", "hvd.")  # fmt: skip
 _MODELS = names_in("DistributedDataParallel FullyShardedDataParallel fully_shard", "*.")
-_AVERAGES = ("hvd.allreduce", "hvd.allreduce_", "hvd.allreduce_async_", "dist.all_reduce", "dist.all_gather")
+_AVERAGES = ("allreduce", "all_reduce", "all_gather")
 _PARAMETERS = names_in("parameters variables global_variables model_weights", "hvd.broadcast_")
 _OBJECTS = names_in("broadcast_object broadcast_ broadcast", "hvd.")
 _CALLBACKS = names_in("callbacks.BroadcastGlobalVariablesCallback BroadcastGlobalVariablesHook "
@@ -33,8 +33,9 @@ def gradients(script: Script) -> Iterator[Finding]:
     wrapper, waiting = ("DistributedDataParallel", "it") if is_ddp else ("it", "its allreduce")
     wrapped = script.calls(*(_MODELS if is_ddp else _WRAPPERS))
     if not wrapped:
-        for event in script.calls(*_AVERAGES):
-            if event.loops and "grad" in event.text:
+        for event in script.events:
+            by_name = any(part in event.name for part in _AVERAGES) and "grad" in event.text
+            if by_name and (event.loops or is_ddp):
                 yield ok(f"by {event.last} of each gradient", event)
         yield script.missing(f"{lacks}: every rank trains a model of its own", fix)
     kept = [event for event in wrapped if not event.discarded or event.last == "fully_shard"]
@@ -52,17 +53,21 @@ def _horovod(script: Script, wrapped: list[Event], fix: str) -> Iterator[Finding
     Keras 3 does not call what Horovod's optimizer replaces: each rank trains alone, without a message.
     """
     inner = union(value for event in wrapped for value in event.values).things("optimizer", "tape")
-    by_tape = any(event.name == "hvd.DistributedGradientTape" for event in wrapped)
-    for event in script.calls(*((".gradient",) if by_tape else (".step", ".apply_gradients", ".minimize", ".compile"))):
-        users = [event.receiver, event.argument(0, "optimizer") or NOTHING]
+    names = {event.name for event in wrapped}
+    by_tape = (".gradient",) if "hvd.DistributedOptimizer" not in names else ()
+    by_step = (".step", ".apply_gradients", ".minimize", ".compile")
+    for event in script.calls(*(by_tape if "hvd.DistributedGradientTape" in names else by_step)):
+        optimizer = event.argument(0, "optimizer") if event.name in (".step", ".compile") else None
+        users = [event.receiver, optimizer or NOTHING]
         unwrapped = any(each.tags & inner and not each.has("wrapped") for each in users)
         if unwrapped and (event.order > wrapped[0].order or not event.certain):
             yield wrong("the optimizer that is used is not the wrapped one", event, fix)
     legacy = "TF_USE_LEGACY_KERAS" in script.resolver.texts or script.imports(
         "tf_keras", "tensorflow.compat.v1", "tensorflow.python", "keras.backend"
     )
+    legacy = legacy or bool(script.calls("tensorflow.ConfigProto", "keras.backend.set_session"))
     trains = script.calls(".fit", ".compile", ".fit_generator", ".apply_gradients")
-    by_optimizer = script.is_tensorflow and any(event.name == "hvd.DistributedOptimizer" for event in wrapped)
+    by_optimizer = script.is_tensorflow and "hvd.DistributedOptimizer" in names
     if by_optimizer and script.imports("keras") and trains and not legacy:
         fix = 'os.environ["TF_USE_LEGACY_KERAS"] = "1"  # before TensorFlow is imported; and tf.keras, not keras'
         reason = "Keras 3 trains without Horovod's DistributedOptimizer: gradients stay on each rank"
@@ -92,7 +97,9 @@ def _ddp(script: Script, wrapped: list[Event], fix: str) -> Iterator[Finding]:
     by_hand = [event for event in script.events if event.name.startswith("dist.all_") and "grad" in event.text]
     if script.uncertain or by_hand or len(whole) < len(wrapped) or not all(value.things("model") for value in whole):
         return
-    stepped = union(event.receiver for event in script.calls(".step") if event.certain and event.loops).tags
+    stepped = union(
+        event.receiver for event in script.calls(".step") if event.certain and event.loops and not event.guards
+    ).tags
     for event, models in optimizers:
         is_known = models and event.certain and not event.guards and f"optimizer:{event.number}" in stepped
         if is_known and not models & inner:
@@ -147,8 +154,9 @@ def _torch(script: Script, sent: list[Event], state: list[Event], fix: str) -> I
             yield wrong(reason, event, f"{fix}  # after it was loaded")
     if state or any(union(event.values).things("optimizer") for event in sent):
         yield ok("parameters and optimizer state", sent[0])
+    known = not any(event.has_unknown_arguments for event in script.optimizers)
     plain = [event.last == "SGD" and event.argument(2, "momentum") is None for event in script.optimizers]
-    if plain and all(plain) and not any(event.receiver.things("optimizer") for event in loads):
+    if known and plain and all(plain) and not any(event.receiver.things("optimizer") for event in loads):
         yield ok("the parameters; plain SGD has no state", sent[0])
     fix = "hvd.broadcast_optimizer_state(optimizer, root_rank=0)"
     if "hvd.broadcast_optimizer_state" in script.names:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from astroid import nodes
 
-from runner.linting.names import NOTHING, Value, names_in, union
+from runner.linting.names import NOTHING, Value, names_in
 from runner.linting.script import Event, Finding, Script, ok, rule, sharding, unclear, wrong
 
 _CHECKPOINTS = names_in(
@@ -79,7 +79,8 @@ def writes(script: Script) -> Iterator[Finding]:
 def _waiting(script: Script) -> Iterator[Finding]:
     """What rank 0 alone comes to where it writes, and all ranks must: a barrier, a checkpoint of parts."""
     divided = script.calls("*.FullyShardedDataParallel", "*.fully_shard")
-    parts = {f"ddp:{event.number}" for event in divided}
+    local = any(name.endswith(".LOCAL_STATE_DICT") for name in script.names)
+    parts = {f"ddp:{event.number}" for event in divided if not local}
     states = [event for event in script.calls(".state_dict") if event.receiver.tags & parts]
     states += script.calls(*_STATES) if divided else []
     waited = [event for event in (*script.calls(*_COLLECTIVES), *states) if event.certain and "root" in event.guards]
@@ -170,16 +171,14 @@ def _judge_reports(script: Script, fix: str) -> Iterator[Finding]:
     if script.way == "none":
         yield script.missing("nothing averages what the ranks measure", fix)
     whole = {f"loader:{event.number}" for event in script.loaders if not sharding(event)}
-    others = {loop for event in script.events for loop in event.loops} - script.batches
-    evaluated = union(map(script.over, others)).things("loader")
     after_steps = [event for event in reports if not script.batches.intersection(event.loops)]
     if not after_steps:
         yield unclear("it reports the loss of single steps, of one rank", reports[0], fix)
-    if evaluated and evaluated <= whole:
+    if script.evaluated and script.evaluated <= whole:
         yield ok("every rank evaluates the whole set", after_steps[0])
     if script.uncertain:
         yield unclear(script.uncertain, after_steps[0], fix)
-    if evaluated or script.way == "horovod":
+    if script.evaluated or script.way == "horovod":
         yield wrong("the metrics are those of one rank", after_steps[0], fix)
     yield unclear("it reports the training loss of one rank", after_steps[0], fix)
 
