@@ -70,7 +70,7 @@ def _status_lines(running: list[box.Box], name: str | None) -> Iterator[str]:
         yield f"box {here.name} is up: Slurm {here.version}, process {here.pid}, clients in {here.bin_dir}"
         for client, options in (("sinfo", ["--long", "--Node"]), ("squeue", [])):
             done = run([here.bin_dir / client, *options], timeout_s=15, check=False)
-            yield (done.out if done.code == 0 else done.err).rstrip()
+            yield from (done.out if done.code == 0 else done.err).rstrip().splitlines()
     if not running and name:
         yield f"box {name} is not up; start it: {PROGRAM} box up --name {name}"
     elif not running:

@@ -88,18 +88,19 @@ def command(
     if tool:
         with display(quiet=as_json) as progress:
             built = without_engine.build(framework, base, tool, progress, args=args)
-        what, then = f"  {built.path}\n  {built.size_bytes / 1e6:.0f} MB", "submit --image"
+        what, then = [f"  {built.path}", f"  {built.size_bytes / 1e6:.0f} MB"], "submit --image"
     else:
         collected, client = opened(wheels) if wheels is not None else None, connect(engine)
         with display(quiet=as_json) as progress:
             built = build.build(framework, base, client, progress, platform=platform, args=args, packages=collected)
             if packages:
                 built = more_packages.add(built, framework, packages, client, progress, nccl=nccl, platform=platform)
-        what, then = f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB", "convert"
+        what, then = [f"  digest: {built.digest}   size: {built.size_bytes / 1e6:.0f} MB"], "convert"
     facts = facts_of(built.about)
     lines = [
         f"{built.reference}: {'up to date' if built.up_to_date else f'built in {built.seconds:.0f} s'}",
-        f"{what}\n  base:   {built.base} ({built.base_digest})",
+        *what,
+        f"  base:   {built.base} ({built.base_digest})",
         *([f"  Horovod {horovod_summary(facts.horovod)}"] if facts else []),
     ]
     for each in facts.packages if facts and not tool else ():

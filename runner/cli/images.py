@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def list_images(target: Path, as_json: bool) -> int:
     """List the images of the store, with your runs that used them."""
     rows = [_row(listed) for listed in image_usage.list_images(target)]
     none = [f"no images in {target}; `{PROGRAM} convert IMAGE` makes one"]
-    return answer(rows, map(_line, rows) if rows else none, as_json=as_json)
+    return answer(rows, chain.from_iterable(map(_lines, rows)) if rows else none, as_json=as_json)
 
 
 @command.command("show")
@@ -241,14 +242,14 @@ def _format(path: Path) -> str:
     return f"{name} {head.compressor}".rstrip() if head else f"no {name}"
 
 
-def _line(row: dict[str, Any]) -> str:
+def _lines(row: dict[str, Any]) -> tuple[str, ...]:
     size = f"{row['size_bytes'] / 1e6:8.0f} MB"
     if row["age_s"] is None:
-        return f"{row['path']}\n  {size}  UNKNOWN: {row['problem']}"
+        return row["path"], f"  {size}  UNKNOWN: {row['problem']}"
     age = max(0, row["age_s"])
     old = f"{age // 86400} d" if age >= 86400 else f"{age // 3600} h" if age >= 3600 else f"{age // 60} min"
     digest = row["digest"].removeprefix("sha256:")[:12] or "-"
     runs = row["runs"]
     used = f"{counted(len(runs), 'run')}, last {runs[0]}" if runs else "no runs"
     state = f"  NOT WHOLE: {row['problem']}" if row["problem"] else ""
-    return f"{row['reference']}\n  {size}  {row['format']}  {digest}  {old} old  {used}{state}\n  {row['path']}"
+    return row["reference"], f"  {size}  {row['format']}  {digest}  {old} old  {used}{state}", f"  {row['path']}"

@@ -36,7 +36,9 @@ def list_recipes(as_json: bool) -> int:
     listed = [recipes.read_recipe(name).recipe for name in recipes.names()]
     width = max(len(recipe.name) for recipe in listed)
     rows = [{"name": recipe.name, "description": recipe.description} for recipe in listed]
-    return answer(rows, (f"{each.name:{width}}  {each.description}" for each in listed), as_json=as_json)
+    return answer(
+        rows, (f"{each.name:{width}}  {' '.join(each.description.split())}" for each in listed), as_json=as_json
+    )
 
 
 @command.command("show")
@@ -141,7 +143,7 @@ def _lines(recipe: Recipe, directory: str) -> Iterator[str]:
         "none": "it only runs",
         "if-left": "it runs; a result that it leaves is held to proof",
     }
-    yield f"{recipe.name}: {recipe.description}"
+    yield f"{recipe.name}: {' '.join(recipe.description.split())}"
     yield f"  runs: {shlex.join(recipe.program)}, in {directory}"
     starts = "one rank for each GPU" if recipe.processes == "per-gpu" else "once a node; it starts its own processes"
     yield f"  ranks: {starts}; world: {recipe.framework}"

@@ -128,4 +128,4 @@ def difference_lines(differences: Iterable[Difference]) -> Iterator[str]:
         for each in entries:
             first, second = printable(each.first), printable(each.second)
             line = f"  {each.key}: {first} -> {second}"
-            yield line if len(line) <= _WIDTH else f"  {each.key}:\n    A  {first}\n    B  {second}"
+            yield from (line,) if len(line) <= _WIDTH else (f"  {each.key}:", f"    A  {first}", f"    B  {second}")

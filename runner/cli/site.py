@@ -46,7 +46,7 @@ def list_sites(as_json: bool) -> int:
     """List the shipped sites, and those that were detected and kept."""
     sites = [read_site(name) for name in (*names(), *(name for name in loader.kept_names() if name not in names()))]
     rows = [{"name": site.name, "description": site.description} for site in sites]
-    return answer(rows, (f"{site.name:12} {site.description}" for site in sites), as_json=as_json)
+    return answer(rows, (f"{site.name:12} {' '.join(site.description.split())}" for site in sites), as_json=as_json)
 
 
 @command.command("show")
@@ -135,7 +135,7 @@ def _first_problem(report: SiteReport) -> Problem | None:
 
 def _lines(site: Site, proven: Proven) -> Iterator[str]:
     node = site.node
-    yield f"{site.name}: {site.description}"
+    yield f"{site.name}: {' '.join(site.description.split())}"
     yield f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else "")
     if SCHEDULERS[site.scheduler].nodes == "listed":
         named = ", ".join(f"{name}:{ranks}" for name, ranks in site.ssh.hosts.items())

@@ -91,6 +91,7 @@ def test_the_list_shows_runs_and_damage(images: list[StoredImage], tmp_path: Pat
     printed = call("images", "list").out
     assert f"last {run_id}" in printed
     assert "NOT WHOLE" in printed
+    assert "\na:1\n" in f"\n{printed}" and f"  {images[0].path}\n" in printed, "each part in a line of its own"
 
 
 def test_show_prints_the_provenance_and_the_operations_of_horovod(images: list[StoredImage], call: Call) -> None:

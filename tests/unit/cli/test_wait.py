@@ -192,10 +192,10 @@ def test_what_others_wrote_changes_no_terminal_and_a_script_stays_as_it_is(
     assert capsys.readouterr().err == "one\\x1b]0;\\u202e\ntwo\n"
     answer({}, hostile, as_json=False)
     assert capsys.readouterr().out == f"{hostile}\n"
-    words = 'description: "D\\e]0;x\\a\\u202e"\n'
+    words = 'description: "D\\n\\e]0;x\\a\\u202e\\n"\n'
     (tmp_path / "s.yaml").write_text(f"name: o\nextends: box\n{words}")
     (tmp_path / "recipe.yaml").write_text(f"name: {tmp_path.name}\nimage: a\nprogram: [python]\n{words}")
     for command, path in (("site", tmp_path / "s.yaml"), ("recipe", tmp_path)):
         assert run([command, "show", str(path)]) == 0
         out = capsys.readouterr().out
-        assert "D\\x1b]0;x\\x07\\u202e\n" in out and all(map(str.isprintable, out.split("\n")))
+        assert "D \\x1b]0;x\\x07\\u202e\n" in out and all(map(str.isprintable, out.split("\n")))
