@@ -65,7 +65,7 @@ def only_own(
     launch has it too, its plan is another launch's, or the log does not have it.
 
     Args:
-        made: by the launch's key. launched: ids of the runs that the log has, by the launch's key; None where no log tells.
+        made: by the launch's key. launched: ids of the runs that the log has, by the launch's key; None without one.
     """
     noted = [
         (key, each.run)
