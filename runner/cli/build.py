@@ -127,4 +127,4 @@ def _definition(text: str, to: str, *, as_json: bool) -> int:
         Path(to).write_text(text, "utf-8")
         say(f"{to}: apptainer build --fakeroot IMAGE.sif {to}")
     facts = {"definition": text, "file": None if to == "-" else str(Path(to).absolute())}
-    return answer(facts, [text.removesuffix("\n")] if to == "-" else [], as_json=as_json)
+    return answer(facts, text if to == "-" else [], as_json=as_json)

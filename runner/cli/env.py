@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,17 +79,18 @@ def create(name: str, at: Path | None, dry_run: bool, as_json: bool, **options: 
     prepared = prepare_environment(name, at=at, say=say, keep=not dry_run, **options)
     if dry_run:
         script = {"root": str(prepared.root), "script": prepared.script}
-        return answer(script, [prepared.script.removesuffix("\n")], as_json=as_json)
+        return answer(script, prepared.script, as_json=as_json)
     with display(quiet=as_json) as progress:
         made = make(prepared.spec, prepared.root, progress, given=prepared.given)
     by_name = name if at is None else str(prepared.root)
-    lines = [
-        f"{name}: {'up to date' if made.up_to_date else f'made and proven in {made.seconds:.0f} s'}",
-        *_description(made.environment, made.root),
-        f"  next: {PROGRAM} submit --gpus N --site {prepared.site} --env-name {by_name}",
-    ]
+
+    def lines() -> Iterator[str]:
+        yield f"{name}: {'up to date' if made.up_to_date else f'made and proven in {made.seconds:.0f} s'}"
+        yield from _description(made.environment, made.root)
+        yield f"  next: {PROGRAM} submit --gpus N --site {prepared.site} --env-name {by_name}"
+
     facts = {"root": str(made.root), "up_to_date": made.up_to_date, "seconds": made.seconds}
-    return answer(facts | msgspec.to_builtins(made.environment), lines, as_json=as_json)
+    return answer(facts | msgspec.to_builtins(made.environment), lines(), as_json=as_json)
 
 
 @command.command("wheels")
@@ -145,11 +147,13 @@ def list_environments(site: str | None, scratch: str | None, at: Path | None, as
     """List your environments at the site."""
     environments = environment.list_environments(site=site, scratch=scratch, at=at, say=say)
     rows = [{"root": str(root), "whole": each is not None, "environment": each} for root, each in environments]
-    lines: list[str] = []
-    for root, each in environments:
-        unfinished = [f"{root.name}: not finished, or its Python is missing ({root})"]
-        lines += unfinished if each is None else [f"{root.name}:", *_description(each, root)]
-    return answer(rows, lines or ["no environments"], as_json=as_json)
+
+    def lines() -> Iterator[str]:
+        for root, each in environments:
+            unfinished = (f"{root.name}: not finished, or its Python is missing ({root})",)
+            yield from unfinished if each is None else (f"{root.name}:", *_description(each, root))
+
+    return answer(rows, lines() if rows else ["no environments"], as_json=as_json)
 
 
 def _description(environment: Environment, root: Path) -> tuple[str, ...]:

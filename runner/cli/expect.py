@@ -11,7 +11,7 @@ import click
 from runner.cli.options import JSON, answer, by_shell, path_option, setting
 from runner.cli.table import width_of_terminal, wrapped_all
 from runner.core.columns import Column, lines_of
-from runner.core.text import gpus_text, percent, plain, rate, seconds, with_span
+from runner.core.text import gpus_text, percent, rate, seconds, with_span
 from runner.model.expectation import Expectation, ExpectedPoint, Input, Range, Sensitivity
 from runner.model.request import Wireup
 
@@ -78,7 +78,7 @@ def command(gpus: tuple[int, ...], as_json: bool, **inputs: Any) -> int:
     from runner.preparation.expectation import expectation
 
     expected = expectation(gpus, **inputs)
-    return answer(expected, map(plain, expectation_lines(expected, width_of_terminal())), as_json=as_json)
+    return answer(expected, expectation_lines(expected, width_of_terminal()), as_json=as_json)
 
 
 _POINTS: tuple[Column[ExpectedPoint], ...] = (

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from runner.cli.table import show
 from runner.core.errors import Exit
+from runner.core.text import plain
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -67,7 +69,7 @@ SIGN = path_option("--sign", "key", metavar="KEY", help="Sign the bundle with th
 
 def say(line: str) -> None:
     """Print a line for people, apart from a command's output."""
-    click.echo(line, err=True)
+    click.echo(plain(line, keep="\n"), err=True)
 
 
 def warn(text: str) -> None:
@@ -76,13 +78,20 @@ def warn(text: str) -> None:
 
 
 def answer(facts: object, lines: Iterable[str], *, as_json: bool, exit_code: int = Exit.GOOD, error: Any = None) -> int:
-    """Print what a command found, as JSON or in lines for people; returns ``exit_code``. ``error``: why it is not 0."""
+    """Print what a command found, as JSON or for people; returns ``exit_code``.
+
+    Args:
+        lines: for people, iterated only for them; one text is printed as it is, byte for byte: a script, a file.
+        error: why the exit code is not 0.
+    """
     if as_json:
         from runner.cli import json_output
 
         return json_output.show(facts, exit_code=exit_code, error=error)
-    for line in lines:
-        click.echo(line)
+    if isinstance(lines, str):
+        click.echo(lines.removesuffix("\n"), color=True)
+    else:
+        show(lines)
     return int(exit_code)
 
 

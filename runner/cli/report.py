@@ -12,7 +12,7 @@ from runner.cli.study import loss_lines, point_lines
 from runner.cli.table import NARROWEST, width_of_terminal, wrapped_all
 from runner.core.columns import lines_of
 from runner.core.errors import UsageError
-from runner.core.text import gpus_text, plain
+from runner.core.text import gpus_text
 from runner.figures.report import writing
 from runner.figures.tables import run_columns, settings_text
 from runner.model.report import Report
@@ -50,7 +50,7 @@ def command(
     complete = writing.write(report, directory, say)
     lines = report_lines(complete, width_of_terminal(at_least=NARROWEST))
     lines.append(f"files: {directory}/: {', '.join(complete.files)}")
-    return answer(complete, map(plain, lines), as_json=as_json)
+    return answer(complete, lines, as_json=as_json)
 
 
 def report_lines(report: Report, width: int | None) -> list[str]:

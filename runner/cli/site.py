@@ -88,7 +88,7 @@ def detect_site(
     file = None if output is None else str(output.absolute())
     facts = {"file": file, "text": text, "scheduler": detected.scheduler, "unknown": left}
     if output is None or as_json:
-        return answer(facts, [text.removesuffix("\n")], as_json=as_json)
+        return answer(facts, text, as_json=as_json)
     needed = [entry for entry in left if entry.needed]
     say(f"{output}: {detected.scheduler}; jobs need {len(needed)} facts that are unknown:")
     for entry in needed:

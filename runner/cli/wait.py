@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from runner.cli.options import JSON, RUN_OR_STUDY, answer, say, warn
 from runner.cli.progress import job_display
+from runner.cli.table import show
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
-from runner.core.text import printable
 from runner.model.figure import figure_of, is_of_value
 
 if TYPE_CHECKING:
@@ -110,35 +111,39 @@ def interrupted(what: str, fix: str, *, as_json: bool) -> int:
 
 def show_verdict(run: Run, verdict: Verdict) -> None:
     """Print a verdict, for people."""
+    show(_lines(run, verdict))
+
+
+def _lines(run: Run, verdict: Verdict) -> Iterator[str]:
     good, figure = verdict.outcome in ("measured", "ran"), figure_of(verdict)
     doubts = figure.doubts if figure else ()
     of_run = [each.words for each in doubts if each.code != "demonstration" and not is_of_value(each)]
     label = f" ({verdict.demonstration})" if verdict.demonstration else ""
-    click.echo(f"verdict: {', '.join((verdict.outcome, *map(printable, of_run)))}{label}")
+    yield f"verdict: {', '.join((verdict.outcome, *of_run))}{label}"
     for reason in verdict.reasons:
-        click.echo(f"  ! {printable(reason)}")
+        yield f"  ! {reason}"
     if verdict.fix:
-        click.echo(f"  fix ({verdict.who}): {verdict.fix}")
+        yield f"  fix ({verdict.who}): {verdict.fix}"
     for fact in verdict.proven if good else ():
-        click.echo(f"  = {printable(fact)}")
+        yield f"  = {fact}"
     if verdict.forced and figure is None:
-        click.echo(f"  forced: {', '.join(verdict.forced)}")
+        yield f"  forced: {', '.join(verdict.forced)}"
     if figure is not None and figure.window_s is not None:
         label = f"   [{figure.demonstration}]" if figure.demonstration else ""
         of_value = ["steady"] if figure.steady else []
         of_value += [each.words for each in doubts if is_of_value(each)]
         throughput = f"{figure.value:.1f} {figure.unit}/s over {figure.window_s:.2f} s"
-        click.echo(f"  throughput: {', '.join((throughput, *of_value))}{label}")
+        yield f"  throughput: {', '.join((throughput, *of_value))}{label}"
         if figure.interval is not None:
             low, high = figure.interval
-            click.echo(f"  precision of this run: {low:.1f} to {high:.1f} {figure.unit}/s (95 %)")
+            yield f"  precision of this run: {low:.1f} to {high:.1f} {figure.unit}/s (95 %)"
         if verdict.gpu_energy_j_per_sample is not None:
-            click.echo(f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{figure.unit[:-1]} (GPU only)")
+            yield f"  energy: {verdict.gpu_energy_j_per_sample:.3g} J/{figure.unit[:-1]} (GPU only)"
         for arm in verdict.arms:
             speed = f"{arm.samples_per_s:.1f} {figure.unit}/s over {arm.window_s:.2f} s"
-            click.echo(f"  arm {arm.arm}: {speed}, slowest rank {arm.slowest_samples_per_s:.1f}")
+            yield f"  arm {arm.arm}: {speed}, slowest rank {arm.slowest_samples_per_s:.1f}"
     for sentence in verdict.remarks:
-        click.echo(f"  note: {printable(sentence)}")
+        yield f"  note: {sentence}"
     if verdict.log:
-        click.echo(f"  log: {printable(verdict.log)}")
-    click.echo(f"  run directory: {run.path}")
+        yield f"  log: {verdict.log}"
+    yield f"  run directory: {run.path}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from runner.core.errors import UsageError
 from runner.core.text import instead
@@ -21,7 +21,16 @@ from runner.core.text import instead
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-T = TypeVar("T")
+
+class Facts(Protocol):
+    """What is known of a backend."""
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What its module must have besides."""
+
+
+T = TypeVar("T", bound=Facts)
 
 ATTRIBUTE = "FACTS"  # of each backend's module: what is known of it
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
@@ -131,10 +140,14 @@ class Registry(Mapping[str, T], Generic[T]):
         try:
             module: Any = entry.load()
             why = f"{entry.value} is no module with {ATTRIBUTE}, a {self._facts.__name__}"
-        except Exception as error:  # another's code: whatever it raises, this program goes on to say so
+        except (Exception, SystemExit) as error:  # another's code: not KeyboardInterrupt, which is the user's
             module, why = None, f"{type(error).__name__}: {error}"
-        if isinstance(module, ModuleType) and isinstance(getattr(module, ATTRIBUTE, None), self._facts):
-            return module
+        facts = getattr(module, ATTRIBUTE, None)
+        if isinstance(module, ModuleType) and isinstance(facts, self._facts):
+            missing = [name for name in facts.functions if not callable(getattr(module, name, None))]
+            if not missing:
+                return module
+            why = f"{entry.value} has no function {', '.join(missing)}"
         raise UsageError(
             f"the {self._kind} {entry.name!r} of the package {_distribution(entry)} cannot be used: {why}",
             where=self._where,

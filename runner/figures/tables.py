@@ -69,9 +69,6 @@ def run_columns(rows: Sequence[Row]) -> tuple[Column[Row], ...]:
     def figure_text(row: Row) -> str:
         return _number(row.images_per_s, lambda value: f"{rate(value)} {row.unit}/s" if is_mixed else rate(value))
 
-    def doubts(row: Row, *, labelled: bool = False) -> str:
-        return in_words(row.figure.doubts, labelled=labelled) if row.figure else ""
-
     return (
         Column("", values="key"),
         Column("run", lambda r: launch_text(r) if r.repeat else r.run, "run"),
@@ -84,8 +81,12 @@ def run_columns(rows: Sequence[Row]) -> tuple[Column[Row], ...]:
         Column("", values="sm_clock_mhz"),
         Column("nodes", lambda r: first_of(r.nodes, _MOST_NODES), {"nodes": lambda r: " ".join(r.nodes)}, leave=6),
         Column("", values="demonstration why directory"),
-        Column("doubts", lambda r: doubts(r, labelled=True), {"doubts": doubts}, leave=7),
+        Column("doubts", lambda r: _doubts(r, labelled=True), {"doubts": _doubts}, leave=7),
     )
+
+
+def _doubts(row: Row, *, labelled: bool = False) -> str:
+    return in_words(row.figure.doubts, labelled=labelled) if row.figure else ""
 
 
 class Ranked(NamedTuple):
@@ -96,15 +97,20 @@ class Ranked(NamedTuple):
 
 
 def rank_columns(*, demonstration: bool) -> tuple[Column[Ranked], ...]:
-    """Ranks; of a demonstration none is named as slow."""
+    """Ranks; of a demonstration none is named as slow. ``demonstration``: what a page shows is of one."""
     named, slow = ("stands out", "yes") if demonstration else ("named", "slow")
+    own: dict[str, str | Callable[[Ranked], Cell]] = {
+        "stands_out": "rank.slow",
+        "slow": lambda r: None if r.run.row.demonstration else r.rank.slow,
+    }
     return (
         Column("", values={name: f"run.row.{name}" for name in ("key", "run", "gpus")}),
         Column("rank", values={"rank": "rank.rank"}, right=True),
         Column("node", values={"node": "rank.node", "local_rank": "rank.local_rank"}),
         Column("compute time of a step", lambda r: seconds(r.rank.compute_s), {"compute_s": "rank.compute_s"}),
         Column("over the typical rank", lambda r: percent(r.rank.relative), {"relative": "rank.relative"}),
-        Column(named, lambda r: slow if r.rank.slow else "", {"slow": "rank.slow"}),
+        Column(named, lambda r: slow if r.rank.slow else "", own),
+        Column("", values={"demonstration": "run.row.demonstration", "doubts": lambda r: _doubts(r.run.row)}),
     )
 
 
@@ -113,6 +119,7 @@ class Lost(NamedTuple):
 
     all: Loss
     part: LossRow | None
+    doubts: str = ""
 
 
 def loss_columns() -> tuple[Column[Lost], ...]:
@@ -130,13 +137,18 @@ def loss_columns() -> tuple[Column[Lost], ...]:
             leave=1,
         ),
         Column("note", values={"note": "part.note"}),
-        Column("", values={"why": lambda each: None if each.part else each.all.why}),
+        Column("", values={"why": lambda each: None if each.part else each.all.why, "doubts": "doubts"}),
     )
 
 
-def losses_of(losses: Iterable[Loss]) -> list[Lost]:
-    """The rows of ``loss_columns``."""
-    return [Lost(loss, row) for loss in losses for row in (loss.rows or (None,))]
+def losses_of(losses: Iterable[Loss], points: Sequence[PointFacts] = ()) -> list[Lost]:
+    """The rows of ``loss_columns``; the doubts are those of the ``points`` at that size, and at one GPU."""
+
+    def doubts(loss: Loss) -> str:
+        made_of = (each for each in points if each.settings == loss.settings and each.gpus in (1, loss.gpus))
+        return in_words(dict.fromkeys(doubt for each in made_of for doubt in each.doubts))
+
+    return [Lost(loss, row, doubts(loss)) for loss in losses for row in (loss.rows or (None,))]
 
 
 def settings_text(settings: Iterable[tuple[str, str]]) -> str:

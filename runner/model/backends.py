@@ -77,6 +77,11 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
     blanks: str = ""
 
     @property
+    def functions(self) -> tuple[str, ...]:
+        """What its module must have besides."""
+        return ("step",)
+
+    @property
     def is_container(self) -> bool:
         """Whether it runs images."""
         return self.image != "none"
@@ -85,7 +90,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True):
 # Name -> what to do instead, of runtimes that were here.
 GONE = {
     "sarus": "sites with Sarus now have Podman, or the Container Engine, which takes Enroot's images as Pyxis does: "
-    "--runtime podman-hpc, enroot or pyxis"
+    "podman-hpc, enroot or pyxis"
 }
 RUNTIMES: Registry[RuntimeFacts] = Registry(
     "runtime", "runner.backends.runtimes", "gpu_runner.runtimes", RuntimeFacts, where="--runtime", gone=GONE
@@ -225,6 +230,12 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     memory_options: tuple[str, ...] = ()
     memory_used: str = ""
     preference: int = 50
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """What its module must have besides."""
+        of_steps = ("allocation", "salloc") if self.steps else ()
+        return ("connect", "render", *(("render_launches",) if self.launches else ()), *of_steps)
 
     @property
     def has_srun(self) -> bool:

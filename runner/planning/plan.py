@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -68,7 +68,8 @@ def plan(
     cpus_per_gpu = _cpus_per_gpu(site, request, most, allocation if divides else None)
     cpus_per_task = cpus_per_gpu * (most if chosen.wireup == "own" else 1)
 
-    mounts = _mounts((*way.mounts, *_with_directory(request)))
+    mounts = (*way.mounts, *_with_directory(request))
+    _check_mounts(mounts, request.mounted_directory, is_container=RUNTIMES[runtime].is_container)
     load = (*way.load, *setup_lines(environment.setup if environment else way.setup))
     load = (*load, *site.mpi.load) if chosen.wireup in wireup.BY_MPI else load
     of_shell = carried_caches(dict(request.caches), runtime, mounts)
@@ -168,7 +169,8 @@ def _with_directory(request: Request) -> tuple[Mount, ...]:
     return (Mount(directory, WORKSPACE), *request.mounts)
 
 
-def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+def _check_mounts(mounts: Iterable[Mount], directory: str | None, *, is_container: bool) -> None:
+    """``directory``: the one that the program starts in; without a container it is no mount."""
     taken = {RESULTS: "the run directory"}
     for mount in mounts:
         if not mount.target.startswith("/"):
@@ -182,7 +184,10 @@ def _mounts(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
         if target in taken:
             raise UsageError(f"{target} is already the mount point of {taken[target]}", where="--mount")
         taken[target] = mount.source
+        own = mount.source == directory and target == WORKSPACE
+        where, fix = f"--mount {mount.source!r}", "give the directory another name"
+        if own:
+            where, fix = f"the program's directory {directory!r}", f"{fix}, or use --runtime native"
         for character, name in (("\n", "newline"), ("\0", "NUL")):
-            if character in mount.source or character in mount.target:
-                raise UsageError(f"a {name} is not possible in a mount", where=f"--mount {mount.source!r}")
-    return mounts
+            if (is_container or not own) and (character in mount.source or character in mount.target):
+                raise UsageError(f"a {name} is not possible in a mount", where=where, fix=fix)

@@ -156,7 +156,7 @@ def _run_directory(runtime: str, runs: Path) -> tuple[tuple[str, ...], str | Non
         real = str(runs.resolve())
     except (OSError, RuntimeError) as error:  # a loop of links, or a name too long
         return (written,), f"{runs} cannot be used: {error}"
-    problem = f"a newline in a path cannot be mounted: {real!r}" if "\n" in real else mount_problem(runtime, real)
+    problem = f"runs cannot lie below a path with a newline: {real!r}" if "\n" in real else mount_problem(runtime, real)
     return tuple(dict.fromkeys((written, real))), problem
 
 

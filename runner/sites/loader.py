@@ -17,9 +17,10 @@ import msgspec
 from runner.core import files, paths, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
+from runner.core.registry import Registry, T
 from runner.core.strict_yaml import Document
 from runner.core.text import instead
-from runner.model.backends import NATIVE, SCHEDULERS, SchedulerSettings
+from runner.model.backends import NATIVE, RUNTIMES, SCHEDULERS, SchedulerSettings
 from runner.model.image import Setup
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX
 from runner.model.site import NO_NODE, NodeShape, Site, SiteFile, UserConfig
@@ -117,10 +118,7 @@ def _typed(document: Document) -> Site:
     name = value.get("scheduler") if isinstance(value, dict) else None
     if not isinstance(name, str):  # says what is wrong
         return Site(**msgspec.structs.asdict(strict_yaml.typed(document, SiteFile)))
-    try:
-        scheduler = SCHEDULERS[name]
-    except UsageError as error:
-        raise UsageError(error.what, where=f"{document.marks['scheduler',]}: scheduler", fix=error.fix) from None
+    scheduler = _backend(SCHEDULERS, name, document, "scheduler")
     keys = {field.name for field in msgspec.structs.fields(SiteFile)}
     own, others = scheduler.section, {key for key in value if key not in keys} - {scheduler.section}
     if others:  # of schedulers that a file extending this one may have, and right in any case
@@ -130,7 +128,20 @@ def _typed(document: Document) -> Site:
             _settings(document, key, sections[key])
     settings = _settings(document, own, scheduler.settings) if own else scheduler.settings()
     file = strict_yaml.typed(document, SiteFile, apart={own, *others} - {""})
+    for index, runtime in enumerate(file.runtimes):
+        _backend(RUNTIMES, runtime, document, "runtimes", index)
+    for runtime in file.ways:
+        _backend(RUNTIMES, runtime, document, "ways", runtime)
     return Site(**msgspec.structs.asdict(file), scheduler_settings=msgspec.to_builtins(settings))
+
+
+def _backend(known: Registry[T], name: str, document: Document, *path: str | int) -> T:
+    """The facts of the backend that a file names at that path."""
+    try:
+        return known[name]
+    except UsageError as error:
+        key = ".".join(each for each in path if isinstance(each, str))
+        raise UsageError(error.what, where=f"{document.marks[path]}: {key}", fix=error.fix) from None
 
 
 def _settings(document: Document, section: str, kind: type[SchedulerSettings]) -> SchedulerSettings:

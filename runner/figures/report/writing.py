@@ -66,7 +66,7 @@ def csv_files(report: Report) -> dict[str, str]:
     }
     if report.study is not None:
         tables["points.csv"] = as_csv(point_columns(report.unit), report.study.points)
-        tables["losses.csv"] = as_csv(loss_columns(), losses_of(report.study.losses))
+        tables["losses.csv"] = as_csv(loss_columns(), losses_of(report.study.losses, report.study.points))
     return tables
 
 

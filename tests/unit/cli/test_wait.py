@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import progress
+from runner.cli import progress, run
+from runner.cli.options import answer, say
 from runner.cli.progress import describe, job_display
 from runner.cli.wait import show_verdict
 from runner.core.text import age
@@ -151,6 +152,12 @@ ARMS = (ArmFigure("uncoupled", 39.96, 9.0, 1.0, 1.1, 30.0), ArmFigure("full", 30
 MEASURED = Verdict("measured", images_per_s=30.0, window_s=40.0, arms=ARMS)
 
 
+@pytest.fixture
+def as_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is taken away from what is printed, as on a terminal."""
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+
+
 @pytest.mark.parametrize(
     ("verdict", "shown"),
     [
@@ -158,12 +165,37 @@ MEASURED = Verdict("measured", images_per_s=30.0, window_s=40.0, arms=ARMS)
         (Verdict("ran", proven=(HOSTILE,)), SHOWN),
         (Verdict("ran", remarks=(HOSTILE,)), SHOWN),
         (Verdict("ran", log=HOSTILE), f"  log: {SHOWN}\n"),
+        (Verdict("ran", demonstration=HOSTILE), f"verdict: ran ({SHOWN})\n"),
+        (Verdict("failed", fix=HOSTILE, who="user"), f"  fix (user): {SHOWN}\n"),
+        (Verdict("ran", forced=(HOSTILE,)), f"  forced: {SHOWN}\n"),
+        (Verdict("measured", images_per_s=3.0, window_s=4.0, demonstration=HOSTILE), f"   [{SHOWN}]\n"),
         (Verdict("failed", reasons=("Größe 日本 ñ",)), "Größe 日本 ñ"),
         (MEASURED, "  arm uncoupled: 40.0 images/s over 30.00 s, slowest rank 9.0\n  arm full: 30.0 images/s over "),
     ],
 )
 def test_a_verdict_is_shown_in_any_language_without_control_characters(
-    verdict: Verdict, shown: str, capsys: pytest.CaptureFixture[str]
+    verdict: Verdict, shown: str, capsys: pytest.CaptureFixture[str], as_terminal: None
 ) -> None:
-    show_verdict(Run(Path("/runs/r")), verdict)
-    assert shown in capsys.readouterr().out
+    show_verdict(Run(Path(f"/runs/{HOSTILE}")), verdict)
+    out = capsys.readouterr().out
+    assert shown in out and f"/runs/{SHOWN}\n" in out
+    assert all(map(str.isprintable, out.split("\n")))
+
+
+def test_what_others_wrote_changes_no_terminal_and_a_script_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], as_terminal: None
+) -> None:
+    hostile = HOSTILE.replace("\udcff", "")
+    answer({}, [hostile], as_json=False)
+    assert capsys.readouterr().out == SHOWN.replace("\\udcff", "") + "\n"
+    say("one\x1b]0;\u202e\ntwo")
+    assert capsys.readouterr().err == "one\\x1b]0;\\u202e\ntwo\n"
+    answer({}, hostile, as_json=False)
+    assert capsys.readouterr().out == f"{hostile}\n"
+    words = 'description: "D\\e]0;x\\a\\u202e"\n'
+    (tmp_path / "s.yaml").write_text(f"name: o\nextends: box\n{words}")
+    (tmp_path / "recipe.yaml").write_text(f"name: {tmp_path.name}\nimage: a\nprogram: [python]\n{words}")
+    for command, path in (("site", tmp_path / "s.yaml"), ("recipe", tmp_path)):
+        assert run([command, "show", str(path)]) == 0
+        out = capsys.readouterr().out
+        assert "D\\x1b]0;x\\x07\\u202e\n" in out and all(map(str.isprintable, out.split("\n")))

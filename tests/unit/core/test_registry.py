@@ -11,6 +11,7 @@ from runner.core.registry import Registry
 from runner.model.backends import RUNTIMES, RuntimeFacts
 
 FACTS = "from runner.model.backends import RuntimeFacts\nFACTS = RuntimeFacts(title='X', image='none', preference=1)\n"
+WHOLE = f"{FACTS}def step(plan): ...\n"
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def distribution(directory: Path, name: str, module: str, code: str, runtime: st
 
 
 def test_an_entry_point_is_a_backend_like_any_other(tmp_path: Path, runtimes: Registry[RuntimeFacts]) -> None:
-    distribution(tmp_path, "other", "other_crun", FACTS)
+    distribution(tmp_path, "other", "other_crun", WHOLE)
     assert "crun" not in list(runtimes), "nothing of others is loaded before it is asked for"
     assert runtimes["crun"].title == "X"
     assert next(iter(runtimes)) == "crun", "the preferred one first"
@@ -48,6 +49,9 @@ def test_a_built_in_name_is_not_taken_over(tmp_path: Path, runtimes: Registry[Ru
         ("1 / 0\n", "ZeroDivisionError"),
         ("step = None\n", "is no module with FACTS"),
         ("FACTS = 1\n", "is no module with FACTS"),
+        ("import sys; sys.exit(3)\n", "SystemExit: 3"),
+        (FACTS, "has no function step"),
+        (f"{FACTS}step = 1\n", "has no function step"),
     ],
 )
 def test_one_that_cannot_be_used_names_its_package(
@@ -58,6 +62,12 @@ def test_one_that_cannot_be_used_names_its_package(
         runtimes["crun"]
     assert "package other " in caught.value.what
     assert "crun" not in runtimes.every(), "it does not keep the others from being listed"
+
+
+def test_ctrl_c_while_one_is_imported_ends_the_program(tmp_path: Path, runtimes: Registry[RuntimeFacts]) -> None:
+    distribution(tmp_path, "other", "other_interrupted", "raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        runtimes["crun"]
 
 
 def test_a_name_that_two_packages_offer_is_neithers(tmp_path: Path, runtimes: Registry[RuntimeFacts]) -> None:

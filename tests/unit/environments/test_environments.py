@@ -338,6 +338,14 @@ def test_env_check_names_the_operations_that_the_proof_reports(
     assert result(call("env", "check", "--site", "local", "--json").out)["operations"] == ["NCCL 2.29.7", "MPI", "Gloo"]
 
 
+def test_json_of_environments_needs_no_line_for_people(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(tmp_path / "a", about=ImageFacts(framework="pytorch", horovod=Horovod()))
+    monkeypatch.delattr("runner.cli.env._description")
+    assert len(result(call("env", "list", "--at", str(tmp_path), "--json").out)) == 1
+
+
 def test_the_list_of_environments_names_the_operations_and_kernels_of_each(tmp_path: Path, call: Call) -> None:
     whole = Horovod("0.28.1", operations=("NCCL", "Gloo"), nccl="2.29.7", cuda_architectures=(80,), ptx=90)
     for name, horovod in (("a", whole), ("b", Horovod("0.28.1", operations=("Gloo",))), ("c", Horovod())):

@@ -168,6 +168,7 @@ def test_reserved_names_are_refused_and_others_may_be_set(name: str) -> None:
         ({"mounts": (Mount("/a", "/x"), Mount("/b", "/x/"))}, "/x is already .* /a"),
         ({"mounts": (Mount("/a\nb", "/x"),)}, "newline"),
         ({"mounts": (Mount("/a", "/x\0"),)}, "NUL"),
+        ({"directory": "/a\nb", "program": ("x",)}, r"program's directory '/a\\nb'(.|\n)*--runtime native"),
     ],
 )
 def test_impossible_names_and_mounts_are_refused(asked: dict[str, Any], says: str) -> None:

@@ -89,6 +89,9 @@ def test_a_base_may_be_a_path_beside_the_file_and_what_it_has_proven_is_not_the_
         (OURS + "node: {gpus: four}\n", "ours.yaml:4: node.gpus"),
         (OURS + "node: {cpus_per_gpu: 0}\n", "node.cpus_per_gpu"),
         (OURS + "ways: {aptainer: {}}\n", "did you mean 'apptainer'?"),
+        (OURS + "ways:\n  sarus: {}\n", "ours.yaml:5: ways.sarus"),
+        (OURS + "runtimes: [native, sarus]\n", "ours.yaml:4: runtimes"),
+        (OURS + "runtimes: [sarus]\n", "podman-hpc, enroot or pyxis"),
         (OURS + "ways: {apptainer: {setup: {modules: [x]}}}\n", "ways.apptainer.setup"),
         (OURS + "ways: {native: {setup: {module: [x]}}}\n", "did you mean 'modules'?"),
         (OURS + "needs: [money]\n", "needs.0"),
@@ -206,4 +209,4 @@ def test_a_runtime_that_does_not_exist_is_named_with_the_nearest(tmp_path: Path)
     mine = "name: mine\nextends: slurm\nruntimes: [native, apptainre]\nnode: {gpus: 4, cores: 64, memory_mb: 1000}\n"
     with pytest.raises(UsageError, match="no runtime named 'apptainre'") as failure:
         check_site(write(tmp_path / "mine.yaml", mine), offline=True, on_node=False, options=())
-    assert failure.value.fix == "did you mean 'apptainer'?"
+    assert (failure.value.fix, failure.value.where[-12:]) == ("did you mean 'apptainer'?", ":3: runtimes")

@@ -25,7 +25,7 @@ from runner.figures.report.gather import runs_report, study_report
 from runner.figures.report.page import page
 from runner.figures.report.writing import NAMES, csv_files, write
 from runner.jobs.directory import Run
-from runner.model.figure import figure_keys
+from runner.model.figure import Doubt, figure_keys
 from runner.model.report import Report
 from runner.model.study import StudyFacts
 from runner.model.verdict import Verdict
@@ -55,6 +55,15 @@ def test_a_study_has_a_page_a_picture_tables_and_json(report: Report, tmp_path: 
     assert points[-1]["images_per_s"] == ""
     losses = list(csv.DictReader(files["losses.csv"].open()))
     assert sum(float(row["loss"]) for row in losses if row["gpus"] == "16") == pytest.approx(0.093)
+
+
+def test_the_table_of_losses_has_the_doubts_of_its_sizes(report: Report) -> None:
+    assert report.study is not None
+    doubts = {1: (Doubt("one", "ONE"),), 8: (Doubt("eight", "EIGHT"),), 16: (Doubt("one", "ONE"), Doubt("x", "X"))}
+    points = tuple(msgspec.structs.replace(each, doubts=doubts.get(each.gpus, ())) for each in report.study.points)
+    made = msgspec.structs.replace(report, study=msgspec.structs.replace(report.study, points=points))
+    rows = list(csv.DictReader(csv_files(made)["losses.csv"].splitlines()))
+    assert {row["doubts"] for row in rows if row["gpus"] == "16"} == {"ONE; X"}
 
 
 @pytest.mark.parametrize(
@@ -232,6 +241,9 @@ def test_a_demonstration_names_no_slow_node_as_its_verdict(demonstration: str, t
     assert is_named == ("Slow: rank 3" in shown) == ("named as slow" in shown) == (not demonstration)
     stands_out = "What stands out in this demonstration, which names none as slow: rank 3"
     assert (stands_out in shown) == bool(demonstration)
+    (row,) = (row for row in csv.DictReader(csv_files(made)["ranks.csv"].splitlines()) if row["stands_out"] == "true")
+    assert (row["rank"], row["slow"], row["demonstration"]) == ("3", "" if demonstration else "true", demonstration)
+    assert row["doubts"] == demonstration
     first = "Stands out (demonstration): rank 3" if demonstration else "Slowest: rank 3"
     assert any(line.startswith(first) for line in text)
 
