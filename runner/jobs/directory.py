@@ -228,7 +228,7 @@ class Run:
         """
         try:
             return decoded(files.read_bytes(self.path / name), kind)
-        except (FileNotFoundError, files.UnusableFileError):
+        except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
             return None
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None

@@ -38,6 +38,7 @@ class Attempt:
         state: as LaunchState, never ``missing``. why: it is not proven; empty else.
         gone: its job is over for certain, so that another one may be started.
         awaited: its job is over, and records that may still become visible decide what it is worth.
+        is_gap: it was launched, and is no run any more.
     """
 
     run: Run
@@ -46,6 +47,7 @@ class Attempt:
     verdict: Verdict | None = None
     gone: bool = True
     awaited: bool = False
+    is_gap: bool = False
 
 
 def settle(campaign: Campaign, launches: Sequence[Launch], sleep: Callable[[float], None] = time.sleep) -> None:
@@ -93,15 +95,19 @@ def without_verdict(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(run for run in runs if _kept(run) is None)
 
 
-def attempt_of(run: Run, state: JobState | None) -> Attempt | None:
-    """What became of a run, with its job's state; None where the scheduler did not take it: it is no attempt."""
+def attempt_of(run: Run, state: JobState | None, *, launched: bool = False) -> Attempt | None:
+    """What became of a run, with its job's state; None where the scheduler did not take it: it is no attempt.
+
+    Args:
+        launched: the log says that the scheduler took it, whatever is left of the run.
+    """
     verdict = _kept(run)
     record = run.submitted
     if record is not None and never_began(run, record, state):
         return None
     if verdict is None:
         if record is None or record.refused:
-            return None
+            return gone_attempt(run) if launched else None
         if (unfinished := _unfinished(run, record, state)) is not None:
             return unfinished
         verdict = _kept(run)
@@ -131,8 +137,9 @@ def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt 
 
 
 def gone_attempt(run: Run) -> Attempt:
-    """A run that was launched, and whose directory is not there any more: it counts, and proves nothing."""
-    return Attempt(run, "not-proven", "its run was launched, and its directory is gone")
+    """A run that was launched, and that is none any more: it counts, and proves nothing."""
+    left = "no record of its job is left" if run.path.is_dir() else "its directory is gone"
+    return Attempt(run, "not-proven", f"its run {run.run_id} was launched, and {left}", is_gap=True)
 
 
 def decisive(attempts: Sequence[Attempt]) -> Attempt | None:

@@ -6,8 +6,8 @@
     DIRECTORY/stop.json           it was cancelled, and nothing more is to be started
 
 An attempt is there once its run directory is, and what it is worth says its verdict. So a process that ends at any
-moment loses nothing. A run that the log has, and whose directory is gone, is a gap that no later run closes. Each line
-names the hash of the line before: one that was taken out or changed is seen.
+moment loses nothing. A run that the log has, and that is none any more, is a gap that no later run closes. Each line
+names the hash of the line before: one that was taken out or changed is seen. A log that comes after a lost one says so.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -30,19 +32,25 @@ from runner.core.lock import locked
 from runner.jobs.directory import LAUNCHES, Run, is_whole_id
 
 LOG = "launches.log"
+_GONE = "is gone"
 _LOCK, _LEASE = "lock", "lease"
 _RUN_NUMBER = re.compile(r"(?P<id>.+-\d+?)(?:\.(?P<number>\d+))?\Z")
+
+
+Event = Literal["begun", "lost", "launched", "never-began"]
 
 
 class LogLine(msgspec.Struct, frozen=True):
     """What happened to a run.
 
     Attributes:
-        event: ``never-began``: its allocation ended before; its directory was removed.
+        event: ``begun``: the log. ``lost``: the log before this one, or a part of it. ``never-began``: the run's
+            allocation ended before; its directory was removed.
+        launch, run: key and id; empty where the event is the log's.
         time_s: Unix time. before: SHA-256 of the line before; empty in the first.
     """
 
-    event: Literal["launched", "never-began"]
+    event: Event
     launch: str
     run: str
     time_s: float
@@ -71,45 +79,58 @@ class Campaign:
 
     def runs(self, key: str) -> tuple[Run, ...]:
         """Every run directory of a launch, the oldest first; what else someone put there is none."""
+        if not _is_directory(self.launches(key)):
+            return ()
         names = filter(is_whole_id, files.names_in(self.launches(key)))
-        return tuple(Run(self.launches(key) / name) for name in sorted(names, key=_in_order))
+        runs = (Run(self.launches(key) / name) for name in sorted(names, key=_in_order))
+        return tuple(run for run in runs if _is_directory(run.path))
 
-    def gone(self) -> dict[str, tuple[Run, ...]]:
-        """The runs that were launched, and whose directories are not there any more, by the launch's key."""
-        launched: dict[tuple[str, str], Run] = {}
+    def launched(self) -> Mapping[str, Mapping[str, Run]]:
+        """The runs that the log has, by the launch's key and their ids, without those that never began."""
+        launched: dict[str, dict[str, Run]] = defaultdict(dict)
         for line in self._log()[0]:  # in their order: an id may be taken again after a run that never began
             if line.event == "launched":
-                launched[line.launch, line.run] = Run(self.launches(line.launch) / line.run)
-            else:
-                launched.pop((line.launch, line.run), None)
-        missing: dict[str, tuple[Run, ...]] = {}
-        for (key, _), run in launched.items():
-            if not run.path.is_dir():
-                missing[key] = (*missing.get(key, ()), run)
-        return missing
+                launched[line.launch][line.run] = Run(self.launches(line.launch) / line.run)
+            elif line.event == "never-began":
+                launched[line.launch].pop(line.run, None)
+        return launched
 
-    def gaps(self) -> tuple[str, ...]:
-        """What was launched and is not there any more, a sentence each."""
-        missing = [
-            f"{key}: its run {run.run_id} was launched, and its directory is gone"
-            for key, runs in self.gone().items()
-            for run in runs
-        ]
-        if self.is_logged and not (self.path / LOG).exists():
-            missing.append("its log of launches is gone")
-        return (*missing, *(["its log of launches was altered"] if self._log()[1] else []))
+    def log_gaps(self, keys: Collection[str]) -> tuple[str, ...]:
+        """What is wrong with the log, a sentence each. ``keys``: of all launches."""
+        there = [(key, run) for key in keys for run in self.runs(key)]
+        unnoted = self._unnoted(there)
+        if unnoted and not self.is_held:
+            unnoted = self._unnoted(there)  # by what held it until now
+        elif unnoted:
+            unnoted = []
+        lines, trouble = self._log()
+        if not trouble and any(line.launch not in keys for line in lines if line.launch):
+            trouble = "was altered"
+        found = [f"its log of launches {trouble}"] if trouble and (self.is_logged or trouble != _GONE) else []
+        found += ["its log of launches was lost, and begun anew"] if any(each.event == "lost" for each in lines) else []
+        if self.is_logged and not trouble:
+            found += [f"{key}: its log of launches does not have the run {run.run_id}" for key, run in unnoted]
+        return tuple(found)
+
+    def _unnoted(self, there: Sequence[tuple[str, Run]]) -> list[tuple[str, Run]]:
+        known = {(line.launch, line.run) for line in self._log()[0]}
+        return [(key, run) for key, run in there if (key, run.run_id) not in known]
 
     def begin_log(self) -> None:
-        """Make the log, in which nothing is yet."""
-        (self.path / LOG).touch(mode=0o600)
+        """Make the log, in which nothing was launched yet."""
+        self._add("begun")
 
-    def note(self, event: Literal["launched", "never-began"], key: str, runs: Sequence[Run]) -> None:
+    def note(self, event: Event, key: str, runs: Sequence[Run]) -> None:
         """Add to the log; the campaign is held meanwhile."""
+        self._add(event, key, [run.run_id for run in runs])
+
+    def _add(self, event: Event, key: str = "", runs: Sequence[str] = ("",)) -> None:
         lines = Run(self.path).content(LOG).splitlines()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         for run in runs:
             before = sha256(lines[-1]) if lines else ""
-            lines.append(json.dumps(msgspec.to_builtins(LogLine(event, key, run.run_id, time.time(), before))).encode())
-            place = os.open(self.path / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lines.append(json.dumps(msgspec.to_builtins(LogLine(event, key, run, time.time(), before))).encode())
+            place = os.open(self.path / LOG, flags, 0o600)
             try:
                 os.write(place, lines[-1] + b"\n")
                 os.fsync(place)
@@ -117,15 +138,33 @@ class Campaign:
                 os.close(place)
 
     def note_known(self, keys: Sequence[str]) -> None:
-        """Add to the log the runs that are there and were not noted: the process that launched them ended before."""
-        known = {line.run for line in self._log()[0]}
-        for key in keys:
-            self.note("launched", key, [run for run in self.runs(key) if run.run_id not in known])
+        """Add to the log the runs that are there and were not noted: the process that launched them ended before. It
+        left those of one submission; where there are more, or the log is gone, it says for ever that it was lost.
 
-    def _log(self) -> tuple[tuple[LogLine, ...], bool]:
-        """The lines that can be read, and whether it is another log than was written."""
-        lines, before, is_altered = [], "", False
-        for raw in Run(self.path).content(LOG).splitlines():
+        Raises:
+            RefusedError: the log is no file.
+        """
+        path = self.path / LOG
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            fix = "put back the file as it was; or remove this one: that the log was lost stays told"
+            raise RefusedError("the log of launches is no regular file", where=str(path), fix=fix)
+        lines = self._log()[0]
+        known = {line.run for line in lines}
+        new = [(key, run) for key in keys for run in self.runs(key) if run.run_id not in known]
+        submissions = {(run.submitted and run.submitted.allocation) or run.run_id for _, run in new}
+        if self.is_logged and (not lines or len(submissions) > 1):
+            self._add("lost")
+        for key, run in new:
+            self.note("launched", key, [run])
+
+    def _log(self) -> tuple[tuple[LogLine, ...], str]:
+        """The lines that can be read, and why it is not the log that was written; empty where it is."""
+        path = self.path / LOG
+        if not os.path.lexists(path):
+            return (), _GONE
+        raws = Run(self.path).content(LOG).splitlines() if stat.S_ISREG(path.lstat().st_mode) else []
+        lines, before, is_altered = [], "", not raws
+        for raw in raws:
             try:
                 line = msgspec.json.decode(raw, type=LogLine)
             except (ValueError, RecursionError):
@@ -134,7 +173,7 @@ class Campaign:
             is_altered = is_altered or line.before != before
             before = sha256(raw)
             lines.append(line)
-        return tuple(lines), is_altered
+        return tuple(lines), "was altered" if is_altered else ""
 
     @property
     def is_stopped(self) -> bool:
@@ -198,6 +237,14 @@ def is_leased(path: Path) -> bool:
 
 def _silent(_line: str) -> None:
     """Nothing is said: it is not waited for."""
+
+
+def _is_directory(path: Path) -> bool:
+    """Whether it is one itself: what a link leads to is not the campaign's."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _in_order(run_id: str) -> tuple[str, int]:

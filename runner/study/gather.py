@@ -38,7 +38,7 @@ from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
-from runner.study.sameness import only_first_program, run_differences
+from runner.study.sameness import only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
@@ -49,16 +49,16 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
     """All attempts of a study by the launch's key, the oldest first. Runs that ended unnoticed are judged. One that ran
     another program than the study's first proven run counts as not proven.
     """
-    runs, gone = {launch.key: study.runs(launch.key) for launch in study.study.launches}, study.gone()
+    runs, launched = {launch.key: study.runs(launch.key) for launch in study.study.launches}, study.launched()
     known = states(without_verdict(run for each in runs.values() for run in each))
-    made = {
-        key: [
-            *map(gone_attempt, gone.get(key, ())),
-            *(attempt for run in each if (attempt := attempt_of(run, known.get(run.path))) is not None),
-        ]
-        for key, each in runs.items()
-    }
-    return only_first_program(study.study.launches, made)
+    made: dict[str, list[Attempt]] = {}
+    for key, each in runs.items():
+        there, noted = {run.run_id for run in each}, launched.get(key, {})
+        found = (attempt_of(run, known.get(run.path), launched=run.run_id in noted) for run in each)
+        gone = [gone_attempt(run) for run in noted.values() if run.run_id not in there]
+        made[key] = [*gone, *(attempt for attempt in found if attempt is not None)]
+    own = only_own(study.study, made, launched if study.is_logged and launched else None)
+    return only_first_program(study.study.launches, own)
 
 
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
@@ -90,7 +90,10 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         single_gpus=single_gpus(launches) if together else (),
         differences=differences,
         switches=one_allocation.switches(study.path) if together else {},
-        gaps=study.gaps(),
+        gaps=(
+            *(f"{key}: {attempt.why}" for key, each in made.items() for attempt in each if attempt.is_gap),
+            *study.log_gaps(made),
+        ),
     )
 
 
@@ -100,7 +103,7 @@ def figures(study: Study, proven: Mapping[str, Run]) -> tuple[tuple[PointFacts, 
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
-    alike = only_first_program(study.launches, made)
+    alike = only_first_program(study.launches, only_own(study, made))
     launches = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
     return _figures(study, launches, proven)[:2]
 

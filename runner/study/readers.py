@@ -81,7 +81,7 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
     if len(subjects) > 1 or isinstance(alone, Run):
         return make(runs, file, key, None)
     content = (alone.path / STUDY).read_bytes()
-    return make(runs, file, key, StudyToBundle(content, _measured_runs(alone), figures, alone.gaps()))
+    return make(runs, file, key, StudyToBundle(content, _measured_runs(alone), figures, facts(alone).gaps))
 
 
 def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:

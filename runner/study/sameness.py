@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
+from runner.core.text import gpus_text
 from runner.jobs.comparison import Ran, code_differences, facts_for, first_difference, ran_of, recipe_difference
 from runner.jobs.directory import Run
 from runner.model.plan import LaunchPlace
-from runner.model.study import Launch
+from runner.model.study import Launch, Study
 from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob, code_of
 from runner.study.attempts import Attempt
@@ -55,6 +56,67 @@ def only_first_program(
             words = _words(one.run)
             alike |= {key: tuple(_with_words(each, one, words) for each in made) for key, made in of_point.items()}
     return alike
+
+
+def only_own(
+    study: Study, made: Mapping[str, Sequence[Attempt]], launched: Mapping[str, Collection[str]] | None = None
+) -> dict[str, tuple[Attempt, ...]]:
+    """The attempts of a study, in which a proven one counts as not proven where it is not one of its launch: another
+    launch has it too, its plan is another launch's, or the log does not have it.
+
+    Args:
+        made: by the launch's key. launched: ids of the runs that the log has, by the launch's key; None without one.
+    """
+    noted = [
+        (key, each.run)
+        for key, attempts in made.items()
+        for each in attempts
+        if not each.is_gap and (launched is None or each.run.run_id in launched.get(key, ()))
+    ]
+    having: dict[object, set[str]] = defaultdict(set)
+    for key, run in noted:
+        for mark in _marks(run):
+            having[mark].add(key)
+
+    def checked(launch: Launch, attempt: Attempt) -> Attempt:
+        run, why = attempt.run, ""
+        if attempt.state != "proven":
+            return attempt
+        if launched is not None and run.run_id not in launched.get(launch.key, ()):
+            why = "the study's log does not have its run as one of this launch"
+        elif any(len(having[mark]) > 1 for mark in _marks(run)):
+            why = "its run is another launch's, too"
+        elif differs := _not_planned(study, launch, run):
+            why = f"its run is of another launch ({differs})"
+        return replace(attempt, state="not-proven", why=f"{why}: it proves nothing") if why else attempt
+
+    by_key = {launch.key: launch for launch in study.launches}
+    return {key: tuple(checked(by_key[key], each) for each in attempts) for key, attempts in made.items()}
+
+
+def _marks(run: Run) -> tuple[object, ...]:
+    """What only one run has: its id, and its submission, unless an allocation has several."""
+    record = run.submitted
+    if record is None or record.allocation:
+        return (run.run_id,)
+    return run.run_id, (record.job_id, record.submitted_s)
+
+
+def _not_planned(study: Study, launch: Launch, run: Run) -> str:
+    """What of a run's plan is not the launch's; empty where nothing is, or the plan cannot be read."""
+    plan = run.plan
+    if plan is None:
+        return ""
+    if launch.gpus not in (plan.tasks, plan.gpus):
+        return f"{gpus_text(plan.tasks)} instead of {launch.gpus}"
+    if other := {*plan.arms} - {*(launch.arms or ("full",))}:
+        return f"with the arm {min(other)}"
+    options = options_of(hidden_command(plan.program))
+    for name, value in () if study.strong else launch.settings:  # a whole batch is divided
+        ran = options.get(name, value)
+        if ran != value and any((name, ran) in setting for setting in study.settings):
+            return f"{name} {ran} instead of {value}"
+    return ""
 
 
 def _first_proven(made: Mapping[str, Sequence[Attempt]]) -> Attempt | None:

@@ -41,10 +41,11 @@ def on_disk(root: Path, asked: Study, name: str = "train") -> StudyDirectory:
     return create(root, name, asked, time.time())
 
 
-def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, **job: Any) -> Run:
-    """A run of a launch, with its job's record and its verdict."""
+def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, *, noted: bool = True, **job: Any) -> Run:
+    """A run of a launch, with its job's record and its verdict, in the study's log."""
+    gpus = next(each.gpus for each in of.study.launches if each.key == key)
     run = directory.create(of.launches(key), f"train-{PLAN.tasks}", time.time())
-    run.write("plan.json", msgspec.structs.replace(PLAN, scheduler="local"))
+    run.write("plan.json", msgspec.structs.replace(PLAN, scheduler="local", tasks_per_node=(gpus,), gpus_per_node=gpus))
     files.write_private(run.path / SCRIPT, "#!/bin/bash\n")
     fields: dict[str, Any] = {
         "scheduler": "local", "job_id": "1.1.x", "clients": "", "script_sha256": "0", "submitted_s": time.time(),
@@ -52,6 +53,8 @@ def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, **job
     run.write("job.json", Submitted(**(fields | job)))
     if verdict is not None:
         run.write("verdict.json", verdict)
+    if noted:
+        of.note("launched", key, [run])
     return run
 
 

@@ -44,7 +44,8 @@ def test_a_run_is_reported_into_a_directory_and_json_is_what_its_file_holds(plac
 def study(place: Path) -> StudyDirectory:
     """A study of 1 and 2 GPUs, of which the launch on 2 has no attempt yet."""
     made = on_disk(place / "studies", planned((1, 2), 1, command=CommandLine(("scale", "--gpus", "1,2"), str(place))))
-    measured_run(made.launches("g0001-full-r1"), "20261122-120000-resnet-1", 1)
+    key = "g0001-full-r1"
+    made.note("launched", key, [measured_run(made.launches(key), "20261122-120000-resnet-1", 1)])
     return made
 
 

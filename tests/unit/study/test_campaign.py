@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from runner.backends.schedulers.local.client import Local
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.jobs.directory import Run
 from runner.jobs.watch import Clock
-from runner.model.job import Cancelled
+from runner.model.job import Cancelled, Submitted
 from runner.study.attempts import settle, to_start
 from runner.study.campaign import LOG, is_leased
 from runner.study.directory import StudyDirectory
@@ -27,8 +30,8 @@ SLOW, OTHER = "g0001-full-r1", "g0001-full-r2"
 def of(tmp_path: Path) -> StudyDirectory:
     """A study whose runs were launched by a process that was killed before it could note the last of them."""
     made = on_disk(tmp_path, study((1,), 2))
-    made.note("launched", SLOW, [left_run(made, SLOW, measured(50.0))])
-    left_run(made, OTHER, measured(100.0))
+    left_run(made, SLOW, measured(50.0))
+    left_run(made, OTHER, measured(100.0), noted=False)
     settle(made, made.study.launches)
     return made
 
@@ -47,9 +50,114 @@ def test_a_deleted_run_is_a_gap_that_no_later_run_closes_and_counts_as_an_attemp
     assert [each.state for each in facts(of).launches] == ["not-proven", "proven"]
     assert [each.key for each in to_start(of.study.launches, attempts(of), 2)] == [SLOW]
     assert to_start(of.study.launches, attempts(of), 1) == ()
-    of.note("launched", SLOW, [left_run(of, SLOW, measured(101.0))])
+    left_run(of, SLOW, measured(101.0))
     now = facts(of)
     assert (now.state, now.launches[0].attempts, now.gaps) == ("complete", 2, (gap,))
+
+
+def emptied(run: Path) -> None:
+    shutil.rmtree(run)
+    run.mkdir()
+
+
+def as_a_link(run: Path) -> None:
+    shutil.rmtree(run)
+    run.symlink_to(run.parent.parent / OTHER)
+
+
+def as_a_file(run: Path) -> None:
+    shutil.rmtree(run)
+    run.touch()
+
+
+def with_an_exit_alone(run: Path) -> None:
+    emptied(run)
+    (run / "exit.json").touch()
+
+
+def refused(run: Path) -> None:
+    (run / "verdict.json").unlink()
+    Run(run).write("job.json", Submitted("local", "", "", "0", time.time(), refused="no"))
+
+
+@pytest.mark.parametrize("unmake", [emptied, as_a_link, as_a_file, with_an_exit_alone, refused])
+def test_a_launched_run_that_is_none_any_more_is_a_gap_also_later(
+    of: StudyDirectory, unmake: Callable[[Path], None]
+) -> None:
+    (run,) = of.runs(SLOW)
+    unmake(run.path)
+    for _ in range(2):
+        (gap,) = facts(of).gaps
+        assert gap.startswith(f"{SLOW}: its run {run.run_id} was launched, and ")
+        assert to_start(of.study.launches, attempts(of), 1) == ()
+        settle(of, of.study.launches)
+
+
+def test_another_launch_s_run_proves_nothing_whatever_it_is_called(of: StudyDirectory) -> None:
+    (run,) = of.runs(OTHER)
+    gone(of)
+    shutil.copytree(run.path, of.launches(SLOW) / run.run_id)
+    for _ in range(2):
+        assert [each.state for each in facts(of).launches] == ["not-proven", "proven"]
+        assert any("does not have the run" in gap for gap in facts(of).gaps)
+        settle(of, of.study.launches)
+    (of.launches(SLOW) / run.run_id).rename(of.launches(SLOW) / "20990101-000000-train-4")
+    settle(of, of.study.launches)
+    assert [each.state for each in facts(of).launches] == ["not-proven"] * 2
+    of.is_logged = False
+    assert [each.state for each in facts(of).launches] == ["not-proven"] * 2
+
+
+@pytest.mark.parametrize("changes", [{"tasks_per_node": (2,)}, {"arms": ("uncoupled", "full")}])
+def test_a_run_of_another_plan_proves_nothing(of: StudyDirectory, changes: dict[str, Any]) -> None:
+    (run,) = of.runs(OTHER)
+    run.write("plan.json", msgspec.structs.replace(run.needed_plan(), **changes))
+    assert [each.state for each in facts(of).launches] == ["proven", "not-proven"]
+
+
+def as_a_pipe(log: Path) -> None:
+    log.unlink()
+    os.mkfifo(log)
+
+
+def as_a_directory(log: Path) -> None:
+    log.unlink()
+    log.mkdir()
+
+
+@pytest.mark.parametrize("change", [as_a_pipe, as_a_directory])
+def test_a_log_that_is_no_file_is_refused_and_never_waited_for(
+    of: StudyDirectory, change: Callable[[Path], None]
+) -> None:
+    change(of.path / LOG)
+    assert facts(of).gaps == ("its log of launches was altered",)
+    with pytest.raises(RefusedError, match="no regular file"):
+        settle(of, of.study.launches)
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda log: log.write_text("")], ids=["gone", "emptied"])
+def test_a_log_that_was_lost_is_told_for_ever(of: StudyDirectory, change: Callable[[Path], object]) -> None:
+    change(of.path / LOG)
+    gone(of)
+    settle(of, of.study.launches)
+    assert facts(of).gaps == ("its log of launches was lost, and begun anew",)
+
+
+def test_a_run_that_the_log_does_not_have_is_a_gap_while_nothing_launches(of: StudyDirectory) -> None:
+    left_run(of, SLOW, measured(50.0), noted=False)
+    with of.exclusive(say):
+        assert facts(of).gaps == ()
+    (gap,) = facts(of).gaps
+    assert "does not have the run" in gap
+
+
+def test_what_lies_where_runs_do_and_is_none_is_left_out(of: StudyDirectory) -> None:
+    (of.launches(SLOW) / "20990101-000000-train-4").touch()
+    shutil.rmtree(of.launches(OTHER))
+    of.launches(OTHER).touch()
+    of.note("launched", "x" * 5000, [Run(of.path / "x")])
+    first, second = facts(of).gaps
+    assert (OTHER in first, second) == (True, "its log of launches was altered")
 
 
 def test_a_run_that_never_began_is_no_gap(of: StudyDirectory) -> None:

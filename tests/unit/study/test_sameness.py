@@ -85,7 +85,9 @@ def test_a_launch_of_another_program_is_in_no_figure_until_the_first_one_is_meas
 
 def test_the_earliest_proven_run_is_the_first_wherever_its_launch_stands(of: StudyDirectory) -> None:
     earlier = ran(of, THIRD, "a")
-    earlier.path.rename(earlier.path.with_name("20200101-000000-train-4"))
+    path = earlier.path.rename(earlier.path.with_name("20200101-000000-train-4"))
+    of.note("never-began", THIRD, [earlier])
+    of.note("launched", THIRD, [Run(path)])
     ran(of, FIRST, "b")
     assert [each.state for each in gather.facts(of).launches] == ["not-proven", "missing", "proven"]
 

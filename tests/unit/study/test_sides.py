@@ -38,7 +38,8 @@ def launched(tmp_path: Path, name: str, speeds: dict[str, float], first: int = 0
     for launch in launches:
         speed = speeds[dict(launch.settings).get("fp16", "")] * (1.0 + 0.002 * (-1) ** launch.repeat)
         program = (*PROGRAM, *(f"--{name}={value}" for name, value in launch.settings))
-        measured_run(of.launches(launch.key), first + 2 * launch.place, speed=speed, program=program)
+        run = measured_run(of.launches(launch.key), first + 2 * launch.place, speed=speed, program=program)
+        of.note("launched", launch.key, [run])
     return of
 
 
@@ -57,8 +58,10 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
         on_disk(root, study(), "empty")
         launches = tuple(Launch(f"g2-{place}", 2, "full", 1, 0, (), setting) for place, setting in enumerate(SETTINGS))
         small = on_disk(root, study((2,), 1, settings=SETTINGS, launches=launches), "small")
-        for launch in launches:
-            measured_run(small.launches(launch.key), 0)
+        for place, launch in enumerate(launches):
+            run = measured_run(small.launches(launch.key), place)
+            run.write("plan.json", msgspec.structs.replace(run.needed_plan(), tasks_per_node=(1, 1), gpus_per_node=1))
+            small.note("launched", launch.key, [run])
         return launched(root, "train", {"false": 1.0, "true": 1.2})
 
 
