@@ -20,7 +20,7 @@ from runner.model.job import Cancelled, Submitted
 from runner.study.attempts import settle, to_start
 from runner.study.campaign import LOG, is_leased
 from runner.study.directory import StudyDirectory
-from runner.study.gather import attempts, facts, wait
+from runner.study.gather import attempts, facts, list_studies, wait
 from tests.support.studies import left_run, measured, on_disk, study
 
 SLOW, OTHER = "g0001-full-r1", "g0001-full-r2"
@@ -158,6 +158,17 @@ def test_what_lies_where_runs_do_and_is_none_is_left_out(of: StudyDirectory) -> 
     of.note("launched", "x" * 5000, [Run(of.path / "x")])
     first, second = facts(of).gaps
     assert (OTHER in first, second) == (True, "its log of launches was altered")
+
+
+def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
+    gone(of)
+    now = facts(of)
+    (figure,) = (each.figure for each in now.launches if each.figure)
+    assert [each.doubts[0].words for each in (figure, *now.points)] == [
+        "its study has 1 gap: it may be a chosen one"
+    ] * 2
+    (listed,) = list_studies()
+    assert listed.gaps == now.gaps
 
 
 def test_a_run_that_never_began_is_no_gap(of: StudyDirectory) -> None:
