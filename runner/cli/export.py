@@ -14,13 +14,13 @@ from runner.cli.table import field_lines
 from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, NotProvenError, UsageError
 from runner.core.text import counted, gpus_text, percent, printable, rate, span, with_span
-from runner.figures.export import WRITERS, exported_run
+from runner.figures.export import WRITERS
 from runner.jobs.directory import Run
 from runner.model.figure import in_words
 from runner.model.output import BundledRun, BundledStudy, ExportedRuns, Format, MadeBundle, VerifiedBundle
 from runner.study.directory import StudyDirectory, find_subject
 from runner.study.gather import figures
-from runner.study.readers import bundle_of, runs_of
+from runner.study.readers import bundle_of, exported_of
 
 
 class _Form(click.Choice[str]):
@@ -58,8 +58,7 @@ def command(
     if bundle is not None:
         return _bundle(subjects, bundle, key, as_json=as_json)
     assert form is not None
-    named = {run.path.resolve(): run for subject in subjects for run in runs_of(subject)}
-    exported = tuple(map(exported_run, named.values()))
+    exported = exported_of(subjects)
     text = WRITERS[form](exported).encode("utf-8", "backslashreplace")
     if output is not None:
         try:

@@ -175,7 +175,7 @@ def study_lines(studies: Sequence[ListedStudy], now: datetime, wide: int | None)
     columns: tuple[Column[ListedStudy], ...] = (
         Column("study", values="study"),
         Column("state", values="state"),
-        Column("proven", lambda each: f"{each.proven}/{each.launches}", right=True),
+        Column("proven", lambda each: f"{each.proven}/{each.launches}{' (gap)' * bool(each.gaps)}", right=True),
         Column("GPUs", lambda each: ",".join(map(str, each.gpus)), leave=1),
         Column("site", values="site", leave=3),
         Column("recipe", values="recipe", leave=4),

@@ -8,7 +8,7 @@ its code. A new doubt is one row of ``DOUBTS``: every way out has it then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,13 @@ class Figure(msgspec.Struct, frozen=True):
         """Whether it has that doubt."""
         return any(doubt.code == code for doubt in self.doubts)
 
+    def beside_gaps(self, gaps: Sequence[str]) -> Figure:
+        """The same, of a study of which something that was launched cannot be shown."""
+        if not gaps:
+            return self
+        doubt = Doubt("gap", f"its study has {counted(len(gaps), 'gap')}: it may be a chosen one")
+        return msgspec.structs.replace(self, doubts=(doubt, *self.doubts))
+
     def labelled(self, demonstration: str) -> Figure:
         """The same as a demonstration, unless it is one: where no figure of its study is a claim, nor is this one."""
         if not demonstration or self.demonstration:
@@ -90,6 +97,7 @@ class DoubtKind:
 # code -> doubt, the gravest first.
 DOUBTS: dict[str, DoubtKind] = {
     "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
+    "gap": DoubtKind(lambda _verdict, _arm: "", "gap"),  # of its study, not of the run: ``beside_gaps``
     "other-arm": DoubtKind(lambda _, arm: "" if arm == "full" else f"arm {arm}: no figure of training", "arm"),
     "not-examined": DoubtKind(
         lambda verdict, _: "synchronisation not examined" if verdict.synchronisation else "", "unexamined"

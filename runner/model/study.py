@@ -121,6 +121,7 @@ class ListedStudy(msgspec.Struct, frozen=True):
 
     Attributes:
         launches, proven: how many.
+        gaps: as ``StudyFacts``.
     """
 
     study: str
@@ -133,6 +134,7 @@ class ListedStudy(msgspec.Struct, frozen=True):
     created: Time
     launches: int
     proven: int
+    gaps: tuple[str, ...] = ()
 
 
 class StudyCancellation(msgspec.Struct, frozen=True):

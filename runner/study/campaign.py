@@ -146,7 +146,7 @@ class Campaign:
         """
         path = self.path / LOG
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-            fix = "put back the file as it was; or remove this one: that the log was lost stays told"
+            fix = "put back the file as it was; or remove this one, and the lost log stays a gap"
             raise RefusedError("the log of launches is no regular file", where=str(path), fix=fix)
         lines = self._log()[0]
         known = {line.run for line in lines}

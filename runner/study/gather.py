@@ -61,11 +61,18 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
     return only_first_program(study.study.launches, own)
 
 
+def gaps_of(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]]) -> tuple[str, ...]:
+    """What was launched and is not there any more, a sentence each, and what is wrong with the log that says so."""
+    lost = (f"{key}: {attempt.why}" for key, each in made.items() for attempt in each if attempt.is_gap)
+    return (*lost, *study.log_gaps(made))
+
+
 def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
     """All that is known of a study now. ``made``: its attempts, where they are known already."""
     made = attempts(study) if made is None else made
     asked = study.study
-    launches = tuple(_launch_facts(launch, made.get(launch.key, ())) for launch in asked.launches)
+    gaps = gaps_of(study, made)
+    launches = tuple(_launch_facts(launch, made.get(launch.key, ()), gaps) for launch in asked.launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
@@ -90,10 +97,7 @@ def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = 
         single_gpus=single_gpus(launches) if together else (),
         differences=differences,
         switches=one_allocation.switches(study.path) if together else {},
-        gaps=(
-            *(f"{key}: {attempt.why}" for key, each in made.items() for attempt in each if attempt.is_gap),
-            *study.log_gaps(made),
-        ),
+        gaps=gaps,
     )
 
 
@@ -166,7 +170,8 @@ def list_studies(
 
 
 def _listed(study: StudyDirectory) -> ListedStudy:
-    asked, made = study.study, attempts(study).values()
+    asked, by_key = study.study, attempts(study)
+    made = by_key.values()
     proven = sum(any(attempt.state == "proven" for attempt in each) for each in made)
     is_running = any(not attempt.gone for each in made for attempt in each)
     return ListedStudy(
@@ -180,6 +185,7 @@ def _listed(study: StudyDirectory) -> ListedStudy:
         created=asked.created,
         launches=len(asked.launches),
         proven=proven,
+        gaps=gaps_of(study, by_key),
     )
 
 
@@ -272,7 +278,7 @@ def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
     return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(by_repeat.items())}
 
 
-def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
+def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Sequence[str] = ()) -> LaunchFacts:
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
@@ -280,6 +286,9 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
     verdict = attempt.verdict if attempt.state == "proven" else None
     # Of each node of the study's allocation, from its first GPU on; unknown outside of one.
     place = plan.launch if plan and verdict and launch.node is None else None
+    keys = figure_keys(verdict, plan.arms[-1] if plan else None)
+    if (figure := keys.get("figure")) is not None:
+        keys["figure"] = figure.beside_gaps(gaps)
     return LaunchFacts(
         launch=launch,
         state=attempt.state,
@@ -288,7 +297,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt]) -> LaunchFacts:
         attempts=len(made),
         outcome=attempt.verdict.outcome if attempt.verdict else None,
         why=attempt.why,
-        **figure_keys(verdict, plan.arms[-1] if plan else None),
+        **keys,
         step_s=_step_s(run) if verdict else None,
         nodes=_nodes(run, plan),
         gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),

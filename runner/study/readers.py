@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from runner.core.errors import NotProvenError, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
@@ -12,9 +15,10 @@ from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side, side_of
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, measured_launch
+from runner.figures.export import exported_run
 from runner.jobs.directory import STUDY, Run
 from runner.jobs.life import Standing, Warn, standing
-from runner.model.output import MadeBundle
+from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
 from runner.study.directory import StudyDirectory, Subject, find_subject
 from runner.study.gather import facts, figures
@@ -44,18 +48,20 @@ def side(text: str) -> Side:
             raise UsageError(f"{study.path.name} has no setting {key}={value}", where=text, fix=fix)
     proven: dict[tuple[int, Settings], list[MeasuredLaunch]] = defaultdict(list)
     others: dict[tuple[int, Settings], int] = defaultdict(int)
-    for each in facts(study).launches:
+    now = facts(study)
+    for each in now.launches:
         launch = each.launch
         if launch.arm != "full" or not set(chosen) <= set(launch.settings):
             continue
         point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
         if each.state == "proven":
-            proven[point].append(measured_launch(Run(Path(each.directory))))
+            made = measured_launch(Run(Path(each.directory)))
+            proven[point].append(replace(made, figure=made.figure.beside_gaps(now.gaps)))
         else:
             others[point] += 1
     if not proven:
         raise _nothing_measured(study, text)
-    return Side(text, {point: PointLaunches(tuple(made), others[point]) for point, made in proven.items()})
+    return Side(text, {point: PointLaunches(tuple(each), others[point]) for point, each in proven.items()})
 
 
 def _chosen_settings(text: str) -> tuple[str, Settings]:
@@ -74,11 +80,27 @@ def runs_of(subject: Subject) -> Sequence[Run]:
     return [subject] if isinstance(subject, Run) else tuple(_measured_runs(subject).values())
 
 
+def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
+    """These runs, and the measured ones of these studies, each once. Raises as ``exported_run`` and ``runs_of``."""
+    made: dict[Path, ExportedRun] = {}
+    for subject in subjects:
+        gaps = () if isinstance(subject, Run) else facts(subject).gaps
+        for run in runs_of(subject):
+            each = exported_run(run)
+            figure = each.figure.beside_gaps(gaps) if each.figure else None
+            made.setdefault(run.path.resolve(), msgspec.structs.replace(each, figure=figure))
+    return tuple(made.values())
+
+
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
     runs = [run for subject in subjects for run in runs_of(subject)]
     alone = subjects[0]
     if len(subjects) > 1 or isinstance(alone, Run):
+        for study in subjects:
+            if not isinstance(study, Run) and (gaps := facts(study).gaps):
+                fix = "bundle it alone: its gaps are in its bundle then"
+                raise UsageError(f"the study {study.path.name} has a gap: {gaps[0]}", fix=fix)
         return make(runs, file, key, None)
     content = (alone.path / STUDY).read_bytes()
     return make(runs, file, key, StudyToBundle(content, _measured_runs(alone), figures, facts(alone).gaps))

@@ -1,11 +1,9 @@
 """The box, for real: two nodes that behave like two machines, and clients that behave like clients."""
 
-import io
 import os
 import re
 import signal
 import subprocess
-import tarfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -119,8 +117,8 @@ def test_batch_job_runs_where_it_was_submitted(here: box.Box, tmp_path: Path) ->
 
 def test_squashfs_is_mounted_for_each_task(here: box.Box, tmp_path: Path) -> None:
     tree, image = tmp_path / "tree", tmp_path / "image.sqsh"
-    with tarfile.open(fileobj=io.BytesIO(light_base.archive(marker=b"inside\n"))) as archive:
-        archive.extractall(tree, filter="tar")
+    tree.mkdir()
+    subprocess.run(["tar", "-x", "-C", tree], input=light_base.archive(marker=b"inside\n"), check=True, timeout=60)
     for name in ("dev", "home", "mnt", "proc", "run", "sys"):
         (tree / name).mkdir()
     subprocess.run(

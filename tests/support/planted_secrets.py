@@ -49,9 +49,9 @@ def watched_command_lines() -> Iterator[set[bytes]]:
 
     def watch() -> None:
         while not over.is_set():
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with suppress(OSError):
-                    words = path.read_bytes()
+            for process in Path("/proc").iterdir():
+                with suppress(OSError):  # no process, or one that has ended since
+                    words = (process / "cmdline").read_bytes()
                     if any(needle in words for needle in needles()):
                         seen.add(words)
             time.sleep(0.005)

@@ -20,7 +20,7 @@ from runner.model.job import Cancelled, Submitted
 from runner.study.attempts import settle, to_start
 from runner.study.campaign import LOG, is_leased
 from runner.study.directory import StudyDirectory
-from runner.study.gather import attempts, facts, wait
+from runner.study.gather import attempts, facts, list_studies, wait
 from tests.support.studies import left_run, measured, on_disk, study
 
 SLOW, OTHER = "g0001-full-r1", "g0001-full-r2"
@@ -70,7 +70,7 @@ def as_a_file(run: Path) -> None:
     run.touch()
 
 
-def with_an_exit_alone(run: Path) -> None:
+def left_with_an_exit(run: Path) -> None:
     emptied(run)
     (run / "exit.json").touch()
 
@@ -80,7 +80,7 @@ def refused(run: Path) -> None:
     Run(run).write("job.json", Submitted("local", "", "", "0", time.time(), refused="no"))
 
 
-@pytest.mark.parametrize("unmake", [emptied, as_a_link, as_a_file, with_an_exit_alone, refused])
+@pytest.mark.parametrize("unmake", [emptied, as_a_link, as_a_file, left_with_an_exit, refused])
 def test_a_launched_run_that_is_none_any_more_is_a_gap_also_later(
     of: StudyDirectory, unmake: Callable[[Path], None]
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_log_that_is_no_file_is_refused_and_never_waited_for(
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda log: log.write_text("")], ids=["gone", "emptied"])
-def test_a_log_that_was_lost_is_told_for_ever(of: StudyDirectory, change: Callable[[Path], object]) -> None:
+def test_a_lost_log_stays_to_be_seen(of: StudyDirectory, change: Callable[[Path], object]) -> None:
     change(of.path / LOG)
     gone(of)
     settle(of, of.study.launches)
@@ -158,6 +158,16 @@ def test_what_lies_where_runs_do_and_is_none_is_left_out(of: StudyDirectory) -> 
     of.note("launched", "x" * 5000, [Run(of.path / "x")])
     first, second = facts(of).gaps
     assert (OTHER in first, second) == (True, "its log of launches was altered")
+
+
+def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
+    gone(of)
+    now = facts(of)
+    (figure,) = (each.figure for each in now.launches if each.figure)
+    said = [each.words for doubts in (figure.doubts, now.points[0].doubts) for each in doubts if each.code == "gap"]
+    assert said == ["its study has 1 gap: it may be a chosen one"] * 2
+    (listed,) = list_studies()
+    assert listed.gaps == now.gaps
 
 
 def test_a_run_that_never_began_is_no_gap(of: StudyDirectory) -> None:
