@@ -54,9 +54,9 @@ def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
     made: dict[str, list[Attempt]] = {}
     for key, each in runs.items():
         there, noted = {run.run_id for run in each}, launched.get(key, {})
-        found = (attempt_of(run, known.get(run.path), launched=run.run_id in noted) for run in each)
+        present = (attempt_of(run, known.get(run.path), launched=run.run_id in noted) for run in each)
         gone = [gone_attempt(run) for run in noted.values() if run.run_id not in there]
-        made[key] = [*gone, *(attempt for attempt in found if attempt is not None)]
+        made[key] = [*gone, *(attempt for attempt in present if attempt is not None)]
     own = only_own(study.study, made, launched if study.is_logged and launched else None)
     return only_first_program(study.study.launches, own)
 

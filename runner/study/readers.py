@@ -75,17 +75,14 @@ def _chosen_settings(text: str) -> tuple[str, Settings]:
     return name, tuple((key, value) for key, _, value in pairs)
 
 
-def runs_of(subject: Subject) -> Sequence[Run]:
-    """A run, or the measured runs of a study. Raises NotProvenError: a study has none."""
-    return [subject] if isinstance(subject, Run) else tuple(_measured_runs(subject).values())
-
-
 def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
-    """These runs, and the measured ones of these studies, each once. Raises as ``exported_run`` and ``runs_of``."""
+    """These runs, and the measured ones of these studies, each once. Raises as ``exported_run``, and NotProvenError: a
+    study has none.
+    """
     made: dict[Path, ExportedRun] = {}
     for subject in subjects:
-        gaps = () if isinstance(subject, Run) else facts(subject).gaps
-        for run in runs_of(subject):
+        runs, gaps = _measured_runs(subject)
+        for run in runs.values():
             each = exported_run(run)
             figure = each.figure.beside_gaps(gaps) if each.figure else None
             made.setdefault(run.path.resolve(), msgspec.structs.replace(each, figure=figure))
@@ -94,16 +91,17 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
-    runs = [run for subject in subjects for run in runs_of(subject)]
+    measured = [(subject.path, *_measured_runs(subject)) for subject in subjects]
+    runs = [run for _, own, _ in measured for run in own.values()]
     alone = subjects[0]
-    if len(subjects) > 1 or isinstance(alone, Run):
-        for study in subjects:
-            if not isinstance(study, Run) and (gaps := facts(study).gaps):
-                fix = "bundle it alone: its gaps are in its bundle then"
-                raise UsageError(f"the study {study.path.name} has a gap: {gaps[0]}", fix=fix)
-        return make(runs, file, key, None)
-    content = (alone.path / STUDY).read_bytes()
-    return make(runs, file, key, StudyToBundle(content, _measured_runs(alone), figures, facts(alone).gaps))
+    if len(subjects) == 1 and not isinstance(alone, Run):
+        ((_, own, gaps),) = measured
+        return make(runs, file, key, StudyToBundle((alone.path / STUDY).read_bytes(), own, figures, gaps))
+    for path, _, gaps in measured:
+        if gaps:
+            fix = "bundle it alone: its gaps are in its bundle then"
+            raise UsageError(f"the study {path.name} has a gap: {gaps[0]}", fix=fix)
+    return make(runs, file, key, None)
 
 
 def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
@@ -134,13 +132,17 @@ def _state(run: Run, warn: Warn) -> str:
     return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
 
 
-def _measured_runs(study: StudyDirectory) -> dict[str, Run]:
-    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches."""
-    launches = facts(study).launches
-    proven = {each.launch.key: Run(Path(each.directory)) for each in launches if each.state == "proven"}
+def _measured_runs(subject: Subject) -> tuple[dict[str, Run], tuple[str, ...]]:
+    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches, and the
+    study's gaps; a run itself.
+    """
+    if isinstance(subject, Run):
+        return {subject.run_id: subject}, ()
+    now = facts(subject)
+    proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches if each.state == "proven"}
     if not proven:
-        raise _nothing_measured(study)
-    return proven
+        raise _nothing_measured(subject)
+    return proven, now.gaps
 
 
 def _nothing_measured(study: StudyDirectory, where: str = "") -> NotProvenError:
