@@ -99,18 +99,16 @@ class Campaign:
         """What is wrong with the log, a sentence each. ``keys``: of all launches."""
         there = [(key, run) for key in keys for run in self.runs(key)]
         unnoted = self._unnoted(there)
-        if unnoted and not self.is_held:
-            unnoted = self._unnoted(there)  # by what held it until now
-        elif unnoted:
-            unnoted = []
+        if unnoted:  # who held it until now has noted them
+            unnoted = [] if self.is_held else self._unnoted(there)
         lines, trouble = self._log()
         if not trouble and any(line.launch not in keys for line in lines if line.launch):
             trouble = "was altered"
-        found = [f"its log of launches {trouble}"] if trouble and (self.is_logged or trouble != _GONE) else []
-        found += ["its log of launches was lost, and begun anew"] if any(each.event == "lost" for each in lines) else []
+        gaps = [f"its log of launches {trouble}"] if trouble and (self.is_logged or trouble != _GONE) else []
+        gaps += ["its log of launches was lost, and begun anew"] if any(each.event == "lost" for each in lines) else []
         if self.is_logged and not trouble:
-            found += [f"{key}: its log of launches does not have the run {run.run_id}" for key, run in unnoted]
-        return tuple(found)
+            gaps += [f"{key}: its log of launches does not have the run {run.run_id}" for key, run in unnoted]
+        return tuple(gaps)
 
     def _unnoted(self, there: Sequence[tuple[str, Run]]) -> list[tuple[str, Run]]:
         known = {(line.launch, line.run) for line in self._log()[0]}
