@@ -45,7 +45,7 @@ OTHER_NAMES = {
 
 def _depend(value: str) -> str:
     if not re.fullmatch(r"(after|afterany|afterok|afternotok)(:[\w.-]+)+(,\w+(:[\w.-]+)+)*", value, re.ASCII):
-        raise ValueError("after, afterany, afterok and afternotok, with commas between")
+        raise ValueError("write after, afterany, afterok or afternotok: afterok:RUN,afterany:RUN")
     return f"depend={value}"
 
 
@@ -53,7 +53,7 @@ def _time(value: str) -> str:
     """``YYYY-MM-DDTHH:MM[:SS]`` or ``HH:MM`` as ``[CCYYMMDD]hhmm[.SS]``: a script knows no today."""
     match = re.fullmatch(r"(?:(\d{4})-(\d\d)-(\d\d)T)?(\d\d):(\d\d)(?::(\d\d))?", value, re.ASCII)
     if match is None:
-        raise ValueError("YYYY-MM-DDTHH:MM or HH:MM")
+        raise ValueError("write YYYY-MM-DDTHH:MM or HH:MM")
     *date, second = (each or "" for each in match.groups())
     return "".join(date) + (f".{second}" if second else "")
 
@@ -61,7 +61,7 @@ def _time(value: str) -> str:
 def _mail(value: str) -> str:
     letters = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
     if unknown := [each for each in value.upper().split(",") if each not in letters]:
-        raise ValueError(f"{', '.join(letters)}; not {unknown[0]!r}")
+        raise ValueError(f"{unknown[0]} is none of {', '.join(letters)}")
     return "".join(letters[each] for each in value.upper().split(","))
 
 
@@ -72,15 +72,15 @@ def _none(instead: str) -> Callable[[str], str]:
     return refuse
 
 
-# A job's option, by its name here -> qsub's letter, and its value there; ValueError says what can be written.
+# A job's option, by its name here -> qsub's letter, and its value there; ValueError says what to do instead.
 _WORDS: Mapping[str, tuple[str, Callable[[str], str]]] = {
     "dependency": ("W", _depend),
     "begin": ("a", _time),
     "mail-type": ("m", _mail),
     "mail-user": ("M", str),
-    "reservation": ("", _none("a reservation of PBS is a queue: --queue")),
-    "constraint": ("", _none("chunks have resources: `pbs: {chunk: {...}}` in a site file")),
-    **dict.fromkeys(("nodelist", "exclude"), ("", _none("nothing: the server chooses the nodes"))),
+    "reservation": ("", _none("a reservation of PBS is a queue: use --queue")),
+    "constraint": ("", _none("put resources of the chunks into a site file: `pbs: {chunk: {...}}`")),
+    **dict.fromkeys(("nodelist", "exclude"), ("", _none("leave it out: PBS chooses the nodes"))),
 }
 
 
@@ -92,6 +92,5 @@ def in_words_of_qsub(options: Mapping[str, str]) -> dict[str, str]:
         try:
             translated[letter] = write(value)
         except ValueError as error:
-            what = f"PBS has no {option}={value}"
-            raise UsageError(what, where=f"--{option}", fix=f"it can have: {error}") from None
+            raise UsageError(f"PBS has no {option} {value!r}", where=f"--{option}", fix=str(error)) from None
     return translated
