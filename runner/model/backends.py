@@ -127,7 +127,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         """The settings of a job with these options of its own, and all options of the job, sorted by name."""
         return self, tuple(sorted({**self.directives, **job}.items()))
 
-    def completed(self, request: Request, shell: Mapping[str, str]) -> tuple[Request, tuple[str, ...]]:
+    def with_variables(self, request: Request, shell: Mapping[str, str]) -> tuple[Request, tuple[str, ...]]:
         """The request with what variables of the shell that submits say of a job, as the scheduler's own program would
         count them; and lines that report it.
         """

@@ -96,7 +96,7 @@ def with_user_values(
     everybody's. Raises UsageError: the site has a placeholder that does not exist, the configuration has misspelt the
     site's name, or a variable of this shell cannot be read.
     """
-    request, notes = shipped.settings.completed(request, os.environ)
+    request, notes = shipped.settings.with_variables(request, os.environ)
     personal = personal_values(config, shipped, request)
     return UserSite(
         site=expand_placeholders(shipped, personal),

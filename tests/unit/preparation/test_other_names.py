@@ -133,23 +133,23 @@ SHELL = {"SBATCH_TIMELIMIT": "90", "SBATCH_MEM_PER_CPU": "3G", "SBATCH_CONSTRAIN
 def test_variables_of_sbatch_count_after_options_and_before_the_site(
     shell: dict[str, str], asked: dict[str, Any], field: str, value: object
 ) -> None:
-    request, _ = SlurmFacts().completed(Request(gpus=2, **asked), shell)
+    request, _ = SlurmFacts().with_variables(Request(gpus=2, **asked), shell)
     assert getattr(request, field) == value
 
 
 def test_what_counts_is_reported_and_what_cannot_count_too() -> None:
-    _, lines = SlurmFacts().completed(Request(gpus=2), {"SBATCH_ACCOUNT": "m1", "SBATCH_ARRAY_INX": "1-3"})
+    _, lines = SlurmFacts().with_variables(Request(gpus=2), {"SBATCH_ACCOUNT": "m1", "SBATCH_ARRAY_INX": "1-3"})
     assert ["SBATCH_ACCOUNT=m1" in lines[0], "SBATCH_ARRAY_INX does not count" in lines[1]] == [True, True]
     with pytest.raises(UsageError) as caught:
-        SlurmFacts().completed(Request(gpus=2), {"SBATCH_TIMELIMIT": "soon"})
+        SlurmFacts().with_variables(Request(gpus=2), {"SBATCH_TIMELIMIT": "soon"})
     assert caught.value.where == "SBATCH_TIMELIMIT"
 
 
 def test_a_qos_is_the_queue_where_queues_are_that() -> None:
     asked = Request(gpus=2, scheduler_options=(("qos", "debug"),))
-    request, _ = SlurmFacts(queue_option="qos").completed(asked, {"SBATCH_QOS": "x"})
+    request, _ = SlurmFacts(queue_option="qos").with_variables(asked, {"SBATCH_QOS": "x"})
     assert (request.queue, request.scheduler_options) == ("debug", ())
-    assert SlurmFacts().completed(asked, {"SBATCH_QOS": "x"})[0].scheduler_options == (("qos", "debug"),)
+    assert SlurmFacts().with_variables(asked, {"SBATCH_QOS": "x"})[0].scheduler_options == (("qos", "debug"),)
 
 
 @pytest.mark.parametrize("kept", ["afterok:7:8_3,afterany:9.server?after:10+5", "singleton", "afterok:12_*"])

@@ -71,10 +71,10 @@ class SlurmFacts(SchedulerSettings, frozen=True):
             settings = msgspec.structs.replace(self, wait_s=int(options.pop("wait")))
         return settings, tuple(sorted(options.items()))
 
-    def completed(self, request: Request, shell: Mapping[str, str]) -> tuple[Request, tuple[str, ...]]:
-        from runner.backends.schedulers.slurm.options import completed
+    def with_variables(self, request: Request, shell: Mapping[str, str]) -> tuple[Request, tuple[str, ...]]:
+        from runner.backends.schedulers.slurm.options import with_variables
 
-        return (request, ()) if request.step else completed(self, request, shell)
+        return (request, ()) if request.step else with_variables(self, request, shell)
 
     def check(self) -> None:
         from runner.render import sbatch_directive
