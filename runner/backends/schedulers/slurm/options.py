@@ -116,8 +116,8 @@ _READ: dict[str, Callable[[str], object]] = {"time": parse_sbatch_time_s, "cpus-
 
 
 def with_variables(settings: SlurmFacts, request: Request, shell: Mapping[str, str]) -> tuple[Request, tuple[str, ...]]:
-    """As ``SchedulerSettings.with_variables``: options of the request go before variables, and these before the site's. A
-    QOS is the queue where the site's queues are that. Raises UsageError: a variable's value cannot be read.
+    """As ``SchedulerSettings.with_variables``: options of the request go before variables, and these before the site's.
+    A QOS is the queue where the site's queues are that. Raises UsageError: a variable's value cannot be read.
     """
     of_fields = {**_FIELDS, settings.queue_option: "queue"}
     options, fields = dict(request.scheduler_options), dict[str, Any]()
