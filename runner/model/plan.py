@@ -166,7 +166,7 @@ class Plan(msgspec.Struct, frozen=True):
         unset: variables that the user takes away from every rank, whoever has set them.
         program: the argument list below the launcher.
         wireup: how ranks find each other.
-        world: how many devices shall be in one world; None where nobody has asked for one.
+        world: how many devices shall be in one world; None where none is asked for.
         device: what each rank must compute on.
         transport: class of transport that is planned between nodes; None where the site does not say.
         samples_per_step: samples (images) of a rank in a step, as passed to the program; None where unknown.
