@@ -91,7 +91,7 @@ def test_a_starter_gets_what_its_user_does_not_state(line: str, starts: int, by_
         ("bash -c 'nohup torchrun t.py'", "by its name alone"),
     ],
 )
-def test_what_would_form_another_world_is_told_with_both_numbers(line: str, what: str) -> None:
+def test_what_would_form_another_world_is_named_with_both_numbers(line: str, what: str) -> None:
     (found,) = starters(shlex.split(line))
     assert what in conflict(found, 2, 4, by_gpu=True)
 
