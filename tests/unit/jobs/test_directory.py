@@ -138,7 +138,7 @@ def test_the_nodes_and_gpus_that_a_run_really_had(run: Run, starts: Any, nodes: 
     assert (shown.command_line, shown.code) == ((), None)
 
 
-def test_a_newly_made_directory_of_runs_ignores_itself_for_git_and_an_existing_one_is_left_alone(
+def test_a_newly_made_directory_of_runs_ignores_itself_for_git_and_an_existing_one_stays_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
