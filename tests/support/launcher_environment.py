@@ -1,4 +1,4 @@
-"""The environment that the rows of the launchers' table run in, natively and in containers: kept in the cache, made once.
+"""The environment of the rows of the launchers' table, on nodes and in containers: kept in the cache, made once.
 
 torch and Horovod are those of an image of ours, unpacked; no second copy is fetched. The Python is Debian 12's, which
 the box's nodes and the image have at the same path, so that one directory serves nodes and, mounted, containers.

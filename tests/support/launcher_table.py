@@ -18,6 +18,9 @@ GPUS = 2  # of each node
 Outcome = Literal["world", "refused", "told", "failed"]
 EXIT = {"world": (0,), "refused": (2, 3), "told": (6,), "failed": (5,)}
 
+# Where every row was seen so, and when.
+SEEN = {"native": "2026-11-23", "charliecloud": "2026-11-23", "apptainer": "2026-11-23"}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -68,8 +71,8 @@ ROWS = (
         torch=True),
     Row("bash train.sh, torchrun in it", "bash train.sh", "world", "world", torch=True),
     Row("bash fixed.sh, two processes in it", "bash fixed.sh", "world", "world", torch=True),
-    Row("accelerate launch", "accelerate launch train.py accelerate", "told", "told"),
-    Row("accelerate launch --multi_gpu", "accelerate launch --multi_gpu train.py accelerate", "world", "world"),
+    Row("accelerate launch", "accelerate launch train.py accelerate", "world", "world"),
+    Row("accelerate launch --cpu", "accelerate launch --cpu train.py accelerate", "told", "told"),
     Row("deepspeed", "deepspeed train.py deepspeed", "world", "world"),
     Row("Lightning by its Slurm plugin", "python3 train.py lightning GPUS NODES", "world", "world"),
     Row("Lightning, job named bash", "python3 train.py lightning GPUS NODES", "world", "world", "--name bash"),

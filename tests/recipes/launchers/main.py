@@ -71,7 +71,13 @@ def transformers():
             return {"loss": ((self.weight * x - labels) ** 2).mean()}
 
     rows = [{"x": 1.0, "labels": 2.0}] * 64
-    options = {"output_dir": "/tmp/trainer", "use_cpu": True, "max_steps": 1, "report_to": "none", "save_strategy": "no"}
+    options = {
+        "output_dir": "/tmp/trainer",
+        "use_cpu": True,
+        "max_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+    }
     arguments = TrainingArguments(**options)
     Trainer(Model(), arguments, train_dataset=rows).train()
     return arguments.world_size, arguments.process_index, broadcast_object_list([OWN_NAME])[0]
