@@ -2,4 +2,4 @@
 # The same, with the number of processes of a node in a variable.
 set -euo pipefail
 GPUS=2
-exec torchrun --nproc-per-node "$GPUS" train.py torch
+torchrun --nproc-per-node "$GPUS" train.py torch
