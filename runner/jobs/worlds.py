@@ -1,4 +1,4 @@
-"""Which worlds a run's programs formed, as far as that was seen: by what their processes left, else by NCCL's log. Pure.
+"""Which worlds a run's programs formed, as far as it was seen: by what their processes left, or NCCL's log. Pure.
 
 What counts is devices: a process of JAX has all GPUs of its launcher, one of the others a single one. A world that was
 not seen is no fault: other languages, and Pythons that take no PYTHONPATH, leave nothing.
@@ -18,7 +18,7 @@ from runner.planning.starters import starter
 from runner.planning.wireup import BY_MPI
 
 _NAMES = {"torch": "torch.distributed", "jax": "jax.distributed", "horovod": "Horovod", "mpi": "MPI"}
-_MPI_STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "srun", "horovodrun")
+_MPI_STARTERS = ("mpirun", "srun", "horovodrun")
 
 
 class Formed(NamedTuple):
@@ -114,10 +114,10 @@ def _cause(evidence: Evidence, made: Formed) -> str:
             "num_processes WORLD_SIZE and process_id RANK, or NNODES and NODE_RANK of one process a node"
         )
     if len(made.devices) == 1:
-        return "the others were in no world that was seen; fix: ask for as many GPUs as it uses, or start a rank for each"
+        return "no world of the other GPUs was seen; fix: ask for as many as it uses, or start a rank for each"
     if name:
-        return f"{name} was started several times, each with a world of its own; fix: give it no counts and no rendezvous"
-    return "the program, or what it starts ranks with, sets its own place; fix: use RANK, WORLD_SIZE and MASTER_ADDR as set"
+        return f"each start of {name} had a world of its own; fix: give it no counts and no rendezvous"
+    return "the program, or what it starts ranks with, sets its place itself; fix: RANK, WORLD_SIZE, MASTER_ADDR as set"
 
 
 def _alone(evidence: Evidence) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What every Python of a user's program runs first: the worlds that it sees, and that it is in nobody's way.
 
-Real torch, JAX and MPI form their worlds in tests/long/recipes; these stand-ins have the names that the hook looks for.
+These stand-ins have the names that the hook looks for; what it sees of real ones stands in docs/proofs.md.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tests.support.commands import ran
 
 MODULES = {
     "torch/distributed/distributed_c10d.py": (
-        "size = 0\ndef init_process_group(backend, n, r=0):\n    global name, size, rank\n    name, size, rank = backend, "
-        "n, r\n    return 1 / n\ndef get_rank(): return rank\ndef get_world_size(): return size\n"
+        "def init_process_group(backend, n, r=0):\n    global name, size, rank\n    name, size, rank = backend, n, r\n"
+        "    return 1 / n\ndef get_rank(): return rank\ndef get_world_size(): return size\n"
         "def get_backend(): return name\n"
     ),
     "jax/_src/distributed.py": (
@@ -25,7 +25,8 @@ MODULES = {
         "        self.num_processes, self.process_id = num_processes, process_id\n"
     ),
     "horovod/common/basics.py": (
-        "class HorovodBasics:\n    def init(self, *args): pass\n    def rank(self): return 3\n    def size(self): return 4\n"
+        "class HorovodBasics:\n    def init(self, *args): pass\n    def rank(self): return 3\n"
+        "    def size(self): return 4\n"
     ),
     "mpi4py/MPI.py": (
         "class COMM_WORLD:\n    Get_rank, Get_size = (lambda: 1), (lambda: 2)\ndef Is_initialized(): return True\n"
@@ -59,7 +60,7 @@ def prepared(tmp_path: Path, program: Path, **env: str) -> tuple[str, dict[str, 
         ("from jax._src.distributed import State; State().initialize('n0:1', 2, process_id=1)", {}, [("jax", 1, 2)]),
         ("from horovod.common.basics import HorovodBasics; HorovodBasics().init()", {}, [("horovod", 3, 4)]),
         ("from mpi4py import MPI", {}, [("mpi", 1, 2)]),
-        (f"import torch.distributed.distributed_c10d as c; assert c.init_process_group.__name__ == 'init_process_group'",
+        ("import torch.distributed.distributed_c10d as c; assert c.init_process_group.__name__ == 'init_process_group'",
             {}, []),
     ],
 )  # fmt: skip
