@@ -30,7 +30,7 @@ _NOT_SHOWN = {"tres-bind", "tres-per-task", "clusters", "switches", "wait-all-no
 
 def shown(cluster: Box, *words: str, **variables: str) -> dict[str, str]:
     """The options that sbatch takes from a command line and variables, as it shows them."""
-    argv = [cluster.bin_dir / "sbatch", "-vv", "--test-only", *words, "--wrap", "true"]
+    argv = [str(cluster.bin_dir / "sbatch"), "-vv", "--test-only", *words, "--wrap", "true"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("SBATCH_")} | variables
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
     return dict(re.findall(r"^sbatch: (\S+) +: (.*)$", done.stderr, re.MULTILINE))
