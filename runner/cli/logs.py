@@ -164,12 +164,12 @@ def for_terminal(content: bytes, *, redraws: bool) -> bytes:
     the last state: with ``redraws`` over what stands in its line.
     """
 
-    def shown(line: str) -> str:
+    def drawn(line: str) -> str:
         *earlier, last = line.rstrip("\r").split("\r")
         return f"{OVER if redraws and earlier else ''}{coloured(last)}"
 
     text = content.decode("utf-8", "backslashreplace")
-    return ("\n".join(map(shown, text.split("\n"))) + ("\r" if redraws and text.endswith("\r") else "")).encode()
+    return ("\n".join(map(drawn, text.split("\n"))) + ("\r" if redraws and text.endswith("\r") else "")).encode()
 
 
 def follow_to_verdict(

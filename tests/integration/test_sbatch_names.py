@@ -28,7 +28,7 @@ _VALUES = {
 _NOT_SHOWN = {"tres-bind", "tres-per-task", "clusters", "switches", "wait-all-nodes"}
 
 
-def shown(cluster: Box, *words: str, **variables: str) -> dict[str, str]:
+def options_of(cluster: Box, *words: str, **variables: str) -> dict[str, str]:
     """The options that sbatch takes from a command line and variables, as it shows them."""
     argv = [str(cluster.bin_dir / "sbatch"), "-vv", "--test-only", *words, "--wrap", "true"]
     env = {name: value for name, value in os.environ.items() if not name.startswith("SBATCH_")} | variables
@@ -48,7 +48,7 @@ def test_every_name_is_an_option_of_ours_or_gets_the_name_of_ours(cluster: Box, 
 
 @pytest.mark.parametrize("text", ["30", "1:30", "90:00", "1:2:3", "2-3", "2-3:4", "2-3:4:5", "1:99"])
 def test_a_time_is_that_of_sbatch(cluster: Box, text: str) -> None:
-    said = shown(cluster, "-t", text)["time"]
+    said = options_of(cluster, "-t", text)["time"]
     assert parse_sbatch_time_s(said) // 60 == -(-parse_sbatch_time_s(text) // 60)
 
 
@@ -56,7 +56,7 @@ def test_every_variable_is_one_that_sbatch_takes_for_that_option(cluster: Box) -
     wrong = {
         variable: option
         for variable, option in VARIABLES.items()
-        if option not in _NOT_SHOWN and option not in shown(cluster, **{variable: _VALUES.get(option, "1")})
+        if option not in _NOT_SHOWN and option not in options_of(cluster, **{variable: _VALUES.get(option, "1")})
     }
     assert wrong == {}
 
