@@ -1,4 +1,4 @@
-"""What every Python of a user's program runs first: the worlds that it sees, and that it is in nobody's way.
+"""What every Python of a user's program runs first: the worlds that it sees, and that it changes nothing else.
 
 These stand-ins have the names that the hook looks for; what it sees of real ones stands in docs/proofs.md.
 """
@@ -72,7 +72,7 @@ def test_the_worlds_that_a_program_forms_are_left(
     assert [(each["kind"], each["rank"], each["size"]) for each in python_start.worlds(place)] == worlds
 
 
-def test_it_is_in_nobodys_way(tmp_path: Path, program: Path) -> None:
+def test_it_changes_nothing_else(tmp_path: Path, program: Path) -> None:
     """What fails in the program fails there; what cannot be left, or is not seen, is left out."""
     place, env = prepared(tmp_path, program)
     code = f"{TORCH}\ntry: init('gloo', 0)\nexcept ZeroDivisionError: print('its own')"
