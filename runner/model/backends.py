@@ -195,6 +195,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         detection: module that reads a live cluster (see ``runner.sites.detection.cluster.Detection``); empty where
             none does, and ``site check`` compares nothing.
         nodes_differ: the nodes of one job can have different numbers of GPUs.
+        records: jobs of any origin are known to it, and a user's own script is submitted as it is: ``record`` and
+            ``submit_script``.
         steps: a job can run as a step of an allocation that the shell holds: ``allocation`` and ``salloc``.
         launches: the launches of a study can run one after another in one job: ``render_launches``.
         without_launches: why they cannot, for the message; empty where they can, or nothing is known.
@@ -218,6 +220,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     exclusive_nodes: bool = True
     detection: str = ""
     nodes_differ: bool = False
+    records: bool = False
     steps: bool = False
     launches: bool = False
     without_launches: str = ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from runner.core import process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text
-from runner.model.job import AllocatedNode, Allocation, JobState, Phase
+from runner.model.job import AllocatedNode, Allocation, JobState, Phase, SchedulerRecord
 
 _MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
 _REFUSALS: Final = (
@@ -212,7 +212,83 @@ class Slurm:
         env = {
             name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(_SHAPING)
         }
+        env["SLURM_TIME_FORMAT"] = "%s"  # Unix times
         return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env)
+
+
+_ACCOUNTED = {  # sacct's name -> scontrol's
+    **{"JobIDRaw": "JobId", "UID": "UserId", "State": "JobState", "NodeList": "NodeList", "AllocTRES": "TRES"},
+    **{"ExitCode": "ExitCode", "Partition": "Partition", "Account": "Account", "NNodes": "NumNodes"},
+    **{"Timelimit": "TimeLimit", "Submit": "SubmitTime", "Start": "StartTime", "End": "EndTime"},
+    **{"JobName": "JobName", "WorkDir": "WorkDir"},
+}
+
+
+def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
+    """See ``SchedulerModule``: by the controller, then by accounting where there is any."""
+    slurm = Slurm(clients)
+    done = slurm._client("scontrol", "show", "job", job_id)
+    if done.code == 0 and "JobState=" in done.out:
+        answer = done.out.split("\n\n")[0]
+        names = (*_ACCOUNTED.values(), "Command", "StdOut", "StdErr", "Reason")
+        fields = {name: "" for name in names}
+        for name in names:  # what a user can name stands at the end of a line, and no field of that name before it
+            value = ".*" if name in _TO_THE_END else r"\S*"
+            match = re.search(rf"^(?:JobId=\S+ | +(?:\S+ )*?)?{name}=({value})", answer, re.MULTILINE)
+            fields[name] = match[1] if match else ""
+        state = _from_scontrol(answer, Path(fields["WorkDir"]))
+    elif "Invalid job id" not in done.err:
+        raise schedulers.no_answer("Slurm", done)
+    else:
+        try:
+            options = ("--noheader", "--parsable2", "--allocations", "--delimiter=\x1f", f"--format={','.join(_ACCOUNTED)}")
+            rows = slurm._client("sacct", *options, f"--jobs={job_id}").out.splitlines()
+        except NotAcceptedError:  # a site may well have no accounting client
+            rows = []
+        if not rows:
+            return None
+        fields = dict(zip(_ACCOUNTED.values(), rows[-1].split("\x1f"), strict=False))
+        name, _, by = fields["JobState"].partition(" by ")
+        state = JobState(
+            _PHASES.get(name, "unknown"), name, f"by uid {by}" if by else "", _nodes(fields["NodeList"]),
+            _exit_code(fields["ExitCode"]), fields["TRES"],
+        )  # fmt: skip
+    owner = re.search(r"(\d+)\)?$", fields["UserId"])
+    if owner is None or int(owner[1]) != os.geteuid():
+        what = f"job {job_id} is another user's: {fields['UserId'] or 'whose is unknown'}"
+        raise RefusedError(what, where=f"job {job_id}", fix="`status`, `show` and `logs` read your own jobs only")
+    times = {name: int(value) if (value := fields[name]).isdecimal() else None for name in _TIMES}
+    return SchedulerRecord(
+        job_id=fields["JobId"] or job_id,
+        state=state,
+        name=fields["JobName"],
+        script=fields.get("Command", ""),
+        directory=fields["WorkDir"],
+        output=fields.get("StdOut", ""),
+        error=fields.get("StdErr", ""),
+        queue=fields["Partition"],
+        account=_nodes(fields["Account"]),
+        nodes=int((re.match(r"\d+", fields["NumNodes"]) or "0")[0]),
+        limit=fields["TimeLimit"],
+        submitted=times["SubmitTime"],
+        started=times["StartTime"] if state.phase != "pending" else None,
+        ended=times["EndTime"] if state.phase == "ended" else None,
+    )
+
+
+_TIMES, _TO_THE_END = ("SubmitTime", "StartTime", "EndTime"), ("Command", "StdOut", "StdErr", "WorkDir", "JobName")
+
+
+def submit_script(clients: Path | None, script: str, arguments: Sequence[str]) -> str:
+    """See ``SchedulerModule``: with all variables of this shell, as sbatch itself."""
+    try:
+        done = schedulers.call_client("Slurm", clients, "sbatch", "--parsable", script, *arguments)
+    except process.CommandTimeoutError:
+        advice = "`squeue --me` shows whether it did; submit again only if not"
+        raise UnknownStateError("sbatch did not answer: Slurm may have the job", where=script, fix=advice) from None
+    if done.code != 0:
+        raise NotAcceptedError(f"Slurm did not accept the job: {done.last_lines(3)}", where=script, fix=fix(done.err))
+    return done.out.strip().split(";")[0]
 
 
 def allocation(clients: Path | None) -> Allocation | None:

@@ -1,0 +1,147 @@
+"""Our command for a batch script, and what of the script it leaves out, and why. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from runner.batch_scripts.directives import gpus_of
+from runner.batch_scripts.placement import Placement, placement
+from runner.batch_scripts.reading import BatchScript, Launch
+from runner.batch_scripts.shell import UNKNOWN, shown
+from runner.core.text import counted, gpus_text
+
+# What our options, and the launcher, say already.
+_COUNTED = frozenset(
+    "nodes ntasks ntasks-per-node gpus gpus-per-node gpus-per-task gres cpus-per-task cpus-per-gpu job-name account "
+    "partition time container-image container-mounts exclusive overcommit".split()
+)
+_MEETS = frozenset(
+    "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE GROUP_RANK NNODES GPUS_PER_NODE "
+    "SRUN_CPUS_PER_TASK CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES NPROC_PER_NODE".split()
+)
+_BY_RUNNER = "the launcher says it to each rank"
+_OF_A_RUN = {
+    **dict.fromkeys(("output", "error", "open-mode", "input"), "a run keeps its output in its own directory"),
+    **dict.fromkeys(("cpu-bind", "gpu-bind", "gpus-per-task", "accel-bind"), "each rank is bound to what is near its GPU"),
+    **dict.fromkeys(("requeue", "no-requeue", "array", "signal", "chdir"), "no option of a run"),
+    **dict.fromkeys(("label", "kill-on-bad-exit", "wait", "jobid", "mpi", "unbuffered"), "srun is ours"),
+}
+_QUIET = frozenset("set echo cd : [ [[ exit wait return export tee true false clear printf trap".split())
+
+
+@dataclass(frozen=True)
+class Translation:
+    """Our command.
+
+    Attributes:
+        values: of a request (``runner.preparation.request.make_request``); empty where ``refused`` says why there is
+            no command.
+        dropped: line (0 for none), what is left out, and why.
+        placed: as the script places it; None where that cannot be told.
+    """
+
+    values: dict[str, Any]
+    dropped: tuple[tuple[int, str, str], ...]
+    refused: str
+    placed: Placement | None
+
+
+def translation(script: BatchScript) -> Translation:
+    """Our command for the script's one plain launch line."""
+    launch = next(iter(script.launches), None)
+    if launch is None:
+        return Translation({}, (), "no line is seen that starts a program", None)
+    placed = placement(launch)
+    why = _obstacle(script, launch, placed)
+    known = placed if isinstance(placed, Placement) else None
+    if why or known is None:
+        return Translation({}, (), why, known)
+    gpus = known.gpus if launch.starter is None and known.processes == 1 else known.processes
+    values: dict[str, Any] = {"gpus": known.nodes * gpus, "nodes": known.nodes}
+    if launch.starter is None and known.processes == 1 and gpus > 1:
+        values["wireup"] = "own"
+    values |= dict(_options(script, launch))
+    values["arguments"] = _program(launch)
+    return Translation(values, tuple(_dropped(script, launch)), "", known)
+
+
+def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> str:
+    lines = sorted({each.line for each in script.launches})
+    if len(script.launches) > 1:
+        return f"it starts several programs, in lines {', '.join(map(str, lines))}: a run has one; one `submit` for each"
+    if not launch.is_plain:
+        return f"line {launch.line} stands in a condition, a loop or a function: only a run tells whether it is called"
+    if "array" in script.header.options:
+        return "it is an array of jobs, and a run is one job"
+    if isinstance(placed, str):
+        return placed
+    if any(UNKNOWN in word for word in launch.words[:1]):
+        return f"the program's name is known only in the job: {shown(launch.words[0])}"
+    if launch.starter is not None and placed.starts > 1:
+        return f"it starts {launch.name} {placed.starts} times on each node, which makes as many worlds"
+    if not placed.gpus:
+        return "it asks for no GPU, and a run has a rank for each"
+    if launch.starter is None and placed.processes > placed.gpus:
+        return f"{counted(placed.processes, 'task')} of a node share {gpus_text(placed.gpus)}: a run has a rank for each GPU"
+    return ""
+
+
+def _options(script: BatchScript, launch: Launch) -> Iterator[tuple[str, Any]]:
+    given = script.header.options
+    names = {"job-name": "job_name", "account": "account", "partition": "queue"}
+    yield from ((ours, given[name]) for name, ours in names.items() if given.get(name))
+    if "time" in given:
+        yield "walltime_s", given["time"]
+    kind = re.search(r"(?:^|gpu:)([A-Za-z][\w.-]*):\d", given.get("gpus-per-node") or given.get("gres") or given.get("gpus", ""))
+    if kind and kind[1] != "gpu":
+        yield "gpu_type", kind[1]
+    if launch.container and launch.container not in ("shifter", "singularity_wrapper", "apptainer_wrapper"):
+        yield "image", shown(launch.container)
+    more = [(name, value) for name, value in given.items() if name not in _COUNTED and name not in _OF_A_RUN]
+    if more:
+        yield "scheduler_options", tuple(more)
+    env = [(name, value) for name, value in {**script.exports, **launch.env}.items() if _passes(name, value)]
+    if env:
+        yield "env", tuple(env)
+
+
+def _passes(name: str, value: str) -> bool:
+    """Whether a variable is for the program: known, and neither the launcher's nor a part of the line itself."""
+    return name not in _MEETS and UNKNOWN not in value and not re.search(r"[\n\0]|\s--?\w|\.py\b", value)
+
+
+def _program(launch: Launch) -> tuple[str, ...]:
+    """The program with its starter, without counts. Where only the job knows a word, a shell there fills it in."""
+    if not any(UNKNOWN in word for word in launch.own):
+        return launch.own
+    parts = (re.split(rf"{UNKNOWN}+", word) for word in launch.own)
+    text = " ".join("".join(part if at % 2 else part and shlex.quote(part) for at, part in enumerate(each)) for each in parts)
+    return ("bash", "-c", text)
+
+
+def _dropped(script: BatchScript, launch: Launch) -> Iterator[tuple[int, str, str]]:
+    for each in script.header.directives:
+        if each.name in _OF_A_RUN:
+            yield each.line, f"--{each.name}", _OF_A_RUN[each.name]
+    for name in launch.options:
+        if name not in _COUNTED:
+            yield launch.line, f"srun --{name}", _OF_A_RUN.get(name, "srun is ours")
+    if launch.stated:
+        yield launch.line, f"{launch.name}'s counts and rendezvous", "a run gives them to it"
+    for command in script.commands:
+        name, line = command.words[0], command.line
+        if name == "export":
+            for word in command.words[1:]:
+                variable, _, value = word.partition("=")
+                if variable in _MEETS:
+                    yield line, variable, _BY_RUNNER
+                elif not _passes(variable, value) and not re.search(r"\s--?\w|\.py\b", value):
+                    yield line, variable, f"only the job knows its value: {shown(value)}"
+        elif name in ("module", "ml") or name in ("source", ".", "conda", "micromamba", "mamba"):
+            yield line, shown(" ".join(command.words)), "a run uses the environment of the shell that submits, or --env-name"
+        elif line != launch.line and name not in _QUIET:
+            yield line, shown(" ".join(command.words))[:80], "a run starts the program alone; do it before"
