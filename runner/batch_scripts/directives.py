@@ -20,11 +20,12 @@ _LETTERS = {
     **{"w": "nodelist", "x": "exclude", "X": "disable-status", "E": "preserve-env", "T": "threads", "r": "relative"},
 }
 _FLAGS = frozenset(
-    "hold no-kill kill-on-bad-exit label overcommit quiet oversubscribe unbuffered verbose disable-status preserve-env "
-    "exclusive requeue no-requeue parsable test-only spread-job contiguous get-user-env propagate use-min-nodes reboot "
-    "ignore-pbs exact whole overlap interactive no-allocate multi-prog pty no-container-mount-home container-mount-home "
-    "container-remap-root no-container-remap-root container-writable container-readonly no-container-entrypoint "
-    "container-entrypoint immediate help version".split()
+    ("hold", "no-kill", "kill-on-bad-exit", "label", "overcommit", "quiet", "oversubscribe", "unbuffered", "verbose")
+    + ("disable-status", "preserve-env", "exclusive", "requeue", "no-requeue", "parsable", "test-only", "spread-job")
+    + ("contiguous", "get-user-env", "propagate", "use-min-nodes", "reboot", "ignore-pbs", "exact", "whole", "overlap")
+    + ("interactive", "no-allocate", "multi-prog", "pty", "immediate", "help", "version", "no-container-mount-home")
+    + ("container-mount-home", "container-remap-root", "no-container-remap-root", "container-writable")
+    + ("container-readonly", "container-entrypoint", "no-container-entrypoint")
 )
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "share": "oversubscribe"}
 _NAME = re.compile(r"--[A-Za-z][A-Za-z0-9-]*")
@@ -70,7 +71,11 @@ def header(text: str) -> Header:
             continue
         words = _words(line[len("#SBATCH") :]) if line.startswith("#SBATCH") and line[7:8].isspace() else None
         options, rest = parse(words) if words else ((), 0)
-        if words is None or (not options and line[7:].strip() and not line[7:].strip().startswith("#")) or rest < len(words):
+        if (
+            words is None
+            or (not options and line[7:].strip() and not line[7:].strip().startswith("#"))
+            or rest < len(words)
+        ):
             unread.append((number, line.strip()))
         (late if is_late else read).extend(Directive(name, value, number) for name, value in options)
     return Header(tuple(read), tuple(late), tuple(unread))
@@ -153,7 +158,11 @@ def shape(options: Mapping[str, str]) -> Shape:
 def gpus_of(text: str, *, in_list: bool = False) -> int | None:
     """The number in ``4``, ``a100:4`` and, of generic resources, ``gpu:a100:4``; None for none."""
     if in_list:
-        parts = [part.partition(":")[2] or "1" for part in text.split(",") if re.match(r"(gres/|gres:)?(gpu|dcu|mlu|npu)\b", part)]
+        parts = [
+            part.partition(":")[2] or "1"
+            for part in text.split(",")
+            if re.match(r"(gres/|gres:)?(gpu|dcu|mlu|npu)\b", part)
+        ]
         counts = [gpus_of(part) or 1 for part in parts]
         return sum(counts) if counts else None
     number = re.search(r"(?:^|[:=])(\d+)(?:\(.*)?$", text.strip())
@@ -200,9 +209,9 @@ def joined(job: Mapping[str, str], step: Mapping[str, str]) -> dict[str, str]:
     for names in (("ntasks", "ntasks-per-node"), ("gpus", "gpus-per-node", "gres", "gpus-per-task")):
         if any(name in step for name in names):
             merged = {name: value for name, value in merged.items() if name not in names}
-    of_job, of_step = shape(job), shape(merged | step)
+    of_job, of_step = shape(job), shape({**merged, **step})
     if "ntasks-per-node" in job and "ntasks" in step and of_job.tasks_per_node == of_step.tasks_per_node:
         merged["ntasks-per-node"] = job["ntasks-per-node"]
     if of_step.nodes is None and of_job.nodes is not None:
         merged["nodes"] = str(of_job.nodes)
-    return merged | step
+    return {**merged, **step}

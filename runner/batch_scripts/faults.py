@@ -63,7 +63,9 @@ def _header(script: BatchScript) -> Iterator[Fault]:
     for each in script.header.directives:
         if "$" in each.value:
             what = f"--{each.name}={each.value}: sbatch expands no variables in #SBATCH lines"
-            yield Fault("variable-in-directive", each.line, what, f"write the value, or `sbatch --{each.name}=... FILE`")
+            yield Fault(
+                "variable-in-directive", each.line, what, f"write the value, or `sbatch --{each.name}=... FILE`"
+            )
         if each.name == "container-image":
             what = "the batch script itself runs in the container, where there is no srun and no scontrol"
             yield Fault("slurm-in-container", each.line, what, "give --container-image to srun")
@@ -74,7 +76,9 @@ def _unset(script: BatchScript) -> Iterator[Fault]:
     """Variables that Slurm sets only with an option which this script does not give."""
     lines = script.text.splitlines()
     for name, option in ONLY_WITH.items():
-        places = [at for at, line in enumerate(lines, 1) if re.search(rf"\$\{{?{name}(?![\w:+-])", line.partition(" #")[0])]
+        places = [
+            at for at, line in enumerate(lines, 1) if re.search(rf"\$\{{?{name}(?![\w:+-])", line.partition(" #")[0])
+        ]
         by_srun = any(option in launch.options for launch in script.launches)
         if places and option not in script.header.options and not by_srun and f"{name}=" not in script.text:
             what = f"${name} is empty: Slurm sets it only where --{option} is given"
@@ -175,7 +179,9 @@ def _meeting(_script: BatchScript, launch: Launch) -> Iterator[Fault]:
         what = f"the nodes are not told where to meet: {shown(address) or 'no --rdzv-endpoint'}"
         yield Fault("no-rendezvous", launch.line, what, "the name of the first node, from `scontrol show hostnames`")
     elif _by_task(address, r"hostname|SLURMD_NODENAME") or _by_task(said.get("id", ""), r"RANDOM|uuid|date"):
-        what = "each node makes this of its own, and they meet nowhere: " + shown(f"{address} {said.get('id', '')}".strip())
+        what = "each node makes this of its own, and they meet nowhere: " + shown(
+            f"{address} {said.get('id', '')}".strip()
+        )
         yield Fault("no-rendezvous", launch.line, what, "make it in the script, before srun, and pass it on")
     elif backend == "static" and UNKNOWN not in (rank := said.get("rank", "0")):
         what = f"every node gets the rank {rank}: " + (

@@ -13,10 +13,12 @@ from runner.planning.starters import Starter, starter
 _RUNTIMES = ("singularity", "apptainer", "singularity_wrapper", "apptainer_wrapper")
 _SHELLS = ("bash", "sh", "zsh")
 # Of singularity and apptainer exec: options whose value is a word of its own.
-_WITH_VALUE = frozenset("-B --bind --env --env-file -H --home --pwd -W --workdir --overlay --mount -S --scratch".split())
+_WITH_VALUE = frozenset(
+    ("-B", "--bind", "--env", "--env-file", "-H", "--home", "--pwd", "-W", "--workdir", "--overlay", "--mount", "-S")
+)
 _TOOLS = frozenset(
-    "hostname mkdir rm cp mv ls cat echo date env printenv tar rsync nvidia-smi rocm-smi dcgmi sleep true test uname "
-    "lscpu free pip sh bash enroot docker chmod touch head set_env.sh".split()
+    ("hostname", "mkdir", "rm", "cp", "mv", "ls", "cat", "echo", "date", "env", "printenv", "tar", "rsync", "sleep")
+    + ("nvidia-smi", "rocm-smi", "dcgmi", "true", "test", "uname", "lscpu", "free", "pip", "chmod", "touch", *_SHELLS)
 )
 _PYTHON = re.compile(r"python[\d.]*")
 
@@ -199,4 +201,8 @@ def _stated(by: Starter | None, words: tuple[str, ...]) -> tuple[dict[str, str],
 
 
 def _begins_program(words: tuple[str, ...], at: int) -> bool:
-    return words[at].endswith(".py") or words[at] in ("-m", "--module") or bool(_PYTHON.fullmatch(words[at].rpartition("/")[2]))
+    return (
+        words[at].endswith(".py")
+        or words[at] in ("-m", "--module")
+        or bool(_PYTHON.fullmatch(words[at].rpartition("/")[2]))
+    )

@@ -90,7 +90,9 @@ def _command(
             break
         if parts is not None:
             is_array = parts[2].startswith("(")
-            value = list(_all(parts[2][1:-1], values)) if is_array else "".join(_expanded(parts[2], values, split=False))
+            value = (
+                list(_all(parts[2][1:-1], values)) if is_array else "".join(_expanded(parts[2], values, split=False))
+            )
             env.append((parts[1], value if isinstance(value, str) else ""))
             is_last = declares or all(map(_ASSIGNMENT.fullmatch, raw))
             if is_last and not depth:
@@ -204,11 +206,12 @@ def _fields(text: str) -> list[str]:
     return re.findall(rf"(?:{UNKNOWN}[^{UNKNOWN}]*{UNKNOWN}|\S)+", text)
 
 
-def _pieces(raw: str) -> Iterator[str]:
+def _pieces(raw: str, *, quoted: bool = False) -> Iterator[str]:
+    """``quoted``: between double quotes, where single ones are plain characters."""
     at = 0
     while at < len(raw):
         variable = _VARIABLE.match(raw, at)
-        end = variable.end() if variable else _after(raw, at)
+        end = variable.end() if variable else at + 1 if quoted and raw[at] in "'(" else _after(raw, at)
         yield raw[at:end]
         at = end
 
@@ -219,8 +222,7 @@ def _text(piece: str, values: Values) -> str:
     if piece[0] == "'":
         return piece[1:-1]
     if piece[0] == '"':
-        inner = _pieces(piece[1:-1].replace("'", "\\'"))
-        return "".join(part[1:] if part == "\\'" else _quoted(part, values) for part in inner)
+        return "".join(_quoted(part, values) for part in _pieces(piece[1:-1], quoted=True))
     value = _value(piece, values) if piece[0] in "$`" else piece
     return value if isinstance(value, str) else " ".join(value)
 
@@ -228,7 +230,7 @@ def _text(piece: str, values: Values) -> str:
 def _quoted(part: str, values: Values) -> str:
     if part[0] == "\\":
         return part if part[1:2] not in ("$", "`", '"', "\\", "\n") else part[1:].removeprefix("\n")
-    return _text(part, values)
+    return part if part == "'" else _text(part, values)
 
 
 def _value(piece: str, values: Values) -> str | list[str]:
@@ -261,6 +263,6 @@ def _summed(text: str, unknown: str) -> str:
     if not _SUM.fullmatch(text) or _NO_SUM.search(text):
         return unknown
     try:
-        return str(int(eval(text.replace("/", "//"), {"__builtins__": {}})))  # noqa: S307  (digits and + - * / ( ) only)
+        return str(int(eval(text.replace("/", "//"), {"__builtins__": {}})))
     except (SyntaxError, ArithmeticError, TypeError, ValueError):
         return unknown

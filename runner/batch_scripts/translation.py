@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from runner.batch_scripts.directives import gpus_of
 from runner.batch_scripts.placement import Placement, placement
 from runner.batch_scripts.reading import BatchScript, Launch
 from runner.batch_scripts.shell import UNKNOWN, shown
@@ -16,21 +15,24 @@ from runner.core.text import counted, gpus_text
 
 # What our options, and the launcher, say already.
 _COUNTED = frozenset(
-    "nodes ntasks ntasks-per-node gpus gpus-per-node gpus-per-task gres cpus-per-task cpus-per-gpu job-name account "
-    "partition time container-image container-mounts exclusive overcommit".split()
+    ("nodes", "ntasks", "ntasks-per-node", "gpus", "gpus-per-node", "gpus-per-task", "gres", "cpus-per-task")
+    + ("cpus-per-gpu", "job-name", "account", "partition", "time", "container-image", "container-mounts", "exclusive")
+    + ("overcommit",)
 )
 _MEETS = frozenset(
-    "MASTER_ADDR MASTER_PORT WORLD_SIZE RANK LOCAL_RANK NODE_RANK LOCAL_WORLD_SIZE GROUP_RANK NNODES GPUS_PER_NODE "
-    "SRUN_CPUS_PER_TASK CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES NPROC_PER_NODE".split()
+    ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    + ("SRUN_CPUS_PER_TASK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NNODES")
 )
-_BY_RUNNER = "the launcher says it to each rank"
 _OF_A_RUN = {
     **dict.fromkeys(("output", "error", "open-mode", "input"), "a run keeps its output in its own directory"),
-    **dict.fromkeys(("cpu-bind", "gpu-bind", "gpus-per-task", "accel-bind"), "each rank is bound to what is near its GPU"),
-    **dict.fromkeys(("requeue", "no-requeue", "array", "signal", "chdir"), "no option of a run"),
-    **dict.fromkeys(("label", "kill-on-bad-exit", "wait", "jobid", "mpi", "unbuffered"), "srun is ours"),
+    **dict.fromkeys(("cpu-bind", "gpu-bind", "accel-bind"), "each rank is bound to what is near its GPU"),
+    **dict.fromkeys(("requeue", "no-requeue", "array", "signal", "chdir"), "a run has no such option"),
+    **dict.fromkeys(("label", "kill-on-bad-exit", "wait", "jobid", "mpi", "unbuffered"), "a run has its own srun"),
 }
-_QUIET = frozenset("set echo cd : [ [[ exit wait return export tee true false clear printf trap".split())
+_ENVIRONMENT = ("module", "ml", "source", ".", "conda", "micromamba", "mamba")
+_QUIET = frozenset(
+    ("set", "echo", "cd", ":", "[", "[[", "exit", "wait", "return", "tee", "true", "false", "clear", "printf", "trap")
+)
 
 
 @dataclass(frozen=True)
@@ -70,24 +72,21 @@ def translation(script: BatchScript) -> Translation:
 
 
 def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> str:
-    lines = sorted({each.line for each in script.launches})
-    if len(script.launches) > 1:
-        return f"it starts several programs, in lines {', '.join(map(str, lines))}: a run has one; one `submit` for each"
-    if not launch.is_plain:
-        return f"line {launch.line} stands in a condition, a loop or a function: only a run tells whether it is called"
-    if "array" in script.header.options:
-        return "it is an array of jobs, and a run is one job"
+    """Why there is no command of ours; empty where there is one."""
     if isinstance(placed, str):
         return placed
-    if any(UNKNOWN in word for word in launch.words[:1]):
-        return f"the program's name is known only in the job: {shown(launch.words[0])}"
-    if launch.starter is not None and placed.starts > 1:
-        return f"it starts {launch.name} {placed.starts} times on each node, which makes as many worlds"
-    if not placed.gpus:
-        return "it asks for no GPU, and a run has a rank for each"
-    if launch.starter is None and placed.processes > placed.gpus:
-        return f"{counted(placed.processes, 'task')} of a node share {gpus_text(placed.gpus)}: a run has a rank for each GPU"
-    return ""
+    lines = ", ".join(str(line) for line in sorted({each.line for each in script.launches}))
+    shared = launch.starter is None and placed.processes > placed.gpus > 0
+    reasons = (
+        (len(script.launches) > 1, f"it starts several programs, in lines {lines}: one `submit` for each"),
+        (not launch.is_plain, f"only a run tells whether line {lines} is reached: a condition, a loop or a function"),
+        ("array" in script.header.options, "it is an array of jobs, and a run is one job"),
+        (UNKNOWN in launch.words[0], f"only the job knows the program's name: {shown(launch.words[0])}"),
+        (launch.starter is not None and placed.starts > 1, f"it starts {launch.name} {placed.starts} times on a node"),
+        (not placed.gpus, "it asks for no GPU, and a run has a rank for each"),
+        (shared, f"{counted(placed.processes, 'task')} share {gpus_text(placed.gpus)}: a run has a rank for each GPU"),
+    )
+    return next((text for holds, text in reasons if holds), "")
 
 
 def _options(script: BatchScript, launch: Launch) -> Iterator[tuple[str, Any]]:
@@ -96,7 +95,9 @@ def _options(script: BatchScript, launch: Launch) -> Iterator[tuple[str, Any]]:
     yield from ((ours, given[name]) for name, ours in names.items() if given.get(name))
     if "time" in given:
         yield "walltime_s", given["time"]
-    kind = re.search(r"(?:^|gpu:)([A-Za-z][\w.-]*):\d", given.get("gpus-per-node") or given.get("gres") or given.get("gpus", ""))
+    kind = re.search(
+        r"(?:^|gpu:)([A-Za-z][\w.-]*):\d", given.get("gpus-per-node") or given.get("gres") or given.get("gpus", "")
+    )
     if kind and kind[1] != "gpu":
         yield "gpu_type", kind[1]
     if launch.container and launch.container not in ("shifter", "singularity_wrapper", "apptainer_wrapper"):
@@ -119,7 +120,9 @@ def _program(launch: Launch) -> tuple[str, ...]:
     if not any(UNKNOWN in word for word in launch.own):
         return launch.own
     parts = (re.split(rf"{UNKNOWN}+", word) for word in launch.own)
-    text = " ".join("".join(part if at % 2 else part and shlex.quote(part) for at, part in enumerate(each)) for each in parts)
+    text = " ".join(
+        "".join(part if at % 2 else part and shlex.quote(part) for at, part in enumerate(each)) for each in parts
+    )
     return ("bash", "-c", text)
 
 
@@ -138,10 +141,14 @@ def _dropped(script: BatchScript, launch: Launch) -> Iterator[tuple[int, str, st
             for word in command.words[1:]:
                 variable, _, value = word.partition("=")
                 if variable in _MEETS:
-                    yield line, variable, _BY_RUNNER
-                elif not _passes(variable, value) and not re.search(r"\s--?\w|\.py\b", value):
+                    yield line, variable, "the launcher gives it to each rank"
+                elif UNKNOWN in value and not re.search(r"\s--?\w|\.py\b", value):
                     yield line, variable, f"only the job knows its value: {shown(value)}"
         elif name in ("module", "ml") or name in ("source", ".", "conda", "micromamba", "mamba"):
-            yield line, shown(" ".join(command.words)), "a run uses the environment of the shell that submits, or --env-name"
+            yield (
+                line,
+                shown(" ".join(command.words)),
+                "a run uses the environment of the shell that submits, or --env-name",
+            )
         elif line != launch.line and name not in _QUIET:
             yield line, shown(" ".join(command.words))[:80], "a run starts the program alone; do it before"

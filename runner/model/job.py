@@ -75,25 +75,18 @@ class SchedulerRecord(msgspec.Struct, frozen=True):
 
     Attributes:
         script: that was submitted. directory: that it starts in. output, error: its files, absolute.
-        queue, account: by their names. nodes: their number, 0 where unknown.
-        submitted, started, ended: Unix times, and None.
-        limit: of time, in the scheduler's notation.
+        submitted_s, started_s, ended_s: Unix times.
     """
 
-    job_id: str
     state: JobState
     name: str = ""
     script: str = ""
     directory: str = ""
     output: str = ""
     error: str = ""
-    queue: str = ""
-    account: str = ""
-    nodes: int = 0
-    limit: str = ""
-    submitted: float | None = None
-    started: float | None = None
-    ended: float | None = None
+    submitted_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):

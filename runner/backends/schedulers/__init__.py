@@ -77,7 +77,6 @@ class SchedulerModule(Protocol):
     def salloc(self, plan: Plan, step: StepSpec) -> str:
         """The command line for a shell that holds an allocation for the plan."""
 
-
     def record(self, clients: Path | None, job_id: str) -> SchedulerRecord | None:
         """What the scheduler knows of a job of this user; None where it knows none. Raises RefusedError: it is another
         user's; UnknownStateError: the scheduler does not answer.

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -212,71 +213,59 @@ class Slurm:
         env = {
             name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(_SHAPING)
         }
-        env["SLURM_TIME_FORMAT"] = "%s"  # Unix times
         return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env)
 
 
-_ACCOUNTED = {  # sacct's name -> scontrol's
-    **{"JobIDRaw": "JobId", "UID": "UserId", "State": "JobState", "NodeList": "NodeList", "AllocTRES": "TRES"},
-    **{"ExitCode": "ExitCode", "Partition": "Partition", "Account": "Account", "NNodes": "NumNodes"},
-    **{"Timelimit": "TimeLimit", "Submit": "SubmitTime", "Start": "StartTime", "End": "EndTime"},
+# Of a job's record: sacct's name of a field -> scontrol's; and those that a user can name, which end their lines.
+_RECORDED = {
+    **{"JobIDRaw": "JobId", "UID": "UserId", "State": "JobState", "ExitCode": "ExitCode", "NodeList": "NodeList"},
+    **{"AllocTRES": "TRES", "Submit": "SubmitTime", "Start": "StartTime", "End": "EndTime"},
     **{"JobName": "JobName", "WorkDir": "WorkDir"},
 }
+_NAMED = ("JobName", "WorkDir", "Command", "StdOut", "StdErr")
 
 
 def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
     """See ``SchedulerModule``: by the controller, then by accounting where there is any."""
     slurm = Slurm(clients)
     done = slurm._client("scontrol", "show", "job", job_id)
+    known = dict.fromkeys((*_RECORDED.values(), *_NAMED), "")
     if done.code == 0 and "JobState=" in done.out:
-        answer = done.out.split("\n\n")[0]
-        names = (*_ACCOUNTED.values(), "Command", "StdOut", "StdErr", "Reason")
-        fields = {name: "" for name in names}
-        for name in names:  # what a user can name stands at the end of a line, and no field of that name before it
-            value = ".*" if name in _TO_THE_END else r"\S*"
-            match = re.search(rf"^(?:JobId=\S+ | +(?:\S+ )*?)?{name}=({value})", answer, re.MULTILINE)
-            fields[name] = match[1] if match else ""
-        state = _from_scontrol(answer, Path(fields["WorkDir"]))
+        answer = done.out.split("\n\n")[0]  # of an array the first
+        for name in known:
+            value = ".*" if name in _NAMED else r"\S*"
+            match = re.search(rf"^(?: +(?:\S+ )*?|JobId=\S+ )?{name}=({value})", answer, re.MULTILINE)
+            known[name] = match[1] if match else ""
+        state = _from_scontrol(answer, Path(known["WorkDir"]))
     elif "Invalid job id" not in done.err:
         raise schedulers.no_answer("Slurm", done)
     else:
+        options = ("--noheader", "--parsable2", "--allocations", "--delimiter=\x1f", f"--format={','.join(_RECORDED)}")
         try:
-            options = ("--noheader", "--parsable2", "--allocations", "--delimiter=\x1f", f"--format={','.join(_ACCOUNTED)}")
             rows = slurm._client("sacct", *options, f"--jobs={job_id}").out.splitlines()
         except NotAcceptedError:  # a site may well have no accounting client
             rows = []
         if not rows:
             return None
-        fields = dict(zip(_ACCOUNTED.values(), rows[-1].split("\x1f"), strict=False))
-        name, _, by = fields["JobState"].partition(" by ")
-        state = JobState(
-            _PHASES.get(name, "unknown"), name, f"by uid {by}" if by else "", _nodes(fields["NodeList"]),
-            _exit_code(fields["ExitCode"]), fields["TRES"],
-        )  # fmt: skip
-    owner = re.search(r"(\d+)\)?$", fields["UserId"])
+        known |= zip(_RECORDED.values(), rows[-1].split("\x1f"), strict=False)
+        name, _, by = known["JobState"].partition(" by ")
+        nodes, code = _nodes(known["NodeList"]), _exit_code(known["ExitCode"])
+        state = JobState(_PHASES.get(name, "unknown"), name, by and f"by uid {by}", nodes, code, known["TRES"])
+    owner = re.search(r"(\d+)\)?$", known["UserId"])
     if owner is None or int(owner[1]) != os.geteuid():
-        what = f"job {job_id} is another user's: {fields['UserId'] or 'whose is unknown'}"
-        raise RefusedError(what, where=f"job {job_id}", fix="`status`, `show` and `logs` read your own jobs only")
-    times = {name: int(value) if (value := fields[name]).isdecimal() else None for name in _TIMES}
+        what = f"job {job_id} is another user's: {known['UserId'] or 'whose is unknown'}"
+        raise RefusedError(what, where=f"job {job_id}", fix="name a job of your own: `squeue --me` lists them")
     return SchedulerRecord(
-        job_id=fields["JobId"] or job_id,
-        state=state,
-        name=fields["JobName"],
-        script=fields.get("Command", ""),
-        directory=fields["WorkDir"],
-        output=fields.get("StdOut", ""),
-        error=fields.get("StdErr", ""),
-        queue=fields["Partition"],
-        account=_nodes(fields["Account"]),
-        nodes=int((re.match(r"\d+", fields["NumNodes"]) or "0")[0]),
-        limit=fields["TimeLimit"],
-        submitted=times["SubmitTime"],
-        started=times["StartTime"] if state.phase != "pending" else None,
-        ended=times["EndTime"] if state.phase == "ended" else None,
+        state,
+        name=known["JobName"],
+        script=_nodes(known["Command"]),
+        directory=known["WorkDir"],
+        output=known["StdOut"],
+        error=known["StdErr"],
+        submitted_s=_time_s(known["SubmitTime"]),
+        started_s=_time_s(known["StartTime"]) if state.nodes else None,
+        ended_s=_time_s(known["EndTime"]) if state.phase == "ended" else None,
     )
-
-
-_TIMES, _TO_THE_END = ("SubmitTime", "StartTime", "EndTime"), ("Command", "StdOut", "StdErr", "WorkDir", "JobName")
 
 
 def submit_script(clients: Path | None, script: str, arguments: Sequence[str]) -> str:
@@ -387,6 +376,14 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
         allocated=_nodes(field(r"(?:Alloc)?TRES=(\S+)")) if nodes else "",
     )
+
+
+def _time_s(text: str) -> float | None:
+    """Unix time of Slurm's ``2026-11-23T20:31:05``, in this machine's time zone; None for ``Unknown``, ``N/A``."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _state_of(name: str, reason: str = "") -> JobState:
