@@ -1,25 +1,21 @@
-"""``submit job.sbatch``: a batch script of the user's own, submitted as it is, or read without running anything."""
+"""``submit job.sbatch``: a batch script of the user, submitted as it is."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import answer, say
-from runner.cli.progress import slow
+from runner.cli.options import say
 from runner.core import files
 from runner.core.errors import Exit, UsageError
-from runner.core.invocation import PROGRAM
-from runner.core.text import counted, printable
 
 if TYPE_CHECKING:
-    from runner.batch_scripts.translation import Translation
+    pass
 
 _NAMES = (".sbatch", ".slurm")
 _MOST_BYTES = 1 << 20
@@ -41,9 +37,9 @@ def is_batch_script(word: str) -> bool:
 
 
 def run_script(
-    words: Sequence[str], given: Mapping[str, Any], typed: Sequence[str], *, check: bool, as_json: bool, **flags: Any
+    words: Sequence[str], given: Mapping[str, Any], typed: Sequence[str], *, as_json: bool, **flags: Any
 ) -> int:
-    """Submit the script, or check it; returns the exit code.
+    """Submit the script; returns the exit code.
 
     Args:
         words: the script, and its own arguments. given: options of a job, by their fields. typed: the command line.
@@ -51,13 +47,11 @@ def run_script(
     script = Path(words[0])
     if others := sorted(set(given) - _TAKES):
         what = f"the script is submitted as it is, and has no place for {others[0]}"
-        fix = f"write it there as #SBATCH; or see our command: `{PROGRAM} submit {shlex.quote(words[0])} --check`"
+        fix = "leave it out, or write it there as #SBATCH"
         raise UsageError(what, where=words[0], fix=fix)
-    if check:
-        return _check(script, as_json=as_json)
     if flags["dry_run"] or flags["full"] or flags["write"] is not None:
         what = "the script is what is submitted: none of ours is made"
-        raise UsageError(what, where="--dry-run, --full, --write", fix="leave it out, or use --check")
+        raise UsageError(what, where="--dry-run, --full, --write", fix="leave it out")
     run = _submit(script, words[1:], given, typed)
     if not as_json:
         click.echo(f"job {run.submitted.job_id}: {script}, as it is\nrun {run.run_id}: {run.path}")
@@ -79,6 +73,7 @@ def run_script(
 
 
 def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], typed: Sequence[str]) -> Any:
+    from runner.cli.progress import slow
     from runner.jobs.scripts import submit_script
     from runner.model.backends import SCHEDULERS
     from runner.model.job import CommandLine
@@ -96,54 +91,3 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
             script, arguments, scheduler=site.scheduler, clients=clients(site), runs=Path(request.runs),
             command=CommandLine(("submit", *typed), str(Path.cwd())), with_diff=not request.no_diff,
         )  # fmt: skip
-
-
-def _check(script: Path, *, as_json: bool) -> int:
-    from runner.batch_scripts.faults import faults
-    from runner.batch_scripts.reading import read
-    from runner.batch_scripts.translation import translation
-    from runner.model.output import Problem
-
-    text = files.read_bytes(script, _MOST_BYTES).decode("utf-8", "replace")
-    try:
-        batch_script = read(text, os.environ)
-        ours, found = translation(batch_script), faults(batch_script)
-    except RecursionError:
-        fix = "write its commands out"
-        raise UsageError("its brackets are too deep to be read", where=str(script), fix=fix) from None
-    facts = {
-        "script": str(script),
-        "command": _command(ours),
-        "no_command": ours.refused,
-        "placement": ours.placed,
-        "dropped": [{"line": line, "what": what, "why": why} for line, what, why in ours.dropped],
-        "findings": found,
-    }
-    first = next(iter(found), None)
-    problem = Problem(first.code, first.what, f"{script}, line {first.line}", first.fix, "user") if first else None
-    lines = map(printable, _lines(script, facts, ours))
-    return answer(facts, lines, as_json=as_json, exit_code=Exit.REFUSED if found else Exit.GOOD, error=problem)
-
-
-def _command(ours: Translation) -> str:
-    """Our command, as it is typed; empty where there is none."""
-    from runner.preparation.options import words_of
-    from runner.preparation.request import make_request
-
-    return "" if ours.refused else shlex.join((PROGRAM, "submit", *words_of(make_request(ours.values))))
-
-
-def _lines(script: Path, facts: Mapping[str, Any], ours: Translation) -> Iterator[str]:
-    for each in facts["findings"]:
-        yield f"{script}, line {each.line} [{each.code}]: {each.what}"
-        yield f"  fix: {each.fix}"
-    if not facts["findings"]:
-        yield f"{script}: nothing is seen that is wrong"
-    if ours.placed is None or ours.refused:
-        yield f"no command of ours: {ours.refused}"
-        return
-    placed = ours.placed
-    shape = f"{counted(placed.processes, 'rank')} on each of {counted(placed.nodes, 'node')}"
-    yield f"our command for it ({shape}):"
-    yield f"  {facts['command']}"
-    yield from (f"  without line {each['line']}, {each['what']}: {each['why']}" for each in facts["dropped"])

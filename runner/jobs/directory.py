@@ -171,7 +171,7 @@ class Run:
 
     @property
     def of_script(self) -> SchedulerRecord | None:
-        """Of a batch script of the user's own, submitted as it is: the scheduler's record. None for a run of ours."""
+        """Of a batch script of the user, submitted as it is: the scheduler's record. None for a run of ours."""
         return self.submitted.record if self.submitted is not None else None
 
     @property

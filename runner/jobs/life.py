@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -182,11 +182,10 @@ def _judged_and_kept(run: Run, evidence: Evidence | ScriptEnd, warn: Warn) -> Ve
 
 def _verdict(run: Run, evidence: Evidence | ScriptEnd) -> Verdict:
     if run.of_script is not None:
-        from runner.jobs.scripts import ScriptEnd, judge_script
+        from runner.jobs.scripts import judge_script
 
-        assert isinstance(evidence, ScriptEnd)
-        return judge_script(evidence)
-    assert not isinstance(evidence, ScriptEnd)
+        return judge_script(cast("ScriptEnd", evidence))
+    evidence = cast("Evidence", evidence)
     from runner.jobs.verdict import judge
 
     if evidence.has_older_records and (stored := run.verdict) is not None:

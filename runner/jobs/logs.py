@@ -171,7 +171,7 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
 
 
 def _paths(run: Run) -> Iterable[Path]:
-    """The logs of a run; of a batch script of the user's own the files that it writes."""
+    """The logs of a run; of a batch script of the user the files that it writes."""
     if (record := run.submitted) is None or record.record is None:
         return run.logs.glob("*")
     from runner.jobs.scripts import outputs

@@ -1,4 +1,4 @@
-"""Jobs that run a batch script of the user's own: submitted as it is by us, or by anything else.
+"""Jobs that run a batch script of the user: submitted as it is by us, or by anything else.
 
 Of such a job there are the scheduler's record and its own output files. No rank has left a record, and nothing is said
 of ranks.

@@ -100,7 +100,7 @@ class Submitted(msgspec.Struct, frozen=True):
         submitted_s: Unix time.
         allocation: of a launch in a study's one allocation: the directory of that allocation's own job, whose job this
             is; empty for a job of its own.
-        record: of a job that runs a script of the user's own, as it is: what the scheduler says of it.
+        record: of a job that runs a script of the user, as it is: what the scheduler says of it.
     """
 
     scheduler: str

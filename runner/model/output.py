@@ -112,7 +112,7 @@ class ShownRun(RunFacts, frozen=True, kw_only=True):
         image_digest, image_file, image_sha256: of the image that ran; empty where unknown, or where there is none.
         node_list: where ranks began. allocated: in the scheduler's notation, what the job got; empty where unknown.
         forced: codes of the checks that refused it and were overridden.
-        record: of a batch script of the user's own, submitted as it is: what the scheduler knows; null of other runs.
+        record: of a batch script of the user, submitted as it is: what the scheduler knows; null of other runs.
     """
 
     command_line: tuple[str, ...]
