@@ -70,7 +70,7 @@ BOTH = torch(0, 2) + torch(1, 2)
         (run(*((("mpi", rank, 4),) for rank in range(4)), wireup="pmix"), (4,), "ran"),
     ],
 )  # fmt: skip
-def test_several_worlds_are_a_fault_only_where_one_was_asked_for(
+def test_several_worlds_are_a_fault_only_where_one_is_requested(
     evidence: Evidence, devices: tuple[int, ...], outcome: str
 ) -> None:
     verdict = judge(evidence)
