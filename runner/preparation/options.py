@@ -267,7 +267,8 @@ class Options(TypedDict, total=False):
     cpus_per_gpu: Annotated[int, Option("CPUs of each rank. [default: an equal share of the node]", NUMBER)]
     wireup: Annotated[Wireup, Option(
         "How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
-        "own processes. [default: rendezvous, which needs no MPI; own for torchrun]", Kind(choices=get_args(Wireup)))]
+        "own processes. [default: rendezvous, which needs no MPI; own for torchrun and others]",
+        Kind(choices=get_args(Wireup)))]
     world: Annotated[int | str, Option(
         "How many devices shall be in one world; none: each program works for itself. [default: as the site or your "
         "configuration says, else all that torchrun and its like start]", WORLD, metavar="none|any|N")]
@@ -290,6 +291,9 @@ class Options(TypedDict, total=False):
         NUMBER, metavar="N")]
     env_name: Annotated[str, Option(
         "Run without a container, in this environment made by `env create`.", PLAIN, metavar="NAME|DIR")]
+    module: Annotated[Sequence[str], Option(
+        "Load a module of the cluster for a job without a container; in the order given.",
+        TEXTS, "modules", metavar="NAME")]
     snapshot: Annotated[bool, Option(
         "Copy your program's tracked files (git) into the run directory and run the copy.", FLAG)]
     no_diff: Annotated[bool, Option("Keep no copy of your program's uncommitted changes (git diff).", FLAG)]
