@@ -214,7 +214,8 @@ class Options(TypedDict, total=False):
     queue: Annotated[str, Option(
         "Queue, partition or QOS, whichever the site uses. [default: one that fits]",
         PLAIN, flags=("--partition",), complete="queues")]
-    account: Annotated[str, Option("Account to charge. [default: the one in your configuration]", PLAIN)]
+    account: Annotated[str, Option(
+        "Account to charge; none leaves it to the scheduler. [default: the one in your configuration]", PLAIN)]
     project: Annotated[str, Option(
         "Project, if paths of the site contain it. [default: the one in your configuration]", PLAIN)]
     scratch: Annotated[str, Option(

@@ -125,6 +125,12 @@ def check_options(render: Callable[[str, str], str], **sections: Mapping[str, st
 
 
 TIMEOUT_S = 60.0
+QUIET_S = 30.0  # between two queries of a scheduler that serves many users, while nothing of a run has changed
+
+
+def quiet_s(name: str) -> float:
+    """How long the scheduler of that name is left alone between two queries; 0 for processes of ours."""
+    return QUIET_S if SCHEDULERS[name].nodes == "allocated" else 0.0
 
 
 def call_client(
@@ -134,6 +140,7 @@ def call_client(
     *options: str,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
 ) -> process.Completed:
     """Run ``program`` from ``clients`` (None: PATH); any exit code is returned.
 
@@ -143,11 +150,11 @@ def call_client(
 
     Raises:
         NotAcceptedError: there is no such program.
-        CommandTimeoutError: it did not answer within TIMEOUT_S.
+        CommandTimeoutError: it did not answer within ``timeout_s``, or TIMEOUT_S.
     """
     path = str(clients / program) if clients else program
     try:
-        return process.run((path, *options), timeout_s=TIMEOUT_S, cwd=cwd, env=env, check=False)
+        return process.run((path, *options), timeout_s=timeout_s or TIMEOUT_S, cwd=cwd, env=env, check=False)
     except process.CommandNotFoundError as error:
         raise NotAcceptedError(
             f"{program} was not found: this machine has no {scheduler} client",

@@ -12,12 +12,13 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
+from runner.core.text import clock_s
 from runner.model.backends import RUNTIMES, runtime_programs
 from runner.model.site import Site
 from runner.preparation.site_check import differences
 from runner.sites.detection import host, pbs, slurm
 from runner.sites.detection.cluster import Detected, draft
-from runner.sites.detection.facts import Answer, ask_all, seconds
+from runner.sites.detection.facts import Answer, ask_all
 from runner.sites.loader import names, read_documents, read_site, unknowns
 from tests.support.documents import result
 
@@ -81,7 +82,7 @@ def mixed(**texts: str) -> slurm.Slurm:
         "srun": "      --container             Path to OCI container bundle\n"
         "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n",
         "mpi": "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: openmpi\n",
-        "accounts": "p_hvd\np_other\np_hvd\n",
+        "accounts": "other|p_x|p_x\nour cluster||p_hvd\nour cluster||p_other\nour cluster||p_hvd\n",
     } | texts
     return slurm.read({name: Answer(name, text) for name, text in said.items()})
 
@@ -194,7 +195,7 @@ def test_gpus_are_read_out_of_any_gres(gres: str, gpus: tuple[tuple[str, int], .
     ("clock", "s"), [("1-00:00:00", 86400), ("48:00:00", 172800), ("30:00", 1800), ("UNLIMITED", None), ("NONE", None)]
 )
 def test_time_limits_are_seconds(clock: str, s: int | None) -> None:
-    assert seconds(clock) == s
+    assert clock_s(clock) == s
 
 
 def test_pbs_is_understood(tmp_path: Path) -> None:
