@@ -62,6 +62,9 @@ def site_option(help: str, default: str | None = None) -> Decorator:
 
 RUN = click.argument("run", required=False, shell_complete=by_shell("runs"))
 RUN_OR_STUDY = click.argument("run", metavar="[RUN|STUDY]", required=False, shell_complete=by_shell("runs and studies"))
+RUNS_OR_STUDIES = click.argument(
+    "runs", nargs=-1, metavar="[RUN|STUDY]...", shell_complete=by_shell("runs and studies")
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print facts as JSON.")
 ENGINE = click.option("--engine", metavar="URL", help="Container engine, such as unix:///var/run/docker.sock.")
 SIGN = path_option("--sign", "key", metavar="KEY", help="Sign the bundle with this ssh key of yours.")

@@ -109,19 +109,19 @@ def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, c
             facts = wait(study, warn, timeout_s=timeout_s)
     except KeyboardInterrupt:
         if cancel_on_interrupt:
-            cancel(study, as_json=False)
+            say(cancelled(study)[1])
         return detached(study, as_json=as_json)
     return show_facts(facts, as_json=as_json)
 
 
-def cancel(study: StudyDirectory, *, as_json: bool) -> int:
-    """Cancel all jobs of the study, and let nothing more be started; returns the exit code."""
+def cancelled(study: StudyDirectory) -> tuple[StudyCancellation, str]:
+    """Cancel all jobs of the study, and let nothing more be started; what is known of that, and a line about it."""
     from runner.study import run
 
     jobs, name = run.cancel(study), study.path.name
     count = f"{len(jobs)} job{'s are' if len(jobs) > 1 else ' is'} being cancelled" if jobs else "no job of it is left"
     line = f"study {name}: {count}; `{PROGRAM} scale --resume {name}` goes on with it"
-    return answer(StudyCancellation(name, str(study.path), jobs), [line], as_json=as_json)
+    return StudyCancellation(name, str(study.path), jobs), line
 
 
 def telling_run(study: StudyDirectory) -> Run:

@@ -2,73 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import JSON, RUN_OR_STUDY, answer, say, warn
+from runner.cli.options import JSON, RUNS_OR_STUDIES, answer, say, warn
 from runner.cli.progress import job_display
 from runner.cli.table import show
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
+from runner.core.text import printable
 from runner.model.figure import figure_of, is_of_value
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
+    from runner.model.output import Cancellation, Problem, RunFacts
+    from runner.model.study import StudyCancellation, StudyFacts
     from runner.model.verdict import Verdict
+    from runner.study.directory import Subject
 
 
 @click.command()
-@RUN_OR_STUDY
+@RUNS_OR_STUDIES
 @click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0), help="Maximum time to wait, in seconds; then exit with 9."
 )
 @click.option("--cancel-on-interrupt", is_flag=True, help="Ctrl-C also cancels the job.")
 @JSON
-def command(run: str | None, timeout_s: float | None, cancel_on_interrupt: bool, as_json: bool) -> int:
+def command(runs: tuple[str, ...], timeout_s: float | None, cancel_on_interrupt: bool, as_json: bool) -> int:
     """Wait for RUN to finish, then print its verdict; or for all jobs of STUDY, then print its figures.
 
-    An id or name, or its beginning; a job id; a directory; or the newest run.
+    An id or name, or its beginning; a job id; a directory; @2 for the newest run but one; by default the newest. Of
+    several, the exit code is that of the first that is not good.
     """
+    from runner.study.directory import find_subjects
+
+    subjects = find_subjects(runs)
+    if as_json and len(subjects) > 1:
+        return _document_of(subjects, timeout_s)
+    codes: list[int] = []
+    for each, left_s in _in_turn(subjects, timeout_s):
+        if len(subjects) > 1:
+            click.echo(f"{printable(each.path.name)}:")
+        codes.append(_wait(each, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
+        if codes[-1] == Exit.INTERRUPTED:
+            return Exit.INTERRUPTED
+    return next(filter(None, codes), Exit.GOOD)
+
+
+def _wait(subject: Subject, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
     from runner.jobs.directory import Run
-    from runner.study.directory import find_subject
 
-    subject = find_subject(run)
-    if not isinstance(subject, Run):
-        from runner.cli.study import wait_for
+    if isinstance(subject, Run):
+        return wait_and_judge(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    from runner.cli.study import wait_for
 
-        return wait_for(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
-    return wait_and_judge(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    return wait_for(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+
+
+def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[tuple[Subject, float | None]]:
+    """Each with the seconds that are left for it."""
+    until = time.monotonic() + (timeout_s or 0.0)
+    for each in subjects:
+        yield each, None if timeout_s is None else max(0.0, until - time.monotonic())
+
+
+def _document_of(subjects: Iterable[Subject], timeout_s: float | None) -> int:
+    """Wait for several, and print their facts as one document; its error is that of the first that is not good."""
+    from runner.cli import json_output
+    from runner.cli.study import problem
+    from runner.jobs.directory import Run
+    from runner.jobs.facts import run_facts
+    from runner.jobs.life import finish
+    from runner.model.output import WaitedFor
+    from runner.study.gather import wait
+
+    runs: list[RunFacts] = []
+    studies: list[StudyFacts] = []
+    bad: list[tuple[int, Problem]] = []
+    for each, left_s in _in_turn(subjects, timeout_s):
+        if isinstance(each, Run):
+            verdict = finish(each, lambda _progress: None, warn, timeout_s=left_s)
+            runs.append(run_facts(each, verdict))
+            code, error = verdict.exit_code, json_output.of_verdict(verdict)
+        else:
+            studies.append(now := wait(each, warn, timeout_s=left_s))
+            code, error = Exit.NOT_PROVEN, problem(now)
+        bad += [] if error is None else [(code, error)]
+    exit_code, first = bad[0] if bad else (int(Exit.GOOD), None)
+    return json_output.show(WaitedFor(tuple(runs), tuple(studies)), exit_code=exit_code, error=first)
 
 
 @click.command()
-@RUN_OR_STUDY
+@RUNS_OR_STUDIES
 @JSON
-def cancel(run: str | None, as_json: bool) -> int:
-    """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; or the
-    newest run).
+def cancel(runs: tuple[str, ...], as_json: bool) -> int:
+    """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; @2 for the
+    newest run but one; by default the newest).
     """
+    from runner.study.directory import find_subjects
+
+    made: list[tuple[Cancellation | StudyCancellation, str]] = []
+    errors: list[RunnerError] = []
+    subjects = find_subjects(runs)
+    for each in subjects:
+        try:
+            made.append(_cancelled(each))
+        except RunnerError as error:  # of one; the others are cancelled all the same
+            errors.append(error)
+    for other in errors[1:]:
+        warn(other.what)
+    if errors and not as_json:
+        show(line for _, line in made)
+    if errors:
+        raise errors[0]
+    facts: Any = made[0][0]
+    if len(subjects) > 1:
+        from runner.model.output import Cancellation, Cancellations
+
+        runs_of = tuple(each for each, _ in made if isinstance(each, Cancellation))
+        facts = Cancellations(runs_of, tuple(each for each, _ in made if not isinstance(each, Cancellation)))
+    return answer(facts, [line for _, line in made], as_json=as_json)
+
+
+def _cancelled(subject: Subject) -> tuple[Cancellation | StudyCancellation, str]:
+    """Cancel it; what is known of that, and a line about it."""
     from runner.jobs.directory import Run
     from runner.jobs.lookup import kept_outcome
     from runner.jobs.states import cancel_run
-    from runner.study.directory import find_subject
-
-    directory = find_subject(run)
-    if not isinstance(directory, Run):
-        from runner.cli.study import cancel
-
-        return cancel(directory, as_json=as_json)
-    job_id, had_ended = cancel_run(directory)
     from runner.model.output import Cancellation
 
-    wait, outcome = f"`{PROGRAM} wait {directory.run_id}`", kept_outcome(directory)
+    if not isinstance(subject, Run):
+        from runner.cli.study import cancelled
+
+        return cancelled(subject)
+    job_id, had_ended = cancel_run(subject)
+    wait, outcome = f"`{PROGRAM} wait {subject.run_id}`", kept_outcome(subject)
     line = f"job {job_id} is being cancelled; {wait} waits until it has ended"
     if had_ended:
         verdict = f": {outcome}" if outcome not in ("", "ended") else f"; {wait} prints its verdict"
         line = f"job {job_id} has already ended{verdict}"
-    facts = Cancellation(directory.run_id, str(directory.path), job_id, had_ended)
-    return answer(facts, [line], as_json=as_json)
+    return Cancellation(subject.run_id, str(subject.path), job_id, had_ended), line
 
 
 def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False) -> int:

@@ -1,4 +1,5 @@
-"""Which run a user means: by its id, its name, the beginning of either, its job's id, or its directory.
+"""Which run a user means: by its id, its name, the beginning of either, its job's id, its directory, or its place in
+the list of runs.
 
 A run of a study is found by its whole id, its job or its directory: it has the study's name.
 
@@ -8,6 +9,7 @@ A submission that the scheduler refused is a run only to whoever gives its whole
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
@@ -15,15 +17,16 @@ from pathlib import Path
 
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import printable
+from runner.core.text import counted, printable
 from runner.jobs.directory import SCRIPT, Run, index, is_whole_id, linked
 from runner.model.job import Submitted
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
+_BACK = re.compile(r"@([1-9][0-9]{0,8})\Z", re.ASCII)  # @1: the newest run, @2: the one before
 
 
 def find(run: str | None) -> Run:
-    """The run that a user means; None is the newest of this user.
+    """The run that a user means; None is the newest of this user, as ``@1`` is, and ``@2`` the one before.
 
     A whole id, name or job id goes before the beginning of an id or a name.
 
@@ -31,11 +34,9 @@ def find(run: str | None) -> Run:
         UsageError: there is no such run, or there are several; names those that may be meant.
     """
     if run is None:
-        if newest := next(filter(_is_run, linked()), None):
-            return newest
-        refused = next(linked(), None)
-        also = "" if refused is None else f"; {refused.run_id} was never submitted"
-        raise UsageError(f"there are no runs yet{also}", fix=f"start one with `{PROGRAM} submit`")
+        return _newest(1)
+    if match := _BACK.match(run):
+        return _newest(int(match[1]))
     for candidate in (Path(run), index() / run):
         if _is_run_directory(candidate):
             return Run(candidate.resolve())
@@ -53,6 +54,19 @@ def find(run: str | None) -> Run:
                 fix="give the id of one of them, or as much of it as no other has",
             )
     raise _no_match(run)
+
+
+def _newest(place: int) -> Run:
+    """The newest run (1), or one before it."""
+    newest = tuple(islice(filter(_is_run, linked()), place))
+    if len(newest) == place:
+        return newest[-1]
+    if newest:
+        fix = f"`{PROGRAM} status` lists them"
+        raise UsageError(f"there is no @{place}: you have {counted(len(newest), 'run')}", fix=fix)
+    refused = next(linked(), None)
+    also = "" if refused is None else f"; {refused.run_id} was never submitted"
+    raise UsageError(f"there are no runs yet{also}", fix=f"start one with `{PROGRAM} submit`")
 
 
 def was_refused(run: Run) -> bool:

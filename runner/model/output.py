@@ -12,7 +12,7 @@ from runner.model.figure import Figure, FigureKeys
 from runner.model.job import CodeRecord, JobState, NodeShare, Phase
 from runner.model.plan import Finding, Plan
 from runner.model.request import RunArm
-from runner.model.study import ListedStudy, Loss, PointFacts
+from runner.model.study import ListedStudy, Loss, PointFacts, StudyCancellation, StudyFacts
 from runner.model.verdict import Outcome, Verdict
 
 # A key that is taken away or changes its meaning makes another version; a new key does not.
@@ -187,6 +187,20 @@ class Cancellation(msgspec.Struct, frozen=True):
     directory: str
     job: str
     had_ended: bool
+
+
+class WaitedFor(msgspec.Struct, frozen=True):
+    """The result of ``wait`` for several, each as for one, in the order in which they were named."""
+
+    runs: tuple[RunFacts, ...] = ()
+    studies: tuple[StudyFacts, ...] = ()
+
+
+class Cancellations(msgspec.Struct, frozen=True):
+    """The result of ``cancel`` of several, each as of one, in the order in which they were named."""
+
+    runs: tuple[Cancellation, ...] = ()
+    studies: tuple[StudyCancellation, ...] = ()
 
 
 State = Literal["pending", "running", "ended", "unknown", "not-submitted"]

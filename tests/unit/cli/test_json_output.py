@@ -10,10 +10,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from runner.cli import quickstart, run
 from runner.core.errors import Exit
+from runner.jobs.directory import Run
 from runner.model.output import Document
 from tests.support.documents import document
 from tests.support.squashfs import SUPERBLOCK
@@ -117,6 +119,30 @@ def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any
     assert printed("logs", run_id, "--follow", "--json").exit_code == Exit.USAGE
     assert (status.exit_code, status.error, status.result) == (0, None, waited.result)
     assert printed("cancel", run_id, "--json").result["had_ended"] is True
+
+
+def test_several_runs_are_waited_for_and_cancelled_together(printed: Any, tmp_path: Path) -> None:
+    """Of several the documents of each, and the exit code of the first that is not good; a name that is none does
+    nothing, and one that cannot be cancelled keeps no other from it.
+    """
+    lines = ("exit 3", "exit 0", "sleep 60", "sleep 60")
+    runs = [printed("submit", *LOCAL, "--", "sh", "-c", line).result["run"] for line in lines]
+    waited = printed("wait", runs[1], "@4", runs[1], "--json")
+    assert ([each["run"] for each in waited.result["runs"]], waited.exit_code) == ([runs[1], runs[0]], 5)
+    assert waited.error.what == waited.result["runs"][1]["verdict"]["reasons"][0]
+    over = printed("wait", "@1", "@2", "--timeout", "0.3", "--json")
+    assert (over.exit_code, over.result) == (Exit.UNKNOWN, None)
+    assert printed("cancel", "@1", "no-such-run", "--json").exit_code == Exit.USAGE
+    broken = Run(tmp_path / "runs" / runs[1])
+    assert broken.submitted is not None
+    broken.write("job.json", msgspec.structs.replace(broken.submitted, refused="no"))
+    cancelled = printed("cancel", "@1", str(broken.path), "@2", "--json")
+    assert (cancelled.exit_code, cancelled.error.what) == (Exit.NOT_ACCEPTED, "no")
+    (again,) = {each["had_ended"] for each in printed("cancel", "@1", "@2", "--json").result["runs"]}
+    assert again or printed("wait", "@1", "@2", "--json").exit_code == 5
+    assert {each["verdict"]["outcome"] for each in printed("wait", "@1", "@2", "--json").result["runs"]} == {
+        "cancelled"
+    }
 
 
 def test_a_box_that_is_not_up_is_down(printed: Any) -> None:

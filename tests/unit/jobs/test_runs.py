@@ -99,7 +99,11 @@ def test_the_newest_run_is_found_without_a_name_and_is_no_refused_submission(
     monkeypatch.chdir("/")
     assert len({run.run_id for run in runs}) == 4
     assert [find(run.run_id).path for run in runs] == [run.path for run in runs]
-    assert find(None).path == runs[-1].path
+    assert [find(wanted).path for wanted in (None, "@1", "@2", "@4")] == [runs[at].path for at in (-1, -1, -2, -4)]
+    with pytest.raises(UsageError, match="there is no @5: you have 4 runs"):
+        find("@5")
+    with pytest.raises(UsageError, match='no run matches "@0"'):
+        find("@0")
 
 
 def test_what_fits_several_runs_or_none_is_answered_with_the_newest(root: Path) -> None:
