@@ -318,6 +318,20 @@ class GpuSummary(msgspec.Struct, frozen=True):
     throttle_known: bool = False
 
 
+class GpuLoad(msgspec.Struct, frozen=True):
+    """A GPU in the last seconds; None: not visible.
+
+    Attributes:
+        busy_percent: of the time, in which a kernel ran. power_w: means, both.
+    """
+
+    uuid: str | None = None
+    busy_percent: Rate | None = None
+    memory_used_bytes: Counter | None = None
+    memory_bytes: Counter | None = None
+    power_w: Rate | None = None
+
+
 class NodeRecord(msgspec.Struct, frozen=True):
     """``ranks/N.node.json``: what the watcher of a node's first launcher read.
 
@@ -328,6 +342,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
         arms: of each further window, by its place in the run, the mean SM clock of each GPU, MHz.
         xids: errors of GPUs that the driver reported meanwhile.
         faults: what could not be read, and why.
+        time_s: Unix time of writing. load: of each of ``gpus``, in 30 s before that while the job ran.
     """
 
     schema: Version
@@ -343,6 +358,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     driver: str = ""
     xids: tuple[Counter, ...] = ()
     faults: tuple[str, ...] = ()
+    time_s: Seconds = 0.0
+    load: tuple[GpuLoad, ...] = ()
 
 
 class Result(msgspec.Struct, frozen=True):
