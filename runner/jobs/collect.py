@@ -178,13 +178,7 @@ def collect(run: Run, state: JobState) -> Evidence:
             and (quote := logs.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
         # Of those only whose launcher says itself that it ran there.
-        watched={
-            record.node_rank: record
-            for record in watched.values()
-            if (start := starts.get(record.rank)) is not None
-            and (start.node_rank, start.local_rank, start.host, start.token)
-            == (record.node_rank, 0, record.host, record.token)
-        },
+        watched={record.node_rank: record for record in watched.values() if record.is_by(starts.get(record.rank))},
         meters=meters,
         # Connections stand at their start.
         nccl=logs.together(
