@@ -175,6 +175,8 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
 def _show_standing(run: Run, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
+    from runner.cli.allotment import lines_of_standing
+    from runner.jobs.facts import run_facts
     from runner.jobs.logs import last_output
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
@@ -185,6 +187,9 @@ def _show_standing(run: Run, now: Standing) -> None:
     elif is_running:
         click.echo("  no output yet")
     click.echo(f"  run directory: {run.path}")
+    facts = run_facts(run, now)
+    for line in lines_of_standing(facts, width_of_terminal()):
+        click.echo(f"  {printable(line)}")
     follow = "logs --follow" if is_running else "wait"
     click.echo(f"  next: {PROGRAM} {follow} {run.run_id}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from shlex import quote
@@ -14,7 +15,7 @@ import click
 from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
 from runner.cli.options import answer, path_option, say, together
 from runner.cli.progress import slow
-from runner.core.errors import Exit, UsageError
+from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
 from runner.model.backends import SCHEDULERS, run_runtime
@@ -79,7 +80,7 @@ def submit(
         run = write_directory(prepared, write, command=command_line(prepared, first))
         return _show_written(run, prepared, as_json=as_json)
     with slow("submitting the job"):
-        run, job_id = start(prepared, command=command_line(prepared, first))
+        run, job_id = start(prepared, command=command_line(prepared, first), estimate=True)
     if not as_json:
         _show_start(run, prepared.plan, job_id)
     elif not wait:
@@ -223,6 +224,22 @@ def _show_start(run: Run, plan: Plan, job_id: str) -> None:
         confirmed = "" if at is None else f" (as of {datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M} UTC)"
         click.echo(f"image {plan.image.pinned}{confirmed}")
     click.echo(f"run {run.run_id}: {run.path}")
+    _show_allotment(run)
+
+
+def _show_allotment(run: Run) -> None:
+    """What the scheduler says of a job that it has just accepted."""
+    from runner.cli.allotment import allotment_lines
+    from runner.jobs.facts import allotment
+    from runner.jobs.states import scheduler_of
+
+    plan, state = run.plan, None
+    with suppress(RunnerError):
+        scheduler, job_id = scheduler_of(run)
+        state = scheduler.state(job_id, run.path)
+    if plan is not None:
+        for line in allotment_lines(allotment(run, plan, state), plan.site):
+            click.echo(printable(line))
 
 
 def _environment(plan: Plan) -> str:

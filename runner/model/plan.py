@@ -162,6 +162,7 @@ class Plan(msgspec.Struct, frozen=True):
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's.
         caches: where the program's caches are.
+        limit_is_default: ``walltime_s`` is the site's: nobody asked for it.
     """
 
     job_name: str
@@ -209,6 +210,7 @@ class Plan(msgspec.Struct, frozen=True):
     bind: Literal["auto", "none"] = "auto"
     python: PlannedPython | None = None
     launch: LaunchPlace | None = None
+    limit_is_default: bool = False
 
     @property
     def settings(self) -> SchedulerSettings:

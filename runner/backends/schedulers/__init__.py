@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 class Scheduler(Protocol):
-    """The edges to a scheduler. Every call is bounded in time."""
+    """The edges to a scheduler. Every call is bounded in time.
+
+    One that can has ``estimate``, too, with the arguments of ``submit``: when such a job would start if it were
+    submitted now, Unix time; None where that is not known within seconds.
+    """
 
     @property
     def clients(self) -> Path | None:

@@ -227,7 +227,7 @@ def _slurm_entries(cluster: Slurm, day: str) -> Iterator[Entry]:
         if cluster.accounts:
             yield Fact("hints", {"account": yours}, rule)
     elif enforced:
-        default = f"; jobs that name no account are charged to {cluster.account}, your default (of {yours})"
+        default = f"; jobs that name no account are charged to your default, {cluster.account}; {yours}"
         yield Fact("needs", [], rule + (default if cluster.account else ""))
     else:
         yield Unknown("needs", "[account] where jobs are charged to one, else []: the site's guide")
