@@ -33,7 +33,7 @@ def allotment_lines(given: Allotment, site: str) -> Iterator[str]:
         now, start = datetime.now(timezone.utc), given.estimated_start.astimezone()
         day = "" if start.date() == now.astimezone().date() else f"{start:%Y-%m-%d} "
         in_s = (given.estimated_start - now).total_seconds()
-        yield f"the scheduler estimates that it starts at {day}{start:%H:%M}, in {duration(in_s)}"
+        yield f"the scheduler estimates that it starts at {day}{start:%H:%M}, in {age(in_s)}"
     if given.elapsed_s and given.left_s is not None:
         yield f"running for {duration(given.elapsed_s)}, {duration(given.left_s)} left"
 

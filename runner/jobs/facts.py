@@ -219,10 +219,8 @@ def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
         "verdict": verdict,
         "exit_code": verdict.exit_code if verdict else None,
         "figure": figure_of(verdict, plan.arms[-1] if plan else None),
-        "allotment": allotment(run, plan, now.progress.state if isinstance(now, Standing) else run.ended)
-        if plan
-        else None,
-        "rank_gpus": running_gpus(run, plan, now),
+        "allotment": plan and allotment(run, plan, now.progress.state if isinstance(now, Standing) else run.ended),
+        "rank_gpus": _running_gpus(run, plan, now),
     }
 
 
@@ -250,8 +248,7 @@ def allotment(run: Run, plan: PlanRecord, state: JobState | None) -> Allotment:
     )
 
 
-def running_gpus(run: Run, plan: PlanRecord | None, now: Now) -> tuple[RankGpu, ...]:
-    """The ranks' GPUs while they run; empty otherwise, or where no GPU is visible."""
+def _running_gpus(run: Run, plan: PlanRecord | None, now: Now) -> tuple[RankGpu, ...]:
     if plan is None or not (isinstance(now, Standing) and now.progress.started and _state(now) == "running"):
         return ()
     from runner.jobs.gpu_load import rank_gpus  # of no use once it has ended

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import msgspec
+
 from runner.jobs.directory import Run
 from runner.model.output import RankGpu
 from runner.model.plan import PlanRecord
@@ -27,12 +29,10 @@ def _joined(run: Run, plan: PlanRecord, records: list[NodeRecord]) -> Iterator[R
             continue
         of_uuid = {start.device_uuid: start.rank for start in starts.values() if start.node_rank == own.node_rank}
         # One start of a node may use several GPUs, and parts of GPUs have other UUIDs: then each GPU is shown.
-        named = own.local_size == len(of_uuid) and {load.uuid for load in record.load}.issuperset(of_uuid)
-        named = named and plan.wireup != "own"
+        seen = {load.uuid for load in record.load}
+        named = plan.wireup != "own" and own.local_size == len(of_uuid) and seen.issuperset(of_uuid)
+        node, age_s = own.node_name or own.host, max(0.0, time.time() - record.time_s)
         for gpu, load in enumerate(record.load):
             if not named or load.uuid in of_uuid:
                 rank = of_uuid[load.uuid] if named else None
-                yield RankGpu(
-                    rank, own.node_name or own.host, gpu, load.busy_percent, load.memory_used_bytes, load.memory_bytes,
-                    load.power_w, max(0.0, time.time() - record.time_s),
-                )  # fmt: skip
+                yield RankGpu(**msgspec.structs.asdict(load), rank=rank, node=node, gpu=gpu, age_s=age_s)

@@ -11,6 +11,7 @@ from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, FigureKeys
 from runner.model.job import CodeRecord, JobState, NodeShare, Phase
 from runner.model.plan import Finding, Plan
+from runner.model.records import GpuLoad
 from runner.model.request import RunArm
 from runner.model.study import ListedStudy, Loss, PointFacts, StudyCancellation, StudyFacts
 from runner.model.verdict import Outcome, Verdict
@@ -60,8 +61,7 @@ class Allotment(msgspec.Struct, frozen=True):
     """Where a job waits or runs, and for how long it may.
 
     Attributes:
-        partition: as the scheduler says. queue: that was requested (a partition, queue or QOS); both empty where
-            unknown. account: that is charged; empty where only the scheduler knows, and has not said.
+        partition: as the scheduler says. queue: that was requested. account: that is charged. Empty where unknown.
         limit_s: its time limit. limit_is_default: nobody asked for it, it is the site's default.
         estimated_start: when the scheduler estimates its start; null where it does not, or the job has started.
         elapsed_s, left_s: that it has run, and may run; null unless it runs.
@@ -77,22 +77,17 @@ class Allotment(msgspec.Struct, frozen=True):
     left_s: int | None = None
 
 
-class RankGpu(msgspec.Struct, frozen=True):
-    """The GPU of a rank while the job runs, as NVML showed it; null: not visible.
+class RankGpu(GpuLoad, frozen=True, kw_only=True):
+    """The GPU of a rank while the job runs.
 
     Attributes:
         rank: null where it is unknown which uses it. gpu: its number on the node, in NVML's order.
-        busy_percent: of the time, in which a kernel ran; power_w: means of some 30 s, both.
-        age_s: since that was read.
+        age_s: since it was read.
     """
 
     rank: int | None
     node: str
     gpu: int
-    busy_percent: float | None
-    memory_used_bytes: int | None
-    memory_bytes: int | None
-    power_w: float | None
     age_s: float
 
 

@@ -319,10 +319,10 @@ class GpuSummary(msgspec.Struct, frozen=True):
 
 
 class GpuLoad(msgspec.Struct, frozen=True):
-    """A GPU in the last seconds; None: not visible.
+    """A GPU while the job runs, by NVML. None: not visible.
 
     Attributes:
-        busy_percent: of the time, in which a kernel ran. power_w: means, both.
+        busy_percent: of the time, in which a kernel ran; it and ``power_w`` are means of 30 s.
     """
 
     uuid: str | None = None

@@ -30,7 +30,8 @@ PartitionName=gpu-qos Nodes={_GPU} MaxTime=3-00:00:00 AllowQos=premium State=UP
 PartitionName=staff Nodes={_GPU} MaxTime=3-00:00:00 AllowAccounts=root State=UP
 """
 _KNOWN = """
-echo "$1" >>/etc/passwd; echo 'alice:*:::::::' >>/etc/shadow; echo "alice:x:$2:" >>/etc/group; echo 'wheel:x:990:' >>/etc/group
+echo "$1" >>/etc/passwd; echo 'alice:*:::::::' >>/etc/shadow
+echo "alice:x:$2:" >>/etc/group; echo 'wheel:x:990:' >>/etc/group
 """
 
 
