@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from runner.core.columns import Column, for_terminal
 from runner.core.text import age, duration, first_of, percent
-
-if TYPE_CHECKING:
-    from runner.model.output import Allotment, RankGpu, RunFacts
+from runner.model.output import Allotment, RankGpu, RunFacts
 
 _IDLE = 5.0  # percent: what is less does no work to speak of
 _MOST = 16  # GPUs in a table

@@ -149,9 +149,15 @@ def _prepare(
     Shown are its findings, the unconfirmed facts that it uses, and for a dry run its script, with ``full`` the files
     that it reads, too. As JSON, all of it is one document, which a job that is to be submitted has not yet.
     """
+    from runner.preparation.choices import NoRuntimeKnownError
     from runner.preparation.job import prepare
 
-    with slow("preparing the job"):
+    try:
+        with slow("preparing the job"):
+            prepared = prepare(request, say=say, keep=not dry_run)
+    except NoRuntimeKnownError as error:
+        if as_json or not _asks_a_node(error):
+            raise
         prepared = prepare(request, say=say, keep=not dry_run)
     if first is not None:
         from runner.cli.rerun import show_changes
@@ -183,6 +189,21 @@ def _prepare(
     if prepared.is_refused and not dry_run:
         say("refused: nothing was submitted")
     return prepared, code
+
+
+def _asks_a_node(error: RunnerError) -> bool:
+    """Offer, in a terminal, to ask a GPU node for container runtimes; False where that is not wanted."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    say(error.what)
+    if not click.confirm("ask a GPU node, by a task of at most two minutes?", default=True, err=True):
+        return False
+    from runner.preparation.site_check import keep_detected
+
+    with slow("asking a GPU node"):
+        path, detected = keep_detected()
+    say(f"site: container runtimes there: {', '.join(detected.runtimes) or 'none'}; kept in {path}")
+    return bool(detected.runtimes)
 
 
 def show_findings(findings: Iterable[Finding]) -> None:

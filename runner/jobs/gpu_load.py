@@ -9,11 +9,11 @@ import msgspec
 
 from runner.jobs.directory import Run
 from runner.model.output import RankGpu
-from runner.model.plan import PlanRecord
+from runner.model.plan import Plan
 from runner.model.records import NodeRecord
 
 
-def rank_gpus(run: Run, plan: PlanRecord) -> tuple[RankGpu, ...]:
+def rank_gpus(run: Run, plan: Plan) -> tuple[RankGpu, ...]:
     """By rank; by node and number of the GPU where no start record says whose it is. Empty where nothing was read."""
     records = [record for record in run.records.records("node", NodeRecord).values() if record.load]
     return tuple(
@@ -21,7 +21,7 @@ def rank_gpus(run: Run, plan: PlanRecord) -> tuple[RankGpu, ...]:
     )
 
 
-def _joined(run: Run, plan: PlanRecord, records: list[NodeRecord]) -> Iterator[RankGpu]:
+def _joined(run: Run, plan: Plan, records: list[NodeRecord]) -> Iterator[RankGpu]:
     starts = run.records.starts if records else {}
     for record in records:
         own = starts.get(record.rank)

@@ -62,7 +62,7 @@ class Allotment(msgspec.Struct, frozen=True):
 
     Attributes:
         partition: as the scheduler says. queue: that was requested. account: that is charged. Empty where unknown.
-        limit_s: its time limit. limit_is_default: nobody asked for it, it is the site's default.
+        limit_s: its time limit. limit_is_default: it was not requested, and is the site's.
         estimated_start: when the scheduler estimates its start; null where it does not, or the job has started.
         elapsed_s, left_s: that it has run, and may run; null unless it runs.
     """

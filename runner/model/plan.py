@@ -162,7 +162,7 @@ class Plan(msgspec.Struct, frozen=True):
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's.
         caches: where the program's caches are.
-        limit_is_default: ``walltime_s`` is the site's: nobody asked for it.
+        limit_is_default: ``walltime_s`` was not requested, and is the site's.
     """
 
     job_name: str

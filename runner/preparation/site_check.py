@@ -22,11 +22,21 @@ from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.plan import plan
 from runner.preparation.observation import clients
-from runner.preparation.site import UserSite, plain_name, with_user_values
+from runner.preparation.site import UserSite, plain_name, site_here, with_user_values
 from runner.recipes.loader import read_recipe
-from runner.sites.detection.cluster import Detected, detect
+from runner.sites.detection.cluster import Detected, detect, draft
 from runner.sites.detection.facts import count_of
-from runner.sites.loader import GENERIC, Unknown, check_shape, read_config, read_documents, site_of, unknowns
+from runner.sites.loader import (
+    GENERIC,
+    Unknown,
+    check_shape,
+    keep_site,
+    kept_path,
+    read_config,
+    read_documents,
+    site_of,
+    unknowns,
+)
 from runner.sites.user import NO_ACCOUNT
 
 
@@ -245,6 +255,19 @@ def site_name(detected: Detected, requested: str | None) -> str:
     if requested is not None and not PLAIN_NAME.match(requested):
         raise UsageError(f"{requested!r} cannot be a site's name", where="--name", fix=PLAIN_NAME_FIX)
     return requested or plain_name(detected.cluster.name)
+
+
+def keep_detected(options: tuple[tuple[str, str], ...] = ()) -> tuple[Path, Detected]:
+    """Detect this cluster anew, with a GPU node, and keep its file; one that was kept before stays as ``.before``.
+    Raises RefusedError: no cluster, or no GPU node, answers.
+    """
+    detected = detect_cluster(None, on_node=True, options=options)
+    path = kept_path(site_here())
+    text = draft(detected, path.stem)
+    if path.exists():
+        path.replace(f"{path}.before")
+    keep_site(path.stem, text)
+    return path, detected
 
 
 def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:
