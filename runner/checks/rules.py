@@ -14,7 +14,7 @@ from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding
 from runner.model.site import Owned, RuntimeAtSite
 from runner.planning.environment import is_visible
-from runner.planning.starters import TORCHRUN, conflict, starter
+from runner.planning.starters import conflict, plain, starter
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
 _SLICE = re.compile(r"\dg\.\d+gb")
@@ -210,13 +210,13 @@ def _starter(case: Case) -> Iterator[Finding]:
     if other is None:
         return
     if plan.wireup != "own":
-        line = f": -- {shlex.join(other.plain)}" if other.plain else ""
+        line = f": -- {shlex.join(plain(other))}" if plain(other) else ""
         what = f"{other.name} starts ranks itself: started for each GPU, each would form a world of its own"
-        is_torchrun = other.name == TORCHRUN
+        is_torchrun = other.name == "torchrun"
         instead = "leave --wireup out" if is_torchrun else "--wireup own starts it once a node, if it must be"
         fix = f"leave {other.name} out, as a rank is started for each GPU{line}; {instead}"
         yield Finding("other-world", "refuse", what, fix)
-    elif other.name == TORCHRUN:
+    elif other.name == "torchrun":
         what = conflict(other, plan.nodes, plan.gpus_per_node, by_gpu=plan.device == "cuda")
         if what:
             fix = "leave it out, torchrun learns it from gpu-runner; or request the GPUs that it says"

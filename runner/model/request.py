@@ -11,6 +11,8 @@ import msgspec
 # How ranks find each other; ``torchrun``: by our rendezvous, too, under torchrun's variable names; ``own``: the program
 # starts processes of its own, and is the only task.
 Wireup = Literal["rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own"]
+# How many devices are in one world: so many, ``any`` number, or ``none``, as programs work each for itself.
+World = Literal["none", "any"] | int
 # Where caches are that no variable places. ``shell``: as in this shell; ``home``: in the home directory, and
 # those of compilers on each node; ``node``: on each node, as programs do not see the home directory.
 Caches = Literal["shell", "home", "node"]
@@ -189,6 +191,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     field: str | None = None
     walltime_s: int | None = None
     wireup: Wireup | None = None
+    world: World | None = None
     scheduler_options: tuple[tuple[str, str], ...] = ()
     mounts: tuple[Mount, ...] = ()
     env: tuple[tuple[str, str | None], ...] = ()

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from runner.core.errors import UsageError
+from runner.core.text import counted
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.image import Environment
 from runner.model.job import Allocation
 from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, PlannedImage, PlannedPython
-from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request, World
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement, wireup
 from runner.planning.environment import carried_caches, choose_caches, merge, meter_variables, nccl_log, setup_lines
@@ -118,6 +119,7 @@ def plan(
         samples_per_step=request.meter_batch or samples_per_step(program, recipe.samples_option),
         arms=arms(program, recipe.options),
         wireup=chosen.wireup,
+        world=_world(site.world if request.world is None else request.world, request.gpus),
         device=site.device,
         transport=site.transport,
         demonstration=_demonstration(site, program),
@@ -131,6 +133,14 @@ def plan(
         python=python,
         limit_is_default=request.walltime_s is None,
     )
+
+
+def _world(asked: World | None, gpus: int) -> World | None:
+    """The world that is asked for. Raises UsageError: a job of so many GPUs cannot form it."""
+    if isinstance(asked, int) and not 1 <= asked <= gpus:
+        what = f"a world of {asked} devices is not possible with {counted(gpus, 'GPU')}"
+        raise UsageError(what, where="--world", fix="give the devices of one world, or none, or any")
+    return asked
 
 
 def _cpus_per_gpu(site: Site, request: Request, gpus: int, divided: Allocation | None) -> int:

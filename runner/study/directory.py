@@ -21,7 +21,7 @@ from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import first_of
 from runner.jobs import lookup
-from runner.jobs.directory import LAUNCHES, STUDY, Run
+from runner.jobs.directory import LAUNCHES, STUDY, Run, make_root
 from runner.model.study import Study
 from runner.study.campaign import Campaign
 from runner.study.plan import is_whole
@@ -55,7 +55,7 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
     """
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_root(root)
         index().mkdir(mode=0o700, parents=True, exist_ok=True)
         path = _reserved(root.resolve(), f"{stamp}-{name}-study")
         (path / LAUNCHES).mkdir()

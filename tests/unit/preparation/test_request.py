@@ -31,7 +31,7 @@ EVERY: dict[str, Any] = {
     "project": "p", "scratch": "/s", "field": "f", "gpu_type": "a100", "cpus_per_gpu": 3, "wireup": "pmix",
     "bind": "none", "scheduler_options": (("nice", "5"),), "force": ("a", "b"), "job_name": "n", "runs": "/r",
     "stage": True, "meter": True, "meter_batch": 4, "env_name": "/e/v", "snapshot": True,
-    "no_diff": True, "hosts": "a:2,b:1", "arguments": ("--x", "$y"),
+    "no_diff": True, "world": "any", "hosts": "a:2,b:1", "arguments": ("--x", "$y"),
 }  # fmt: skip
 FIRST = make_request(
     {
