@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from runner.jobs.directory import Run
     from runner.jobs.facts import Listing, Selection
     from runner.jobs.life import Standing
+    from runner.jobs.states import Answers
     from runner.model.study import ListedStudy
 
 _STATES = tuple(dict.fromkeys((*get_args(State), *get_args(Outcome))))
 _LAST, _LAST_STUDIES = 20, 5
-_WATCH_EVERY_S = 5.0  # each look asks the scheduler
+_WATCH_EVERY_S = 5.0  # schedulers are asked less often
 
 
 @click.command()
@@ -97,8 +98,9 @@ def _watch(selection: Selection) -> NoReturn:
     from runner.jobs.facts import list_runs
 
     last: object = None
+    answers: Answers = {}
     while not sys.stdout.isatty():
-        listing, studies = list_runs(selection), _studies(selection)
+        listing, studies = list_runs(selection, answers), _studies(selection)
         if last != (listing.runs, studies):
             click.echo("\n".join(_lines(listing, studies, selection, None)))
         last = (listing.runs, studies)
@@ -110,7 +112,7 @@ def _watch(selection: Selection) -> NoReturn:
     console = Console()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            listing = list_runs(selection)
+            listing = list_runs(selection, answers)
             lines = _lines(listing, _studies(selection), selection, console.width)
             lines += [f"warning: {error.what}" for error in listing.errors]
             lines.append(f"{datetime.now():%H:%M:%S}, every {_WATCH_EVERY_S:.0f} s; Ctrl-C ends it")

@@ -15,7 +15,7 @@ from runner.core.errors import RunnerError
 from runner.core.hide import hidden_command
 from runner.jobs.directory import CODE_DIFF, Run, linked, utc
 from runner.jobs.life import Standing, judge_at_once
-from runner.jobs.states import query
+from runner.jobs.states import Answers, query
 from runner.jobs.watch import presence
 from runner.model.figure import figure_keys, figure_of
 from runner.model.job import JobState, NodeShare, Phase, Submitted
@@ -71,9 +71,9 @@ class _Known:
     ended: bool
 
 
-def list_runs(selection: Selection) -> Listing:
+def list_runs(selection: Selection, answers: Answers | None = None) -> Listing:
     """The runs of this user to which the selection applies. Runs that ended unnoticed are judged, as far as their
-    records are there and it takes no more than 2 s in all.
+    records are there and it takes no more than 2 s in all. ``answers``: as of ``query``.
     """
     refused = 0
     chosen: list[_Known] = []
@@ -87,7 +87,8 @@ def list_runs(selection: Selection) -> Listing:
     more = not selection.states and selection.last is not None and len(chosen) > selection.last
     if more:
         chosen.pop()
-    states, errors = query((each.run, each.record) for each in chosen if not (each.record.refused or each.ended))
+    unended = ((each.run, each.record) for each in chosen if not (each.record.refused or each.ended))
+    states, errors = query(unended, answers)
     until = time.monotonic() + _JUDGING_S
     rows = []
     for each in chosen:
