@@ -78,6 +78,25 @@ class JobState(msgspec.Struct, frozen=True):
     start_s: float | None = None
 
 
+class SchedulerRecord(msgspec.Struct, frozen=True):
+    """What a scheduler knows of a job, whatever has submitted it. Empty where it does not say.
+
+    Attributes:
+        script: that was submitted. directory: that it starts in. output, error: its files, absolute.
+        submitted_s, started_s, ended_s: Unix times.
+    """
+
+    state: JobState
+    name: str = ""
+    script: str = ""
+    directory: str = ""
+    output: str = ""
+    error: str = ""
+    submitted_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+
+
 class Submitted(msgspec.Struct, frozen=True):
     """The record of a submission (``job.json``): enough to find the job again from any process.
 
@@ -91,6 +110,7 @@ class Submitted(msgspec.Struct, frozen=True):
             is; empty for a job of its own.
         estimated_s: when the scheduler estimated, at submission, that the job would start, Unix time; None where it
             was not asked, or did not say.
+        record: of a job that runs a script of the user, as it is: what the scheduler says of it.
     """
 
     scheduler: str
@@ -101,6 +121,7 @@ class Submitted(msgspec.Struct, frozen=True):
     refused: str = ""
     allocation: str = ""
     estimated_s: float | None = None
+    record: SchedulerRecord | None = None
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -191,6 +212,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
         directory, host: where it was submitted.
         findings: of the checks. unconfirmed: keys of the site's facts that the job uses and are unconfirmed.
         versions: of the runtime and the scheduler, once the run was judged.
+        environment: of the shell that submitted a script as it is: its modules, its environment's directory.
     """
 
     runner: str = ""
@@ -203,6 +225,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
     unconfirmed: tuple[str, ...] = ()
     versions: dict[str, str] = {}
+    environment: dict[str, str] = {}
 
     @property
     def gpu_runner(self) -> str:

@@ -66,6 +66,14 @@ class StartRecord(msgspec.Struct, frozen=True):
     clock_error_s: Seconds | None = None
 
 
+class Membership(msgspec.Struct, frozen=True):
+    """The world that a process was in: by what (``torch``, ``jax``, ``horovod``, ``mpi``), its rank there, its size."""
+
+    kind: str
+    rank: Count
+    size: Count
+
+
 class ExitRecord(msgspec.Struct, frozen=True):
     """``ranks/N.exit.json``: how a rank ended.
 
@@ -77,6 +85,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
         master_port_used: a connection with MASTER_PORT was seen; None where it could not be.
         rendezvous_values, rendezvous_ranks: of rank 0: values that programs left at its rendezvous, and how many ranks'
             programs came to it to form Horovod's world.
+        worlds: of the program's processes, as far as they were seen.
         program_started_monotonic_s, ended_monotonic_s: on the node's monotonic clock, which the program reads, too.
     """
 
@@ -94,6 +103,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
     rendezvous_values: Count | None = None
     rendezvous_ranks: Count | None = None
     signals_forwarded: tuple[Count, ...] = ()
+    worlds: tuple[Membership, ...] = ()
     started_s: Seconds | None = None
     program_started_monotonic_s: Seconds | None = None
     ended_monotonic_s: Seconds | None = None

@@ -17,7 +17,15 @@ from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, Plann
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request, World
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement, wireup
-from runner.planning.environment import carried_caches, choose_caches, merge, meter_variables, nccl_log, setup_lines
+from runner.planning.environment import (
+    carried_caches,
+    choose_caches,
+    merge,
+    meter_variables,
+    nccl_log,
+    setup_lines,
+    with_modules,
+)
 from runner.planning.options import arguments, arms, samples_per_step
 
 
@@ -71,7 +79,8 @@ def plan(
 
     mounts = (*way.mounts, *_with_directory(request))
     _check_mounts(mounts, request.mounted_directory, is_container=RUNTIMES[runtime].is_container)
-    load = (*way.load, *setup_lines(environment.setup if environment else way.setup))
+    setup = with_modules(environment.setup if environment else way.setup, way.setup, request, runtime)
+    load = (*way.load, *setup_lines(setup))
     load = (*load, *site.mpi.load) if chosen.wireup in wireup.BY_MPI else load
     of_shell = carried_caches(dict(request.caches), runtime, mounts)
     provided = nccl_log(site) | (environment.env if environment else {})

@@ -291,6 +291,9 @@ class Options(TypedDict, total=False):
         NUMBER, metavar="N")]
     env_name: Annotated[str, Option(
         "Run without a container, in this environment made by `env create`.", PLAIN, metavar="NAME|DIR")]
+    module: Annotated[Sequence[str], Option(
+        "Load a module of the cluster for a job without a container; in the order given.",
+        TEXTS, "modules", metavar="NAME")]
     snapshot: Annotated[bool, Option(
         "Copy your program's tracked files (git) into the run directory and run the copy.", FLAG)]
     no_diff: Annotated[bool, Option("Keep no copy of your program's uncommitted changes (git diff).", FLAG)]
