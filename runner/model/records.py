@@ -328,6 +328,20 @@ class GpuSummary(msgspec.Struct, frozen=True):
     throttle_known: bool = False
 
 
+class GpuLoad(msgspec.Struct, frozen=True):
+    """A GPU while the job runs, by NVML. None: not visible.
+
+    Attributes:
+        busy_percent: of the time, in which a kernel ran; it and ``power_w`` are means of 30 s.
+    """
+
+    uuid: str | None = None
+    busy_percent: Rate | None = None
+    memory_used_bytes: Counter | None = None
+    memory_bytes: Counter | None = None
+    power_w: Rate | None = None
+
+
 class NodeRecord(msgspec.Struct, frozen=True):
     """``ranks/N.node.json``: what the watcher of a node's first launcher read.
 
@@ -338,6 +352,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
         arms: of each further window, by its place in the run, the mean SM clock of each GPU, MHz.
         xids: errors of GPUs that the driver reported meanwhile.
         faults: what could not be read, and why.
+        time_s: Unix time of writing. load: of each of ``gpus``, in 30 s before that while the job ran.
     """
 
     schema: Version
@@ -353,6 +368,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     driver: str = ""
     xids: tuple[Counter, ...] = ()
     faults: tuple[str, ...] = ()
+    time_s: Seconds = 0.0
+    load: tuple[GpuLoad, ...] = ()
 
     def is_by(self, start: StartRecord | None) -> bool:
         """Whether the launcher that left this start record wrote it: the first of its node, in one job step."""
