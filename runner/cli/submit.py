@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
+from runner.cli.job_options import JobCommand, command_line, given, job_options, request_of_call, typed
 from runner.cli.options import answer, path_option, say, together
 from runner.cli.progress import slow
 from runner.core.errors import Exit, UsageError
@@ -35,7 +35,26 @@ waiting_options = together(
 )
 
 
-@click.command(cls=JobCommand)
+_SCRIPT = "runner.script"  # key of what click's contexts share: whether a batch script is submitted
+
+
+class SubmitCommand(JobCommand):
+    """``submit``, which takes a batch script in the place of GPUs and a program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from runner.cli.batch_script import is_batch_script
+
+        own = args[: args.index("--")] if "--" in args else args
+        is_script = not any(word.startswith("--gpus") for word in own) and any(map(is_batch_script, own))
+        gpus = next(each for each in self.params if each.name == "gpus")
+        ctx.meta[_SCRIPT], gpus.required = is_script, not is_script
+        try:
+            return super().parse_args(ctx, args)
+        finally:
+            gpus.required = True
+
+
+@click.command(cls=SubmitCommand)
 @job_options
 @waiting_options
 @path_option(
@@ -46,7 +65,14 @@ def command(**flags: Any) -> int:
 
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
     the first of them is an option, they are passed to the recipe's program.
+
+    A batch script of yours is submitted as it is, and recorded: submit job.sbatch.
     """
+    context = click.get_current_context()
+    if context.meta[_SCRIPT]:
+        from runner.cli.batch_script import run_script
+
+        return run_script(context.params["arguments"], given(context), typed(), **flags)
     return submit(request_of_call(), **flags)
 
 

@@ -167,7 +167,8 @@ def shown_run(run: Run, now: Now) -> ShownRun:
     """The same, and its command line, the user's code, the image, the nodes and GPUs it had. Raises UsageError: its
     plan cannot be read.
     """
-    plan, command, code, ended = run.needed_plan(), run.command, run.code, run.ended
+    record, command, code, ended = run.of_script, run.command, run.code, run.ended
+    plan = run.needed_plan() if record is None else None
     return ShownRun(
         **_facts(run, plan, now),
         command_line=hidden_command(command.arguments),
@@ -175,18 +176,20 @@ def shown_run(run: Run, now: Now) -> ShownRun:
         rerun_of=command.rerun_of,
         code=code,
         code_diff=str(run.path / CODE_DIFF) if code and code.diff_kept else "",
-        code_copy=str(run.path / COPY) if is_copied(plan) else "",
-        image_digest=plan.image.digest,
-        image_file=plan.image.path,
-        image_sha256=plan.image.sha256,
-        node_list=_shares(run.records.starts, plan),
+        code_copy=str(run.path / COPY) if plan and is_copied(plan) else "",
+        image_digest=plan.image.digest if plan else "",
+        image_file=plan.image.path if plan else "",
+        image_sha256=plan.image.sha256 if plan else "",
+        node_list=_shares(run.records.starts, plan) if plan else (),
         allocated=ended.allocated if ended else "",
-        forced=plan.forced,
+        forced=plan.forced if plan else (),
+        record=record,
     )
 
 
 def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
     submitted, provenance, start, marker = run.submitted, run.provenance, run.records.start(0), run.marker
+    record = submitted.record if submitted else None
     started = ended = 0
     if isinstance(now, Standing):
         started, ended = now.progress.started, now.progress.ended
@@ -212,8 +215,8 @@ def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
         "ranks_started": started,
         "ranks_ended": ended,
         "submitted": utc(submitted.submitted_s) if submitted else None,
-        "started": utc(start.time_s) if start else None,
-        "ended": utc(marker.end_s) if marker else None,
+        "started": utc(start.time_s if start else record.started_s if record else None),
+        "ended": utc(marker.end_s if marker else record.ended_s if record else None),
         "findings": provenance.findings,
         "unconfirmed": provenance.unconfirmed,
         "verdict": verdict,

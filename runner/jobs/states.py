@@ -23,7 +23,7 @@ from runner.core import files
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
 from runner.jobs.directory import Run, is_linked
-from runner.model.job import Cancelled, ExitMarker, JobState, Submitted
+from runner.model.job import Cancelled, ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.records import ExitRecord
 
 # Names that the allocation's script knows: in a run directory, and in its own.
@@ -166,16 +166,19 @@ def left_by(path: Path) -> Left:
 
 def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
     """The states by run directory; and the errors of schedulers that gave no answer, whose runs are left out."""
-    groups: dict[tuple[str, str, str], dict[Path, str]] = {}
+    groups: dict[tuple[str, str, str, SchedulerRecord | None], dict[Path, str]] = {}
     for run, record in runs:
-        groups.setdefault((record.scheduler, record.clients, record.allocation), {})[run.path] = record.job_id
+        key = (record.scheduler, record.clients, record.allocation, record.record)
+        groups.setdefault(key, {})[run.path] = record.job_id
     states: dict[Path, JobState] = {}
     errors: list[RunnerError] = []
-    for (name, clients, allocation), jobs in groups.items():
+    for (name, clients, allocation, of_script), jobs in groups.items():
         try:
             scheduler = connect(name, Path(clients) if clients else None)
             if allocation:
                 scheduler = InAllocation(scheduler, Path(allocation), Run(next(iter(jobs))))
+            elif of_script is not None:
+                scheduler = _of_script(scheduler, of_script)
             states |= scheduler.states(jobs)
         except RunnerError as error:
             errors.append(error)
@@ -236,7 +239,15 @@ def connected(run: Run, record: Submitted) -> Scheduler:
             fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
         )
     scheduler = connect(record.scheduler, clients)
+    if record.record is not None:
+        return _of_script(scheduler, record.record)
     return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
+
+
+def _of_script(scheduler: Scheduler, record: SchedulerRecord) -> Scheduler:
+    from runner.jobs.scripts import OfScript  # of no use for a run of ours
+
+    return OfScript(scheduler, record)
 
 
 def id_in_records(run: Run) -> str:

@@ -59,7 +59,7 @@ def presence(run: Run) -> Presence:
     )
 
 
-def patience(run: Run, there: Presence, state: JobState, plan: Plan) -> Patience:
+def patience(run: Run, there: Presence, state: JobState, plan: Plan | None) -> Patience:
     """How long to wait for what is not there and could change the verdict on a job that has ended so.
 
     A report and a node's record are written before their rank's exit record, into the same directory, and the result
@@ -67,6 +67,8 @@ def patience(run: Run, there: Presence, state: JobState, plan: Plan) -> Patience
     """
     from runner.diagnosis.catalogue import find  # of no use while a job runs
 
+    if plan is None:
+        return "none"
     explained = find("scheduler state", state.name, state.reason)
     if explained is not None and explained.outcome not in ("failed", "cancelled"):
         return "none"  # whatever the ranks left
@@ -176,7 +178,7 @@ def wait(
         UnknownStateError: ``timeout_s`` passed first, or the scheduler did not answer for SILENCE_S.
     """
     began = clock.monotonic()
-    plan = run.needed_plan()
+    plan = None if run.of_script is not None else run.needed_plan()
     settle_s = clock.settling_s(run)
     answered = began
     ended_since: float | None = None

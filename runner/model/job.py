@@ -70,6 +70,25 @@ class JobState(msgspec.Struct, frozen=True):
     allocated: str = ""
 
 
+class SchedulerRecord(msgspec.Struct, frozen=True):
+    """What a scheduler knows of a job, whatever has submitted it. Empty where it does not say.
+
+    Attributes:
+        script: that was submitted. directory: that it starts in. output, error: its files, absolute.
+        submitted_s, started_s, ended_s: Unix times.
+    """
+
+    state: JobState
+    name: str = ""
+    script: str = ""
+    directory: str = ""
+    output: str = ""
+    error: str = ""
+    submitted_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+
+
 class Submitted(msgspec.Struct, frozen=True):
     """The record of a submission (``job.json``): enough to find the job again from any process.
 
@@ -81,6 +100,7 @@ class Submitted(msgspec.Struct, frozen=True):
         submitted_s: Unix time.
         allocation: of a launch in a study's one allocation: the directory of that allocation's own job, whose job this
             is; empty for a job of its own.
+        record: of a job that runs a script of the user, as it is: what the scheduler says of it.
     """
 
     scheduler: str
@@ -90,6 +110,7 @@ class Submitted(msgspec.Struct, frozen=True):
     submitted_s: float
     refused: str = ""
     allocation: str = ""
+    record: SchedulerRecord | None = None
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -180,6 +201,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
         directory, host: where it was submitted.
         findings: of the checks. unconfirmed: keys of the site's facts that the job uses and are unconfirmed.
         versions: of the runtime and the scheduler, once the run was judged.
+        environment: of the shell that submitted a script as it is: its modules, its environment's directory.
     """
 
     runner: str = ""
@@ -192,6 +214,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
     unconfirmed: tuple[str, ...] = ()
     versions: dict[str, str] = {}
+    environment: dict[str, str] = {}
 
     @property
     def gpu_runner(self) -> str:

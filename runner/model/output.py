@@ -9,7 +9,7 @@ import msgspec
 
 from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, FigureKeys
-from runner.model.job import CodeRecord, JobState, NodeShare, Phase
+from runner.model.job import CodeRecord, JobState, NodeShare, Phase, SchedulerRecord
 from runner.model.plan import Finding, Plan
 from runner.model.request import RunArm
 from runner.model.study import ListedStudy, Loss, PointFacts, StudyCancellation, StudyFacts
@@ -112,6 +112,7 @@ class ShownRun(RunFacts, frozen=True, kw_only=True):
         image_digest, image_file, image_sha256: of the image that ran; empty where unknown, or where there is none.
         node_list: where ranks began. allocated: in the scheduler's notation, what the job got; empty where unknown.
         forced: codes of the checks that refused it and were overridden.
+        record: of a batch script of the user, submitted as it is: what the scheduler knows; null of other runs.
     """
 
     command_line: tuple[str, ...]
@@ -126,6 +127,7 @@ class ShownRun(RunFacts, frozen=True, kw_only=True):
     node_list: tuple[NodeShare, ...]
     allocated: str
     forced: tuple[str, ...]
+    record: SchedulerRecord | None = None
 
 
 class ShownPlan(Plan, frozen=True):

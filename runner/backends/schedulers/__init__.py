@@ -8,7 +8,7 @@ it. ``local`` is this machine, with no scheduler at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -16,7 +16,7 @@ from runner.core import process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
-from runner.model.job import Allocation, JobState
+from runner.model.job import Allocation, JobState, SchedulerRecord
 from runner.model.plan import Plan
 from runner.model.step import JobScript
 
@@ -56,7 +56,7 @@ class Scheduler(Protocol):
 
 
 class SchedulerModule(Protocol):
-    """What every scheduler's module offers; the last three only where its facts say so."""
+    """What every scheduler's module offers; from ``render_launches`` on only where its facts say so."""
 
     def connect(self, clients: Path | None) -> Scheduler:
         """The scheduler, through the client programs in ``clients`` (None: PATH)."""
@@ -76,6 +76,16 @@ class SchedulerModule(Protocol):
 
     def salloc(self, plan: Plan, step: StepSpec) -> str:
         """The command line for a shell that holds an allocation for the plan."""
+
+    def record(self, clients: Path | None, job_id: str) -> SchedulerRecord | None:
+        """What the scheduler knows of a job of this user; None where it knows none. Raises RefusedError: it is another
+        user's; UnknownStateError: the scheduler does not answer.
+        """
+
+    def submit_script(self, clients: Path | None, script: str, arguments: Sequence[str]) -> str:
+        """Submit a file as it is, from the working directory and with this shell's environment; returns the job id.
+        Raises NotAcceptedError, UnknownStateError.
+        """
 
 
 def scheduler_module(name: str) -> SchedulerModule:

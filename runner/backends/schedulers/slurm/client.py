@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from runner.core import process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text
-from runner.model.job import AllocatedNode, Allocation, JobState, Phase
+from runner.model.job import AllocatedNode, Allocation, JobState, Phase, SchedulerRecord
 
 _MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
 _REFUSALS: Final = (
@@ -218,6 +219,70 @@ class Slurm:
         return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env)
 
 
+# Of a job's record: sacct's name of a field -> scontrol's; and those that a user can name, which end their lines.
+_RECORDED = {
+    **{"JobIDRaw": "JobId", "UID": "UserId", "State": "JobState", "ExitCode": "ExitCode", "NodeList": "NodeList"},
+    **{"AllocTRES": "TRES", "Submit": "SubmitTime", "Start": "StartTime", "End": "EndTime"},
+    **{"JobName": "JobName", "WorkDir": "WorkDir"},
+}
+_NAMED = ("JobName", "WorkDir", "Command", "StdOut", "StdErr")
+
+
+def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
+    """See ``SchedulerModule``: by the controller, then by accounting where there is any."""
+    slurm = Slurm(clients)
+    done = slurm._client("scontrol", "show", "job", job_id)
+    known = dict.fromkeys((*_RECORDED.values(), *_NAMED), "")
+    if done.code == 0 and "JobState=" in done.out:
+        answer = done.out.split("\n\n")[0]  # of an array the first
+        for name in known:
+            value = ".*" if name in _NAMED else r"\S*"
+            match = re.search(rf"^(?: +(?:\S+ )*?|JobId=\S+ )?{name}=({value})", answer, re.MULTILINE)
+            known[name] = match[1] if match else ""
+        state = _from_scontrol(answer, Path(known["WorkDir"]))
+    elif "Invalid job id" not in done.err:
+        raise schedulers.no_answer("Slurm", done)
+    else:
+        options = ("--noheader", "--parsable2", "--allocations", "--delimiter=\x1f", f"--format={','.join(_RECORDED)}")
+        try:
+            rows = slurm._client("sacct", *options, f"--jobs={job_id}").out.splitlines()
+        except NotAcceptedError:  # a site may well have no accounting client
+            rows = []
+        if not rows:
+            return None
+        known |= zip(_RECORDED.values(), rows[-1].split("\x1f"), strict=False)
+        name, _, by = known["JobState"].partition(" by ")
+        nodes, code = _nodes(known["NodeList"]), _exit_code(known["ExitCode"])
+        state = JobState(_PHASES.get(name, "unknown"), name, by and f"by uid {by}", nodes, code, known["TRES"])
+    owner = re.search(r"(\d+)\)?$", known["UserId"])
+    if owner is None or int(owner[1]) != os.geteuid():
+        what = f"job {job_id} is another user's: {known['UserId'] or 'whose is unknown'}"
+        raise RefusedError(what, where=f"job {job_id}", fix="name a job of your own: `squeue --me` lists them")
+    return SchedulerRecord(
+        state,
+        name=known["JobName"],
+        script=_nodes(known["Command"]),
+        directory=known["WorkDir"],
+        output=known["StdOut"],
+        error=known["StdErr"],
+        submitted_s=_time_s(known["SubmitTime"]),
+        started_s=_time_s(known["StartTime"]) if state.nodes else None,
+        ended_s=_time_s(known["EndTime"]) if state.phase == "ended" else None,
+    )
+
+
+def submit_script(clients: Path | None, script: str, arguments: Sequence[str]) -> str:
+    """See ``SchedulerModule``: with all variables of this shell, as sbatch itself."""
+    try:
+        done = schedulers.call_client("Slurm", clients, "sbatch", "--parsable", script, *arguments)
+    except process.CommandTimeoutError:
+        advice = "`squeue --me` shows whether it did; submit again only if not"
+        raise UnknownStateError("sbatch did not answer: Slurm may have the job", where=script, fix=advice) from None
+    if done.code != 0:
+        raise NotAcceptedError(f"Slurm did not accept the job: {done.last_lines(3)}", where=script, fix=fix(done.err))
+    return done.out.strip().split(";")[0]
+
+
 def allocation(clients: Path | None) -> Allocation | None:
     """The allocation whose number is in SLURM_JOB_ID; None where there is no such variable. Raises RefusedError: it has
     ended, or has not begun; UnknownStateError: Slurm does not answer.
@@ -314,6 +379,14 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
         allocated=_nodes(field(r"(?:Alloc)?TRES=(\S+)")) if nodes else "",
     )
+
+
+def _time_s(text: str) -> float | None:
+    """Unix time of Slurm's ``2026-11-23T20:31:05``, in this machine's time zone; None for ``Unknown``, ``N/A``."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _state_of(name: str, reason: str = "") -> JobState:
