@@ -176,8 +176,8 @@ class Launch:
                 raise LaunchError("launcher-fault", "there is no directory on this node for a host file")
             return starter.write_hosts(directory, here.size, self.options.gpus or 1)
 
-        argv[first : first + count] = starter.filled(argv[first : first + count], values, hostfile)
-        calls = [(call, starter.filled(words, values, hostfile)) for call, words in self.options.calls]
+        argv[first : first + count] = starter.fill(argv[first : first + count], values, hostfile)
+        calls = [(call, starter.fill(words, values, hostfile)) for call, words in self.options.calls]
         return argv, starter.functions(calls)
 
     def _environment_of(self, here: world.World) -> dict[str, str]:
