@@ -54,7 +54,7 @@ def question(*words: str, **values: Any) -> Any:
     return ask(make_request({"gpus": 1, "arguments": words} | values), "1,2")
 
 
-def test_the_meter_is_asked_for_where_a_program_may_leave_a_figure() -> None:
+def test_a_study_of_a_users_program_has_the_meter() -> None:
     asked = [
         question("python3", "train.py").request,
         question(recipe="horovod-pytorch").request,
