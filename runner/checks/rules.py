@@ -42,6 +42,18 @@ def _environment(case: Case) -> Iterator[Finding]:
         yield Finding("computes-on-a-login-node", "warn", what, fix)
 
 
+@rule("program-not-startable")
+def _program(case: Case) -> Iterator[Finding]:
+    if case.observed.program_problem:
+        yield Finding("program-not-startable", "refuse", case.observed.program_problem, case.observed.program_fix)
+    loaded = {name for line in case.plan.load if line[:2] == ("module", "load") for name in line[2:]}
+    dropped = [each for each in case.observed.modules if not {each, each.partition("/")[0]} & loaded]
+    if dropped:
+        what = f"modules of this shell are not loaded in the job: {', '.join(dropped)}"
+        fix = f"where the program needs them: {' '.join(f'--module {name}' for name in dropped)}"
+        yield Finding("modules-dropped", "warn", what, fix)
+
+
 @rule("mount-source-missing", "run-directory-unmountable")
 def _mounts(case: Case) -> Iterator[Finding]:
     for source in case.observed.missing_sources:
@@ -111,6 +123,7 @@ def _plugin(case: Case) -> Iterator[Finding]:
 def _personal(case: Case) -> Iterator[Finding]:
     for name in case.observed.absent:
         fix = f"--{name} NAME, or `{name}:` in ~/.config/gpu-runner/config.yaml"
+        fix += "; --account none leaves it to the scheduler" if name == "account" else ""
         fix += f"; {case.site.hints[name]}" if name in case.site.hints else ""
         yield Finding(f"{name}-missing", "refuse", f"{case.plan.site} needs your {name}, which is not set", fix)
 

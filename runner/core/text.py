@@ -57,6 +57,27 @@ def age(elapsed_s: float) -> str:
     return f"{int(max(0.0, elapsed_s))} s"
 
 
+def duration(elapsed_s: float) -> str:
+    """``45 s``, ``20 min``, ``1 h 30 min``, ``2 d 4 h``: two units at most, rounded down."""
+    left, parts = int(max(0.0, elapsed_s)), list[str]()
+    for length, unit in (*_UNITS, (1, "s")):
+        number, left = divmod(left, length)
+        parts.append(f"{number} {unit}" if number else "")
+    first = next((place for place, part in enumerate(parts) if part), 0)
+    return " ".join(filter(None, parts[first : first + 2])) or "0 s"
+
+
+def clock_s(clock: str) -> int | None:
+    """Seconds of Slurm's ``[days-]hours:minutes:seconds`` and PBS's ``hours:minutes:seconds``; None for no limit."""
+    parts = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?", clock)
+    if not parts:
+        return None
+    days, first, second, third = (int(part or 0) for part in parts.groups())
+    if parts[4] is None and not parts[1]:
+        return first * 60 + second
+    return ((days * 24 + first) * 60 + second) * 60 + third
+
+
 def printable(text: str, keep: str = "") -> str:
     """``text`` with what is no printable character escaped: control characters, marks of the direction of writing.
 
@@ -70,6 +91,19 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(
         each if each in keep or each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
     )
+
+
+# Colours and weights of a terminal (SGR, ECMA-48), and none that hide what is written.
+_COLOUR = re.compile(
+    r"(\x1b\[(?:(?:[34]8[;:](?:5[;:]\d{1,3}|2(?:[;:]\d{0,3}){3,4})|0?[0-79]|[1-9]\d|10[0-7])(?:;|(?=m)))*m)"
+)
+
+
+def coloured(text: str) -> str:
+    """``printable`` but for colours, which end with the text, and tabulators."""
+    parts = _COLOUR.split(text)
+    shown = "".join(part if at % 2 else printable(part, keep="\t") for at, part in enumerate(parts))
+    return f"{shown}\x1b[0m" if len(parts) > 1 else shown
 
 
 def plain(text: str, keep: str = "") -> str:

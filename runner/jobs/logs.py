@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,22 +38,22 @@ class LastOutput:
 
 def last_output(run: Run) -> LastOutput | None:
     """From the log that was written last; None if there is no output yet."""
-    newest: tuple[float, os.DirEntry[str]] | None = None
-    with suppress(OSError), os.scandir(run.logs) as entries:
-        for entry in entries:
-            with suppress(OSError):  # it was replaced while it was looked at
-                status = entry.stat(follow_symlinks=False)
-                if entry.is_file(follow_symlinks=False) and status.st_size > 0:
-                    newest = max(newest or (0.0, entry), (status.st_mtime, entry), key=lambda each: each[0])
+    newest: tuple[float, Path] | None = None
+    for path in _paths(run):
+        with suppress(OSError):  # it was replaced while it was looked at
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_size > 0:
+                newest = max(newest or (0.0, path), (status.st_mtime, path), key=lambda each: each[0])
     if newest is None:
         return None
-    written_s, entry = newest
+    written_s, path = newest
     lines: list[str] = []
-    with suppress(OSError), Path(entry.path).open("rb") as file:
+    with suppress(OSError), path.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()  # a bar that is drawn anew counts as a line
     last = next((line.strip()[:_LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
-    return LastOutput(f"logs/{entry.name}", last, max(0.0, time.time() - written_s))
+    name = f"logs/{path.name}" if path.parent == run.logs else str(path)
+    return LastOutput(name, last, max(0.0, time.time() - written_s))
 
 
 _QUOTED = re.compile(r"logs/([^/:]+):")
@@ -103,6 +103,7 @@ WHOLE_BYTES = 10_000_000  # of a log without a number of lines: what is longer i
 _LINES_BYTES = 1 << 28  # of a log with one: lines without end must not fill the memory
 _CHUNK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 16
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
+_NOT_WHOLE = re.compile(rb"(\x1b(\[[0-9;:]{0,40})?|[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
 _POLL_S = 0.5  # files
 _QUERY_S, _LONGEST_QUERY_S = 2.0, 10.0  # the scheduler
 
@@ -159,7 +160,7 @@ def check_ranks(ranks: tuple[range, ...], tasks: int) -> None:
 def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     """Those of a selection that are not empty, the batch script's first, then by rank."""
     logs = []
-    for path in run.logs.glob("*"):
+    for path in _paths(run):
         match = _RANK.match(path.name)
         log = LogFile(path, int(match[1]) if match else None)
         with suppress(OSError):
@@ -168,6 +169,15 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     return tuple(
         sorted(logs, key=lambda log: (-1 if log.rank is None else log.rank, log.path.suffix != ".out", log.path))
     )
+
+
+def _paths(run: Run) -> Iterable[Path]:
+    """The logs of a run; of a batch script of the user the files that it writes."""
+    if (record := run.submitted) is None or record.record is None:
+        return run.logs.glob("*")
+    from runner.jobs.scripts import outputs
+
+    return outputs(record.record, record.job_id)
 
 
 def read(log: LogFile, lines: int | None) -> Iterator[bytes]:
@@ -194,6 +204,7 @@ def follow(
     on_progress: Callable[[JobProgress], None] = lambda _progress: None,
     *,
     lines: int | None = None,
+    parts: bool = False,
 ) -> None:
     """Pass on what is and comes into the logs, whole lines at a time, until the job has ended and they stop growing.
 
@@ -201,6 +212,7 @@ def follow(
         on_content: gets the log, the new bytes, and whether it is another log than the last time.
         on_progress: gets each answer of the scheduler.
         lines: of logs that are there already, so many of their last lines; None as ``read``.
+        parts: pass on the beginning of a line, too, such as a bar that is drawn anew.
 
     Raises:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler did not answer for SILENCE_S.
@@ -215,7 +227,7 @@ def follow(
         gained = False
         for log in log_files(run, selection):
             reader = readers.setdefault(log.path, _Reader(log.path))
-            if content := reader.read(rest=ended):
+            if content := reader.read(rest=ended, parts=parts):
                 on_content(log, content, log.path != last)
                 last = log.path
                 gained = True
@@ -256,15 +268,19 @@ class _Reader:
                 self.at = file.seek(self.size - WHOLE_BYTES)
                 self.at += file.read(_BLOCK_BYTES).find(b"\n") + 1
 
-    def read(self, *, rest: bool) -> bytes:
-        """Whole lines that are new, and with ``rest`` also a last one without its end; empty where there is nothing."""
+    def read(self, *, rest: bool, parts: bool = False) -> bytes:
+        """Whole lines that are new, and with ``rest`` also a last one without its end; empty where there is nothing.
+        ``parts``: also its beginning, without a character or colour that is not whole.
+        """
         try:
             with files.open_regular(self._path) as file:
                 file.seek(self.at)
                 content = file.read(_CHUNK_BYTES)
         except OSError:
             return b""
-        if not rest or len(content) == _CHUNK_BYTES:
+        if parts and not rest:
+            content = _NOT_WHOLE.sub(b"", content)
+        elif not rest or len(content) == _CHUNK_BYTES:
             whole = content.rfind(b"\n") + 1
             content = content[: whole or (len(content) if len(content) == _CHUNK_BYTES else 0)]
         self.at += len(content)

@@ -183,6 +183,7 @@ class Plan(msgspec.Struct, frozen=True):
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's.
         caches: where the program's caches are.
+        limit_is_default: ``walltime_s`` was not requested, and is the site's.
     """
 
     job_name: str
@@ -231,6 +232,7 @@ class Plan(msgspec.Struct, frozen=True):
     python: PlannedPython | None = None
     launch: LaunchPlace | None = None
     starters: tuple[Starter, ...] = ()
+    limit_is_default: bool = False
     world: World | None = None
 
     @property

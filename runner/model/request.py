@@ -163,6 +163,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         env_of_shell: of these, the names whose value is that of the shell which submits; ``complete`` puts it in.
         options: ``--set key=value`` pairs, in order.
         hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler. hostfile: the same as a file.
+        modules: that a job without a container loads, in this order, after those of the site's setup.
         meter_batch: samples of a rank in a step of its optimizer; None leaves them to what the meter sees.
         copied: directory of the run whose copy is copied again, instead of those files as they are now.
         copied_start: where the program starts in that copy, relative to its top; None where it starts in ``directory``.
@@ -202,6 +203,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     hostfile: str | None = None
     bind: Literal["auto", "none"] = "auto"
     env_name: str | None = None
+    modules: tuple[str, ...] = ()
     meter: bool = False
     meter_batch: int | None = None
     force: tuple[str, ...] = ()

@@ -17,7 +17,15 @@ from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, Plann
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request, World
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement, wireup
-from runner.planning.environment import carried_caches, choose_caches, merge, meter_variables, nccl_log, setup_lines
+from runner.planning.environment import (
+    carried_caches,
+    choose_caches,
+    merge,
+    meter_variables,
+    nccl_log,
+    setup_lines,
+    with_modules,
+)
 from runner.planning.options import arguments, arms, samples_per_step
 from runner.planning.starters import starters
 
@@ -84,7 +92,8 @@ def plan(
     cpus_per_gpu = _cpus_per_gpu(site, request, most, allocation if divides else None)
     cpus_per_task = cpus_per_gpu * (most if chosen.wireup == "own" else 1)
 
-    load = (*way.load, *setup_lines(environment.setup if environment else way.setup))
+    setup = with_modules(environment.setup if environment else way.setup, way.setup, request, runtime)
+    load = (*way.load, *setup_lines(setup))
     load = (*load, *site.mpi.load) if chosen.wireup in wireup.BY_MPI else load
     caches = choose_caches(site, runtime, mounts, request.home)
     hosts = None
@@ -139,6 +148,7 @@ def plan(
         hosts=hosts,
         bind=request.bind,
         python=python,
+        limit_is_default=request.walltime_s is None,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.core import text
-from runner.core.text import counted, first_of, gpus_text, plain, printable
+from runner.core.text import coloured, counted, duration, first_of, gpus_text, plain, printable
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIES = re.compile(r"unicode_escape|\} \w+\{'' if [^}]* == 1 else 's'\}|\"1 (?:node|job|launch|run|host)\" if")
@@ -29,6 +29,19 @@ def test_what_is_no_printable_character_is_escaped(text: str, shown: str) -> Non
     assert printable("two\nlines", keep="\n") == "two\nlines"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[1;31mred\x1b[m \x1b[38;5;208mo\x1b[48;2;1;2;3mx", None),
+        ("\x1b[38:2::1:2:3mx\x1b[01;34m\tdirectory\x1b[0m", None),
+        *((f"a\x1b{code}b", f"a\\x1b{code}b") for code in ("[8m", "[1;8m", "[2J", "[A", "[?25l", "]0;t", "c", "[31")),
+        ("\x9b31m\u202e\x08", "\\x9b31m\\u202e\\x08"),
+    ],
+)
+def test_colours_reach_a_terminal_and_end_and_nothing_else_does(text: str, shown: str | None) -> None:
+    assert coloured(text) == (f"{text}\x1b[0m" if shown is None else shown)
+
+
 def test_one_is_no_plural() -> None:
     assert [gpus_text(count) for count in (0, 1, 2)] == ["0 GPUs", "1 GPU", "2 GPUs"]
     assert [counted(2, noun) for noun in ("node", "launch", "process", "study")] == [
@@ -45,6 +58,17 @@ def test_escaping_and_plurals_are_in_one_place() -> None:
         for match in COPIES.finditer(path.read_text("utf-8"))
     ]
     assert copies == []
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "shown"),
+    [
+        (-3, "0 s"), (0.9, "0 s"), (59, "59 s"), (60, "1 min"), (1200, "20 min"), (1259, "20 min 59 s"),
+        (3600, "1 h"), (5400, "1 h 30 min"), (3605, "1 h"), (90_600, "1 d 1 h"), (86_400 * 3, "3 d"),
+    ],
+)  # fmt: skip
+def test_a_duration_has_two_units_at_most(elapsed_s: float, shown: str) -> None:
+    assert duration(elapsed_s) == shown
 
 
 FORMS = {

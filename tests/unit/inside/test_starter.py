@@ -16,7 +16,7 @@ MODULE = (("python3", "-m", "torch.distributed.run"), ("--standalone",))
 def test_only_what_is_known_here_is_filled_in() -> None:
     values = {"index": "1", "address": "10.0.0.5", "port": "13000"}
     words = ["--a={index}", "{address}:{port}", "{x} {hostfile}", "{}"]
-    assert starter.filled(words, values, lambda: "/h") == ["--a=1", "10.0.0.5:13000", "{x} /h", "{}"]
+    assert starter.fill(words, values, lambda: "/h") == ["--a=1", "10.0.0.5:13000", "{x} /h", "{}"]
 
 
 def test_a_host_file_has_a_line_for_each_start(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from gpu_runner_inside.launcher import (
     gloo,
     interpreter,
     meeting,
-    metering,
     network,
     program,
+    python_start,
     starter,
     watcher,
     wireup,
@@ -60,6 +60,7 @@ class Launch:
         self.relay = program.Relay()
         self.contact = contact.Contact()
         self.caches: caches.Caches | None = None
+        self.python_place: str | None = None  # where its processes leave their worlds
         self.rendezvous: dict[str, Any] = {}  # what rank 0's service said at the end
 
     def run(self) -> int:
@@ -100,6 +101,7 @@ class Launch:
         made = self._environment_of(here)
         made["RUNNER_TOKEN"] = token
         made.update(self._cache_variables(here))
+        made.update(self._python_variables(made))
         self._rotate(made)
         shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
         self._record_start(
@@ -174,8 +176,8 @@ class Launch:
                 raise LaunchError("launcher-fault", "there is no directory on this node for a host file")
             return starter.write_hosts(directory, here.size, self.options.gpus or 1)
 
-        argv[first : first + count] = starter.filled(argv[first : first + count], values, hostfile)
-        calls = [(call, starter.filled(words, values, hostfile)) for call, words in self.options.calls]
+        argv[first : first + count] = starter.fill(argv[first : first + count], values, hostfile)
+        calls = [(call, starter.fill(words, values, hostfile)) for call, words in self.options.calls]
         return argv, starter.functions(calls)
 
     def _environment_of(self, here: world.World) -> dict[str, str]:
@@ -193,9 +195,14 @@ class Launch:
                 made.setdefault("NCCL_IB_HCA", adapters)
         for name in self.options.unset:
             made.pop(name, None)
-        plan = {} if self.options.run_dir is None else _plan(self.options.run_dir)
-        made.update(metering.variables(made, plan, self.options.wireup))
         return made
+
+    def _python_variables(self, made: Mapping[str, str]) -> dict[str, str]:
+        plan = {} if self.options.run_dir is None else _plan(self.options.run_dir)
+        if not python_start.is_wanted(made, plan):
+            return {}
+        self.python_place = python_start.prepare(self._private_directory(), self.rank)
+        return python_start.variables(made, self.options.wireup, self.python_place)
 
     def _rotate(self, made: dict[str, str]) -> None:
         """The GPU that the first task shall have comes first."""
@@ -358,6 +365,7 @@ class Launch:
             "master_port_used": self.contact.seen,
             "rendezvous_values": self.rendezvous.get("values"),
             "rendezvous_ranks": self.rendezvous.get("horovod_ranks"),
+            "worlds": python_start.worlds(self.python_place),
             "error": None if error is None else error.code,
             "message": "" if error is None else str(error),
         }

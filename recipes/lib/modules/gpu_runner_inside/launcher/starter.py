@@ -11,7 +11,7 @@ _PLACE = re.compile(r"\{(index|address|port|hostfile)\}")
 _EXPORTED = "BASH_FUNC_{}%%"  # bash(1) takes a function from a variable of such a name
 
 
-def filled(words: Sequence[str], values: Mapping[str, str], hostfile: Callable[[], str]) -> list[str]:
+def fill(words: Sequence[str], values: Mapping[str, str], hostfile: Callable[[], str]) -> list[str]:
     """``words`` with what is only known here: ``{index}`` of this start, ``{address}`` and ``{port}`` where all meet,
     and ``{hostfile}``.
     """
