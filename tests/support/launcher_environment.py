@@ -4,6 +4,7 @@ torch and Horovod are those of an image of ours, unpacked; no second copy is fet
 the box's nodes and the image have at the same path, so that one directory serves nodes and, mounted, containers.
 """
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,8 @@ def _make(image: Path, place: Path, wanted: str) -> None:
     subprocess.run(["unsquashfs", "-quiet", "-no-progress", "-d", place / "image", image, "usr/local"], check=True)
     packages, of_image = place / f"lib/{PYTHON}/site-packages", place / "image/usr/local"
     (packages / "image.pth").write_text(f"../../../image/usr/local/lib/{PYTHON}/dist-packages\n")
+    # distutils, which horovodrun imports, comes with setuptools by this file.
+    shutil.copy(of_image / f"lib/{PYTHON}/dist-packages/distutils-precedence.pth", packages / "setuptools.pth")
     if wanted:
         pip = (sys.executable, "-m", "pip", "--python", place / "bin/python3", *_INSTALL)
         subprocess.run([*pip, "-r", REQUIREMENTS], check=True)

@@ -15,10 +15,10 @@ from tests.support.documents import result
 from tests.support.launcher_environment import MOUNTED, environment
 from tests.support.launcher_table import ROWS, Row
 
-Way = tuple[Any, Path, tuple[str, ...], bool]  # a box, the environment, options of ``submit``, whether in containers
+Way = tuple[Any, tuple[str, ...], bool]  # a box, options of ``submit``, whether in containers
 
 
-@pytest.fixture(scope="module", params=launcher_table.SEEN)
+@pytest.fixture(scope="module", params=launcher_table.RUNTIMES)
 def way(request: pytest.FixtureRequest, squashfs: StoredImage, horovod_image: BuiltImage) -> Iterator[Way]:
     """A box whose nodes have mpirun and Open MPI's libraries; for Apptainer one that has it, where Slurm is newer."""
     runtime: str = request.param
@@ -26,21 +26,21 @@ def way(request: pytest.FixtureRequest, squashfs: StoredImage, horovod_image: Bu
     of_box = {"slurm": "26.05"} if runtime == "apptainer" else {"packages": ("openmpi-bin",)}
     with own_box("launchers", **of_box) as box:
         if runtime == "native":
-            yield box, place, ("--runtime", runtime, "--env-name", str(place)), False
+            yield box, ("--runtime", runtime, "--env-name", str(place)), False
             return
         image = str(squashfs.path)
         if runtime == "apptainer":
-            tools = Runner(box.site, place, place, box.bin_dir)
+            tools = Runner.at(box.site, place, box.bin_dir)
             path = {"PATH": f"{box.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
             words = ("convert", "--format", "sif", "--json", horovod_image.digest)
             image = result(tools(*words, code=0, env=path).out)["path"]
-        yield box, place, ("--runtime", runtime, "--image", image, "--mount", f"{place}:{MOUNTED}"), True
+        yield box, ("--runtime", runtime, "--image", image, "--mount", f"{place}:{MOUNTED}"), True
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_no_world_is_wrong_in_silence(way: Way, row: Row, nodes: int, tmp_path: Path) -> None:
     """One world of a process for each GPU; else a refusal before the queue, or a verdict that says what formed."""
-    box, place, options, contained = way
+    box, options, contained = way
     runner = Runner.at(box.site, tmp_path, box.bin_dir)
-    launcher_table.check(runner, row, nodes, tmp_path, *options, programs=place / "bin" if contained else None)
+    launcher_table.check(runner, row, nodes, tmp_path, *options, programs=f"{MOUNTED}/bin" if contained else "")

@@ -39,6 +39,7 @@ def accelerate():
 def deepspeed():
     import deepspeed
 
+    deepspeed.ops.__compatible_ops__.clear()  # else it compiles an all-reduce in shared memory, for a minute
     deepspeed.init_distributed("gloo")
     return _of_torch()
 
@@ -102,6 +103,7 @@ def horovod():
 
 
 def mpi():
+    sys.path.append(f"{sys.prefix}/mpi4py")
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
