@@ -9,7 +9,7 @@ import click
 
 from runner.cli.options import RUN_OR_STUDY, say, warn
 from runner.cli.progress import describe, job_display
-from runner.cli.wait import wait_and_judge
+from runner.cli.wait import commands_of, wait_and_judge
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
@@ -46,9 +46,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     named = logs.parse_ranks(ranks) if ranks is not None else None
     directory = find_subject(run)
     if not isinstance(directory, Run):
-        from runner.cli.study import telling_run
-
-        directory = telling_run(directory)
+        directory = commands_of(directory).telling_run(directory)
     prefixed = every or (named is not None and sum(map(len, named)) > 1)
     selection, failed = Selection(), None
     if named is not None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call
-from runner.cli.options import answer, path_option, say, together
+from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call, typed
+from runner.cli.options import answer, path_option, say, setting, together
 from runner.cli.progress import slow
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
@@ -38,16 +38,29 @@ waiting_options = together(
 @click.command(cls=JobCommand)
 @job_options
 @waiting_options
+@click.option(
+    "--sweep", multiple=True, metavar="NAME=A,B,...", callback=setting,
+    help="A run for each value, and for each combination of several, with {NAME} in the arguments replaced.",
+)  # fmt: skip
+@click.option("--at-once", type=click.IntRange(min=1), help="With --sweep: how many of its runs may run at one time.")
 @path_option(
     "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
 )
-def command(**flags: Any) -> int:
+def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: Any) -> int:
     """Submit a job of GPUS ranks, one for each GPU.
 
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
     the first of them is an option, they are passed to the recipe's program.
     """
-    return submit(request_of_call(), **flags)
+    request = request_of_call()
+    if sweep:
+        from runner.cli import sweep as sweeps
+        from runner.model.job import CommandLine
+
+        return sweeps.submit(request, sweep, at_once, CommandLine(("submit", *typed()), request.directory), **flags)
+    if at_once is not None:
+        raise UsageError("--at-once is for the runs of a sweep", where="--at-once", fix="give --sweep NAME=A,B,...")
+    return submit(request, **flags)
 
 
 def submit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,12 @@ from runner.model.figure import figure_of, is_of_value
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
-    from runner.model.output import Cancellation, Problem, RunFacts
-    from runner.model.study import StudyCancellation, StudyFacts
+    from runner.model.output import Problem
     from runner.model.verdict import Verdict
-    from runner.study.directory import Subject
+    from runner.study.directory import Group, Subject
+
+
+_KINDS = {"Run": "runs", "StudyDirectory": "studies", "SweepDirectory": "sweeps"}  # of what, in documents
 
 
 @click.command()
@@ -57,9 +60,15 @@ def _wait(subject: Subject, *, timeout_s: float | None, as_json: bool, cancel_on
 
     if isinstance(subject, Run):
         return wait_and_judge(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
-    from runner.cli.study import wait_for
+    wait = commands_of(subject).wait_for
+    return int(wait(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
 
-    return wait_for(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+
+def commands_of(group: Group) -> Any:
+    """What shows a study, or a sweep: ``show_now``, ``wait_for``, ``waited``, ``cancelled`` and ``telling_run``."""
+    from runner.study.directory import StudyDirectory
+
+    return importlib.import_module(f"runner.cli.{'study' if isinstance(group, StudyDirectory) else 'sweep'}")
 
 
 def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[tuple[Subject, float | None]]:
@@ -72,27 +81,24 @@ def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[t
 def _document_of(subjects: Iterable[Subject], timeout_s: float | None) -> int:
     """Wait for several, and print their facts as one document; its error is that of the first that is not good."""
     from runner.cli import json_output
-    from runner.cli.study import problem
     from runner.jobs.directory import Run
     from runner.jobs.facts import run_facts
     from runner.jobs.life import finish
     from runner.model.output import WaitedFor
-    from runner.study.gather import wait
 
-    runs: list[RunFacts] = []
-    studies: list[StudyFacts] = []
+    facts: dict[str, list[Any]] = {"runs": [], "studies": [], "sweeps": []}
     bad: list[tuple[int, Problem]] = []
     for each, left_s in _in_turn(subjects, timeout_s):
         if isinstance(each, Run):
             verdict = finish(each, lambda _progress: None, warn, timeout_s=left_s)
-            runs.append(run_facts(each, verdict))
-            code, error = verdict.exit_code, json_output.of_verdict(verdict)
+            now, code, error = run_facts(each, verdict), verdict.exit_code, json_output.of_verdict(verdict)
         else:
-            studies.append(now := wait(each, warn, timeout_s=left_s))
-            code, error = Exit.NOT_PROVEN, problem(now)
+            now, code, error = commands_of(each).waited(each, left_s)
+        facts[_KINDS[type(each).__name__]].append(now)
         bad += [] if error is None else [(code, error)]
     exit_code, first = bad[0] if bad else (int(Exit.GOOD), None)
-    return json_output.show(WaitedFor(tuple(runs), tuple(studies)), exit_code=exit_code, error=first)
+    document = WaitedFor(**{kind: tuple(each) for kind, each in facts.items()})
+    return json_output.show(document, exit_code=exit_code, error=first)
 
 
 @click.command()
@@ -104,30 +110,32 @@ def cancel(runs: tuple[str, ...], as_json: bool) -> int:
     """
     from runner.study.directory import find_subjects
 
-    made: list[tuple[Cancellation | StudyCancellation, str]] = []
+    facts: dict[str, list[Any]] = {"runs": [], "studies": [], "sweeps": []}
+    lines: list[str] = []
     errors: list[RunnerError] = []
     subjects = find_subjects(runs)
     for each in subjects:
         try:
-            made.append(_cancelled(each))
+            one, line = _cancelled(each)
         except RunnerError as error:  # of one; the others are cancelled all the same
             errors.append(error)
+        else:
+            facts[_KINDS[type(each).__name__]].append(one)
+            lines.append(line)
     for other in errors[1:]:
         warn(other.what)
     if errors and not as_json:
-        show(line for _, line in made)
+        show(lines)
     if errors:
         raise errors[0]
-    facts: Any = made[0][0]
     if len(subjects) > 1:
-        from runner.model.output import Cancellation, Cancellations
+        from runner.model.output import Cancellations
 
-        runs_of = tuple(each for each, _ in made if isinstance(each, Cancellation))
-        facts = Cancellations(runs_of, tuple(each for each, _ in made if not isinstance(each, Cancellation)))
-    return answer(facts, [line for _, line in made], as_json=as_json)
+        one = Cancellations(**{kind: tuple(each) for kind, each in facts.items()})
+    return answer(one, lines, as_json=as_json)
 
 
-def _cancelled(subject: Subject) -> tuple[Cancellation | StudyCancellation, str]:
+def _cancelled(subject: Subject) -> tuple[Any, str]:
     """Cancel it; what is known of that, and a line about it."""
     from runner.jobs.directory import Run
     from runner.jobs.lookup import kept_outcome
@@ -135,9 +143,8 @@ def _cancelled(subject: Subject) -> tuple[Cancellation | StudyCancellation, str]
     from runner.model.output import Cancellation
 
     if not isinstance(subject, Run):
-        from runner.cli.study import cancelled
-
-        return cancelled(subject)
+        facts, line = commands_of(subject).cancelled(subject)
+        return facts, line
     job_id, had_ended = cancel_run(subject)
     wait, outcome = f"`{PROGRAM} wait {subject.run_id}`", kept_outcome(subject)
     line = f"job {job_id} is being cancelled; {wait} waits until it has ended"

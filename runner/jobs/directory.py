@@ -23,6 +23,7 @@ from runner.model.job import Cancelled, CodeRecord, CommandLine, ExitMarker, Job
 from runner.model.plan import PlanRecord, upgraded
 from runner.model.records import Report, StartRecord
 from runner.model.step import LIBRARY, JobScript
+from runner.model.sweep import Sweep
 from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ CODE_FILES = "code-files.json"  # which files the copy of the user's code had wh
 VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
-STUDY, LAUNCHES = "study.json", "launches"  # of a study: its run directories are STUDY/launches/LAUNCH/RUN
+# Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
+STUDY, SWEEP, LAUNCHES = "study.json", "sweep.json", "launches"
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -147,10 +149,18 @@ class Run:
 
     @property
     def group(self) -> Path | None:
-        """The directory of the study that it is a launch of; None where it is of none."""
+        """The directory of the study or the sweep that it is a launch of; None where it is of none."""
         above = self.path.parents[2] if len(self.path.parents) > 3 else None
-        is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
-        return above if is_launch else None
+        if above is None or self.path.parents[1].name != LAUNCHES:
+            return None
+        return above if (above / STUDY).is_file() or (above / SWEEP).is_file() else None
+
+    @property
+    def swept(self) -> tuple[tuple[str, str], ...]:
+        """The values that its sweep gave it; empty where it is of none."""
+        sweep = Run(self.group).read(SWEEP, Sweep) if self.group is not None else None
+        runs = sweep.runs if sweep is not None else ()
+        return next((each.values for each in runs if each.key == self.path.parent.name), ())
 
     @property
     def plan(self) -> PlanRecord | None:

@@ -81,6 +81,8 @@ class Submitted(msgspec.Struct, frozen=True):
         submitted_s: Unix time.
         allocation: of a launch in a study's one allocation: the directory of that allocation's own job, whose job this
             is; empty for a job of its own.
+        place: of a task of an array: the path by which the scheduler knows it, the task's number below the array's
+            directory; empty for a job that was submitted from its run directory.
     """
 
     scheduler: str
@@ -90,6 +92,7 @@ class Submitted(msgspec.Struct, frozen=True):
     submitted_s: float
     refused: str = ""
     allocation: str = ""
+    place: str = ""
 
 
 class Cancelled(msgspec.Struct, frozen=True):

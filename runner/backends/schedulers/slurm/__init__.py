@@ -121,6 +121,7 @@ FACTS = SchedulerFacts(
     detection="runner.sites.detection.slurm",
     steps=True,
     launches=True,
+    arrays=True,
     submit="sbatch",
     version=("srun", "--version"),
     identity=("scontrol", "show", "config"),
@@ -140,5 +141,7 @@ def settings(plan: Plan) -> SlurmFacts:
 connect = later("runner.backends.schedulers.slurm.client", "Slurm")
 render = later("runner.backends.schedulers.slurm.script", "render")
 render_launches = later("runner.backends.schedulers.slurm.script", "render_launches")
+render_array = later("runner.backends.schedulers.slurm.script", "render_array")
+array_size = later("runner.backends.schedulers.slurm.client", "array_size")
 allocation = later("runner.backends.schedulers.slurm.client", "allocation")
 salloc = later("runner.backends.schedulers.slurm.script", "salloc")
