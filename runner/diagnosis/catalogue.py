@@ -27,7 +27,9 @@ Source = Literal[
     "launcher error",  # the launcher's own failure, in a rank's exit record (``error``)
     "rank tokens",  # "differ", where ranks came with tokens of several job steps
     "program signal",  # the signal that ended a rank's program; context: what srun and the rank's log say of it
-    "program exit code",  # a rank's program's own; context: the last line of the rank's log
+    "program exit code",  # a rank's program's own; context: the telling line of the rank's log
+    "program log",  # the telling line of a rank's log, whatever its program ended with
+    "GPU driver",  # the number of an XID error that the driver reported on the node of the rank that failed first
     "task starter",  # what srun reports of a rank that left no exit record; context: the last line of the rank's log
     "container log",  # a line of a rank's or the batch script's log; context: whether "some" ranks started, or "none"
     "NCCL log",  # a network that NCCL reports
@@ -82,8 +84,13 @@ _REPORTED = "the scheduler reports {state}{where}{reason}"
 _NOT_RECORDED = "{who} left no exit record; srun reports: {end}"
 _NO_PROGRAM = "{who} did not start its program: {error}: {message}"
 _BY_SIGNAL = "{who} was ended by signal {signal} ({name})"
+_WITHOUT_NODE = "submit again without that node, by an option of the scheduler, and report the GPU to the site"
 _OF_RUNTIMES = tuple(facts.failure for facts in RUNTIMES.values() if facts.failure)
 _PROGRAMS = "|".join(sorted(facts.program for facts in RUNTIMES.values() if facts.is_container and facts.program))
+
+
+def _said(code: str, pattern: str, what: str, fix: str, who: Who = "user", outcome: Outcome = "failed") -> Failure:
+    return Failure(code, "program log", pattern, f"{{who}} {{end}}: {what}", fix, who, outcome)
 
 
 def _stopped(number: int, fix: str, who: Who = "user") -> Failure:
@@ -205,6 +212,42 @@ FAILURES = (
         "see whether /dev/shm or the disk is full, the image whole (`images verify`), and which rank ended first",
         consequence="perhaps"),
     Failure("program-signal", "program signal", r"", _BY_SIGNAL, "see the rank's log, which `logs` prints"),
+    # Messages as torch 2.1 to 2.13, JAX, TensorFlow and NCCL print them.
+    _said("gpu-out-of-memory", r"CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|OutOfMemoryError"
+        r"|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory|ResourceExhaustedError",
+        "its GPU's memory was full",
+        "a smaller batch, activation checkpointing, or a model that is divided over the GPUs (FSDP, ZeRO)"),
+    _said("gpu-hardware", r"uncorrectable ECC error|CUDA_ERROR_ECC_UNCORRECTABLE|fallen off the bus",
+        "its GPU failed, not its program", _WITHOUT_NODE, "site", "infrastructure"),
+    _said("collective-timeout", r"(?i)watchdog caught collective operation timeout"
+        r"|timed out waiting \d+ ?ms for (?:recv|send)",
+        "a collective operation did not end in time: a rank was stuck, gone or late, or ranks called different ones",
+        "see what the other ranks did last (`logs --rank`): often one alone evaluates or saves, or has fewer batches; "
+        "a longer limit is init_process_group's `timeout`"),
+    _said("module-not-found", r"No module named ['\"]?(?P<module>[\w.]+)", "{module} is not in {environment}",
+        "install it there, or name the environment or image that has it (--env-name, --image); a module of your own "
+        "must lie beside the script, or in PYTHONPATH"),
+    _said("wrong-arguments", r": error: (?:unrecognized arguments|the following arguments are required|argument "
+        r"|ambiguous option|one of the arguments)|^Error: (?:No such option|Missing option|Invalid value)",
+        "it does not take its arguments", "correct what stands after the program's name"),
+    _said("quota-exceeded", r"(?i)disk quota exceeded|\[Errno 122\]", "a quota of space or of files is used up",
+        "free some there (`quota -s`, `lfs quota`), or write elsewhere; caches in the home: HF_HOME, XDG_CACHE_HOME"),
+    _said("shared-memory-full", r"unable to (?:write to file|mmap|allocate shared memory).*(?:/torch_|shared)"
+        r"|(?:extend|segment) /dev/shm/|/dev/shm/.*No space left|DataLoader worker .*Bus error|Signal 7 \(SIGBUS\)",
+        "/dev/shm, the memory that processes of a node share, was full",
+        "fewer data workers or smaller batches; a container needs the host's /dev/shm, or a larger one"),
+    _said("worker-killed", r"^traceback : Signal 9 |DataLoader worker .*(?:killed by signal|exited unexpectedly)",
+        "a process that it started was ended, often for lack of memory{limit}",
+        "a smaller batch, fewer data workers, or whole nodes, which have all their memory"),
+    _said("address-in-use", r"(?i)address already in use|EADDRINUSE", "another process of the node has the port",
+        "leave out --master-port and the like: MASTER_PORT is a free one; else submit again"),
+    _said("no-space-left", r"(?i)no space left on device", "a disk was full, or had no more room for files",
+        "free some (`df -h` and `df -i` of the path in that line), or write elsewhere"),
+    # NVIDIA, "XID Errors": of hardware; programs cause others, too.
+    Failure("gpu-xid-hardware", "GPU driver", r"^(?:48|74|79|94|95|119|120|140)$",
+        "the driver of {host} reported XID {xid}, an error of a GPU's hardware", _WITHOUT_NODE, "site",
+        "infrastructure"),
+    Failure("gpu-xid", "GPU driver", r"", "the driver of {host} reported XID {xid}", "see the rank's log"),
     # EIO is no program's fault. A damaged image shows so where it is mounted, not unpacked (squashfuse).
     Failure("program-read-error", "program exit code", r"",
         "{who} exited with code {code}: it met an input/output error, of its image or of a file system",

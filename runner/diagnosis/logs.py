@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.core.text import counted
 from runner.diagnosis.catalogue import FAILURES, Failure, find
@@ -27,6 +27,19 @@ IMAGE_LOST = re.compile(r"\[Errno 107\]|\bError 107\b|Transport endpoint is not 
 ENDED = re.compile(r"srun: error: (?:\S+: )?tasks? [\d,-]+: (?!Out Of Memory)")
 # A line with which a program says what failed: "ValueError: ...", "error: ...".
 PROGRAM_ERROR = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Fault)\b(?::|$)|\b(?i:error|fatal):")
+# What torch and the starters of ranks put before a line: "[rank1]: ", "[default0]:", "[1]<stderr>:".
+_TRACEBACK = re.compile(r"(\s*(?:\[[\w.,-]+\](?:<std(?:err|out)>)?: ?|\d+: )*).*Traceback \(most recent call last\)")
+_FRAMES = tuple(" \t│╭╰|+")  # what the lines begin with between a traceback's head and its exception; also of rich
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
+# Of a program that starts ranks, and of one that was stopped: another one failed.
+_OF_STARTERS = re.compile(r"(?:ChildFailedError|CalledProcessError|SignalException|KeyboardInterrupt|SystemExit)\b")
+# What the others report when a rank is gone: Gloo, NCCL, torch's store.
+_BROKEN = re.compile(r"(?i)connection (?:was likely )?(?:closed|reset)|broken pipe|ncclRemoteError|remote process exit")
+_CHAINED = re.compile(r"exception (?:occurred|was the direct cause of the following exception):")
+_ROOT_CAUSE = "Root Cause (first observed failure)"  # torchrun's, and what stands below it
+_FIRST_RANK, _BY_SIGNAL = re.compile(r"rank\s+: (\d+) \("), re.compile(r"traceback : (Signal \d+ .*)")
+_NOISE = re.compile(r"[\W_]*\Z|wandb: |Extension modules: ")
+_SAYS_WHY = re.compile(rf"{PROGRAM_ERROR.pattern}|not found|No such file|Input/output error|oom.kill|\bKilled\b")
 # How srun reports that tasks ended, or could not start: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
 # "srun: error: task 2 launch failed: Slurmd could not connect IO".
 TASK_END = re.compile(r"srun: error: (?:(\S+): )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")
@@ -49,15 +62,65 @@ def script_line(lines: Iterable[str]) -> str:
     return telling[-1] if telling else consequences[0] if consequences else ""
 
 
+def telling(lines: Sequence[str]) -> str:
+    """The line of a rank's log that says most of why it failed; empty for an empty log.
+
+    The exception of the last traceback, or one of those that led to it if the catalogue knows that; by torchrun's
+    report, of the rank that failed first. Else a line that the catalogue knows; the signal in torchrun's report; an
+    exception that follows from another rank's end; a line that reports an error; the last line.
+    """
+    shown = [line.strip() for line in lines if line.strip()]
+    root = max((at for at, line in enumerate(shown) if _ROOT_CAUSE in line), default=len(shown))
+    report = "\n".join(shown[root:])
+    first, signal = _FIRST_RANK.search(report), _BY_SIGNAL.search(report)
+    raised = list(_raised(lines))
+    of_first = [each for each in raised if first and each.prefix.strip() == f"[rank{first[1]}]:"]
+    own = [each for each in of_first or raised if not _BROKEN.search(each.line)]
+    chain = [each.line for each in own if each.chain == own[-1].chain]
+    known = [line for line in reversed(shown) if find("program log", line)]
+    last_first = [line for line in reversed(shown) if not _NOISE.match(line)] + shown[-1:]
+    groups = (
+        known if signal else [],
+        [line for row in FAILURES for line in chain if find("program log", line) is row] or chain[-1:],
+        known,
+        [signal[0]] if signal else [],
+        [each.line for each in reversed(raised)],
+        [line for line in last_first if _SAYS_WHY.search(line) and not _OF_STARTERS.search(line)],
+        last_first,
+    )
+    return next((group[0] for group in groups if group), "")
+
+
+class _Raised(NamedTuple):
+    """A traceback's exception, what stands before its lines, and a number that it shares with those that led to it."""
+
+    prefix: str
+    line: str
+    chain: int
+
+
+def _raised(lines: Sequence[str]) -> Iterator[_Raised]:
+    chain = 0
+    for head, match in ((at, match) for at, line in enumerate(lines) if (match := _TRACEBACK.match(line))):
+        chain += not any(map(_CHAINED.search, lines[max(0, head - 2) : head]))
+        for at in range(head + 1, len(lines)):
+            text = lines[at].removeprefix(match[1])
+            if not text.strip() or text.startswith(_FRAMES) or (match[1] and text == lines[at]):
+                continue
+            if _EXCEPTION.match(text) and not _OF_STARTERS.search(text.partition(":")[0]):
+                yield _Raised(match[1], lines[at].strip(), chain)
+            break
+
+
 def before_end(lines: Iterable[str]) -> str:
-    """Of a rank's log that ends with its step's end, or with the loss of its image, the telling line before: the last
-    before the step's end, and the last error before that loss. Empty for any other log, and where there is none.
+    """Of a rank's log that ends with its step's end, or with the loss of its image, the telling line before
+    the step's end, and the last error before that loss. Empty for any other log, and where there is none.
     """
     shown = [line.strip() for line in lines if line.strip()]
     own = list(shown)
     while own and END.search(own[-1]):
         own.pop()
-    line = own[-1] if len(own) < len(shown) and own else ""
+    line = telling(own) if len(own) < len(shown) else ""
     if own and IMAGE_LOST.search(own[-1]):
         first = next(at for at, each in enumerate(own) if IMAGE_LOST.search(each))
         return next((each for each in reversed(own[:first]) if PROGRAM_ERROR.search(each)), line)

@@ -81,7 +81,8 @@ class Evidence:
         damaged: files that are there but cannot be read as what they should be, each with the reason.
         batch_line: the last line of the batch script's log that reports an error, and no consequence of one where there
             is another; empty for none.
-        rank_lines: the last line on the standard error of each rank that failed or left no exit record.
+        rank_lines: of the standard error of each rank that failed or left no exit record, the line that says most; the
+            last one where that is their step's end or the loss of their image.
         rank_quotes: of ranks whose log ends with their step's end or the loss of their image, the telling line before.
         node_lines: the last line of what was run once a node before the ranks, by node.
         task_ends: what srun reports of ranks that failed, in its order; task_nodes: the node of each, where it says so.
@@ -155,7 +156,7 @@ def collect(run: Run, state: JobState) -> Evidence:
     rank_lines = {
         rank: line
         for rank in range(plan.tasks)
-        if (rank not in exits or exits[rank].status != 0) and (line := _last_line(run.logs / f"rank-{rank}.err"))
+        if (rank not in exits or exits[rank].status != 0) and (line := _telling_line(run.logs / f"rank-{rank}.err"))
     }
     batch, disk = _lines(run.logs / "batch.err"), os.statvfs(run.path)
     return Evidence(
@@ -178,13 +179,7 @@ def collect(run: Run, state: JobState) -> Evidence:
             and (quote := logs.before_end(_lines(run.logs / f"rank-{rank}.err")))
         },
         # Of those only whose launcher says itself that it ran there.
-        watched={
-            record.node_rank: record
-            for record in watched.values()
-            if (start := starts.get(record.rank)) is not None
-            and (start.node_rank, start.local_rank, start.host, start.token)
-            == (record.node_rank, 0, record.host, record.token)
-        },
+        watched={record.node_rank: record for record in watched.values() if record.is_by(starts.get(record.rank))},
         meters=meters,
         # Connections stand at their start.
         nccl=logs.together(
@@ -283,6 +278,12 @@ def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[s
 
 def _node_of(log: Path) -> str:
     return log.name.removeprefix("node-").removesuffix(".log")
+
+
+def _telling_line(path: Path) -> str:
+    """Of a rank's log; where its step's end or the loss of its image is the last line, that one."""
+    last = _last_line(path)
+    return last if logs.IMAGE_LOST.search(last) or logs.END.search(last) else logs.telling(_lines(path))
 
 
 def _last_line(path: Path) -> str:

@@ -114,12 +114,8 @@ def sm_clock_mhz(evidence: Evidence, place: int | None = None) -> float | None:
 
 
 def _of_this_run(evidence: Evidence) -> list[NodeRecord]:
-    tokens = {start.token for start in evidence.starts.values()}
-    return [
-        record
-        for node, record in sorted(evidence.watched.items())
-        if node < evidence.plan.nodes and record.token in tokens
-    ]
+    records = (record for node, record in sorted(evidence.watched.items()) if node < evidence.plan.nodes)
+    return [record for record in records if record.is_by(evidence.starts.get(record.rank))]
 
 
 def _used(evidence: Evidence, record: NodeRecord) -> list[tuple[int, GpuSummary]]:

@@ -6,9 +6,10 @@ How each end is recognised, and which outcome it has, stands in ``runner.diagnos
 from __future__ import annotations
 
 import math
+import re
 import signal
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -23,6 +24,7 @@ from runner.model.exit_codes import NODE_NOT_READY, RECORD_NOT_WRITTEN
 from runner.model.records import ExitRecord
 from runner.model.verdict import Outcome, Verdict
 
+_OF_GPUS = re.compile(r"(?i)cuda|nccl|cudnn|cublas")  # a line that an error of a GPU may be behind
 _DRIFT = 2e-5  # of clocks that nothing disciplines; quartz, seconds a second
 
 
@@ -154,7 +156,10 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     if not causes:
         return _ended_from_outside(evidence)
     first, rivals = _first(evidence, causes)
-    reasons = [*_sentences(evidence, first), *rivals, *_foreign_ranks(evidence)]
+    failure, xids = _failure_of(evidence, first), list(_xids(evidence, first))
+    if first.signal is not None or _OF_GPUS.search(evidence.rank_lines.get(first.rank, "")):
+        failure = next((each for each, _ in xids if each.outcome == "infrastructure"), failure)
+    reasons = [*_sentences(evidence, first), *(cause for _, cause in xids), *rivals, *_foreign_ranks(evidence)]
     if first.error == "rendezvous-timeout":  # for whom it waited, srun may know better
         reasons = [*_reported_ranks(evidence), *reasons]
     others = [record for record in failed if record is not first]
@@ -167,7 +172,15 @@ def by_a_rank(evidence: Evidence) -> Verdict | None:
     reasons += [*_reported_ranks(evidence), *missing_records(evidence)]
     if first.error == "record-not-written":
         reasons += _disk_full(evidence)
-    return failed_verdict(evidence, _failure_of(evidence, first), reasons, rank=first.rank)
+    return failed_verdict(evidence, failure, reasons, rank=first.rank)
+
+
+def _xids(evidence: Evidence, record: ExitRecord) -> Iterator[tuple[Failure, str]]:
+    """Errors of GPUs that the driver reported on the rank's node while its watcher ran."""
+    for watched in evidence.watched.values():
+        for xid in sorted(set(watched.xids)) if watched.host == record.host else ():
+            failure = classify("GPU driver", str(xid))
+            yield failure, failure.cause.format(host=watched.host, xid=xid)
 
 
 def _causes(evidence: Evidence) -> list[ExitRecord]:
@@ -330,10 +343,14 @@ def _with_code(evidence: Evidence, code: int) -> Verdict:
 def _failure_of(evidence: Evidence, record: ExitRecord) -> Failure:
     if record.error is not None:
         return classify("launcher error", record.error, record.message)
+    line = evidence.rank_lines.get(record.rank, "")
     if record.signal is not None:
-        reported = f"{evidence.task_ends.get(record.rank, '')} {evidence.rank_lines.get(record.rank, '')}"
-        return classify("program signal", _signal_name(record.signal), reported)
-    return classify("program exit code", str(record.exit_code), evidence.rank_lines.get(record.rank, ""))
+        reported = f"{evidence.task_ends.get(record.rank, '')} {line}"
+        ended = classify("program signal", _signal_name(record.signal), reported)
+    else:
+        ended = classify("program exit code", str(record.exit_code), line)
+    said = find("program log", line) if ended.consequence == "no" else None
+    return said or ended
 
 
 def _ended_by_others(evidence: Evidence, record: ExitRecord) -> bool:
@@ -356,8 +373,19 @@ def _ranks_without_image(evidence: Evidence) -> set[int]:
 
 
 def _sentences(evidence: Evidence, record: ExitRecord) -> list[str]:
-    failure = _failure_of(evidence, record)
+    failure, start = _failure_of(evidence, record), evidence.starts.get(record.rank)
+    in_line = re.search(failure.pattern, evidence.rank_lines.get(record.rank, ""))
+    is_container, path = (
+        run_runtime(evidence.plan.runtime).is_container,
+        start.environment.get("PATH", "") if start else "",
+    )
+    of_image = f"the image {evidence.plan.image.reference}"
     known = {
+        **(in_line.groupdict() if in_line else {}),
+        "end": f"exited with code {record.exit_code}"
+        if record.signal is None
+        else f"was ended by signal {record.signal} ({_signal_name(record.signal)})",
+        "environment": of_image if is_container else f"the environment whose PATH begins with {path.partition(':')[0]}",
         "who": _rank_name(evidence, record.rank),
         "error": record.error,
         "message": record.message,
@@ -365,7 +393,7 @@ def _sentences(evidence: Evidence, record: ExitRecord) -> list[str]:
         "name": _signal_name(record.signal or 0),
         "code": record.exit_code,
         "rss_mib": record.max_rss_bytes / 2**20,
-        "place": "the image" if run_runtime(evidence.plan.runtime).is_container else "the environment",
+        "place": "the image" if is_container else "the environment",
         "limit": _memory_limit(evidence),
     }
     return [sentence.format_map(known) for sentence in (failure.cause, failure.detail) if sentence]

@@ -344,7 +344,7 @@ def _marks(evidence: Evidence, reports: Mapping[int, Report]) -> Iterable[str]:
     """
     for record in evidence.watched.values():
         report, end, start = reports.get(record.rank), record.window_end, evidence.starts.get(record.rank)
-        if report is None or end is None or start is None or start.token != record.token:
+        if report is None or end is None or not record.is_by(start):
             continue
         ended_s = (report.window_began_monotonic_s or 0.0) + report.ends_s[-1]
         if not ended_s - CLOCK_S <= end.monotonic_s <= ended_s + _MARK_S:

@@ -172,7 +172,7 @@ def _clocks(evidence: Evidence) -> Iterable[str]:
     """
     for record in evidence.watched.values():
         report, start = evidence.reports.get(record.rank), evidence.starts.get(record.rank)
-        if report is None or start is None or start.token != record.token or len(report.marked_monotonic_s) != 2:
+        if report is None or not record.is_by(start) or len(report.marked_monotonic_s) != 2:
             continue
         before_s, after_s = report.marked_monotonic_s
         began_s = report.window_began_monotonic_s or 0.0

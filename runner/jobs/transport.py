@@ -122,12 +122,7 @@ def _share(evidence: Evidence, node: int, needed: int) -> _Share:
 
 def _check_marks(evidence: Evidence, record: NodeRecord, begin: PortReading, end: PortReading) -> None:
     start, report = evidence.starts.get(record.rank), evidence.reports.get(record.rank)
-    if (
-        start is None
-        or report is None
-        or (start.token, start.node_rank, start.host) != (record.token, record.node_rank, record.host)
-        or not report.ends_s
-    ):
+    if report is None or not record.is_by(start) or not report.ends_s:
         raise _CannotTell(f"the counters of node {record.host} are of no rank of this run")
     first_s, window_s = report.window_began_monotonic_s or 0.0, report.ends_s[-1]
     encloses = begin.monotonic_s <= first_s + _CLOCK_S and end.monotonic_s >= first_s + window_s - _CLOCK_S

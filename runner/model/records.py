@@ -344,6 +344,11 @@ class NodeRecord(msgspec.Struct, frozen=True):
     xids: tuple[Counter, ...] = ()
     faults: tuple[str, ...] = ()
 
+    def is_by(self, start: StartRecord | None) -> bool:
+        """Whether the launcher that left this start record wrote it: the first of its node, in one job step."""
+        own = (self.token, self.node_rank, self.host, 0)
+        return start is not None and own == (start.token, start.node_rank, start.host, start.local_rank)
+
 
 class Result(msgspec.Struct, frozen=True):
     """``result.json``: what rank 0 says of the whole run. Compared with the ranks' own records, never believed.

@@ -18,8 +18,9 @@ import re
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +34,7 @@ from runner.jobs.directory import LAUNCHES, Run, is_whole_id
 
 LOG = "launches.log"
 _GONE = "is gone"
-_LOCK, _LEASE = "lock", "lease"
+_LOCK, _LEASE, _STOP = "lock", "lease", "stop.json"
 _RUN_NUMBER = re.compile(r"(?P<id>.+-\d+?)(?:\.(?P<number>\d+))?\Z")
 
 
@@ -55,6 +56,30 @@ class LogLine(msgspec.Struct, frozen=True):
     run: str
     time_s: float
     before: str = ""
+
+
+@dataclass(frozen=True)
+class Log:
+    """The log as it was read. ``trouble``: why it is not the one that was written; empty where it is."""
+
+    lines: tuple[LogLine, ...]
+    trouble: str
+
+    @property
+    def launched(self) -> Mapping[str, Mapping[str, None]]:
+        """Ids of runs by the launch's key, in their order, without those that never began."""
+        launched: dict[str, dict[str, None]] = defaultdict(dict)
+        for line in self.lines:  # in their order: an id may be taken again after a run that never began
+            if line.event == "launched":
+                launched[line.launch][line.run] = None
+            elif line.event == "never-began":
+                launched[line.launch].pop(line.run, None)
+        return launched
+
+    def unnoted(self, runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, Run]]:
+        """Of these runs by the launch's key those that it does not have."""
+        known = {(line.launch, line.run) for line in self.lines}
+        return [(key, run) for key, each in runs.items() for run in each if (key, run.run_id) not in known]
 
 
 class Campaign:
@@ -85,34 +110,19 @@ class Campaign:
         runs = (Run(self.launches(key) / name) for name in sorted(names, key=_in_order))
         return tuple(run for run in runs if _is_directory(run.path))
 
-    def launched(self) -> Mapping[str, Mapping[str, Run]]:
-        """The runs that the log has, by the launch's key and their ids, without those that never began."""
-        launched: dict[str, dict[str, Run]] = defaultdict(dict)
-        for line in self._log()[0]:  # in their order: an id may be taken again after a run that never began
-            if line.event == "launched":
-                launched[line.launch][line.run] = Run(self.launches(line.launch) / line.run)
-            elif line.event == "never-began":
-                launched[line.launch].pop(line.run, None)
-        return launched
-
-    def log_gaps(self, keys: Collection[str]) -> tuple[str, ...]:
-        """What is wrong with the log, a sentence each. ``keys``: of all launches."""
-        there = [(key, run) for key in keys for run in self.runs(key)]
-        unnoted = self._unnoted(there)
+    def log_gaps(self, log: Log, runs: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
+        """What is wrong with the log, a sentence each. ``runs``: those of all launches, by their keys."""
+        unnoted = log.unnoted(runs)
         if unnoted:  # who held it until now has noted them
-            unnoted = [] if self.is_held else self._unnoted(there)
-        lines, trouble = self._log()
-        if not trouble and any(line.launch not in keys for line in lines if line.launch):
+            unnoted = [] if self.is_held else self.log().unnoted(runs)
+        trouble = log.trouble
+        if not trouble and any(line.launch not in runs for line in log.lines if line.launch):
             trouble = "was altered"
         gaps = [f"its log of launches {trouble}"] if trouble and (self.is_logged or trouble != _GONE) else []
-        gaps += ["its log of launches was lost, and begun anew"] if any(each.event == "lost" for each in lines) else []
+        gaps += ["its log of launches was lost, and begun anew"] if any(e.event == "lost" for e in log.lines) else []
         if self.is_logged and not trouble:
             gaps += [f"{key}: its log of launches does not have the run {run.run_id}" for key, run in unnoted]
         return tuple(gaps)
-
-    def _unnoted(self, there: Sequence[tuple[str, Run]]) -> list[tuple[str, Run]]:
-        known = {(line.launch, line.run) for line in self._log()[0]}
-        return [(key, run) for key, run in there if (key, run.run_id) not in known]
 
     def begin_log(self) -> None:
         """Make the log, in which nothing was launched yet."""
@@ -146,7 +156,7 @@ class Campaign:
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             fix = "put back the file as it was; or remove this one, and the lost log stays a gap"
             raise RefusedError("the log of launches is no regular file", where=str(path), fix=fix)
-        lines = self._log()[0]
+        lines = self.log().lines
         known = {line.run for line in lines}
         new = [(key, run) for key in keys for run in self.runs(key) if run.run_id not in known]
         submissions = {(run.submitted and run.submitted.allocation) or run.run_id for _, run in new}
@@ -155,11 +165,11 @@ class Campaign:
         for key, run in new:
             self.note("launched", key, [run])
 
-    def _log(self) -> tuple[tuple[LogLine, ...], str]:
-        """The lines that can be read, and why it is not the log that was written; empty where it is."""
+    def log(self) -> Log:
+        """The log now: the lines that can be read."""
         path = self.path / LOG
         if not os.path.lexists(path):
-            return (), _GONE
+            return Log((), _GONE)
         raws = Run(self.path).content(LOG).splitlines() if stat.S_ISREG(path.lstat().st_mode) else []
         lines, before, is_altered = [], "", not raws
         for raw in raws:
@@ -171,20 +181,24 @@ class Campaign:
             is_altered = is_altered or line.before != before
             before = sha256(raw)
             lines.append(line)
-        return tuple(lines), "was altered" if is_altered else ""
+        return Log(tuple(lines), "was altered" if is_altered else "")
 
     @property
     def is_stopped(self) -> bool:
         """Whether it was cancelled since it was last resumed."""
-        return (self.path / "stop.json").exists()
+        return (self.path / _STOP).exists()
 
     def stop(self) -> None:
         """Record that nothing more is to be started."""
-        files.write_private(self.path / "stop.json", f'{{"time_s": {time.time():.0f}}}\n')
+        if not self.is_stopped:
+            files.write_private(self.path / _STOP, f'{{"time_s": {time.time():.0f}}}\n')
 
     def go_on(self) -> None:
-        """Forget that it was cancelled."""
-        (self.path / "stop.json").unlink(missing_ok=True)
+        """Forget that it was cancelled. Raises RefusedError: a directory says so, which nothing of ours made."""
+        if _is_directory(self.path / _STOP):
+            what = "the record that this was cancelled is a directory"
+            raise RefusedError(what, where=str(self.path / _STOP), fix="remove it; then this command goes on")
+        (self.path / _STOP).unlink(missing_ok=True)
 
     @property
     def is_held(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from statistics import median
 
@@ -45,33 +46,43 @@ _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
 
 
-def attempts(study: StudyDirectory) -> dict[str, tuple[Attempt, ...]]:
-    """All attempts of a study by the launch's key, the oldest first. Runs that ended unnoticed are judged. One that ran
-    another program than the study's first proven run counts as not proven.
+@dataclass(frozen=True)
+class Look:
+    """A study at one moment.
+
+    Attributes:
+        attempts: by the launch's key, the oldest first.
+        gaps: what was launched and is not there any more, a sentence each, and what is wrong with the log that says so.
     """
-    runs, launched = {launch.key: study.runs(launch.key) for launch in study.study.launches}, study.launched()
+
+    attempts: Mapping[str, tuple[Attempt, ...]]
+    gaps: tuple[str, ...]
+
+
+def look(study: StudyDirectory) -> Look:
+    """A study now. Runs that ended unnoticed are judged. One that ran another program than the study's first proven
+    run counts as not proven.
+    """
+    log = study.log()  # before the runs: each that it has was made before it was noted
+    launched, runs = log.launched, {launch.key: study.runs(launch.key) for launch in study.study.launches}
     known = states(without_verdict(run for each in runs.values() for run in each))
     made: dict[str, list[Attempt]] = {}
     for key, each in runs.items():
         there, noted = {run.run_id for run in each}, launched.get(key, {})
         present = (attempt_of(run, known.get(run.path), launched=run.run_id in noted) for run in each)
-        gone = [gone_attempt(run) for run in noted.values() if run.run_id not in there]
+        gone = [gone_attempt(Run(study.launches(key) / name)) for name in noted if name not in there]
         made[key] = [*gone, *(attempt for attempt in present if attempt is not None)]
     own = only_own(study.study, made, launched if study.is_logged and launched else None)
-    return only_first_program(study.study.launches, own)
+    alike = only_first_program(study.study.launches, own)
+    lost = (f"{key}: {attempt.why}" for key, each in alike.items() for attempt in each if attempt.is_gap)
+    return Look(alike, (*lost, *study.log_gaps(log, runs)))
 
 
-def gaps_of(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]]) -> tuple[str, ...]:
-    """What was launched and is not there any more, a sentence each, and what is wrong with the log that says so."""
-    lost = (f"{key}: {attempt.why}" for key, each in made.items() for attempt in each if attempt.is_gap)
-    return (*lost, *study.log_gaps(made))
-
-
-def facts(study: StudyDirectory, made: Mapping[str, Sequence[Attempt]] | None = None) -> StudyFacts:
-    """All that is known of a study now. ``made``: its attempts, where they are known already."""
-    made = attempts(study) if made is None else made
+def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
+    """All that is known of a study now. ``seen``: it, where it was looked at already."""
+    seen = look(study) if seen is None else seen
+    made, gaps = seen.attempts, seen.gaps
     asked = study.study
-    gaps = gaps_of(study, made)
     launches = tuple(_launch_facts(launch, made.get(launch.key, ()), gaps) for launch in asked.launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
@@ -170,8 +181,8 @@ def list_studies(
 
 
 def _listed(study: StudyDirectory) -> ListedStudy:
-    asked, by_key = study.study, attempts(study)
-    made = by_key.values()
+    asked, seen = study.study, look(study)
+    made = seen.attempts.values()
     proven = sum(any(attempt.state == "proven" for attempt in each) for each in made)
     is_running = any(not attempt.gone for each in made for attempt in each)
     return ListedStudy(
@@ -185,7 +196,7 @@ def _listed(study: StudyDirectory) -> ListedStudy:
         created=asked.created,
         launches=len(asked.launches),
         proven=proven,
-        gaps=gaps_of(study, by_key),
+        gaps=seen.gaps,
     )
 
 
@@ -195,13 +206,13 @@ def wait(study: StudyDirectory, warn: Warn, *, timeout_s: float | None = None, c
     pause = _SHORTEST_S
     while True:
         is_driven = study.is_held
-        made = attempts(study)
-        awaited = [each.run for attempts in made.values() for each in attempts if each.awaited]
+        seen = look(study)
+        awaited = [each.run for attempts in seen.attempts.values() for each in attempts if each.awaited]
         for run in awaited:
             finish(run, lambda _progress: None, warn, timeout_s=timeout_s, clock=clock)
         if awaited:
             continue
-        now = facts(study, made)
+        now = facts(study, seen)
         if now.state != "running" and not is_driven:
             return now
         if timeout_s is not None and clock.monotonic() - began > timeout_s:

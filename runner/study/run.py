@@ -153,7 +153,7 @@ def _resumed(
     check_directory(request, "the study")
     question = Question(request, asked.gpus, asked.arms, asked.repeats, asked.strong)
     jobs = _preparations(question, how, caller)
-    made = gather.attempts(study)
+    made = gather.look(study).attempts
     launches = to_start(asked.launches, made, how.attempts)
     with caller.preparing():
         chosen = offer(asked.way, launches, jobs, of=asked.launches)

@@ -49,5 +49,5 @@ def step(plan: Plan) -> StepSpec:
             *(text("--bind"), common.RUN_AT_RESULTS, *common.mount_options(plan, "--bind")),
             *(common.image_file(plan), *common.shell(), *common.launched_program(plan)),
         ),
-        files=(common.RANK,),
+        files=common.RANK_FILES,
     )

@@ -55,5 +55,5 @@ def step(plan: Plan) -> StepSpec:
             *common.launched_program(plan, *(("--leave-together", str(plan.wait_s)) if even else ())),
         ),
         does="makes the directory below which ch-run mounts the image",
-        files=(_SHELL, common.RANK),
+        files=(_SHELL, *common.RANK_FILES),
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from runner.backends.runtimes import Runtime
+from runner.core import paths
 from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.exit_codes import NOT_LOADED
@@ -33,6 +34,7 @@ from runner.model.step import (
 
 SHELL = Path(__file__).parent / "shell"
 RANK = SHELL / "rank.sh"
+RANK_FILES = (RANK, paths.share("recipes") / "lib" / "launch.py")  # what a rank is started with
 # What jobs of this user have left on a node because it died under them, or they were killed outright. Each thing on a
 # node carries its job in its name.
 LEFTOVERS = SHELL / "leftovers.sh"

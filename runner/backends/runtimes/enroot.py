@@ -71,7 +71,7 @@ def step(plan: Plan) -> StepSpec:
         ),
         at_end=(*script, text("remove"), name),
         does="unpacks the image",
-        files=(_SHELL, common.LEFTOVERS, common.RANK),
+        files=(_SHELL, common.LEFTOVERS, *common.RANK_FILES),
     )
 
 

@@ -46,5 +46,5 @@ def step(plan: Plan) -> StepSpec:
             *common.launched_program(plan, run=common.RUN),
         ),
         inherits=not plan.load,
-        files=(common.RANK,),
+        files=common.RANK_FILES,
     )

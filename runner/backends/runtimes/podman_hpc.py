@@ -42,7 +42,7 @@ def step(plan: Plan) -> StepSpec:
             *texts(*(f"--env={prefix}*" for prefix in common.starters(plan)), *(f"--env={name}" for name in names)),
             *(text(common.image_reference(plan)), *common.shell(), *common.launched_program(plan)),
         ),
-        files=(common.RANK,),
+        files=common.RANK_FILES,
     )
 
 

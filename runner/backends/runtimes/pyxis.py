@@ -62,5 +62,5 @@ def step(plan: Plan) -> StepSpec:
         ),
         command=(*common.shell(), *common.launched_program(plan)),
         does="removes containers that killed jobs of yours have left there",
-        files=(_LEFTOVERS, common.LEFTOVERS, common.RANK),
+        files=(_LEFTOVERS, common.LEFTOVERS, *common.RANK_FILES),
     )

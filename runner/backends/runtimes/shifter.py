@@ -53,7 +53,7 @@ def step(plan: Plan) -> StepSpec:
             (Text("--workdir="), *start),
             *(*common.shell(run), *common.launched_program(plan, run=run)),
         ),
-        files=(common.RANK,),
+        files=common.RANK_FILES,
         directives=(("image", image), *((("module", modules),) if modules else ())),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ class Queue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class Cluster(ABC):
     """A cluster as its scheduler's clients describe it; what is unknown is empty. Each scheduler has a subclass.
 
     Attributes:
@@ -192,9 +193,9 @@ class Cluster:
                 groups.setdefault((node.gpus, node.cores, node.threads_per_core), []).append(node)
         return tuple(max(groups.values(), key=_gpus_of, default=[]))
 
+    @abstractmethod
     def entries(self, partition: str | None, day: str) -> Iterable[Entry]:
         """All for a site file, of the nodes of that partition, or of those with the most GPUs; asked on that day."""
-        raise NotImplementedError
 
 
 def _gpus_of(nodes: Iterable[Node]) -> tuple[int, int]:

@@ -9,6 +9,7 @@ SHA-256  lib/supervise.sh
 SHA-256  lib/hosts.sh
 SHA-256  lib/charliecloud.sh
 SHA-256  lib/rank.sh
+SHA-256  lib/launch.py
 END
 . lib/common.sh && . lib/supervise.sh && . lib/hosts.sh || exit 74
 

@@ -9,6 +9,7 @@ SHA-256  lib/slurm.sh
 SHA-256  lib/supervise.sh
 SHA-256  lib/charliecloud.sh
 SHA-256  lib/rank.sh
+SHA-256  lib/launch.py
 END
 . lib/common.sh && . lib/slurm.sh && . lib/supervise.sh || exit 74
 

@@ -8,6 +8,7 @@ SHA-256  lib/common.sh
 SHA-256  lib/supervise.sh
 SHA-256  lib/charliecloud.sh
 SHA-256  lib/rank.sh
+SHA-256  lib/launch.py
 END
 . lib/common.sh && . lib/supervise.sh || exit 74
 

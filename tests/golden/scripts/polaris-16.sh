@@ -18,6 +18,7 @@ SHA-256  lib/common.sh
 SHA-256  lib/profile.sh
 SHA-256  lib/output.sh
 SHA-256  lib/rank.sh
+SHA-256  lib/launch.py
 END
 . lib/common.sh || exit 74
 

@@ -21,6 +21,7 @@ SHA-256  lib/slurm.sh
 SHA-256  lib/pyxis-leftovers.sh
 SHA-256  lib/leftovers.sh
 SHA-256  lib/rank.sh
+SHA-256  lib/launch.py
 END
 . lib/common.sh && . lib/slurm.sh || exit 74
 

@@ -58,6 +58,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "/bin/bash: error while loading shared libraries: libtinfo.so.6: cannot open it: Error 107"),
     "rank-left-no-record": ("Exited with exit code 3",),
     "plugin-not-loaded": ("launch failed: Plugin initialization failed",),
+    # As seen in public threads, and provoked with torch 2.13 (tests/unit/diagnosis/test_logs.py).
+    "gpu-out-of-memory": ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.26 GiB. GPU 0 has a total",),
+    "gpu-hardware": ("RuntimeError: CUDA error: uncorrectable ECC error encountered",),
+    "collective-timeout": ("[rank0]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600061 milliseconds",),
+    "module-not-found": ("/usr/bin/python3: No module named torch.distributed",),
+    "wrong-arguments": ("train.py: error: unrecognized arguments: --lrr 3",),
+    "quota-exceeded": ("OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache/huggingface/x y'",),
+    "shared-memory-full": ("RuntimeError: unable to write to file </torch_8_6_0>: No space left on device (28)",),
+    "worker-killed": ("RuntimeError: DataLoader worker (pid 31653) is killed by signal: Killed. ",),
+    "address-in-use": ("The server socket has failed to bind to 0.0.0.0:29500 (errno: 98 - Address already in use)",),
+    "no-space-left": ("OSError: [Errno 28] No space left on device: 'out/model.pt'",),
+    "gpu-xid-hardware": ("79",),
+    "gpu-xid": ("31",),
     "program-read-error": ("1", "OSError: [Errno 5] Input/output error: '/opt/lib.so'"),
     "no-user-namespace": ("enroot-nsenter: failed to create user namespace: No space left on device",),
     "stage-image-differs": ("dgx01: cannot stage the image: /i.sqsh is not what was converted: its SHA-256 differs",),
@@ -118,6 +132,7 @@ def test_a_row_is_reached_by_its_example_and_hidden_by_no_row_before_it(failure:
         ("container log", "pyxis: importing docker image"), ("container log", "slurmstepd: error: nothing"),
         ("container log", "pyxis: child 12 failed with error code: 1"), ("container log", "my container is full"),
         ("container log", "pyxis: container was not started successfully by another task"),
+        ("program log", "ValueError: No such module"), ("program log", "DataLoader worker 3 is slow"),
     ],
 )  # fmt: skip
 def test_what_is_no_failure_matches_no_row(source: Source, text: str) -> None:

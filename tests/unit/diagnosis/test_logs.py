@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.diagnosis import logs
-from runner.diagnosis.logs import NcclLog, before_end, parse, script_line, together
+from runner.diagnosis.logs import NcclLog, before_end, parse, script_line, telling, together
 from runner.model.request import transport_of
 
 NODE1, NODE2 = "slurmstepd-dgx01: error: ", "slurmstepd-dgx02: error: "
@@ -175,6 +175,69 @@ ERROR = "ValueError: planted"
 )  # fmt: skip
 def test_of_a_ranks_log_the_error_before_its_end_counts(lines: tuple[str, ...], quoted: str) -> None:
     assert before_end(lines) == quoted
+
+
+# Of torch 2.13's torchrun, whose second rank failed; shortened.
+CLOSED = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:17310. This is typically caused by"
+
+
+def of_rank(rank: int, *exceptions: str) -> list[str]:
+    """A traceback for each exception, those before the last as causes of the next."""
+    lines: list[str] = []
+    for exception in exceptions:
+        chain = ["", "The above exception was the direct cause of the following exception:", ""] if lines else []
+        lines += [*chain, "Traceback (most recent call last):", '  File "my $train.py", line 8, in <module>',
+            "    step()", "    ^^^^^^", exception]  # fmt: skip
+    return [f"[rank{rank}]: {line}" for line in lines]
+
+
+def by_torchrun(*lines: str, traceback: str = "To enable traceback see: https://pytorch.org/docs") -> list[str]:
+    return [
+        *lines,
+        "W1123 20:03:35.725000 30771 torch/distributed/elastic/api.py:1028] Sending process 9 closing signal SIGTERM",
+        *(line.removeprefix("[rank0]: ") for line in of_rank(0, "torch.distributed.elastic.ChildFailedError: ")),
+        "=" * 60, "train.py FAILED", "-" * 60, "Failures:", "[1]:", "  rank      : 0 (local_rank: 0)",
+        "  exitcode  : -15 (pid: 30809)  (SIGTERM)", "  traceback : Signal 15 (SIGTERM) received by PID 30809",
+        "-" * 60, "Root Cause (first observed failure):", "[0]:", "  rank      : 1 (local_rank: 1)",
+        "  exitcode  : 1 (pid: 30810) ", "  error_file: <N/A>", f"  traceback : {traceback}", "=" * 60,
+    ]  # fmt: skip
+
+
+WORKER = "RuntimeError: DataLoader worker (pid 31988) is killed by signal: Bus error. It is possible"
+WATCHDOG = (
+    "[rank0]:[E1206 18:44:12.7 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: W"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "quoted"),
+    [
+        (by_torchrun(*of_rank(1, "ValueError: a 'b' $c"), *of_rank(0, CLOSED)), "[rank1]: ValueError: a 'b' $c"),
+        # A rank that came later has another exception of its own.
+        (by_torchrun(*of_rank(1, "ValueError: x"), *of_rank(0, "KeyError: 'y'")), "[rank1]: ValueError: x"),
+        (by_torchrun(*of_rank(0, CLOSED), traceback="Signal 9 (SIGKILL) received by PID 31"),
+            "traceback : Signal 9 (SIGKILL) received by PID 31"),
+        (by_torchrun(WATCHDOG, traceback="Signal 6 (SIGABRT) received by PID 31"), WATCHDOG),
+        ([*of_rank(1, "ValueError: x"), *of_rank(0, CLOSED)], "[rank1]: ValueError: x"),
+        (of_rank(0, CLOSED), f"[rank0]: {CLOSED}"),
+        ([*of_rank(0, WORKER, "RuntimeError: DataLoader worker (pid(s) 31988) exited unexpectedly"), "wandb: bye"],
+            f"[rank0]: {WORKER}"),
+        # One that was caught and logged before is not the cause, whatever the catalogue knows of it.
+        ([*of_rank(0, "ModuleNotFoundError: No module named 'apex'"), *of_rank(0, "KeyError: 'lr'")],
+            "[rank0]: KeyError: 'lr'"),
+        (of_rank(0, "KeyError: 'lr'", "RuntimeError: no rate"), "[rank0]: RuntimeError: no rate"),
+        (["usage: t.py [-h]", "t.py: error: unrecognized arguments: --lrr", "wandb: bye", "====="],
+            "t.py: error: unrecognized arguments: --lrr"),
+        (["[W] error: no tensorboard", "train.sh: line 2: python: command not found"],
+            "train.sh: line 2: python: command not found"),
+        (["Fatal Python error: Segmentation fault", "", "Current thread 0x0 (most recent call first):", '  File "t"'],
+            "Fatal Python error: Segmentation fault"),
+        (['  File "t.py", line 1', "    def f(:", "SyntaxError: invalid syntax"], "SyntaxError: invalid syntax"),
+        (["epoch 1", "cannot go on", "wandb: bye", "====", ""], "cannot go on"), (["===="], "===="), ([], ""),
+    ],
+)  # fmt: skip
+def test_the_telling_line_of_a_ranks_log(lines: list[str], quoted: str) -> None:
+    assert telling(lines) == quoted
 
 
 # 2.30.7: src/init.cc (Using network), src/plugin/net.cc (Initialized, Assigned), src/transport/net_ib/init.cc,

@@ -16,6 +16,7 @@ from runner.jobs.collect import Evidence, nodes_of
 from runner.jobs.verdict import judge
 from runner.model.job import Cancelled, ExitMarker, JobState
 from runner.model.records import Result
+from runner.model.verdict import Verdict
 from tests.support.evidence import (
     COMPLETED,
     GOOD,
@@ -25,6 +26,7 @@ from tests.support.evidence import (
     on_all,
     report,
     start,
+    watched_run,
     with_plan,
 )  # fmt: skip
 from tests.support.plans import PLAN
@@ -293,6 +295,22 @@ def test_the_cause_stands_first_and_what_followed_after_it(name: str) -> None:
     verdict = judge(evidence)
     assert verdict.outcome == outcome
     assert verdict.reasons[: len(sentences)] == sentences
+
+
+def test_the_ranks_telling_line_and_its_nodes_xid_give_the_cause() -> None:
+    def verdict(line: str, xid: int, **how: int) -> Verdict:
+        exits = {1: {"status": 1, **(how or {"exit_code": 1})}}
+        evidence = watched_run(failed(exits=exits, rank_lines={1: line}))
+        record = evidence.watched[0]
+        return judge(replace(evidence, watched={0: msgspec.structs.replace(record, xids=(xid,))}))
+
+    lacks = verdict("ModuleNotFoundError: No module named 'a'", 79)
+    assert lacks.reasons[0].startswith("rank 1 on n0 exited with code 1: a is not in the image ")
+    assert "reported XID 79" in lacks.reasons[1]
+    assert (lacks.outcome, lacks.fix[:16]) == ("failed", "install it there")
+    for lost in (verdict("RuntimeError: CUDA error: unspecified launch failure", 79), verdict("", 79, signal=6)):
+        assert (lost.outcome, lost.who) == ("infrastructure", "site")
+    assert verdict("RuntimeError: CUDA error: an illegal memory access", 31).outcome == "failed"
 
 
 def test_the_line_and_the_fix_are_those_of_the_cause() -> None:

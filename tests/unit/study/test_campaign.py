@@ -18,9 +18,9 @@ from runner.jobs.directory import Run
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled, Submitted
 from runner.study.attempts import settle, to_start
-from runner.study.campaign import LOG, is_leased
+from runner.study.campaign import LOG, Log, is_leased
 from runner.study.directory import StudyDirectory
-from runner.study.gather import attempts, facts, list_studies, wait
+from runner.study.gather import facts, list_studies, look, wait
 from tests.support.studies import left_run, measured, on_disk, study
 
 SLOW, OTHER = "g0001-full-r1", "g0001-full-r2"
@@ -48,8 +48,8 @@ def test_a_deleted_run_is_a_gap_that_no_later_run_closes_and_counts_as_an_attemp
     (gap,) = facts(of).gaps
     assert SLOW in gap and run.run_id in gap
     assert [each.state for each in facts(of).launches] == ["not-proven", "proven"]
-    assert [each.key for each in to_start(of.study.launches, attempts(of), 2)] == [SLOW]
-    assert to_start(of.study.launches, attempts(of), 1) == ()
+    assert [each.key for each in to_start(of.study.launches, look(of).attempts, 2)] == [SLOW]
+    assert to_start(of.study.launches, look(of).attempts, 1) == ()
     left_run(of, SLOW, measured(101.0))
     now = facts(of)
     assert (now.state, now.launches[0].attempts, now.gaps) == ("complete", 2, (gap,))
@@ -89,7 +89,7 @@ def test_a_launched_run_that_is_none_any_more_is_a_gap_also_later(
     for _ in range(2):
         (gap,) = facts(of).gaps
         assert gap.startswith(f"{SLOW}: its run {run.run_id} was launched, and ")
-        assert to_start(of.study.launches, attempts(of), 1) == ()
+        assert to_start(of.study.launches, look(of).attempts, 1) == ()
         settle(of, of.study.launches)
 
 
@@ -191,6 +191,27 @@ def test_a_log_that_was_altered_is_seen(of: StudyDirectory, change: Callable[[Pa
     change(of.path / LOG)
     gone(of)
     assert any("log of launches" in gap for gap in facts(of).gaps)
+
+
+def test_one_look_at_a_study_reads_its_log_once(of: StudyDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs: list[Log] = []
+    read = StudyDirectory.log
+
+    def counted(study: StudyDirectory) -> Log:
+        logs.append(read(study))
+        return logs[-1]
+
+    monkeypatch.setattr(StudyDirectory, "log", counted)
+    facts(of)
+    assert len(logs) == 1
+
+
+def test_a_directory_as_stop_json_counts_as_cancelled_and_is_refused_where_it_would_go_on(one: StudyDirectory) -> None:
+    (one.path / "stop.json").mkdir(parents=True)
+    one.stop()
+    assert one.is_stopped
+    with pytest.raises(RefusedError, match="is a directory"):
+        one.go_on()
 
 
 @pytest.fixture

@@ -72,13 +72,13 @@ def test_a_launch_of_another_program_is_in_no_figure_until_the_first_one_is_meas
     assert point.images_per_s.value == pytest.approx(100.0)
     (listed,) = list_studies()
     assert (listed.proven, listed.state) == (2, "incomplete")
-    (again,) = to_start(of.study.launches, gather.attempts(of), 3)
+    (again,) = to_start(of.study.launches, gather.look(of).attempts, 3)
     assert again.key == SECOND
 
     anew = ran(of, SECOND, "a", 101.0)
     found = gather.facts(of)
     assert (found.state, found.launches[1].run, found.launches[1].attempts) == ("complete", anew.run_id, 2)
-    assert to_start(of.study.launches, gather.attempts(of), 3) == ()
+    assert to_start(of.study.launches, gather.look(of).attempts, 3) == ()
     bundled, _ = gather.figures(of.study, {each.launch.key: Run(Path(each.directory)) for each in found.launches})
     assert bundled == found.points
 
@@ -114,7 +114,7 @@ def test_a_launch_that_counts_something_else_is_measured_anew(of: StudyDirectory
     ran(of, FIRST, "a", unit="tokens")
     ran(of, SECOND, "a", unit="samples")
     assert why(gather.facts(of))[1].startswith("its unit of the figure (samples) is not that of")
-    assert [each.key for each in to_start(of.study.launches, gather.attempts(of), 3)] == [SECOND, THIRD]
+    assert [each.key for each in to_start(of.study.launches, gather.look(of).attempts, 3)] == [SECOND, THIRD]
     (point,) = gather.facts(of).points
     assert (point.proven, gather.facts(of).launches[0].unit) == (1, "tokens")
 
