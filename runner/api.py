@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from runner.figures.compare.compare import Side
-    from runner.study.directory import StudyDirectory
+    from runner.study.directory import StudyDirectory, Subject
     from runner.study.separate import Listener
 
 __all__ = ["CheckRefusedError", "Options", "Run", "Study", "bundle", "compare", "expect", "report", "runs", "scale",
@@ -457,12 +457,12 @@ def _name(subject: Named) -> str:
     return str(subject.directory) if isinstance(subject, Run | Study) else given.path_of(subject)
 
 
-def _subjects(named: Sequence[Named]) -> tuple[run_directories.Run | StudyDirectory, ...]:
-    from runner.study.directory import runs_and_studies
+def _subjects(named: Sequence[Named]) -> tuple[Subject, ...]:
+    from runner.study.directory import find_subjects
 
     if not named:
         raise UsageError("no run and no study is named", fix="give one, or several runs")
-    return runs_and_studies([taken("subjects", _name, each) for each in named])
+    return find_subjects([taken("subjects", _name, each) for each in named])
 
 
 def _side(named: Named | Sequence[Named]) -> Side:

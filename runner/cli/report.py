@@ -16,7 +16,7 @@ from runner.core.text import gpus_text
 from runner.figures.report import writing
 from runner.figures.tables import run_columns, settings_text
 from runner.model.report import Report
-from runner.study.directory import runs_and_studies
+from runner.study.directory import find_subjects
 from runner.study.readers import bundle_of, report_of
 
 _MOST_LINES = 20
@@ -41,7 +41,7 @@ def command(
     """
     if key is not None and bundle is None:
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
-    named = runs_and_studies(subjects)
+    named = find_subjects(subjects)
     if bundle is not None:
         made = bundle_of(named, bundle, key)
         say(f"bundle {made.file}, {made.size_bytes} bytes{', signed' if made.signed else ''}, sha256 {made.sha256}")

@@ -18,7 +18,7 @@ from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.core.text import age, gpus_text, plain, printable, rate
 from runner.model.figure import in_short
-from runner.model.output import ListedRun, State, SweepFacts
+from runner.model.output import ListedRun, State
 from runner.model.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ def command(
             _watch(selection)
         except KeyboardInterrupt:
             return Exit.GOOD
-    listing, studies, sweeps = list_runs(selection), _studies(selection), _sweeps(selection)
+    listing, studies = list_runs(selection), _studies(selection)
     if as_json:
         from runner.cli import json_output
         from runner.model.output import RunList
 
-        return json_output.show(RunList(listing.runs, listing.more, listing.refused, studies, sweeps))
-    for line in _lines(listing, studies, sweeps, selection, width_of_terminal()):
+        return json_output.show(RunList(listing.runs, listing.more, listing.refused, studies))
+    for line in _lines(listing, studies, selection, width_of_terminal()):
         click.echo(line)
     for what in dict.fromkeys(error.what for error in listing.errors):
         warn(f"{what}; the states of its runs are unknown")
@@ -98,10 +98,10 @@ def _watch(selection: Selection) -> NoReturn:
 
     last: object = None
     while not sys.stdout.isatty():
-        listing, studies, sweeps = list_runs(selection), _studies(selection), _sweeps(selection)
-        if last != (listing.runs, studies, sweeps):
-            click.echo("\n".join(_lines(listing, studies, sweeps, selection, None)))
-        last = (listing.runs, studies, sweeps)
+        listing, studies = list_runs(selection), _studies(selection)
+        if last != (listing.runs, studies):
+            click.echo("\n".join(_lines(listing, studies, selection, None)))
+        last = (listing.runs, studies)
         time.sleep(_WATCH_EVERY_S)
     from rich.console import Console
     from rich.live import Live
@@ -111,7 +111,7 @@ def _watch(selection: Selection) -> NoReturn:
     with Live(console=console, auto_refresh=False) as live:
         while True:
             listing = list_runs(selection)
-            lines = _lines(listing, _studies(selection), _sweeps(selection), selection, console.width)
+            lines = _lines(listing, _studies(selection), selection, console.width)
             lines += [f"warning: {error.what}" for error in listing.errors]
             lines.append(f"{datetime.now():%H:%M:%S}, every {_WATCH_EVERY_S:.0f} s; Ctrl-C ends it")
             live.update(Text("\n".join(lines)), refresh=True)
@@ -130,34 +130,13 @@ def _studies(selection: Selection) -> tuple[ListedStudy, ...]:
     return list_studies(name=selection.name, site=selection.site, since_s=selection.since_s, last=last)
 
 
-def _sweeps(selection: Selection) -> tuple[SweepFacts, ...]:
-    """The newest of these of which a run was submitted; none where it is a selection of states or of a site."""
-    from runner.jobs.directory import SWEEP
-    from runner.study.directory import ids, index, name_of, read_sweep
-
-    known = [each for each in ids(SWEEP) if name_of(each).startswith(selection.name)]
-    if selection.states or selection.site or not known:
-        return ()
-    from runner.study.sweep import facts
-
-    made = (facts(read_sweep(index() / each)) for each in known[: None if selection.last is None else _LAST_STUDIES])
-    return tuple(each for each in made if each.created.timestamp() >= selection.since_s)
-
-
-def _lines(
-    listing: Listing, studies: Sequence[ListedStudy], sweeps: Sequence[SweepFacts], selection: Selection,
-    width: int | None,
-) -> list[str]:  # fmt: skip
+def _lines(listing: Listing, studies: Sequence[ListedStudy], selection: Selection, width: int | None) -> list[str]:
     now = datetime.now(timezone.utc)
     lines = run_lines(listing.runs, now, width) if listing.runs else []
     if studies:
         from runner.cli.study import study_lines
 
         lines += [*([""] if lines else []), *study_lines(studies, now, width)]
-    if sweeps:
-        from runner.cli.sweep import listed_lines
-
-        lines += [*([""] if lines else []), *listed_lines(sweeps, width)]
     if lines:
         return lines
     if selection == type(selection)(last=selection.last, of_studies=selection.of_studies):
@@ -166,15 +145,24 @@ def _lines(
 
 
 def _show_run(wanted: str, *, as_json: bool) -> int:
-    from runner.cli.wait import commands_of, show_verdict
+    from runner.cli.wait import show_verdict
     from runner.jobs.directory import Run
     from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
-    from runner.study.directory import find_subject
+    from runner.study.directory import find_subject, find_sweep
 
+    if (sweep := find_sweep(wanted)) is not None:
+        from runner.cli.wait import show_runs
+
+        if sweep.missing:
+            warn(sweep.missing)
+        return show_runs(sweep.submitted, as_json=as_json)
     run = find_subject(wanted)
     if not isinstance(run, Run):
-        return int(commands_of(run).show_now(run, as_json=as_json))
+        from runner.cli.study import show_facts
+        from runner.study.gather import facts
+
+        return show_facts(facts(run), as_json=as_json, reading=True)
     is_known = kept_outcome(run) not in ("", "ended", "unknown")
     with job_display(run.tasks, quiet=as_json or is_known) as on_progress:
         now = standing(run, on_progress, warn)
@@ -220,16 +208,22 @@ def run_lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> li
     gpus = Column[ListedRun]("GPUs", lambda each: str(each.gpus) if each.gpus else "", right=True)
     # What a narrow table leaves out: the id of a run contains its name, a result says that it has ended, and the id
     # finds all the rest.
+    swept = [Column[ListedRun]("values", values_text)] if any(each.values for each in runs) else []
     whole: tuple[Column[ListedRun], ...] = (
-        run, Column("name", values="name", leave=1), Column("job", _job), Column("state", values="state"), gpus,
-        Column("site", values="site"), Column("age", old, right=True), Column("result", result_of),
+        run, Column("name", values="name", leave=1), *swept, Column("job", _job), Column("state", values="state"), gpus,
+        Column("site", values="site"), Column("age", old, right=True), Column("result", _result),
     )  # fmt: skip
     fewer: tuple[Column[ListedRun], ...] = (
-        run, Column("job", _job, leave=3), gpus, Column("site", values="site", leave=2),
+        run, *swept, Column("job", _job, leave=3), gpus, Column("site", values="site", leave=2),
         Column("age", old, right=True, leave=1), Column("result", _state_or_result),
     )  # fmt: skip
     table = for_terminal(whole, runs, width, whole=True) or for_terminal(fewer, runs, width, whole=True)
     return table or [line for each in runs for line in _two_lines(each, now, width or 0)]
+
+
+def values_text(run: ListedRun) -> str:
+    """``lr=0.1, seed=2``: of a run of a sweep, what is its own."""
+    return ", ".join(f"{name}={value}" for name, value in run.values.items())
 
 
 def _job(run: ListedRun) -> str:
@@ -241,7 +235,7 @@ def _age(run: ListedRun, now: datetime) -> str:
     return age((now - run.submitted).total_seconds()) if run.submitted else ""
 
 
-def result_of(run: ListedRun) -> str:
+def _result(run: ListedRun) -> str:
     """The verdict; of a job that waits the reason, as Slurm's own list shows it."""
     if run.reason:
         reason = run.reason.removeprefix("Not Running: ")  # how PBS begins
@@ -253,7 +247,7 @@ def result_of(run: ListedRun) -> str:
 
 
 def _state_or_result(run: ListedRun) -> str:
-    result = result_of(run)
+    result = _result(run)
     return f"{run.state} {result}" if result.startswith("(") else result or run.state
 
 

@@ -68,13 +68,6 @@ def listening(*, quiet: bool) -> Iterator[Listener]:
         yield Listener(say, nothing, warn)
 
 
-def show_now(study: StudyDirectory, *, as_json: bool) -> int:
-    """Print a study as it stands, only to look at it."""
-    from runner.study.gather import facts
-
-    return show_facts(facts(study), as_json=as_json, reading=True)
-
-
 def show_facts(facts: StudyFacts, *, as_json: bool, reading: bool = False) -> int:
     """Print a study as it stands; returns the exit code.
 
@@ -105,15 +98,6 @@ def detached(study: StudyDirectory, *, as_json: bool) -> int:
     fix = f"Go on: `{PROGRAM} scale --resume {name} --wait`; cancel them: `{PROGRAM} cancel {name}`"
     say(f"{what} {fix}")
     return interrupted(what, fix, as_json=as_json)
-
-
-def waited(study: StudyDirectory, timeout_s: float | None) -> tuple[StudyFacts, Exit, Problem | None]:
-    """Its facts once its jobs are over, the exit code, and why it is not good."""
-    from runner.study.gather import wait
-
-    facts = wait(study, warn, timeout_s=timeout_s)
-    error = problem(facts)
-    return facts, Exit.GOOD if error is None else Exit.NOT_PROVEN, error
 
 
 def wait_for(study: StudyDirectory, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:

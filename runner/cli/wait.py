@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from runner.cli.options import JSON, RUNS_OR_STUDIES, answer, say, warn
 from runner.cli.progress import job_display
-from runner.cli.table import show
+from runner.cli.table import show, width_of_terminal
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.text import printable
@@ -19,12 +19,10 @@ from runner.model.figure import figure_of, is_of_value
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
-    from runner.model.output import Problem
+    from runner.model.output import Cancellation, Problem, RunFacts
+    from runner.model.study import StudyCancellation, StudyFacts
     from runner.model.verdict import Verdict
-    from runner.study.directory import Group, Subject
-
-
-_KINDS = {"Run": "runs", "StudyDirectory": "studies", "SweepDirectory": "sweeps"}  # of what, in documents
+    from runner.study.directory import Subject
 
 
 @click.command()
@@ -42,33 +40,69 @@ def command(runs: tuple[str, ...], timeout_s: float | None, cancel_on_interrupt:
     """
     from runner.study.directory import find_subjects
 
-    subjects = find_subjects(runs)
+    subjects, lacks = find_subjects(runs), _missing(runs)
+    code = wait_for(subjects, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    return code or (Exit.NOT_ACCEPTED if lacks and not as_json else Exit.GOOD)
+
+
+def _missing(names: Iterable[str]) -> bool:
+    """Whether runs of sweeps that are named were not submitted, which is warned of."""
+    from runner.study.directory import find_sweep
+
+    sentences = [sweep.missing for name in names if (sweep := find_sweep(name)) is not None and sweep.missing]
+    for sentence in sentences:
+        warn(sentence)
+    return bool(sentences)
+
+
+def wait_for(
+    subjects: Sequence[Subject], *, timeout_s: float | None = None, as_json: bool, cancel_on_interrupt: bool
+) -> int:
+    """Wait for runs and studies, and print their verdicts, of several that are not good, and their list."""
+    from runner.jobs.directory import Run
+
     if as_json and len(subjects) > 1:
         return _document_of(subjects, timeout_s)
     codes: list[int] = []
-    for each, left_s in _in_turn(subjects, timeout_s):
-        if len(subjects) > 1:
-            click.echo(f"{printable(each.path.name)}:")
-        codes.append(_wait(each, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
+    for at, (each, left_s) in enumerate(_in_turn(subjects, timeout_s), 1):
+        is_one = len(subjects) == 1
+        codes.append(_wait(each, is_one, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
         if codes[-1] == Exit.INTERRUPTED:
+            for other in subjects[at:] if cancel_on_interrupt else ():
+                say(_cancelled(other)[1])
             return Exit.INTERRUPTED
+    runs = [each for each in subjects if isinstance(each, Run)]
+    if len(subjects) > 1 and runs:
+        show_runs(runs, as_json=False)
     return next(filter(None, codes), Exit.GOOD)
 
 
-def _wait(subject: Subject, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
+def show_runs(runs: Iterable[Run], *, as_json: bool) -> int:
+    """Print these runs as a list."""
+    from runner.cli import json_output
+    from runner.cli.status import run_lines
+    from runner.jobs.facts import list_these
+    from runner.model.output import RunList
+
+    rows, errors = list_these(runs)
+    if as_json:
+        return json_output.show(RunList(rows, more=False, refused=0))
+    show(run_lines(rows, datetime.now(timezone.utc), width_of_terminal()))
+    for error in errors:
+        warn(error.what)
+    return Exit.GOOD
+
+
+def _wait(subject: Subject, is_one: bool, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
     from runner.jobs.directory import Run
 
     if isinstance(subject, Run):
-        return wait_and_judge(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
-    wait = commands_of(subject).wait_for
-    return int(wait(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
+        return wait_and_judge(
+            subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt, shows_good=is_one
+        )
+    from runner.cli.study import wait_for
 
-
-def commands_of(group: Group) -> Any:
-    """What shows a study, or a sweep: ``show_now``, ``wait_for``, ``waited``, ``cancelled`` and ``telling_run``."""
-    from runner.study.directory import StudyDirectory
-
-    return importlib.import_module(f"runner.cli.{'study' if isinstance(group, StudyDirectory) else 'sweep'}")
+    return wait_for(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
 
 
 def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[tuple[Subject, float | None]]:
@@ -81,24 +115,27 @@ def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[t
 def _document_of(subjects: Iterable[Subject], timeout_s: float | None) -> int:
     """Wait for several, and print their facts as one document; its error is that of the first that is not good."""
     from runner.cli import json_output
+    from runner.cli.study import problem
     from runner.jobs.directory import Run
     from runner.jobs.facts import run_facts
     from runner.jobs.life import finish
     from runner.model.output import WaitedFor
+    from runner.study.gather import wait
 
-    facts: dict[str, list[Any]] = {"runs": [], "studies": [], "sweeps": []}
+    runs: list[RunFacts] = []
+    studies: list[StudyFacts] = []
     bad: list[tuple[int, Problem]] = []
     for each, left_s in _in_turn(subjects, timeout_s):
         if isinstance(each, Run):
             verdict = finish(each, lambda _progress: None, warn, timeout_s=left_s)
-            now, code, error = run_facts(each, verdict), verdict.exit_code, json_output.of_verdict(verdict)
+            runs.append(run_facts(each, verdict))
+            code, error = verdict.exit_code, json_output.of_verdict(verdict)
         else:
-            now, code, error = commands_of(each).waited(each, left_s)
-        facts[_KINDS[type(each).__name__]].append(now)
+            studies.append(now := wait(each, warn, timeout_s=left_s))
+            code, error = Exit.NOT_PROVEN, problem(now)
         bad += [] if error is None else [(code, error)]
     exit_code, first = bad[0] if bad else (int(Exit.GOOD), None)
-    document = WaitedFor(**{kind: tuple(each) for kind, each in facts.items()})
-    return json_output.show(document, exit_code=exit_code, error=first)
+    return json_output.show(WaitedFor(tuple(runs), tuple(studies)), exit_code=exit_code, error=first)
 
 
 @click.command()
@@ -108,34 +145,34 @@ def cancel(runs: tuple[str, ...], as_json: bool) -> int:
     """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; @2 for the
     newest run but one; by default the newest).
     """
-    from runner.study.directory import find_subjects
+    from runner.study.directory import find_subjects, find_sweep
 
-    facts: dict[str, list[Any]] = {"runs": [], "studies": [], "sweeps": []}
-    lines: list[str] = []
+    made: list[tuple[Cancellation | StudyCancellation, str]] = []
     errors: list[RunnerError] = []
+    for sweep in filter(None, map(find_sweep, runs)):
+        sweep.stop()
     subjects = find_subjects(runs)
     for each in subjects:
         try:
-            one, line = _cancelled(each)
+            made.append(_cancelled(each))
         except RunnerError as error:  # of one; the others are cancelled all the same
             errors.append(error)
-        else:
-            facts[_KINDS[type(each).__name__]].append(one)
-            lines.append(line)
-    for other in errors[1:]:
-        warn(other.what)
+    for what in dict.fromkeys(other.what for other in errors[1:]):
+        warn(what)
     if errors and not as_json:
-        show(lines)
+        show(line for _, line in made)
     if errors:
         raise errors[0]
+    facts: Any = made[0][0]
     if len(subjects) > 1:
-        from runner.model.output import Cancellations
+        from runner.model.output import Cancellation, Cancellations
 
-        one = Cancellations(**{kind: tuple(each) for kind, each in facts.items()})
-    return answer(one, lines, as_json=as_json)
+        runs_of = tuple(each for each, _ in made if isinstance(each, Cancellation))
+        facts = Cancellations(runs_of, tuple(each for each, _ in made if not isinstance(each, Cancellation)))
+    return answer(facts, [line for _, line in made], as_json=as_json)
 
 
-def _cancelled(subject: Subject) -> tuple[Any, str]:
+def _cancelled(subject: Subject) -> tuple[Cancellation | StudyCancellation, str]:
     """Cancel it; what is known of that, and a line about it."""
     from runner.jobs.directory import Run
     from runner.jobs.lookup import kept_outcome
@@ -143,8 +180,9 @@ def _cancelled(subject: Subject) -> tuple[Any, str]:
     from runner.model.output import Cancellation
 
     if not isinstance(subject, Run):
-        facts, line = commands_of(subject).cancelled(subject)
-        return facts, line
+        from runner.cli.study import cancelled
+
+        return cancelled(subject)
     job_id, had_ended = cancel_run(subject)
     wait, outcome = f"`{PROGRAM} wait {subject.run_id}`", kept_outcome(subject)
     line = f"job {job_id} is being cancelled; {wait} waits until it has ended"
@@ -154,8 +192,10 @@ def _cancelled(subject: Subject) -> tuple[Any, str]:
     return Cancellation(subject.run_id, str(subject.path), job_id, had_ended), line
 
 
-def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False) -> int:
-    """Wait for the run's end and print its verdict; returns the exit code.
+def wait_and_judge(
+    run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False, shows_good: bool = True
+) -> int:
+    """Wait for the run's end and print its verdict; returns the exit code. ``shows_good``: also a verdict that is good.
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
@@ -178,7 +218,10 @@ def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_o
 
         error = json_output.of_verdict(verdict)
         return json_output.show(run_facts(run, verdict), exit_code=verdict.exit_code, error=error)
-    show_verdict(run, verdict)
+    if not shows_good and verdict.exit_code:
+        click.echo(f"run {printable(run.run_id)}")
+    if shows_good or verdict.exit_code:
+        show_verdict(run, verdict)
     return verdict.exit_code
 
 

@@ -19,11 +19,10 @@ import msgspec
 from runner.core import files, paths
 from runner.core.errors import UsageError
 from runner.model.figure import Figure, figure_of
-from runner.model.job import Cancelled, CodeRecord, CommandLine, ExitMarker, JobState, Provenance, Submitted
+from runner.model.job import Cancelled, CodeRecord, CommandLine, ExitMarker, JobState, Provenance, Submitted, Sweep
 from runner.model.plan import PlanRecord, upgraded
 from runner.model.records import Report, StartRecord
 from runner.model.step import LIBRARY, JobScript
-from runner.model.sweep import Sweep
 from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -149,18 +148,23 @@ class Run:
 
     @property
     def group(self) -> Path | None:
-        """The directory of the study or the sweep that it is a launch of; None where it is of none."""
+        """The directory of the study that it is a launch of; None where it is of none."""
         above = self.path.parents[2] if len(self.path.parents) > 3 else None
-        if above is None or self.path.parents[1].name != LAUNCHES:
-            return None
-        return above if (above / STUDY).is_file() or (above / SWEEP).is_file() else None
+        is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
+        return above if is_launch else None
 
     @property
-    def swept(self) -> tuple[tuple[str, str], ...]:
-        """The values that its sweep gave it; empty where it is of none."""
-        sweep = Run(self.group).read(SWEEP, Sweep) if self.group is not None else None
-        runs = sweep.runs if sweep is not None else ()
-        return next((each.values for each in runs if each.key == self.path.parent.name), ())
+    def swept(self) -> dict[str, str]:
+        """Name and value of what its sweep gave it; empty where it is of none."""
+        above = Run(self.path.parents[2]) if self.path.parent.parent.name == LAUNCHES else None
+        sweep = above.read(SWEEP, Sweep) if above is not None else None
+        return sweep.runs.get(self.path.parent.name, {}) if sweep is not None else {}
+
+    @property
+    def place(self) -> Path:
+        """The path by which the scheduler knows its job."""
+        record = self.submitted
+        return Path(record.place) if record is not None and record.place else self.path
 
     @property
     def plan(self) -> PlanRecord | None:

@@ -94,9 +94,10 @@ def list_runs(selection: Selection) -> Listing:
     return Listing(tuple(rows), more, refused, errors)
 
 
-def list_these(runs: Iterable[Run]) -> list[ListedRun]:
-    """The same of these runs, without those that cannot be read."""
-    return _rows([known for run in runs if (known := _known(run)) is not None])[0]
+def list_these(runs: Iterable[Run]) -> tuple[tuple[ListedRun, ...], tuple[RunnerError, ...]]:
+    """The same of these runs, without those that cannot be read, and the errors of schedulers."""
+    rows, errors = _rows([known for run in runs if (known := _known(run)) is not None])
+    return tuple(rows), errors
 
 
 def _rows(chosen: Sequence[_Known]) -> tuple[list[ListedRun], tuple[RunnerError, ...]]:
@@ -158,6 +159,7 @@ def _row(known: _Known, state: JobState | None) -> ListedRun:
         site=plan.site if plan else "",
         submitted=utc(record.submitted_s),
         outcome=verdict.outcome if verdict else None,
+        values=run.swept,
         **figure_keys(verdict, plan.arms[-1] if plan else None),
     )
 

@@ -1,8 +1,7 @@
 """Which run a user means: by its id, its name, the beginning of either, its job's id, its directory, or its place in
 the list of runs.
 
-A run of a study is found by its whole id, its job or its directory: it has the study's name. That of a sweep has a name
-of its own, ``NAME.3``.
+A run of a study is found by its whole id, its job or its directory: it has the study's name.
 
 A submission that the scheduler refused is a run only to whoever gives its whole id or its directory.
 """
@@ -19,7 +18,7 @@ from pathlib import Path
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
-from runner.jobs.directory import SCRIPT, SWEEP, Run, index, is_whole_id, linked
+from runner.jobs.directory import SCRIPT, Run, index, is_whole_id, linked
 from runner.model.job import Submitted
 
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
@@ -104,7 +103,7 @@ def _is_run(run: Run) -> bool:
 
 def _is_whole(run: Run, wanted: str) -> bool:
     """By name, or by the job's id: of one that has parts (``12.server``) the first is enough."""
-    if wanted == run.name and (run.group is None or (run.group / SWEEP).is_file()):
+    if wanted == run.name and run.group is None:
         return True
     if not wanted[0].isdigit():
         return False

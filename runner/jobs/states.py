@@ -153,31 +153,6 @@ class InAllocation:
             ) from None
 
 
-class InArray:
-    """The scheduler of a run that is a task of an array, which it knows by another path than the run directory."""
-
-    def __init__(self, scheduler: Scheduler, place: Path) -> None:
-        self.clients = scheduler.clients
-        self._scheduler, self._place = scheduler, place
-        self.cancel = scheduler.cancel
-
-    def submit(self, run_directory: Path, script: str) -> str:
-        """Never: the array is submitted."""
-        raise NotAcceptedError(f"{script} is started by the array", where=str(run_directory))
-
-    def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
-        """As ``Scheduler.find``."""
-        return self._scheduler.find(self._place)
-
-    def state(self, job_id: str, run_directory: Path) -> JobState:  # noqa: ARG002
-        """As ``Scheduler.state``."""
-        return self._scheduler.state(job_id, self._place)
-
-    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
-        """As ``Scheduler.states``."""
-        return {run: self.state(job_id, run) for run, job_id in jobs.items()}
-
-
 def left_by(path: Path) -> Left:
     """What the launch with this run directory has left. Reads every rank's record where its script ended well."""
     run = Run(path)
@@ -192,11 +167,11 @@ def left_by(path: Path) -> Left:
 def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
     """The states by run directory; and the errors of schedulers that gave no answer, whose runs are left out."""
     groups: dict[tuple[str, str, str], dict[Path, str]] = {}
-    places: dict[Path, Path] = {}  # of tasks of arrays
+    places: dict[Path, Path] = {}
     for run, record in runs:
-        path = Path(record.place) if record.place else run.path
-        places[path] = run.path
-        groups.setdefault((record.scheduler, record.clients, record.allocation), {})[path] = record.job_id
+        place = Path(record.place) if record.place else run.path
+        places[place] = run.path
+        groups.setdefault((record.scheduler, record.clients, record.allocation), {})[place] = record.job_id
     states: dict[Path, JobState] = {}
     errors: list[RunnerError] = []
     for (name, clients, allocation), jobs in groups.items():
@@ -204,7 +179,7 @@ def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], 
             scheduler = connect(name, Path(clients) if clients else None)
             if allocation:
                 scheduler = InAllocation(scheduler, Path(allocation), Run(next(iter(jobs))))
-            states |= {places[path]: state for path, state in scheduler.states(jobs).items()}
+            states |= {places[place]: state for place, state in scheduler.states(jobs).items()}
         except RunnerError as error:
             errors.append(error)
     return states, tuple(errors)
@@ -234,8 +209,8 @@ def scheduler_of(run: Run) -> tuple[Scheduler, str]:
     scheduler = connected(run, record)
     if record.job_id:
         return scheduler, record.job_id
-    own = not (record.allocation or record.place)
-    job_id = (id_in_records(run) if own else "") or scheduler.find(run.path)
+    is_own = not (record.allocation or record.place)  # else its records name another job, or another id
+    job_id = (id_in_records(run) if is_own else "") or scheduler.find(run.place)
     if not job_id:
         raise UnknownStateError(
             "this run's submission was cut off, and it is unknown whether the scheduler accepted it",
@@ -265,8 +240,6 @@ def connected(run: Run, record: Submitted) -> Scheduler:
             fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
         )
     scheduler = connect(record.scheduler, clients)
-    if record.place:
-        return InArray(scheduler, Path(record.place))
     return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
 
 
@@ -291,7 +264,7 @@ def cancel_run(run: Run) -> tuple[str, bool]:
     _ensure_own(run)
     scheduler, job_id = scheduler_of(run)
     # A job of that id from another directory belongs to another run: its state is unknown here, and it is left alone.
-    if scheduler.state(job_id, run.path).phase in ("ended", "unknown"):
+    if scheduler.state(job_id, run.place).phase in ("ended", "unknown"):
         return job_id, True
     cancel(run, scheduler, job_id)
     return job_id, False
@@ -301,19 +274,14 @@ def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
     """Cancel the run's job; no error if it has already ended. Raises RefusedError: the run directory is another user's.
     UnknownStateError: the scheduler did not answer, or refused.
     """
-    mark_cancelled(run)
-    scheduler.cancel(job_id)
-
-
-def mark_cancelled(run: Run) -> None:
-    """Record who cancels its job, before it is done, as the end may come at once. RefusedError: as of ``cancel``."""
     _ensure_own(run)
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
         user = f"uid {os.getuid()}"
-    with suppress(OSError):  # a full disk must not prevent it
+    with suppress(OSError):  # written before, as the end may come at once; a full disk must not prevent it
         run.write(CANCELLED, Cancelled(user, platform.node(), time.time()))
+    scheduler.cancel(job_id)
 
 
 def _ensure_own(run: Run) -> None:

@@ -139,6 +139,19 @@ class CommandLine(msgspec.Struct, frozen=True):
     rerun_of: str = ""
 
 
+class Sweep(msgspec.Struct, frozen=True):
+    """Runs that were submitted together (``sweep.json``). Never changed after it was written.
+
+    Attributes:
+        runs: number of each, from 1 -> name and value of what is its own.
+        command: as of a run.
+    """
+
+    runs: dict[str, dict[str, str]]
+    command: CommandLine
+    schema: Literal["1"] = "1"
+
+
 class CodeRecord(msgspec.Struct, frozen=True):
     """The user's code when a run was submitted (``code.json``), as git describes it.
 

@@ -13,7 +13,6 @@ from runner.model.job import CodeRecord, JobState, NodeShare, Phase
 from runner.model.plan import Finding, Plan
 from runner.model.request import RunArm
 from runner.model.study import ListedStudy, Loss, PointFacts, StudyCancellation, StudyFacts
-from runner.model.sweep import SweptRun
 from runner.model.verdict import Outcome, Verdict
 
 # A key that is taken away or changes its meaning makes another version; a new key does not.
@@ -190,6 +189,20 @@ class Cancellation(msgspec.Struct, frozen=True):
     had_ended: bool
 
 
+class WaitedFor(msgspec.Struct, frozen=True):
+    """The result of ``wait`` for several, each as for one, in the order in which they were named."""
+
+    runs: tuple[RunFacts, ...] = ()
+    studies: tuple[StudyFacts, ...] = ()
+
+
+class Cancellations(msgspec.Struct, frozen=True):
+    """The result of ``cancel`` of several, each as of one, in the order in which they were named."""
+
+    runs: tuple[Cancellation, ...] = ()
+    studies: tuple[StudyCancellation, ...] = ()
+
+
 State = Literal["pending", "running", "ended", "unknown", "not-submitted"]
 
 
@@ -203,6 +216,7 @@ class ListedRun(FigureKeys, frozen=True):
         gpus: as requested; on a site without GPUs, one rank stands for a GPU.
         submitted: null where that cannot be read.
         outcome: of the verdict; null until the run was judged.
+        values: of a sweep's run, what is its own: name -> value.
     """
 
     run: str
@@ -215,70 +229,7 @@ class ListedRun(FigureKeys, frozen=True):
     site: str
     submitted: datetime | None
     outcome: Outcome | None
-
-
-class SweptFacts(ListedRun, frozen=True, kw_only=True):
-    """A run of a sweep. One that was not submitted is ``not-submitted``, without an id where it has no directory, and
-    ``reason`` says why.
-    """
-
-    values: dict[str, str]
-
-
-class SweepFacts(msgspec.Struct, frozen=True):
-    """A sweep as it stands: a view of its runs.
-
-    Attributes:
-        sweep: its id. state: ``running`` while a run is queued or runs, or is being submitted.
-        counts: how many runs have this outcome, or have none and are in this state.
-    """
-
-    sweep: str
-    directory: str
-    name: str
-    state: Literal["running", "ended"]
-    created: Time
-    at_once: int | None
-    counts: dict[str, int]
-    runs: tuple[SweptFacts, ...]
-
-
-class SweepPreparation(msgspec.Struct, frozen=True):
-    """A sweep that was prepared and not submitted.
-
-    Attributes:
-        array: the script of its array; null where each run is a job of its own, and except for a dry run.
-        first: its first run, with the findings of all.
-    """
-
-    name: str
-    runs: tuple[SweptRun, ...]
-    array: str | None
-    first: Preparation
-
-
-class SweepCancellation(msgspec.Struct, frozen=True):
-    """The answer of ``cancel`` of a sweep. ``jobs``: that had not ended; nothing more of it is submitted."""
-
-    sweep: str
-    directory: str
-    jobs: tuple[str, ...]
-
-
-class WaitedFor(msgspec.Struct, frozen=True):
-    """The result of ``wait`` for several, each as for one, in the order in which they were named."""
-
-    runs: tuple[RunFacts, ...] = ()
-    studies: tuple[StudyFacts, ...] = ()
-    sweeps: tuple[SweepFacts, ...] = ()
-
-
-class Cancellations(msgspec.Struct, frozen=True):
-    """The result of ``cancel`` of several, each as of one, in the order in which they were named."""
-
-    runs: tuple[Cancellation, ...] = ()
-    studies: tuple[StudyCancellation, ...] = ()
-    sweeps: tuple[SweepCancellation, ...] = ()
+    values: dict[str, str] = {}
 
 
 class RunList(msgspec.Struct, frozen=True):
@@ -287,15 +238,13 @@ class RunList(msgspec.Struct, frozen=True):
     Attributes:
         runs: the newest first. more: whether there are older ones that were left out.
         refused: how many submissions were left out because the scheduler refused them.
-        studies, sweeps: the newest first; their runs are not among ``runs`` unless those were requested by name, or
-            all.
+        studies: the newest first; their runs are not among ``runs`` unless those were requested by name, or all.
     """
 
     runs: tuple[ListedRun, ...]
     more: bool
     refused: int
     studies: tuple[ListedStudy, ...] = ()
-    sweeps: tuple[SweepFacts, ...] = ()
 
 
 Format = Literal["csv", "json", "reframe"]

@@ -1,4 +1,4 @@
-"""The directory of a study, or of a sweep: its question, the run directories of its launches, and which one a user
+"""The directory of a study or of a sweep: its question, the run directories of its launches, and which one a user
 means.
 
 RUNS/20261122-120500-NAME-study/    (or -sweep) linked in the state directory, as runs are
@@ -16,16 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from runner.core import files, paths
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import first_of
+from runner.core.text import counted, first_of
 from runner.jobs import lookup
 from runner.jobs.directory import LAUNCHES, STUDY, SWEEP, Run
+from runner.model.job import Sweep
 from runner.model.study import Study
-from runner.model.sweep import Sweep
 from runner.study.campaign import Campaign
 from runner.study.plan import is_whole
 
@@ -48,19 +47,36 @@ class StudyDirectory(Campaign):
 
 
 class SweepDirectory(Campaign):
-    """A sweep's directory, absolute, and what was asked."""
+    """A sweep's directory, absolute, and what was asked: a name for its runs, each of which has it with a number."""
 
     at_work = "its runs are being submitted"
 
     def __init__(self, path: Path, sweep: Sweep) -> None:
         super().__init__(path)
         self.sweep = sweep
-        self.name = name_of(path.name)
         self.goes_on = self.instead = f"{PROGRAM} status {path.name}"
 
+    @property
+    def submitted(self) -> tuple[Run, ...]:
+        """Its runs that were submitted, or may have been."""
+        return tuple(
+            run for key in self.sweep.runs for run in self.runs(key) if run.submitted and not lookup.was_refused(run)
+        )
 
-Group = StudyDirectory | SweepDirectory
-Subject = Run | Group
+    @property
+    def missing(self) -> str:
+        """A sentence on the runs that were not submitted; empty where there are none, or they may still be."""
+        there = {run.path.parent.name for run in self.submitted}
+        lacks = [key for key in self.sweep.runs if key not in there]
+        if not lacks or self.is_held:
+            return ""
+        records = (run.submitted for key in lacks for run in self.runs(key))
+        why = next((record.refused for record in records if record and record.refused), "that was ended before")
+        count = f"{len(lacks)} of {counted(len(self.sweep.runs), 'run')} of {self.path.name}"
+        return f"{count} not submitted ({first_of(lacks, _MOST)}): {why}"
+
+
+Subject = Run | StudyDirectory
 
 
 def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
@@ -69,17 +85,17 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
     Raises:
         UsageError: it cannot be made there.
     """
-    path = _made(root, f"{name}-study", lambda study_id: replace(study, study=study_id, logged=True), STUDY, now_s)
+    whole = msgspec.structs.replace(study, logged=True)
+    path = _made(root, f"{name}-study", STUDY, now_s, lambda own: msgspec.structs.replace(whole, study=own))
     return _read(path)
 
 
 def create_sweep(root: Path, name: str, sweep: Sweep, now_s: float) -> SweepDirectory:
     """As ``create``, a new sweep."""
-    path = _made(root, f"{name}-sweep", lambda sweep_id: replace(sweep, sweep=sweep_id), SWEEP, now_s)
-    return SweepDirectory(path, replace(sweep, sweep=path.name))
+    return SweepDirectory(_made(root, f"{name}-sweep", SWEEP, now_s, lambda _own: sweep), sweep)
 
 
-def _made(root: Path, label: str, asked: Callable[[str], msgspec.Struct], document: str, now_s: float) -> Path:
+def _made(root: Path, label: str, file: str, now_s: float, asked: Callable[[str], msgspec.Struct]) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -87,13 +103,13 @@ def _made(root: Path, label: str, asked: Callable[[str], msgspec.Struct], docume
         path = _reserved(root.resolve(), f"{stamp}-{label}")
         (path / LAUNCHES).mkdir()
         Campaign(path).begin_log()
-        files.write_private(path / document, json.dumps(msgspec.to_builtins(asked(path.name)), indent=1) + "\n")
+        files.write_private(path / file, json.dumps(msgspec.to_builtins(asked(path.name)), indent=1) + "\n")
         link = index() / path.name
         link.unlink(missing_ok=True)
         link.symlink_to(path)
     except OSError as error:
         raise UsageError(
-            f"the directory of its runs cannot be made: {error.strerror}",
+            f"the directory of the runs cannot be made: {error.strerror}",
             where=str(error.filename or root),
             fix="use --runs with a directory that every node sees and you may write to",
         ) from None
@@ -120,7 +136,7 @@ def read(path: Path) -> StudyDirectory | None:
 
 
 def name_of(study_id: str) -> str:
-    """The name in a study's or a sweep's id (``--name``, or the recipe's); the id where it has none."""
+    """The name in a study's id (``--name``, or the recipe's); the id where it has none."""
     parts = _ID.match(study_id)
     return parts["name"] if parts else study_id
 
@@ -130,19 +146,18 @@ def index() -> Path:
     return paths.state_dir() / "studies"
 
 
-def ids(*documents: str) -> tuple[str, ...]:
-    """Ids of all studies (STUDY) or sweeps of this user whose directories are still there, the newest first."""
-    documents = documents or (STUDY,)
+def ids(file: str = STUDY) -> tuple[str, ...]:
+    """Ids of all studies, or sweeps, of this user whose directories are still there, the newest first."""
     with suppress(OSError):
         links = sorted(index().iterdir(), key=lambda link: (link.lstat().st_mtime_ns, link.name), reverse=True)
-        return tuple(link.name for link in links if any((link / each).is_file() for each in documents))
+        return tuple(link.name for link in links if (link / file).is_file())
     return ()
 
 
 def find(wanted: str) -> StudyDirectory:
     """The study that a user means. Raises UsageError: there is none, or there are several."""
     study = _exactly(wanted) or _beginning(wanted)
-    if not isinstance(study, StudyDirectory):
+    if study is None:
         known = ids()[:3]
         recent = f" Recent: {', '.join(known)}." if known else ""
         raise UsageError(f'no study matches "{wanted}".{recent}', fix=f"begin one with `{PROGRAM} scale --gpus 1,2,4`")
@@ -150,10 +165,10 @@ def find(wanted: str) -> StudyDirectory:
 
 
 def find_subject(wanted: str | None) -> Subject:
-    """The run, the study or the sweep that a user means; None is the newest run.
+    """The run or the study that a user means; None is the newest run.
 
     A study's whole id, name or directory goes before a run, and a run before the beginning of a study's id or name:
-    the runs of a study have its name, too. So it is with sweeps, and with the job of a sweep's array.
+    the runs of a study have its name, too.
 
     Raises:
         UsageError: there is neither, or there are several.
@@ -169,61 +184,68 @@ def find_subject(wanted: str | None) -> Subject:
 
 
 def find_subjects(names: Sequence[str]) -> tuple[Subject, ...]:
-    """What these names mean, each once; the newest run without any. Raises as ``find_subject``."""
-    return tuple({each.path: each for each in map(find_subject, names or (None,))}.values())
+    """What these names mean, each once; the newest run without any. A sweep stands for its runs. Raises as
+    ``find_subject``, and UsageError where no run of a sweep was submitted.
+    """
+    made: dict[Path, Subject] = {}
+    for name in names or (None,):
+        sweep = find_sweep(name)
+        if sweep is not None and not sweep.submitted:
+            raise UsageError(sweep.missing or "no run of it is submitted yet", where=str(sweep.path))
+        made |= {each.path: each for each in (sweep.submitted if sweep else (find_subject(name),))}
+    return tuple(made.values())
 
 
-def runs_and_studies(names: Sequence[str]) -> tuple[Run | StudyDirectory, ...]:
-    """The same for who reads figures: a sweep stands for its runs."""
-    made: list[Run | StudyDirectory] = []
-    for each in find_subjects(names):
-        made += sweep_runs(each) if isinstance(each, SweepDirectory) else [each]
-    return tuple({each.path: each for each in made}.values())
-
-
-def sweep_runs(sweep: SweepDirectory) -> tuple[Run, ...]:
-    """Its runs that were submitted, or that may have been. Raises UsageError: there are none."""
-    runs = [run for each in sweep.sweep.runs for run in sweep.runs(each.key) if not lookup.was_refused(run)]
-    if not runs:
-        raise UsageError("no run of this sweep was submitted", where=str(sweep.path), fix=f"see `{sweep.instead}`")
-    return tuple(runs)
-
-
-def _exactly(wanted: str) -> Group | None:
-    """The study or the sweep of that whole id, directory or name; None for none."""
-    for path in (Path(wanted), index() / wanted):
-        for document in (STUDY, SWEEP) if wanted else ():
-            if (path / document).is_file():
-                return _read(path) if document == STUDY else read_sweep(path)
-    if not wanted or "/" in wanted:
+def find_sweep(wanted: str | None) -> SweepDirectory | None:
+    """The sweep of that directory, whole id, name or array; None for none. Raises UsageError: there are several, or it
+    cannot be read.
+    """
+    if not wanted:
         return None
-    return _one(wanted, [each for each in ids(STUDY, SWEEP) if name_of(each) == wanted])
-
-
-def _beginning(wanted: str) -> Group | None:
-    """The study or the sweep whose id or name begins so; None for none."""
-    if not wanted or "/" in wanted:
-        return None
-    known = ids(STUDY, SWEEP)
-    return _one(wanted, [each for each in known if each.startswith(wanted) or name_of(each).startswith(wanted)])
-
-
-def _one(wanted: str, matching: Sequence[str]) -> Group | None:
+    matching = [path for path in (Path(wanted), index() / wanted) if (path / SWEEP).is_file()][:1]
+    if not matching and "/" not in wanted:
+        matching = [
+            index() / each for each in ids(SWEEP) if wanted in (name_of(each), *_arrays(index() / each, wanted))
+        ]
     if len(matching) > 1:
-        kinds = "studies and sweeps" if any((index() / each / SWEEP).is_file() for each in matching) else "studies"
+        names = first_of([path.name for path in matching], _MOST)
+        raise UsageError(f'"{wanted}" matches {len(matching)} sweeps: {names}', fix="give the id of one of them")
+    for path in matching:
+        if (sweep := Run(path.resolve()).read(SWEEP, Sweep)) is None:
+            raise UsageError("the sweep cannot be read", where=str(path / SWEEP), fix="put back the file as it was")
+        return SweepDirectory(path.resolve(), sweep)
+    return None
+
+
+def _arrays(path: Path, wanted: str) -> tuple[str, ...]:
+    """The jobs of a sweep's arrays, where a job may be meant."""
+    runs = (path / LAUNCHES).glob("*/*/job.json") if wanted.isdigit() else ()
+    records = (Run(each.parent).submitted for each in runs)
+    return tuple(record.job_id.partition("_")[0] for record in records if record is not None)
+
+
+def _exactly(wanted: str) -> StudyDirectory | None:
+    """The study of that whole id, directory or name; None for none."""
+    for path in (Path(wanted), index() / wanted):
+        if wanted and (path / STUDY).is_file():
+            return _read(path)
+    return None if not wanted or "/" in wanted else _one(wanted, [each for each in ids() if name_of(each) == wanted])
+
+
+def _beginning(wanted: str) -> StudyDirectory | None:
+    """The study whose id or name begins so; None for none."""
+    if not wanted or "/" in wanted:
+        return None
+    return _one(wanted, [each for each in ids() if each.startswith(wanted) or name_of(each).startswith(wanted)])
+
+
+def _one(wanted: str, matching: Sequence[str]) -> StudyDirectory | None:
+    if len(matching) > 1:
         raise UsageError(
-            f'"{wanted}" matches {len(matching)} {kinds}: {first_of(matching, _MOST)}',
+            f'"{wanted}" matches {len(matching)} studies: {first_of(matching, _MOST)}',
             fix="give the id of one of them, or as much of it as no other has",
         )
-    return _exactly(matching[0]) if matching else None
-
-
-def read_sweep(path: Path) -> SweepDirectory:
-    sweep = Run(path.resolve()).read(SWEEP, Sweep)
-    if sweep is None:
-        fix = "put back the file as it was; the runs in `launches` beside it stay as they are"
-        raise UsageError("what the sweep was asked for cannot be read", where=str(path / SWEEP), fix=fix)
-    return SweepDirectory(path.resolve(), sweep)
+    return _read(index() / matching[0]) if matching else None
 
 
 def _read(path: Path) -> StudyDirectory:

@@ -20,7 +20,7 @@ from runner.jobs.directory import STUDY, Run
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
-from runner.study.directory import StudyDirectory, SweepDirectory, find_subject, sweep_runs
+from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep
 from runner.study.gather import facts, figures
 
 
@@ -36,9 +36,9 @@ def side(text: str) -> Side:
     name, chosen = _chosen_settings(text)
     if "," in name and not Path(name).exists():
         return side_of(text)
+    if (sweep := find_sweep(name)) is not None:
+        return side_of_runs(text, sweep.submitted)
     study = find_subject(name)
-    if isinstance(study, SweepDirectory):
-        return side_of_runs(text, sweep_runs(study))
     if isinstance(study, Run):
         if chosen:
             raise UsageError(f"{study.run_id} is a run, and only a study has settings", where=text)
@@ -77,7 +77,7 @@ def _chosen_settings(text: str) -> tuple[str, Settings]:
     return name, tuple((key, value) for key, _, value in pairs)
 
 
-def exported_of(subjects: Sequence[Run | StudyDirectory]) -> tuple[ExportedRun, ...]:
+def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
     """These runs, and the measured ones of these studies, each once. Raises as ``exported_run``, and NotProvenError: a
     study has none.
     """
@@ -91,7 +91,7 @@ def exported_of(subjects: Sequence[Run | StudyDirectory]) -> tuple[ExportedRun, 
     return tuple(made.values())
 
 
-def bundle_of(subjects: Sequence[Run | StudyDirectory], file: Path, key: Path | None) -> MadeBundle:
+def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
     measured = [(subject.path, *_measured_runs(subject)) for subject in subjects]
     runs = [run for _, own, _ in measured for run in own.values()]
@@ -106,7 +106,7 @@ def bundle_of(subjects: Sequence[Run | StudyDirectory], file: Path, key: Path | 
     return make(runs, file, key, None)
 
 
-def report_of(subjects: Sequence[Run | StudyDirectory], warn: Warn) -> tuple[Report, str]:
+def report_of(subjects: Sequence[Subject], warn: Warn) -> tuple[Report, str]:
     """The report on runs, or on a study, and a name for it; runs that have ended are judged first."""
     from runner.figures.report.gather import runs_report, study_report
 
@@ -134,7 +134,7 @@ def _state(run: Run, warn: Warn) -> str:
     return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
 
 
-def _measured_runs(subject: Run | StudyDirectory) -> tuple[dict[str, Run], tuple[str, ...]]:
+def _measured_runs(subject: Subject) -> tuple[dict[str, Run], tuple[str, ...]]:
     """The run by which each launch of a study is proven, by the launch's key, in the order of the launches, and the
     study's gaps; a run itself.
     """
