@@ -6,6 +6,7 @@ and goes meets both. Bytecode is written first, as an installation does. Half a 
 
 import argparse
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from runner.core import paths
 
 BARE = ("-c", "pass")
+RUN = Path("tests/fixtures/5ada5d4/jobs/20261122-215051-good-2")
 _SUPERBLOCK = b"hsqs" + bytes(24) + b"\4" + bytes(67)  # all that a dry run reads of a squashfs image
 
 
@@ -28,12 +30,14 @@ class Times:
     processor_s: float
 
 
-def commands(image: Path) -> dict[str, tuple[tuple[str, ...], float]]:
+def commands(image: Path, run: Path) -> dict[str, tuple[tuple[str, ...], float]]:
     """What is timed: words after the Python, and the multiple of bare Python that is aimed at."""
     submit = ("submit", "--gpus", "16", "--site", "technion", "--image", str(image))
+    judged = {f"`{verb} RUN`, judged": (("-m", "runner", verb, str(run)), 9.0) for verb in ("status", "logs", "cancel")}
     return {
         "`--help`": (("-m", "runner", "--help"), 5.0),
         "`submit --gpus 16 --site technion --dry-run`": (("-m", "runner", *submit, "--dry-run"), 12.0),
+        **judged,
     }
 
 
@@ -85,10 +89,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         image = Path(scratch, "image.sqsh")
         image.write_bytes(_SUPERBLOCK)
+        run = shutil.copytree(RUN, Path(scratch, RUN.name))
         own = {"RUNNER_CACHE": scratch, "RUNNER_STATE": scratch, "RUNNER_CONFIG": f"{scratch}/none.yaml"}
         environment = {**os.environ, **own}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        measured = {name: (compared(words, environment, rounds), aim) for name, (words, aim) in commands(image).items()}
+        measured = {
+            name: (compared(words, environment, rounds), aim) for name, (words, aim) in commands(image, run).items()
+        }
     print(table(measured))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 
 from runner.cli.options import JSON, Decorator, by_shell, together
 from runner.core.errors import UsageError
-from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, default_of, words_of
+from runner.preparation.options import FIELDS, GPUS, OPTIONS, Kind, Option, by_fields, default_of, words_of
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from runner.model.request import Request, RequestRecord
     from runner.preparation.job import PreparedJob
 
-_OF_REQUEST = {"gpus", *FIELDS, "arguments"}
+_SBATCH = "sbatch_"  # before a field: its value as sbatch reads it
+_FIELD = {name: name if option.of_scheduler else option.field or name for name, option in OPTIONS.items()}
+_OF_REQUEST = {"gpus", *_FIELD.values(), *(f"{_SBATCH}{field}" for field in FIELDS), "arguments"}
 _TYPED = "runner.typed"  # key of what click's contexts share: the arguments as they were typed
 
 
@@ -27,7 +29,7 @@ def job_options(command: Any) -> Any:
     """Decorate a click command with the options of ``runner.preparation.options``; ``given`` has their values."""
     return together(
         click.option("--gpus", type=int, required=True, help=GPUS.help),
-        *(_click_option(field, name, option) for field, (name, option) in FIELDS.items()),
+        *(made for name, option in OPTIONS.items() for made in _click_options(_FIELD[name], name, option)),
         click.option("--nsys", hidden=True, expose_value=False, callback=_nsys),
         click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
         click.option("--full", is_flag=True, help="With --dry-run: print the files, too, that the script reads."),
@@ -44,10 +46,10 @@ def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | Non
 
 def some_job_options(*names: str) -> Decorator:
     """Decorate a click command with some of the options, by their names."""
-    return together(*(_click_option(OPTIONS[name].field or name, name, OPTIONS[name]) for name in names))
+    return together(*(made for name in names for made in _click_options(_FIELD[name], name, OPTIONS[name])))
 
 
-def _click_option(field: str, name: str, option: Option) -> Decorator:
+def _click_options(field: str, name: str, option: Option) -> Iterator[Decorator]:
     kind = option.kind
     settings: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}
     if kind.is_flag:
@@ -55,7 +57,10 @@ def _click_option(field: str, name: str, option: Option) -> Decorator:
     elif kind.key is not None:
         settings["multiple"] = True
     else:
-        settings |= {"default": default_of(field), "show_default": option.shows_default}
+        settings |= {
+            "default": None if option.of_scheduler else default_of(field),
+            "show_default": option.shows_default,
+        }
         settings["type"] = int if kind.is_number else click.Choice(kind.choices) if kind.choices else str
     if kind.read is not str:
         settings["callback"] = _reading(kind)
@@ -64,8 +69,11 @@ def _click_option(field: str, name: str, option: Option) -> Decorator:
     if name == "site":  # a shell completes the queues of this one
         settings["default"] = lambda: os.environ.get("RUNNER_SITE") or None
     long = f"--{name.replace('_', '-')}"
-    flags = (*option.flags, long) if option.flags and len(option.flags[0]) == 2 else (long, *option.flags)
-    return click.option(*flags, field, **settings)
+    yield click.option(*sorted((long, *option.flags), key=lambda flag: flag.startswith("--")), field, **settings)
+    if option.sbatch is not None:
+        letter, read = option.sbatch
+        help = f"The same, as sbatch reads it (-t 30 is 30 minutes): {long} has a form of its own."
+        yield click.option(letter, f"{_SBATCH}{field}", metavar="VALUE", callback=_reading(Kind(read)), help=help)
 
 
 def _reading(kind: Kind) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -85,18 +93,41 @@ class JobCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_TYPED] = tuple(args)
-        return super().parse_args(ctx, args)
+        own = args[: args.index("--")] if "--" in args else args
+        for before, word in zip(("", *own), own, strict=False):
+            if len(word) > 2 and word[0] == "-" != word[1] and before != "--env":  # mpirun's -ppn 8 would be -p pn
+                _refuse_other(word)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            _refuse_other(error.option_name)
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         assert self.callback is not None
         return ctx.invoke(self.callback, **{k: value for k, value in ctx.params.items() if k not in _OF_REQUEST})
 
 
+def _refuse_other(word: str) -> None:
+    """Raises UsageError where it is another program's name of an option: what does it here."""
+    from runner.preparation.other_names import instead_of
+
+    name = word.partition("=")[0]
+    if fix := instead_of(name):
+        raise UsageError(f"there is no {name}", where=word, fix=fix)
+
+
 def given(context: click.Context) -> dict[str, Any]:
     """The fields of a request that a command line gives, as ``make_request`` takes them; none that have defaults."""
     typed = click.core.ParameterSource.COMMANDLINE
     names = (name for name in context.params if name in _OF_REQUEST)
-    return {name: context.params[name] for name in names if context.get_parameter_source(name) == typed}
+    values = {name: context.params[name] for name in names if context.get_parameter_source(name) == typed}
+    for name in [name for name in values if name.startswith(_SBATCH)]:
+        field = name.removeprefix(_SBATCH)
+        if field in values:
+            raise UsageError("it is given twice", where=f"--{FIELDS[field][0]}", fix="use one of its names")
+        values[field] = values.pop(name)
+    return by_fields(values)
 
 
 def request_of_call(*, step: bool = False) -> Request:

@@ -17,7 +17,7 @@ from runner.core.text import instead, printable
 from runner.jobs.comparison import Difference, code_differences, plan_differences, run_differences
 from runner.jobs.lookup import find
 from runner.model.backends import run_runtime
-from runner.preparation.options import FIELDS
+from runner.preparation.options import FIELDS, OPTIONS
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -93,11 +93,12 @@ def image_line(first: PlannedImage, plan: Plan) -> str:
 
 
 def _field(option: str) -> str:
-    """The field of a request that an option sets."""
+    """The field of a request that an option sets, or the option of the scheduler that it is."""
     fields = {
         flag.lstrip("-"): field for field, (name, each) in FIELDS.items()
         for flag in (name.replace("_", "-"), *each.flags) if flag == name.replace("_", "-") or flag.startswith("--")
     }  # fmt: skip
+    fields |= {name.replace("_", "-"): name for name, each in OPTIONS.items() if each.of_scheduler}
     wanted = option.lstrip("-")
     if wanted not in fields:
         raise UsageError(f"no option {option!r}", where="--without", fix=instead(wanted, fields, "see --help"))

@@ -111,7 +111,8 @@ def _check_resuming() -> None:
     on_line = click.core.ParameterSource.COMMANDLINE
     names = {name for name in context.params if context.get_parameter_source(name) == on_line and context.params[name]}
     if others := names - _OF_RESUMING:
-        flags = sorted(f"--{name.replace('_', '-')}" if name != "arguments" else "--" for name in others)
+        flagged = (each for each in context.command.params if each.name in others)
+        flags = sorted("--" if each.name == "arguments" else each.opts[-1] for each in flagged)
         raise UsageError(
             "the study has its options already", where=flags[0], fix="leave it out; another question is another study"
         )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from runner.core.registry import Registry, UnknownNameError
-from runner.model.request import ImageForm
+from runner.model.request import ImageForm, Request
 
 NATIVE = "native"  # no container: the program runs in an environment
 
@@ -127,6 +127,12 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         """The settings of a job with these options of its own, and all options of the job, sorted by name."""
         return self, tuple(sorted({**self.directives, **job}.items()))
 
+    def with_variables(self, request: Request, shell: Mapping[str, str]) -> tuple[Request, tuple[str, ...]]:
+        """The request with what variables of the shell that submits say of a job, as the scheduler's own program would
+        count them; and lines that report it.
+        """
+        return request, ()
+
     def check(self) -> None:
         """Nothing where a site file may have these values. Raises UsageError whose ``where`` is the key."""
 
@@ -194,6 +200,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         exclusive_nodes: a job that has all GPUs of its nodes shares them with no other job.
         detection: module that reads a live cluster (see ``runner.sites.detection.cluster.Detection``); empty where
             none does, and ``site check`` compares nothing.
+        options: module whose OTHER_NAMES has options of its programs, as they are typed -> what does it here.
         nodes_differ: the nodes of one job can have different numbers of GPUs.
         steps: a job can run as a step of an allocation that the shell holds: ``allocation`` and ``salloc``.
         launches: the launches of a study can run one after another in one job: ``render_launches``.
@@ -218,6 +225,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     settings: type[SchedulerSettings] = SchedulerSettings
     exclusive_nodes: bool = True
     detection: str = ""
+    options: str = ""
     nodes_differ: bool = False
     steps: bool = False
     launches: bool = False

@@ -125,6 +125,23 @@ def parse_duration_s(text: str) -> int:
     return seconds
 
 
+def parse_sbatch_time_s(text: str) -> int:
+    """``M``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M`` or ``D-H:M:S``, as sbatch reads a time limit, into seconds.
+
+    Raises:
+        ValueError: it is something else, or no limit.
+    """
+    if not re.fullmatch(r"(\d{1,4}-)?\d{1,6}(:\d{1,2}){0,2}", text, re.ASCII):
+        raise ValueError(f"{text!r} is no time of sbatch: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S (30 is 30 minutes)")
+    days, dash, clock = text.rpartition("-")
+    parts = [*map(int, clock.split(":"))]
+    units = (3600, 60, 1) if dash or len(parts) > 2 else (60, 1)
+    seconds = int(days or 0) * 86400 + sum(unit * part for unit, part in zip(units, parts, strict=False))
+    if seconds == 0:
+        raise ValueError("no time limit: every job has one here")
+    return seconds
+
+
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """One job as asked for, by the command line, from Python, or again; None means "the recipe or the site decides".
 

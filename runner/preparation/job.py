@@ -25,6 +25,7 @@ from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
 from runner.preparation.choices import choose
+from runner.preparation.dependencies import with_job_ids
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
 from runner.preparation.request import check_answers, complete, refuse_missing_script
@@ -85,6 +86,9 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     check_answers(request)
     request, snapshot = _with_snapshot(request)
     user_site = read_user_site(request.site, request, for_job=True, say=say, keep=keep)
+    for note in user_site.notes:
+        say(note)
+    request, asked = (with_job_ids(each, user_site.site) for each in (user_site.request, asked))
     loaded = recipe_or_program(request.recipe, request.program)
     choices, image = choose(user_site, request, loaded.recipe)
     if image.note:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, SupportsIndex, TypedDict, TypeVar, g
 
 from runner.core.errors import UsageError
 from runner.core.text import instead
-from runner.model.request import Request, Wireup, parse_duration_s, parse_mount
+from runner.model.request import Request, Wireup, parse_duration_s, parse_mount, parse_sbatch_time_s
 
 DEFAULT_RECIPE = "horovod-pytorch"
 T = TypeVar("T")
@@ -138,6 +138,14 @@ def _clock(seconds: int) -> tuple[str, ...]:
     return (f"{seconds // 60}:{seconds % 60:02d}",)
 
 
+def _sbatch_nodes(text: str) -> int:
+    """A number of nodes as ``sbatch -N`` has it: ``2``, ``2-2``. Raises ValueError: it is none, or leaves a choice."""
+    least, dash, most = text.partition("-")
+    if not least.isdecimal() or (dash and most != least):
+        raise ValueError(f"{text!r} is no single number of nodes (-N as of sbatch; a job's name: --name, -J)")
+    return int(least)
+
+
 def _first(element: Any) -> object:
     return element[0]
 
@@ -172,6 +180,8 @@ class Option:
         field: of ``Request`` that it sets; empty for that of its own name.
         flags: further flags. metavar, complete: as click and ``runner.cli.completion`` name it; empty for none.
         shows_default: its help names the default.
+        sbatch: the letter of sbatch, and how sbatch reads its value, where that is not how ``kind`` does.
+        of_scheduler: it sets the scheduler's option of its name, in ``scheduler_options``, and no field of its own.
     """
 
     help: str
@@ -181,6 +191,12 @@ class Option:
     metavar: str = ""
     complete: str = ""
     shows_default: bool = False
+    sbatch: tuple[str, Callable[[str], Any]] | None = None
+    of_scheduler: bool = False
+
+
+def _of_scheduler(help: str, metavar: str, *flags: str) -> Option:
+    return Option(help, PLAIN, flags=flags, metavar=metavar, of_scheduler=True)
 
 
 GPUS = Option("Total number of GPUs; one rank on each.", NUMBER)
@@ -191,7 +207,8 @@ _Path = str | os.PathLike[str]
 class Options(TypedDict, total=False):
     """What ``submit`` takes besides the GPUs and the program: the options of the command line, by the same names."""
 
-    nodes: Annotated[int, Option("Number of nodes. [default: as few as possible]", NUMBER)]
+    nodes: Annotated[int, Option(
+        "Number of nodes. [default: as few as possible]", NUMBER, sbatch=("-N", _sbatch_nodes))]
     recipe: Annotated[_Path, Option(
         f"A shipped recipe, or a directory. [default: {DEFAULT_RECIPE}, or the program after --]", complete="recipes")]
     site: Annotated[_Path, Option(
@@ -210,11 +227,24 @@ class Options(TypedDict, total=False):
     set: Annotated[Mapping[str, object], Option(
         "Option of the recipe's program.", PAIRS, "options", metavar="KEY=VALUE", complete="recipe options")]
     time: Annotated[str | int, Option(
-        "Time limit. [default: the site's]", DURATION, "walltime_s", metavar="[D-][H:]M:S")]
+        "Time limit. [default: the site's]", DURATION, "walltime_s", metavar="[D-][H:]M:S",
+        sbatch=("-t", parse_sbatch_time_s))]
     queue: Annotated[str, Option(
         "Queue, partition or QOS, whichever the site uses. [default: one that fits]",
-        PLAIN, flags=("--partition",), complete="queues")]
-    account: Annotated[str, Option("Account to charge. [default: the one in your configuration]", PLAIN)]
+        PLAIN, flags=("-p", "--partition"), complete="queues")]
+    account: Annotated[str, Option(
+        "Account to charge. [default: the one in your configuration]", PLAIN, flags=("-A",))]
+    qos: Annotated[str, _of_scheduler("Quality of service.", "NAME")]
+    nodelist: Annotated[str, _of_scheduler("Nodes that the job must have.", "NODES", "-w")]
+    exclude: Annotated[str, _of_scheduler("Nodes that it must not have.", "NODES", "-x")]
+    constraint: Annotated[str, _of_scheduler("Features that its nodes must have.", "LIST", "-C")]
+    mem: Annotated[str, _of_scheduler("Memory of each node; 0 for all. [default: by the site's rule]", "SIZE")]
+    dependency: Annotated[str, _of_scheduler(
+        "Start after others; jobs by their ids, runs by their names.", "afterok:RUN,...")]
+    reservation: Annotated[str, _of_scheduler("Use nodes of this reservation.", "NAME")]
+    begin: Annotated[str, _of_scheduler("Start no earlier.", "TIME")]
+    mail_type: Annotated[str, _of_scheduler("Events that are mailed: BEGIN, END, FAIL, ALL.", "TYPE,...")]
+    mail_user: Annotated[str, _of_scheduler("Who gets the mails.", "ADDRESS")]
     project: Annotated[str, Option(
         "Project, if paths of the site contain it. [default: the one in your configuration]", PLAIN)]
     scratch: Annotated[str, Option(
@@ -230,11 +260,12 @@ class Options(TypedDict, total=False):
     bind: Annotated[Literal["auto", "none"], Option(
         "Bind each rank to the CPUs near its GPU, or do not bind.", Kind(choices=("auto", "none")), shows_default=True)]
     scheduler_option: Annotated[Mapping[str, object], Option(
-        "Another option of sbatch or qsub: dependency=afterok:7, reservation=X, nodelist=n1, mail-user=me@x.",
+        "Another option of sbatch or qsub: licenses=matlab, comment=X, hold=.",
         PAIRS, "scheduler_options", flags=("-S",), metavar="NAME=VALUE")]
     force: Annotated[Sequence[str], Option(
         "Submit even if the check CODE refuses; this is recorded.", TEXTS, metavar="CODE", complete="codes")]
-    name: Annotated[str, Option("Job name. [default: the recipe's]", Kind(take=str), "job_name")]
+    name: Annotated[str, Option(
+        "Job name. [default: the recipe's]", Kind(take=str), "job_name", flags=("-J", "--job-name"))]
     runs: Annotated[_Path, Option(
         "Directory for run directories; every node must see it.", PATH, metavar="PATH", shows_default=True)]
     stage: Annotated[bool, Option("Copy the image to each node's local disk, verify it, and start from there.", FLAG)]
@@ -256,7 +287,16 @@ OPTIONS: Mapping[str, Option] = {
     for name, hint in Options.__annotations__.items()
 }
 # Field of ``Request`` -> its option's name and the option.
-FIELDS: Mapping[str, tuple[str, Option]] = {each.field or name: (name, each) for name, each in OPTIONS.items()}
+FIELDS: Mapping[str, tuple[str, Option]] = {
+    each.field or name: (name, each) for name, each in OPTIONS.items() if not each.of_scheduler
+}
+
+
+def by_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of options as those of fields of ``Request``: one field has all options of the scheduler."""
+    own = {name: value for name, value in values.items() if name not in OPTIONS or not OPTIONS[name].of_scheduler}
+    more = tuple((name.replace("_", "-"), value) for name, value in values.items() if name not in own)
+    return own | ({"scheduler_options": (*own.get("scheduler_options", ()), *more)} if more else {})
 
 
 def program_of(command: Sequence[str]) -> tuple[str, ...]:
@@ -298,7 +338,7 @@ def values_of(verb: str, options: Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(f"{verb} has no option {name!r}", where=name, fix=fix)
         option = OPTIONS[name]
         values[option.field or name] = taken(name, option.kind.take, value)
-    return values
+    return by_fields(values)
 
 
 def taken(name: str, read: Callable[[Any], T], value: object) -> T:

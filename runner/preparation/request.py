@@ -232,7 +232,7 @@ def repeated(
     Args:
         changes: fields that the user gives, as ``make_request`` takes them; ``arguments`` replace the recorded ones.
             Relative paths among them mean the directory of the first one.
-        without: fields that are left out.
+        without: fields, and options of the scheduler, that are left out.
         image: that ran, for where no other one or an environment is requested; the same site is kept likewise.
 
     Raises UsageError: the arguments are options, and the recorded request has a program of its own.
@@ -243,6 +243,10 @@ def repeated(
         for name in ("gpus", *FIELDS)
         if name not in without and (name == "gpus" or getattr(first, name) != default_of(name))
     }
+    if "scheduler_options" in values:
+        values["scheduler_options"] = tuple(
+            (name, value) for name, value in first.scheduler_options if name.replace("-", "_") not in without
+        )
     if "env" in values:
         values["env"] = tuple((name, True if name in first.env_of_shell else value) for name, value in first.env)
     old, new = first.program or first.arguments, tuple(changes.get("arguments", ()))

@@ -10,6 +10,7 @@ What was not named is always reported, with its source.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -45,16 +46,20 @@ class UserSite:
         site: with the user's values in the place of placeholders.
         account: whom to charge, with the site's suffix; None where the scheduler knows.
         missing: values that the site needs and the user has not given.
+        request: with what this shell's variables say to the site's scheduler.
         unknowns: keys that the site's files leave unknown.
         file: as a command takes the site: its file, or its name where it is a shipped one.
+        notes: lines that report what this shell's variables say.
     """
 
     site: Site
     personal: Personal
     account: str | None
+    request: Request
     missing: tuple[Owned, ...]
     unknowns: tuple[Unknown, ...] = ()
     file: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def read_user_site(
@@ -88,17 +93,20 @@ def with_user_values(
     shipped: Site, request: Request, config: UserConfig, unknowns: Sequence[Unknown] = (), file: str = ""
 ) -> UserSite:
     """The site with the user's values: those of the request, else of the configuration, else what the site says of
-    everybody's. Raises UsageError: the site has a placeholder that does not exist, or the configuration has misspelt
-    the site's name.
+    everybody's. Raises UsageError: the site has a placeholder that does not exist, the configuration has misspelt the
+    site's name, or a variable of this shell cannot be read.
     """
+    request, notes = shipped.settings.with_variables(request, os.environ)
     personal = personal_values(config, shipped, request)
     return UserSite(
         site=expand_placeholders(shipped, personal),
         personal=personal,
         account=account(shipped, personal),
+        request=request,
         missing=missing_values(shipped, personal, dict(request.scheduler_options)),
         unknowns=tuple(unknowns),
         file=file,
+        notes=notes,
     )
 
 

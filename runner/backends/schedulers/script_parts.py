@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY
 from runner.model.job import ListedLaunch
@@ -127,6 +128,12 @@ def at_end(step: StepSpec, starter: tuple[Argument, ...] = ()) -> str:
         return ""
     # What the clean-up says is no evidence of why a job failed: it has a log of its own.
     return f"runner_at_end() {{\n  {command(starter, step.at_end, indent='  ')} >>logs/cleanup.log 2>&1\n}}\n"
+
+
+def refuse_options(plan: Plan) -> None:
+    """Raises UsageError for options of a scheduler where there is none."""
+    for name, _ in plan.directives[:1]:
+        raise UsageError("there is no scheduler to take it", where=f"--scheduler-option {name}", fix="leave it out")
 
 
 def clock(seconds: int) -> str:

@@ -26,9 +26,7 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
     """
     if plan.queue is not None:
         raise UsageError("a list of hosts has no queues", where=f"--queue {plan.queue}", fix="leave it out")
-    if plan.directives:
-        name = plan.directives[0][0]
-        raise UsageError("there is no scheduler to take it", where=f"--scheduler-option {name}", fix="leave it out")
+    script_parts.refuse_options(plan)
     files = (COMMON, SUPERVISE, _HOSTS, *step.files)
     return job_script(_lines(plan, step, files), files)
 

@@ -27,6 +27,7 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
     """
     if plan.queue is not None:
         raise UsageError("this machine has no queues", where=f"--queue {plan.queue}", fix="leave it out")
+    script_parts.refuse_options(plan)
     files = (COMMON, SUPERVISE, *step.files)
     return job_script(_lines(plan, step, files), files)
 

@@ -33,6 +33,11 @@ class PbsFacts(SchedulerSettings, frozen=True):
     resources: dict[str, str] = {}
     cpu_bind: str = "none"
 
+    def merged(self, job: Mapping[str, str]) -> tuple[PbsFacts, tuple[tuple[str, str], ...]]:
+        from runner.backends.schedulers.pbs.options import in_words_of_qsub
+
+        return self, tuple(sorted({**self.directives, **in_words_of_qsub(job)}.items()))
+
     def check(self) -> None:
         from runner.render import pbs_directive
 
@@ -53,6 +58,7 @@ FACTS = SchedulerFacts(
     section="pbs",
     settings=PbsFacts,
     detection="runner.sites.detection.pbs",
+    options="runner.backends.schedulers.pbs.options",
     nodes_differ=True,
     without_launches="its mpiexec has no steps of a size of their own",
     submit="qsub",

@@ -11,30 +11,13 @@ from pathlib import Path
 
 from runner.backends.schedulers import script_parts
 from runner.backends.schedulers.pbs import settings
+from runner.backends.schedulers.pbs.options import PLANNED, REFUSED
 from runner.backends.schedulers.script_parts import COMMON, PROFILE
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, JobScript, StepSpec, Var, library_file, text, texts
 from runner.render import checked, command, job_script, pbs_directive
-
-# Options and resources that the plan itself decides, and what decides them.
-_PLANNED = {
-    **dict.fromkeys(("select", "place", "ncpus", "ngpus", "nodes", "mem", "mpiprocs"), "--gpus and --nodes"),
-    **dict.fromkeys(("S", "r", "j", "o", "e", "k", "v", "V", "l", "C"), ""),
-    "N": "--name",
-    "q": "--queue",
-    "A": "--account",
-    "walltime": "--time",
-}
-# Options that would break a run, and why (qsub(1B)).
-_REFUSED = {
-    "J": "all jobs of an array would write into one run directory: submit once for each",
-    "I": "qsub would wait for a person at a terminal: use `qsub -I` itself",
-    "f": "qsub would not answer until the job's end: `submit --wait`, or `wait`",
-    "z": "qsub would not say the job's number",
-    "X": "a batch job has no display",
-}
 
 _OUTPUT = script_parts.SHELL / "output.sh"
 
@@ -86,11 +69,11 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     site = settings(plan)
     given = dict(sorted(site.resources.items())) | dict(plan.directives) | dict(step.directives)
     for option in given:
-        if option in _REFUSED:
-            what = f"-{option} is not available: {_REFUSED[option]}"
+        if option in REFUSED:
+            what = f"-{option} is not available: {REFUSED[option]}"
             raise UsageError(what, where=f"--scheduler-option {option}", fix="leave it out")
-        if option in _PLANNED:
-            by = _PLANNED[option]
+        if option in PLANNED:
+            by = PLANNED[option]
             of_site = option in site.resources or option in site.directives
             raise UsageError(
                 f"{option} is decided by the plan",

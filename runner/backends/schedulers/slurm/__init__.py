@@ -15,6 +15,7 @@ from runner.model.backends import SchedulerFacts, SchedulerSettings
 
 if TYPE_CHECKING:
     from runner.model.plan import Plan
+    from runner.model.request import Request
 
 # How much memory a job gets of each node, or for each processor or GPU: sbatch takes one of them (sbatch(1)).
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -70,6 +71,11 @@ class SlurmFacts(SchedulerSettings, frozen=True):
             settings = msgspec.structs.replace(self, wait_s=int(options.pop("wait")))
         return settings, tuple(sorted(options.items()))
 
+    def with_variables(self, request: Request, shell: Mapping[str, str]) -> tuple[Request, tuple[str, ...]]:
+        from runner.backends.schedulers.slurm.options import with_variables
+
+        return (request, ()) if request.step else with_variables(self, request, shell)
+
     def check(self) -> None:
         from runner.render import sbatch_directive
 
@@ -119,6 +125,7 @@ FACTS = SchedulerFacts(
     section="slurm",
     settings=SlurmFacts,
     detection="runner.sites.detection.slurm",
+    options="runner.backends.schedulers.slurm.options",
     steps=True,
     launches=True,
     arrays=True,

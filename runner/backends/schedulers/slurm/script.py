@@ -14,6 +14,7 @@ from pathlib import Path
 from runner.backends.schedulers import script_parts
 from runner.backends.schedulers.script_parts import COMMON, LAUNCHES, PROFILE, SHELL, SUPERVISE
 from runner.backends.schedulers.slurm import MEMORY, settings
+from runner.backends.schedulers.slurm.options import PLANNED, REFUSED
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.job import ListedLaunch
@@ -32,49 +33,6 @@ from runner.model.step import (
     texts,
 )  # fmt: skip
 from runner.render import checked, command, job_script, quoted_arguments, sbatch_directive
-
-# Options of sbatch that are refused: the plan decides them, or they would break a run. Everything else goes through as
-# it is: dependency, reservation, nodelist, exclude, constraint, licenses, mail, begin, deadline, nice, qos, comment,
-# exclusive (sbatch(1), Slurm 22.05 to 26.05).
-# Option -> what it follows from.
-_PLANNED = {
-    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node", "mincpus"), "--gpus and --nodes"),
-    **dict.fromkeys(("ntasks-per-core", "ntasks-per-socket", "ntasks-per-gpu", "overcommit"), "--gpus and --nodes"),
-    **dict.fromkeys(("sockets-per-node", "cores-per-socket", "extra-node-info", "spread-job"), "--gpus and --nodes"),
-    **dict.fromkeys(("gpus", "gpus-per-node", "gres"), "--gpus and --gpu-type"),
-    "job-name": "--name",
-    "partition": "--queue",
-    "account": "--account",
-    "cpus-per-task": "--cpus-per-gpu",
-    "cpus-per-gpu": "--cpus-per-gpu",
-    "time": "--time",
-    "image": "--image",
-    "module": "the site's ways",
-}
-_HIDES = "each rank would see its own GPU only, and ranks pin themselves by local rank"
-_IN_CONTAINER = "the batch script itself would run in the container, where there is no srun: use --runtime and --image"
-_FILES = "a run keeps its script's output below logs/"
-_REFUSED = {
-    "array": "all its jobs would write into one run directory: --sweep makes one for each",
-    "requeue": "a second start would find the records of the first: submit again",
-    **dict.fromkeys(("gpus-per-task", "gpus-per-socket", "gpu-bind", "tres-bind", "tres-per-task"), _HIDES),
-    **dict.fromkeys(("output", "error", "input", "open-mode"), _FILES),
-    "chdir": "the script starts in the run directory: see --runs",
-    "wrap": "the runner writes the script",
-    **dict.fromkeys(
-        ("export", "export-file", "get-user-env"),
-        "nothing of a login shell reaches a job: use --env, or slurm.export of a site file",
-    ),
-    "signal": "the script forwards signals to the ranks, and asks for one near the time limit itself",
-    "no-requeue": "every script has it",
-    "distribution": "the plan says which rank is on which node",
-    "clusters": "states and logs come from the cluster that this host belongs to: submit from a host of the other one",
-    "wait": "sbatch would not return until the job ends: `submit --wait`, or `wait` (-S wait=SECONDS is srun's option)",
-    **dict.fromkeys(("test-only", "help", "usage", "version"), "sbatch would submit nothing: use --dry-run"),
-    **dict.fromkeys(("parsable", "quiet", "verbose"), "the runner reads sbatch's output"),
-    **dict.fromkeys(("uid", "gid"), "a run belongs to the user who submits it"),
-    "container": _IN_CONTAINER,
-}
 
 _SIZE = re.compile(r"[0-9]{1,12}[KMGT]?\Z", re.ASCII | re.IGNORECASE)
 
@@ -340,7 +298,7 @@ def _check_option(option: str, value: str, plan: Plan) -> None:
         what = f"--{option} is short for more than one"
         raise UsageError(what, where="directives", fix=f"one of {', '.join(MEMORY)}")
     # getopt_long(3) takes the beginning of a name for the name.
-    known = (*_REFUSED, *_PLANNED)
+    known = (*REFUSED, *PLANNED)
     name = option if option in known else next((each for each in known if each.startswith(option)), "")
     if option == settings(plan).queue_option:
         name = "partition"
@@ -353,10 +311,10 @@ def _check_option(option: str, value: str, plan: Plan) -> None:
     if option == "wait" and value:
         what = f"--wait={value!r} of srun is no number of seconds"
         raise UsageError(what, where=where, fix="-S wait=600; -S wait=0 lets the other ranks run as long as they need")
-    if name in _PLANNED:
-        by = _PLANNED[name]
+    if name in PLANNED:
+        by = PLANNED[name]
         raise UsageError(f"--{option} is decided by the plan", where=where, fix=f"leave it out; it follows from {by}")
-    raise UsageError(f"--{option} is not available: {_REFUSED[name]}", where=where, fix="leave it out")
+    raise UsageError(f"--{option} is not available: {REFUSED[name]}", where=where, fix="leave it out")
 
 
 def _uneven(plan: Plan) -> bool:

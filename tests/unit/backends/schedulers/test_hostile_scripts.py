@@ -99,6 +99,7 @@ def test_a_container_sees_nothing_of_a_dirty_shell_and_a_native_program_all_but_
         (HERE, {"queue": "q"}, "--queue"),
         (HERE, {"mounts": (Mount("/a", "/b"),)}, "--mount"),
         (HERE, {"mounts": (Mount("/a", "/a", read_only=True),)}, "--mount"),
+        (HERE, {"scheduler_options": (("nodelist", "n1"),)}, "--scheduler-option"),
         (HOSTS, {"queue": "q"}, "--queue"),
         (HOSTS, {"scheduler_options": (("reservation", "r"),)}, "--scheduler-option"),
         (HOSTS, {"mounts": (Mount("/a", "/b"),)}, "--mount"),

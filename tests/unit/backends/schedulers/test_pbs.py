@@ -110,10 +110,27 @@ def test_whole_nodes_are_counted_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "value", "letter", "written"),
+    [
+        ("dependency", "afterok:12.s:13,afterany:14", "-W", "depend=afterok:12.s:13,afterany:14"),
+        ("begin", "2027-01-02T03:04:05", "-a", "202701020304.05"),
+        ("begin", "16:00", "-a", "1600"),
+        ("mail-type", "END,fail", "-m", "ea"),
+        ("mail-user", "o'brien@x.org", "-M", "o'brien@x.org"),
+    ],
+)
+def test_options_in_the_words_of_sbatch_are_those_of_qsub(option: str, value: str, letter: str, written: str) -> None:
+    assert directives(script(scheduler_options=((option, value),)))[letter] == written
+
+
+@pytest.mark.parametrize(
     ("changes", "says"),
     [
         *(({"scheduler_options": ((option, "x"),)}, f"--scheduler-option {option}")
           for option in ("select", "walltime", "q", "V", "J")),
+        *(({"scheduler_options": ((option, value),)}, f"--{option}")
+          for option, value in (("dependency", "singleton"), ("begin", "now+1hour"), ("mail-type", "TIME_LIMIT"),
+                                ("nodelist", "n1"), ("exclude", "n1"), ("constraint", "x"), ("reservation", "R"))),
         ({"gpus": 7, "nodes": 3}, "4,2,1"),
         ({"runtime": "pyxis"}, "Slurm"),
     ],
