@@ -161,12 +161,6 @@ class Run:
         return sweep.runs.get(self.path.parent.name, {}) if sweep is not None else {}
 
     @property
-    def place(self) -> Path:
-        """The path by which the scheduler knows its job."""
-        record = self.submitted
-        return Path(record.place) if record is not None and record.place else self.path
-
-    @property
     def plan(self) -> PlanRecord | None:
         """The plan that it was submitted with, and the codes of the checks that were overridden."""
         document = self.read(PLAN, dict)

@@ -71,7 +71,7 @@ def standing(
         return verdict
     if run.ended is None:
         scheduler, job_id = scheduler_of(run)
-        state = scheduler.state(job_id, run.place)
+        state = scheduler.state(job_id, run.path)
         if not run.is_over(state):
             return Standing(job_id, progress(run, state, 0.0), run.tasks)
     return finish(run, on_progress, warn, clock=clock)
@@ -88,7 +88,7 @@ def judge_at_once(run: Run, warn: Warn = lambda _text: None) -> Verdict | None:
         state = run.ended
         if state is None:
             scheduler, job_id = scheduler_of(run)
-            state = scheduler.state(job_id, run.place)
+            state = scheduler.state(job_id, run.path)
         marker = run.marker
         if state.phase != "ended" and (state.phase != "unknown" or marker is None):
             return None

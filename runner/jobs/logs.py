@@ -227,7 +227,7 @@ def follow(
         now = time.monotonic()
         if now >= query_at or run.has_marker:
             try:
-                state = scheduler.state(job_id, run.place)
+                state = scheduler.state(job_id, run.path)
                 answered = now
                 on_progress(progress(run, state, now - began))
                 ended = state.phase in ("ended", "unknown")

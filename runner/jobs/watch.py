@@ -185,7 +185,7 @@ def wait(
     state: JobState | None = None
     while True:
         try:
-            state = scheduler.state(job_id, run.place)
+            state = scheduler.state(job_id, run.path)
             answered = clock.monotonic()
         except UnknownStateError:
             if clock.monotonic() - answered > SILENCE_S:

@@ -74,7 +74,7 @@ def _settle(run: Run, record: Submitted, sleep: Callable[[float], None]) -> None
     limit_s = _CLIENT_S if SCHEDULERS[record.scheduler].nodes == "allocated" else _PROCESS_S
     left_s = min(record.submitted_s + limit_s - time.time(), limit_s)  # the clock may have been set back
     scheduler = connected(run, record)
-    while not (scheduler.find(run.place) or run.has_marker):
+    while not (scheduler.find(run.path) or run.has_marker):
         if left_s <= 0:
             directory.discard(run)
             return

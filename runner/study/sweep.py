@@ -16,6 +16,7 @@ import msgspec
 from runner.backends.runtimes import common, runtime
 from runner.backends.schedulers import scheduler_module
 from runner.core.errors import NotAcceptedError, RefusedError
+from runner.core.text import counted
 from runner.jobs.directory import JOB, SCRIPT, Run, write_script
 from runner.jobs.states import cancel_run
 from runner.model.backends import SCHEDULERS
@@ -130,7 +131,7 @@ def _submit_array(
             sweep.note("launched", key, [run])
     if refused:
         raise refused
-    listener.tell(f"job {job_id}: an array of {len(runs)} runs")
+    listener.tell(f"job {job_id}: an array of {counted(len(runs), 'run')}")
     if sweep.is_stopped:  # since it was looked at: `cancel` may not have seen these jobs
         for run in runs:
             cancel_run(run)

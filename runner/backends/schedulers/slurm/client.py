@@ -174,7 +174,7 @@ class Slurm:
                     if accounted.name == state.name:
                         return msgspec.structs.replace(state, reason=accounted.reason)
             return state
-        if "Invalid job id" not in done.err:
+        if not re.search(r"Invalid job id|Job \d+_\d+ not found", done.err + done.out):  # of a task, on stdout
             raise schedulers.no_answer("Slurm", done)
         return self._accounted(job_id, run_directory)
 
