@@ -46,6 +46,8 @@ class Observed:
         scratch: the user's directory on the site's scratch file system.
         login_node: why this machine, which would run the job, looks like a cluster's login node.
         environment_problem, environment_fix: what a program without a container lacks here.
+        program_problem, program_fix: why the user's program cannot be started.
+        modules: that this shell has loaded, for a job that starts on other machines without a container.
         plugin_problem, plugin_fix: why srun could not start the runtime here.
         absent: names of the user's values that the site needs and that are not set (``account``).
         site_file: the site's file, or its name where it is a shipped one; as a command takes it.
@@ -69,6 +71,9 @@ class Observed:
     login_node: str = ""
     environment_problem: str = ""
     environment_fix: str = ""
+    program_problem: str = ""
+    program_fix: str = ""
+    modules: tuple[str, ...] = ()
     plugin_problem: str = ""
     plugin_fix: str = ""
     absent: tuple[Owned, ...] = ()

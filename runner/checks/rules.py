@@ -14,7 +14,7 @@ from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding
 from runner.model.site import Owned, RuntimeAtSite
 from runner.planning.environment import is_visible
-from runner.planning.starters import TORCHRUN, conflict, starter
+from runner.planning.starters import conflict, plain, starter
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
 _SLICE = re.compile(r"\dg\.\d+gb")
@@ -40,6 +40,18 @@ def _environment(case: Case) -> Iterator[Finding]:
         what = f"this machine looks like a cluster's login node ({reason}), and would compute itself"
         fix = "use the cluster's own site, or `run` in an allocation"
         yield Finding("computes-on-a-login-node", "warn", what, fix)
+
+
+@rule("program-not-startable")
+def _program(case: Case) -> Iterator[Finding]:
+    if case.observed.program_problem:
+        yield Finding("program-not-startable", "refuse", case.observed.program_problem, case.observed.program_fix)
+    loaded = {name for line in case.plan.load if line[:2] == ("module", "load") for name in line[2:]}
+    dropped = [each for each in case.observed.modules if not {each, each.partition("/")[0]} & loaded]
+    if dropped:
+        what = f"modules of this shell are not loaded in the job: {', '.join(dropped)}"
+        fix = f"where the program needs them: {' '.join(f'--module {name}' for name in dropped)}"
+        yield Finding("modules-dropped", "warn", what, fix)
 
 
 @rule("mount-source-missing", "run-directory-unmountable")
@@ -209,13 +221,13 @@ def _starter(case: Case) -> Iterator[Finding]:
     if other is None:
         return
     if plan.wireup != "own":
-        line = f": -- {shlex.join(other.plain)}" if other.plain else ""
+        line = f": -- {shlex.join(plain(other))}" if plain(other) else ""
         what = f"{other.name} starts ranks itself: started for each GPU, each would form a world of its own"
-        is_torchrun = other.name == TORCHRUN
+        is_torchrun = other.name == "torchrun"
         instead = "leave --wireup out" if is_torchrun else "--wireup own starts it once a node, if it must be"
         fix = f"leave {other.name} out, as a rank is started for each GPU{line}; {instead}"
         yield Finding("other-world", "refuse", what, fix)
-    elif other.name == TORCHRUN:
+    elif other.name == "torchrun":
         what = conflict(other, plan.nodes, plan.gpus_per_node, by_gpu=plan.device == "cuda")
         if what:
             fix = "leave it out, torchrun learns it from gpu-runner; or request the GPUs that it says"

@@ -12,12 +12,14 @@ from runner.cli.progress import describe, job_display
 from runner.cli.wait import wait_and_judge
 from runner.core.errors import Exit, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import printable
+from runner.core.text import coloured, printable
 from runner.jobs import logs
 from runner.jobs.directory import Run
 from runner.jobs.logs import LogFile, Selection
 from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress, presence
+
+OVER = "\r\x1b[K"  # from the beginning of a line, which is emptied
 
 
 @click.command()
@@ -116,28 +118,41 @@ def _why_none(run: Run) -> str:
 
 
 class Printer:
-    """Prints logs to standard output: as they are into a file or pipe, control characters escaped in a terminal."""
+    """Prints logs to standard output: as they are into a file or pipe, in a terminal with colours, bars that are drawn
+    anew, and other control characters escaped.
+    """
 
     def __init__(self, run: Run, *, prefixed: bool) -> None:
         """``prefixed``: every line begins with its rank and host; else a header names each log."""
         self._run = run
         self._prefixed = prefixed
         self._hosts: dict[int, str] = {}
+        self.draws = sys.stdout.isatty() and not prefixed
+        self._in_line = False
 
     def show(self, log: LogFile, content: bytes, is_another: bool) -> None:
-        """Print whole lines of a log; ``is_another``: the last ones were another's."""
+        """Print lines of a log, whole ones unless it ``draws``; ``is_another``: the last ones were another's."""
         if not content:
             return
-        lines = content.removesuffix(b"\n").split(b"\n")
+        if is_another:
+            self.end_line()
         if sys.stdout.isatty():
-            lines = [for_terminal(line) for line in lines]
+            content = for_terminal(content, redraws=self.draws)
+        lines = content.removesuffix(b"\n").split(b"\n")
         if self._prefixed:
             prefix = f"[{self._origin(log)}] ".encode("utf-8", "backslashreplace")
             lines = [prefix + line for line in lines]
         elif is_another:
             lines.insert(0, f"==> {log.path.name}".encode("utf-8", "backslashreplace"))
-        sys.stdout.buffer.write(b"\n".join(lines) + b"\n")
+        self._in_line = self.draws and not content.endswith(b"\n")
+        sys.stdout.buffer.write(b"\n".join(lines) + (b"" if self._in_line else b"\n"))
         sys.stdout.buffer.flush()
+
+    def end_line(self) -> None:
+        """End a line that is not whole, before something else is printed."""
+        if self._in_line:
+            click.echo()
+        self._in_line = False
 
     def _origin(self, log: LogFile) -> str:
         """``3 dgx02``; of the batch script and of nodes the log's name."""
@@ -148,10 +163,17 @@ class Printer:
         return f"{log.rank}{self._hosts.get(log.rank, '')}"
 
 
-def for_terminal(line: bytes) -> bytes:
-    """A log's line with its control characters escaped; of a bar that was drawn again and again, the last state."""
-    text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
-    return "\t".join(printable(part) for part in text.split("\t")).encode()
+def for_terminal(content: bytes, *, redraws: bool) -> bytes:
+    """Lines of a log with their colours, and other control characters escaped. Of a bar that was drawn again and again
+    the last state: with ``redraws`` over what stands in its line.
+    """
+
+    def drawn(line: str) -> str:
+        *earlier, last = line.rstrip("\r").split("\r")
+        return f"{OVER if redraws and earlier else ''}{coloured(last)}"
+
+    text = content.decode("utf-8", "backslashreplace")
+    return ("\n".join(map(drawn, text.split("\n"))) + ("\r" if redraws and text.endswith("\r") else "")).encode()
 
 
 def follow_to_verdict(
@@ -168,7 +190,7 @@ def follow_to_verdict(
     printer = Printer(run, prefixed=prefixed)
     try:
         with ExitStack() as waiting:
-            shown = waiting.enter_context(job_display(run.tasks, quiet=False))
+            shown = waiting.enter_context(job_display(run, quiet=False))
             has_begun = False
 
             def on_content(log: LogFile, content: bytes, is_another: bool) -> None:
@@ -181,8 +203,10 @@ def follow_to_verdict(
                 if not has_begun:
                     shown(progress)
 
-            logs.follow(run, selection, on_content, on_progress, lines=lines)
+            logs.follow(run, selection, on_content, on_progress, lines=lines, parts=printer.draws)
+            printer.end_line()
     except KeyboardInterrupt:
+        printer.end_line()
         scheduler, job_id = scheduler_of(run)
         if cancel_on_interrupt:
             cancel(run, scheduler, job_id)

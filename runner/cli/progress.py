@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.status import Status
     from rich.text import Text
 
+    from runner.jobs.directory import Run
     from runner.jobs.watch import JobProgress
 
 
@@ -113,22 +114,26 @@ def describe(progress: JobProgress, tasks: int) -> str:
 
 
 @contextmanager
-def job_display(tasks: int, *, quiet: bool) -> Iterator[Callable[[JobProgress], None]]:
-    """Show what it is given, for the length of a ``with`` block, on standard error; ``quiet`` shows nothing."""
+def job_display(run: Run, *, quiet: bool) -> Iterator[Callable[[JobProgress], None]]:
+    """Show what it is given, for the length of a ``with`` block, on standard error; ``quiet`` shows nothing. The clock
+    is the job's, from its submission on, whoever waits and since when.
+    """
+    submitted = None if quiet else run.submitted
+    age_s = max(0.0, time.time() - submitted.submitted_s) if submitted is not None else 0.0
     if quiet:
         yield lambda _progress: None
     elif sys.stderr.isatty():
         from rich.console import Console
 
-        line = LiveLine("waiting for the scheduler")
+        line = LiveLine("waiting for the scheduler", age_s)
 
         def update(progress: JobProgress) -> None:
-            line.text = describe(progress, tasks)
+            line.text = describe(progress, run.tasks)
 
         with Console(stderr=True).status(line):
             yield update
     else:
-        yield _Lines(tasks).show
+        yield _Lines(run.tasks, age_s).show
 
 
 @contextmanager
@@ -158,9 +163,9 @@ def slow(text: str) -> Iterator[None]:
 class LiveLine:
     """Drawn several times a second, whether or not there is news."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, age_s: float = 0.0) -> None:
         self.text = text
-        self._began = time.monotonic()
+        self._began = time.monotonic() - age_s
 
     def __rich__(self) -> Text:
         from rich.text import Text
@@ -171,13 +176,14 @@ class LiveLine:
 class _Lines:
     """A line whenever something has changed, and after each minute without a change."""
 
-    def __init__(self, tasks: int) -> None:
+    def __init__(self, tasks: int, age_s: float) -> None:
         self._tasks = tasks
+        self._age_s = age_s
         self._last = ""
         self._shown_s = 0.0
 
     def show(self, progress: JobProgress) -> None:
         text = describe(progress, self._tasks)
         if text != self._last or progress.elapsed_s - self._shown_s >= _SILENT_S:
-            click.echo(f"[{progress.elapsed_s:6.1f} s] {text}", err=True)
+            click.echo(f"[{self._age_s + progress.elapsed_s:6.1f} s] {text}", err=True)
             self._last, self._shown_s = text, progress.elapsed_s

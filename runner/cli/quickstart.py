@@ -17,8 +17,7 @@ import msgspec
 
 from runner.cli import json_output, run
 from runner.cli.options import JSON, answer
-from runner.core import paths
-from runner.core.errors import Exit, RefusedError
+from runner.core.errors import Exit, RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.images import engine
 from runner.images.engine import private_state, start_private
@@ -149,14 +148,21 @@ def _timed(step: Step, work: Callable[[tuple[str, ...]], tuple[int, Document]]) 
 
 @click.command(name="clean")
 @click.option("--keep-cache", is_flag=True, help="Only stop: keep images, box roots, wheels and downloads.")
-@click.option("--yes", is_flag=True, help="Do not ask. It asks only where standard input is a terminal.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be stopped and removed.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where standard input is no terminal.")
 @JSON
-def clean(keep_cache: bool, yes: bool, as_json: bool) -> int:
+def clean(keep_cache: bool, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Stop boxes and the private engine; remove what they and the other commands keep in the cache directory.
 
-    An image that a queued or running job of yours needs, or may need, is kept.
+    What a queued or running job of yours needs, or may need, is kept: its image, and the box that it is in.
     """
-    if not (yes or keep_cache) and sys.stdin.isatty():
-        click.confirm(f"stop boxes and the private engine, and empty {paths.cache_dir()}?", abort=True, err=True)
-    cleaned = cleaning.clean(partial(click.echo, err=as_json), keep_cache=keep_cache)
-    return answer(cleaned, (), as_json=as_json)
+    work = partial(cleaning.clean, keep_cache=keep_cache)
+    if not (yes or keep_cache or dry_run):
+        if sys.stdin is None or not sys.stdin.isatty():
+            what = "it asks before it removes anything, and standard input is no terminal"
+            raise UsageError(
+                what, where="clean", fix="--yes removes without asking, --dry-run shows what that would be"
+            )
+        work(partial(click.echo, err=True), dry_run=True)
+        click.confirm("go on?", abort=True, err=True)
+    return answer(work(partial(click.echo, err=as_json), dry_run=dry_run), (), as_json=as_json)

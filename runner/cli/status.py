@@ -164,7 +164,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
         return show_facts(facts(run), as_json=as_json, reading=True)
     is_known = kept_outcome(run) not in ("", "ended", "unknown")
-    with job_display(run.tasks, quiet=as_json or is_known) as on_progress:
+    with job_display(run, quiet=as_json or is_known) as on_progress:
         now = standing(run, on_progress, warn)
     if as_json:
         from runner.cli import json_output

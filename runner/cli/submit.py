@@ -192,7 +192,7 @@ def _print(log: LogFile, content: bytes, _changed: bool) -> None:
     if stream.isatty():
         from runner.cli.logs import for_terminal
 
-        content = b"\n".join(map(for_terminal, content.split(b"\n")))
+        content = for_terminal(content, redraws=True)
     stream.buffer.write(content)
     stream.buffer.flush()
 

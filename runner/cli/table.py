@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -55,6 +56,12 @@ def show(lines: Iterable[str], *, err: bool = False) -> None:
     """Print lines for people: what others wrote in them changes neither a terminal nor the order of a line."""
     for line in lines:
         click.echo(plain(line), err=err)
+
+
+def in_colour(line: str, colour: str) -> str:
+    """The line in a colour where standard output is a terminal that may have them (no-color.org)."""
+    has_colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return click.style(line, fg=colour) if has_colours else line
 
 
 def field_lines(fields: Iterable[tuple[str, str]]) -> Iterator[str]:

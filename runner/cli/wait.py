@@ -11,10 +11,10 @@ import click
 
 from runner.cli.options import JSON, RUNS_OR_STUDIES, answer, say, warn
 from runner.cli.progress import job_display
-from runner.cli.table import show, width_of_terminal
+from runner.cli.table import in_colour, show, width_of_terminal
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
-from runner.core.text import printable
+from runner.core.text import plain, printable
 from runner.model.figure import figure_of, is_of_value
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def wait_and_judge(
     from runner.jobs.life import WaitInterrupted, finish
 
     try:
-        with job_display(run.tasks, quiet=as_json) as on_progress:
+        with job_display(run, quiet=as_json) as on_progress:
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:
@@ -237,7 +237,10 @@ def interrupted(what: str, fix: str, *, as_json: bool) -> int:
 
 def show_verdict(run: Run, verdict: Verdict) -> None:
     """Print a verdict, for people."""
-    show(_lines(run, verdict))
+    first, *others = _lines(run, verdict)
+    bad = "yellow" if verdict.outcome in ("cancelled", "unknown") else "red"
+    click.echo(in_colour(plain(first), "green" if verdict.exit_code == Exit.GOOD else bad))
+    show(others)
 
 
 def _lines(run: Run, verdict: Verdict) -> Iterator[str]:

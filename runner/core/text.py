@@ -72,6 +72,19 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
+# Colours and weights of a terminal (SGR, ECMA-48), and none that hide what is written.
+_COLOUR = re.compile(
+    r"(\x1b\[(?:(?:[34]8[;:](?:5[;:]\d{1,3}|2(?:[;:]\d{0,3}){3,4})|0?[0-79]|[1-9]\d|10[0-7])(?:;|(?=m)))*m)"
+)
+
+
+def coloured(text: str) -> str:
+    """``printable`` but for colours, which end with the text, and tabulators."""
+    parts = _COLOUR.split(text)
+    shown = "".join(part if at % 2 else printable(part, keep="\t") for at, part in enumerate(parts))
+    return f"{shown}\x1b[0m" if len(parts) > 1 else shown
+
+
 def plain(text: str, keep: str = "") -> str:
     """``text`` for a terminal: printable, and numbers as they are typed: ``36900``, ``-3.1 %``."""
     ungrouped = re.sub("(?<=[0-9])\N{NARROW NO-BREAK SPACE}(?=[0-9])", "", text)

@@ -175,6 +175,11 @@ def start_private(state: Path) -> str:
     return address
 
 
+def is_running(state: Path) -> bool:
+    """Whether the private engine is up."""
+    return _pid(state) is not None and has_private_sockets(state)
+
+
 def stop_private(state: Path) -> bool:
     """Stop the private engine and all of its processes; its images stay. False where none was running."""
     pid = _pid(state)

@@ -272,7 +272,7 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
     """
     try:
         if at is None:
-            root.mkdir(parents=True, exist_ok=True)
+            make_root(root)
             index().mkdir(mode=0o700, parents=True, exist_ok=True)
             name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}-{label}"
             names = (name, *(f"{name}.{number}" for number in range(2, 10_000)))
@@ -296,6 +296,16 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
             fix = "use --runs with a directory that every node sees and you may write to"
         raise UsageError(f"{what}: {error.strerror}", where=where, fix=fix) from None
     return Run(path)
+
+
+def make_root(root: Path) -> None:
+    """Make a directory of run directories where there is none; one made here ignores itself for git. Raises OSError."""
+    if root.is_dir():
+        return
+    root.mkdir(parents=True, exist_ok=True)
+    if root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
+        with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
+            ignored.write("*\n")
 
 
 def discard(run: Run) -> None:

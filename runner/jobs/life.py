@@ -186,7 +186,7 @@ def follow_step(run: Run, on_content: Callable[[LogFile, bytes, bool], None], on
         Whether it was interrupted.
     """
     try:
-        follow(run, one_rank(0, script=True), on_content)
+        follow(run, one_rank(0, script=True), on_content, parts=True)
     except KeyboardInterrupt:
         on_interrupt("interrupted: ending the step")
         scheduler, job_id = scheduler_of(run)

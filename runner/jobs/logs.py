@@ -103,6 +103,7 @@ WHOLE_BYTES = 10_000_000  # of a log without a number of lines: what is longer i
 _LINES_BYTES = 1 << 28  # of a log with one: lines without end must not fill the memory
 _CHUNK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 16
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
+_NOT_WHOLE = re.compile(rb"(\x1b(\[[0-9;:]{0,40})?|[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
 _POLL_S = 0.5  # files
 _QUERY_S, _LONGEST_QUERY_S = 2.0, 10.0  # the scheduler
 
@@ -194,6 +195,7 @@ def follow(
     on_progress: Callable[[JobProgress], None] = lambda _progress: None,
     *,
     lines: int | None = None,
+    parts: bool = False,
 ) -> None:
     """Pass on what is and comes into the logs, whole lines at a time, until the job has ended and they stop growing.
 
@@ -201,6 +203,7 @@ def follow(
         on_content: gets the log, the new bytes, and whether it is another log than the last time.
         on_progress: gets each answer of the scheduler.
         lines: of logs that are there already, so many of their last lines; None as ``read``.
+        parts: pass on the beginning of a line, too, such as a bar that is drawn anew.
 
     Raises:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler did not answer for SILENCE_S.
@@ -215,7 +218,7 @@ def follow(
         gained = False
         for log in log_files(run, selection):
             reader = readers.setdefault(log.path, _Reader(log.path))
-            if content := reader.read(rest=ended):
+            if content := reader.read(rest=ended, parts=parts):
                 on_content(log, content, log.path != last)
                 last = log.path
                 gained = True
@@ -256,15 +259,19 @@ class _Reader:
                 self.at = file.seek(self.size - WHOLE_BYTES)
                 self.at += file.read(_BLOCK_BYTES).find(b"\n") + 1
 
-    def read(self, *, rest: bool) -> bytes:
-        """Whole lines that are new, and with ``rest`` also a last one without its end; empty where there is nothing."""
+    def read(self, *, rest: bool, parts: bool = False) -> bytes:
+        """Whole lines that are new, and with ``rest`` also a last one without its end; empty where there is nothing.
+        ``parts``: also its beginning, without a character or colour that is not whole.
+        """
         try:
             with files.open_regular(self._path) as file:
                 file.seek(self.at)
                 content = file.read(_CHUNK_BYTES)
         except OSError:
             return b""
-        if not rest or len(content) == _CHUNK_BYTES:
+        if parts and not rest:
+            content = _NOT_WHOLE.sub(b"", content)
+        elif not rest or len(content) == _CHUNK_BYTES:
             whole = content.rfind(b"\n") + 1
             content = content[: whole or (len(content) if len(content) == _CHUNK_BYTES else 0)]
         self.at += len(content)

@@ -154,7 +154,9 @@ def _source() -> Source | None:
         return None
     try:
         head = process.run(("git", "-C", root, "rev-parse", "HEAD"), timeout_s=10, check=False)
-        changes = process.run(("git", "-C", root, "status", "--porcelain"), timeout_s=10, check=False)
+        changes = process.run(
+            ("git", "--no-optional-locks", "-C", root, "status", "--porcelain"), timeout_s=10, check=False
+        )
     except RunnerError:
         return None
     return Source(head.out.strip(), bool(changes.out.strip())) if head.code == 0 else None

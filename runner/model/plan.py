@@ -9,7 +9,7 @@ import msgspec
 
 from runner.model.backends import SchedulerSettings, settings_of
 from runner.model.image import ImageFacts
-from runner.model.request import Caches, Mount, RunArm, Transport, Wireup
+from runner.model.request import Caches, Mount, RunArm, Transport, Wireup, World
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -123,6 +123,25 @@ class ListedHosts(msgspec.Struct, frozen=True):
     modules: tuple[str, ...] = ()
 
 
+class Starter(msgspec.Struct, frozen=True):
+    """A program that starts ranks, as a job's program or its shell script calls it.
+
+    Attributes:
+        name: in the table of starters (``runner.planning.starters``).
+        arguments: what follows it; in a script NUL stands for what only its shell could read.
+        at: place of the first argument in the program, or in the script's command.
+        call: the words by which a shell finds it: ``python3 -m torch.distributed.run``; empty behind another program,
+            or where it has a path.
+        line: of the script; 0 where the program itself calls it.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    at: int = 0
+    call: tuple[str, ...] = ()
+    line: int = 0
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A job, decided. A pure function of recipe, site, request and image.
 
@@ -147,6 +166,7 @@ class Plan(msgspec.Struct, frozen=True):
         unset: variables that the user takes away from every rank, whoever has set them.
         program: the argument list below the launcher.
         wireup: how ranks find each other.
+        world: how many devices shall be in one world; None where none is asked for.
         device: what each rank must compute on.
         transport: class of transport that is planned between nodes; None where the site does not say.
         samples_per_step: samples (images) of a rank in a step, as passed to the program; None where unknown.
@@ -209,6 +229,7 @@ class Plan(msgspec.Struct, frozen=True):
     bind: Literal["auto", "none"] = "auto"
     python: PlannedPython | None = None
     launch: LaunchPlace | None = None
+    world: World | None = None
 
     @property
     def settings(self) -> SchedulerSettings:

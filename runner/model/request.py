@@ -11,6 +11,8 @@ import msgspec
 # How ranks find each other; ``torchrun``: by our rendezvous, too, under torchrun's variable names; ``own``: the program
 # starts processes of its own, and is the only task.
 Wireup = Literal["rendezvous", "torchrun", "pmix", "pmi2", "mpich", "own"]
+# How many devices are in one world: so many, ``any`` number, or ``none``, as programs work each for itself.
+World = Literal["none", "any"] | int
 # Where caches are that no variable places. ``shell``: as in this shell; ``home``: in the home directory, and
 # those of compilers on each node; ``node``: on each node, as programs do not see the home directory.
 Caches = Literal["shell", "home", "node"]
@@ -161,6 +163,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         env_of_shell: of these, the names whose value is that of the shell which submits; ``complete`` puts it in.
         options: ``--set key=value`` pairs, in order.
         hosts: name, as ssh takes it, and ranks of each node, where there is no scheduler. hostfile: the same as a file.
+        modules: that a job without a container loads, in this order, after those of the site's setup.
         meter_batch: samples of a rank in a step of its optimizer; None leaves them to what the meter sees.
         copied: directory of the run whose copy is copied again, instead of those files as they are now.
         copied_start: where the program starts in that copy, relative to its top; None where it starts in ``directory``.
@@ -189,6 +192,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     field: str | None = None
     walltime_s: int | None = None
     wireup: Wireup | None = None
+    world: World | None = None
     scheduler_options: tuple[tuple[str, str], ...] = ()
     mounts: tuple[Mount, ...] = ()
     env: tuple[tuple[str, str | None], ...] = ()
@@ -199,6 +203,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     hostfile: str | None = None
     bind: Literal["auto", "none"] = "auto"
     env_name: str | None = None
+    modules: tuple[str, ...] = ()
     meter: bool = False
     meter_batch: int | None = None
     force: tuple[str, ...] = ()

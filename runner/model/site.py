@@ -8,7 +8,7 @@ import msgspec
 
 from runner.model.backends import SCHEDULERS, SchedulerSettings, settings_of
 from runner.model.image import EnvironmentKind, FrameworkSource, Setup
-from runner.model.request import Mount, Option, Transport
+from runner.model.request import Mount, Option, Transport, World
 
 # A feature of Slurm nodes whose GPUs are fake, so that any client sees that ranks compute on CPUs there.
 FAKE_GPUS = "fake-gpus"
@@ -30,12 +30,13 @@ class Hardware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The user's values at one site; empty where not given."""
+    """The user's values at one site; empty, or null, where not given."""
 
     account: str = ""
     project: str = ""
     scratch: str = ""
     field: str = ""
+    world: World | None = None
 
 
 class AtRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +60,7 @@ class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     project: str = ""
     scratch: str = ""
     field: str = ""
+    world: World | None = None
     sites: dict[str, AtSite] = {}
     registries: dict[str, AtRegistry] = {}
 
@@ -272,6 +274,8 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ``FI_*``, ``HOROVOD_GLOO_IFACE``, ``MELLANOX_VISIBLE_DEVICES`` and their like) is set for jobs on several
             nodes only.
         options: recipe name -> program options that make the recipe fit this site.
+        world: how many devices of a job shall be in one world, where ``--world`` does not say: ``any`` number, or
+            ``none``, as programs work each for itself; null where that is for the program to say.
         demonstration: why throughput measured there is no performance claim; empty where it is one.
         box: name of the box on this machine (``runner box``) whose scheduler this is; empty for a real cluster.
         sources: fact (dotted key) -> its source and date, or ``unconfirmed``.
@@ -308,6 +312,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image_tags: dict[str, str] = {}
     env: dict[str, str | None] = {}
     options: dict[str, dict[str, Option]] = {}
+    world: World | None = None
     demonstration: str = ""
     box: str = ""
     sources: dict[str, str] = {}

@@ -66,6 +66,26 @@ def meter_variables(recipe: Recipe, request: Request) -> dict[str, str]:
     return {"RUNNER_METER": "1", "RUNNER_METER_BATCH": str(request.meter_batch)}
 
 
+def with_modules(setup: Setup, of_site: Setup, request: Request, runtime: str) -> Setup:
+    """The setup with the modules that the user asks for: found where the site looks for modules, after its own, as a
+    hierarchy wants it; one of the site's with another version gives way. Raises UsageError: it is for a container.
+
+    >>> site = Setup(use=("/m",), modules=("gcc", "cuda/11"))
+    >>> with_modules(site, site, Request(gpus=1, modules=("cuda/12", "x")), "native").modules
+    ('gcc', 'cuda/12', 'x')
+    """
+    if not request.modules:
+        return setup
+    if RUNTIMES[runtime].is_container:
+        what = f"a program in a container of {RUNTIMES[runtime].title} sees no modules of the cluster"
+        raise UsageError(what, where="--module", fix="leave it out, or --runtime native")
+    names = {name.partition("/")[0] for name in request.modules}
+    before = (name for name in (*of_site.modules, *setup.modules) if name.partition("/")[0] not in names)
+    modules = tuple(dict.fromkeys((*before, *request.modules)))
+    use = tuple(dict.fromkeys((*of_site.use, *setup.use)))
+    return msgspec.structs.replace(setup, purge=setup.purge or of_site.purge, use=use, modules=modules)
+
+
 def setup_lines(setup: Setup) -> tuple[tuple[str, ...], ...]:
     """Argument lists, one a line, in their order (``runner.model.step.Load`` takes them).
 

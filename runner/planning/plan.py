@@ -9,14 +9,23 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from runner.core.errors import UsageError
+from runner.core.text import counted
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.image import Environment
 from runner.model.job import Allocation
 from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, PlannedImage, PlannedPython
-from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request, World
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement, wireup
-from runner.planning.environment import carried_caches, choose_caches, merge, meter_variables, nccl_log, setup_lines
+from runner.planning.environment import (
+    carried_caches,
+    choose_caches,
+    merge,
+    meter_variables,
+    nccl_log,
+    setup_lines,
+    with_modules,
+)
 from runner.planning.options import arguments, arms, samples_per_step
 
 
@@ -70,7 +79,8 @@ def plan(
 
     mounts = (*way.mounts, *_with_directory(request))
     _check_mounts(mounts, request.mounted_directory, is_container=RUNTIMES[runtime].is_container)
-    load = (*way.load, *setup_lines(environment.setup if environment else way.setup))
+    setup = with_modules(environment.setup if environment else way.setup, way.setup, request, runtime)
+    load = (*way.load, *setup_lines(setup))
     load = (*load, *site.mpi.load) if chosen.wireup in wireup.BY_MPI else load
     of_shell = carried_caches(dict(request.caches), runtime, mounts)
     provided = nccl_log(site) | (environment.env if environment else {})
@@ -118,6 +128,7 @@ def plan(
         samples_per_step=request.meter_batch or samples_per_step(program, recipe.samples_option),
         arms=arms(program, recipe.options),
         wireup=chosen.wireup,
+        world=_world(site.world if request.world is None else request.world, request.gpus),
         device=site.device,
         transport=site.transport,
         demonstration=_demonstration(site, program),
@@ -130,6 +141,14 @@ def plan(
         bind=request.bind,
         python=python,
     )
+
+
+def _world(asked: World | None, gpus: int) -> World | None:
+    """The world that is asked for. Raises UsageError: a job of so many GPUs cannot form it."""
+    if isinstance(asked, int) and not 1 <= asked <= gpus:
+        what = f"a world of {asked} devices is not possible with {counted(gpus, 'GPU')}"
+        raise UsageError(what, where="--world", fix="give the devices of one world, or none, or any")
+    return asked
 
 
 def _cpus_per_gpu(site: Site, request: Request, gpus: int, divided: Allocation | None) -> int:

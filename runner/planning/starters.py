@@ -1,130 +1,424 @@
-"""Programs that start ranks themselves, as torchrun and mpirun do, in front of a user's program. Pure."""
+"""Programs that start ranks themselves, as torchrun and mpirun do, before a user's program or in a script. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.core.text import counted
+import msgspec
 
-TORCHRUN = "torchrun"
-_NAMES = frozenset(
-    (TORCHRUN, "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "srun")
-)
-_MODULES = {
-    "torch.distributed.run": TORCHRUN,
-    "torch.distributed.launch": TORCHRUN,
-    "accelerate.commands.launch": "accelerate",
-    "accelerate.commands.accelerate_cli": "accelerate",
-    "deepspeed.launcher.runner": "deepspeed",
-    "deepspeed.launcher.launch": "deepspeed",
-    "horovod.runner": "horovodrun",
-    "horovod.runner.launch": "horovodrun",
+from runner.core.text import counted
+from runner.model.plan import Starter
+from runner.planning.shell_text import UNREAD, commands
+
+
+@dataclass(frozen=True)
+class Need:
+    """An argument that a starter gets, where the user gives none of its option.
+
+    Attributes:
+        text: with ``{starts}``, ``{each}`` and ``{total}`` for numbers of processes, and what the launcher fills in:
+            ``{index}`` of the start, ``{address}`` and ``{port}`` to meet at, ``{hostfile}`` that names the starts.
+        on: for one start (``alone``), for several (``together``), on CPUs (``cpu``), where it sees too few GPUs on its
+            node to know that there are several processes (``uncounted``).
+        unless: options, or their beginnings, with which it is left out.
+    """
+
+    text: str
+    on: str = "alone together"
+    unless: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What there is to know of a starter. Options are written with ``-`` for ``_``.
+
+    Attributes:
+        calls: how it is called; ``-m`` as a module of Python.
+        nodes, each, total: options that state the number of starts, the processes of each, those of all.
+        index, place: options that state which start this is, and where all meet.
+        flags: options that take no value. refused: options that hold on one node only.
+        needs: what it is given. several: starts on several nodes form one world.
+        counts_gpus: without a number it starts a process for each GPU that it sees.
+        without: variables that it must not see.
+    """
+
+    calls: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+    each: tuple[str, ...] = ()
+    total: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()
+    place: tuple[str, ...] = ()
+    flags: frozenset[str] = frozenset()
+    refused: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    several: bool = True
+    counts_gpus: bool = False
+    without: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """All options, whose beginnings argparse reads as the whole."""
+        return (*self.flags, *self.nodes, *self.each, *self.total, *self.index, *self.place, *self.refused)
+
+
+def _flags(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+# Sources: torch.distributed.run 2.13, accelerate 1.15 (commands/launch.py), DeepSpeed 0.19 (launcher/runner.py),
+# Composer 0.32 (cli/launcher.py), Lightning 2.6 (fabric/cli.py), Horovod 0.28 (runner/launch.py), mpirun(1), srun(1).
+_NO_SLURM = ("SLURM_JOBID", "SLURM_JOB_ID", "SLURM_NODELIST", "SLURM_JOB_NODELIST")  # by which mpirun starts with srun
+KINDS: dict[str, Kind] = {
+    "torchrun": Kind(
+        ("torchrun", "-m torch.distributed.run", "-m torch.distributed.launch"),
+        nodes=("--nnodes",),
+        each=("--nproc-per-node",),
+        index=("--node-rank",),
+        place=("--rdzv-endpoint", "--master-addr"),
+        flags=_flags(
+            "--standalone -m --module --no-python --run-path --use-env --virtual-local-rank -h --help "
+            "--duplicate-stdout-filters --duplicate-stderr-filters"
+        ),
+        refused=("--standalone",),
+        needs=(
+            Need("--standalone", "alone", unless=("--rdzv", "--master")),
+            Need("--nnodes={starts}", "together"),
+            Need("--node_rank={index}", "together"),
+            Need("--rdzv_endpoint={address}:{port}", "together"),
+            Need("--nproc_per_node={each}"),
+        ),
+    ),
+    "accelerate": Kind(
+        (
+            *("accelerate launch", "accelerate-launch", "-m accelerate.commands.launch"),
+            "-m accelerate.commands.accelerate_cli launch",
+        ),
+        nodes=("--num-machines",),
+        total=("--num-processes",),
+        index=("--machine-rank",),
+        place=("--main-process-ip",),
+        flags=_flags(
+            "--quiet -q --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --same-network -m "
+            "--module --no-python --debug --enable-cpu-affinity --use-parallelism-config"
+        ),
+        needs=(
+            Need("--multi_gpu", "uncounted", unless=("--cpu", "--tpu", "--use-", "--config-file")),
+            Need("--num_processes={total}"),
+            Need("--num_machines={starts}"),
+            Need("--machine_rank={index}"),
+            Need("--main_process_ip={address}", "together"),
+            Need("--main_process_port={port}"),
+        ),
+        counts_gpus=True,
+    ),
+    "deepspeed": Kind(
+        ("deepspeed", "-m deepspeed.launcher.runner"),
+        nodes=("--num-nodes",),
+        each=("--num-gpus", "--num-accelerators"),
+        index=("--node-rank",),
+        place=("--master-addr",),
+        flags=_flags(
+            "--module --no-python --no-local-rank --no-ssh --no-ssh-check --force-multi --save-pid "
+            "--bind-cores-to-rank -q --quiet"
+        ),
+        refused=("--hostfile", "-H", "--include", "-i", "--exclude", "-e", "--launcher"),
+        needs=(
+            Need("--hostfile={hostfile}", "together cpu"),
+            Need("--no_ssh", "together cpu"),
+            Need("--node_rank={index}", "together cpu"),
+            Need("--master_addr={address}", "together cpu"),
+            Need("--master_port={port}"),
+        ),
+        counts_gpus=True,
+    ),
+    "composer": Kind(
+        ("composer", "-m composer.cli.launcher"),
+        each=("--nproc", "-n"),
+        total=("--world-size",),
+        index=("--node-rank", "--base-rank"),
+        place=("--master-addr",),
+        flags=_flags("-v --verbose -m --module-mode -c --command-mode"),
+        needs=(
+            Need("--nproc={each}"),
+            Need("--world_size={total}"),
+            Need("--node_rank={index}"),
+            Need("--master_addr={address}"),
+            Need("--master_port={port}"),
+        ),
+        counts_gpus=True,
+    ),
+    "fabric": Kind(
+        ("fabric run",),
+        nodes=("--num-nodes",),
+        each=("--devices",),
+        index=("--node-rank",),
+        place=("--main-address",),
+        needs=(
+            Need("--devices={each}"),
+            Need("--num-nodes={starts}"),
+            Need("--node-rank={index}"),
+            Need("--main-address={address}"),
+            Need("--main-port={port}"),
+        ),
+    ),
+    "horovodrun": Kind(
+        ("horovodrun", "-m horovod.runner", "-m horovod.runner.launch"),
+        total=("-np", "--num-proc"),
+        flags=_flags("--verbose --gloo --mpi --js --tcp --disable-cache"),
+        needs=(Need("-np {each}"),),
+        several=False,
+    ),
+    "mpirun": Kind(
+        ("mpirun", "mpiexec", "mpiexec.hydra", "orterun"),
+        total=("-np", "-n", "--np", "-c", "--n"),
+        flags=_flags("--allow-run-as-root --oversubscribe -v -q --tag-output --report-bindings --display-map -l"),
+        needs=(Need("-np {each}"),),
+        several=False,
+        without=_NO_SLURM,
+    ),
+    "srun": Kind(("srun",), nodes=("--nodes", "-N"), each=("--ntasks-per-node",), total=("--ntasks", "-n")),
 }
-# Options of torchrun that take no value (torch.distributed.run).
-_FLAGS = (
-    *("--standalone", "-m", "--module", "--no-python", "--run-path", "--use-env", "--virtual-local-rank"),
-    *("-h", "--help"),
-)
-_RANKS, _NODES = "--nproc-per-node", "--nnodes"
+_CALLS = {tuple(call.split()): name for name, kind in KINDS.items() for call in kind.calls}
+_NAMES = frozenset(call[0] for call in _CALLS)
 # Programs that start the command after their own options.
-_WRAPPERS = frozenset(
-    ("env", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "timeout", "numactl", "taskset", "uv", "poetry")
+_WRAPPERS = _flags(
+    "env nice ionice nohup setsid stdbuf time timeout numactl taskset uv poetry nsys ncu conda mamba micromamba pixi "
+    "strace exec command sudo xvfb-run"
 )
+_SCRIPTS = (".sh", ".bash")
+_SHELLS = _flags("bash sh dash zsh ksh")
 # Of Python's options the one that ends them (-c, -m), or takes a value (-W, -X), and what is attached to it.
 _PYTHON_OPTION = re.compile(r"-[^-cmWX]*([cmWX])(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Starter:
-    """A program that starts ranks.
+class Counts:
+    """What a starter's arguments state; None where they state nothing, or only a shell could read it.
 
     Attributes:
-        name: as it is called, without directories; of ``python -m MODULE`` the program that the module is.
-        arguments: what follows it.
+        nodes: the fewest and most starts; each: processes of a start, or ``gpu``, ``auto``; total: those of all.
+        unread: options whose value only a shell could read.
     """
 
-    name: str
-    arguments: tuple[str, ...]
-
-    @property
-    def plain(self) -> tuple[str, ...]:
-        """The Python program that it would start, without it; empty where none is seen."""
-        for place, word in enumerate(self.arguments):
-            if _is_python(word):
-                return self.arguments[place:]
-            if word.endswith(".py"):
-                return ("python", *self.arguments[place:])
-            if word in ("-m", "--module"):
-                return ("python", "-m", *self.arguments[place + 1 :])
-        return ()
+    nodes: tuple[int, int] | None = None
+    each: int | str | None = None
+    total: int | None = None
+    unread: tuple[str, ...] = ()
 
 
 def starter(program: Sequence[str]) -> Starter | None:
-    """The one that an argument list begins with, by any path, behind ``python``, ``python -m`` or ``env``, too; else
-    None.
+    """The one that an argument list begins with, by any path, behind ``python``, ``python -m``, ``env`` or a profiler,
+    too; else None.
     """
-    words = iter(program[_wrapped(program) :])
-    name = _base(next(words, ""))
-    if _is_python(name):
-        name = _run_by_python(words)
-    return Starter(name, tuple(words)) if name in _NAMES else None
+    place = _wrapped(program)
+    words = tuple(program[place:])
+    if not words:
+        return None
+    called, read = _run_by_python(words) if _is_python(words[0]) else ((_base(words[0]),), 1)
+    for call, kind in _CALLS.items():
+        end = read + max(0, len(call) - len(called))
+        if (*called, *words[read:end]) == call:
+            direct = not place and "/" not in words[0]
+            return Starter(kind, words[end:], place + end, words[:end] if direct else ())
+    return None
 
 
-def conflict(torchrun: Starter, nodes: int, gpus: int, *, by_gpu: bool) -> str:
-    """Why torchrun's own arguments would form another world than one rank for each GPU; empty where they would not.
+def starters(
+    program: Sequence[str], script: str = "", variables: Mapping[str, str] | None = None
+) -> tuple[Starter, ...]:
+    """The starters of a program: the one that it begins with, or those of the shell script that it runs.
 
     Args:
-        nodes, gpus: of the job, and of each of its nodes.
-        by_gpu: torch sees GPUs there, so that it can count them.
+        script: the text of the file that ``script_of`` names; empty where it can't be read.
+        variables: of the job's environment, as far as they are known, for the script.
     """
-    options = dict(_options(torchrun.arguments))
-    ranks, count = options.get(_RANKS), options.get(_NODES)
-    if ranks is not None and ranks != str(gpus) and not (by_gpu and ranks in ("gpu", "auto")):
-        return f"--nproc-per-node is {ranks}, and the job has {counted(gpus, 'GPU')} on each node"
-    if count is not None and count not in (str(nodes), f"{nodes}:{nodes}"):
-        return f"--nnodes is {count}, and the job has {counted(nodes, 'node')}"
-    if "--standalone" in options and nodes > 1:
-        return f"--standalone is for one node, and the job has {nodes} nodes"
-    return ""
+    first = starter(program)
+    if first is not None:
+        return (first,)
+    _, text, arguments = _shell(program)
+    return in_script(text or script, variables, arguments)
+
+
+def in_script(
+    text: str, variables: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+) -> tuple[Starter, ...]:
+    """The starters that a shell script calls, in the order of its text; ``line`` says where.
+
+    Args:
+        variables: of its environment, as far as they are known. arguments: its own.
+    """
+    found = ((starter(command.words), command.line) for command in commands(text, variables, arguments))
+    return tuple(msgspec.structs.replace(each, line=line) for each, line in found if each is not None)
+
+
+def conflict(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> str:
+    """Why it would form another world than one of ``each`` processes in each of so many starts; empty where it would
+    not.
+
+    Args:
+        by_gpu: it sees GPUs there, so that it can count them.
+    """
+    return next(_conflicts(starter, starts, each, by_gpu=by_gpu), "")
+
+
+def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> Iterator[str]:
+    kind, given, stated = KINDS[starter.name], _options(starter), counts(starter)
+    fewest, most = stated.nodes or (starts, starts)
+    if not kind.needs:
+        yield f"{starter.name} starts ranks in the job, and the job's own ranks are started already"
+    if starts > 1 and not kind.several:
+        yield f"{starter.name}, started on each of {starts} nodes, forms a world on each"
+    if stated.each is not None and stated.each != each and not (by_gpu and stated.each in ("gpu", "auto")):
+        yield f"{_name(given, kind.each)} is {stated.each}, and the job has {counted(each, 'GPU')} on each node"
+    if not fewest <= starts == most:
+        text = _given(given, kind.nodes)
+        yield f"{_name(given, kind.nodes)} is {text}, and the job has {counted(starts, 'node')}"
+    if stated.total not in (None, starts * each):
+        yield f"{_name(given, kind.total)} is {stated.total}, and the job has {counted(starts * each, 'GPU')}"
+    for name, value in given.items() if starts > 1 else ():
+        if name in kind.refused:
+            yield f"{name} is for one node, and the job has {starts} nodes"
+        if name in kind.index and value.isdigit():
+            yield f"{name} is {value} on each of {starts} nodes"
+        if name in kind.place and re.match(r"localhost\b|127\.|\[?::1", value):
+            yield f"{name} is {value}, where the nodes do not meet"
+    empty = [name for name in (*kind.nodes, *kind.each, *kind.total, *kind.index, *kind.place) if given.get(name) == ""]
+    if empty:
+        yield f"{empty[0]} has no value in the job"
+    lacks = [
+        word for word in additions(starter, starts, each, by_gpu=by_gpu) if not word.endswith(("alone", "={port}"))
+    ]
+    if starter.line and not starter.call and lacks and not (starts == 1 and by_gpu and kind.counts_gpus):
+        yield f"it needs {' '.join(lacks)}, which gpu-runner gives it only where bash finds it by its name alone"
+
+
+def additions(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> tuple[str, ...]:
+    """The arguments that it gets before its own; ``Need`` says what is still to be filled in. Args: as ``conflict``."""
+    kind, given = KINDS[starter.name], _options(starter)
+    modes = {"together" if starts > 1 else "alone", "" if by_gpu else "cpu"}
+    modes |= {"uncounted"} if starts * each > 1 and (each == 1 or not by_gpu) else set()
+    numbers = {"starts": starts, "each": each, "total": starts * each}
+    words: list[str] = []
+    for need in kind.needs:
+        name = re.split("[= ]", need.text)[0].replace("_", "-")
+        alike = next((group for group in (kind.nodes, kind.each, kind.total, kind.place) if name in group), (name,))
+        stated = any(other in alike or other.startswith(need.unless) for other in given)
+        if modes & {*need.on.split()} and not stated:
+            words += re.sub(r"\{(starts|each|total)\}", lambda found: str(numbers[found[1]]), need.text).split()
+    return tuple(words)
+
+
+def _name(given: Mapping[str, str], names: Sequence[str]) -> str:
+    return next(name for name in given if name in names)
+
+
+def script_of(program: Sequence[str]) -> str:
+    """The file of the shell script that a program runs; empty where it runs none."""
+    return _shell(program)[0] if starter(program) is None else ""
+
+
+def plain(starter: Starter) -> tuple[str, ...]:
+    """The Python program that it would start, without it; empty where none is seen."""
+    for place, word in enumerate(starter.arguments):
+        if _is_python(word):
+            return starter.arguments[place:]
+        if word.endswith(".py"):
+            return ("python", *starter.arguments[place:])
+        if word in ("-m", "--module"):
+            return ("python", "-m", *starter.arguments[place + 1 :])
+    return ()
+
+
+def counts(starter: Starter) -> Counts:
+    """What its own arguments state."""
+    kind, given = KINDS[starter.name], _options(starter)
+    nodes = _given(given, kind.nodes)
+    fewest, colon, most = (nodes or "").partition(":")
+    limits = (_number(fewest), _number(most if colon else fewest))
+    each = _given(given, kind.each)
+    return Counts(
+        (limits[0], limits[1]) if limits[0] is not None and limits[1] is not None else None,
+        each if each in ("gpu", "auto", "cpu") else _number(each),
+        _number(_given(given, kind.total)),
+        tuple(name for name, value in given.items() if UNREAD in value),
+    )
+
+
+def _options(starter: Starter) -> dict[str, str]:
+    """Its options before the program, ``-`` for ``_``, a beginning as the whole name; a flag's value is empty."""
+    kind, words, given, place = KINDS[starter.name], starter.arguments, {}, 0
+    while place < len(words) and words[place].startswith(("-", UNREAD)):
+        name, equals, value = words[place].partition("=")
+        name = name.replace("_", "-")
+        if name[:2] == "--":
+            name = next((known for known in kind.known if known.startswith(name)), name)
+        elif name not in kind.known and name[:2] in kind.known and name[:2] not in kind.flags:
+            name, value, equals = name[:2], name[2:], "="  # -n4
+        place += 1
+        takes_value = not equals and name not in kind.flags and UNREAD not in name
+        if takes_value and place < len(words) and not words[place].startswith("-") and not _is_program(words[place]):
+            value, place = words[place], place + 1
+        given[name] = value
+    return given
+
+
+def _given(given: Mapping[str, str], names: Sequence[str]) -> str | None:
+    """The value of the last of these options that is given; None for none."""
+    return next((given[name] for name in reversed(tuple(given)) if name in names), None)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"\d{1,7}", text, re.ASCII) else None
 
 
 def _wrapped(program: Sequence[str]) -> int:
-    """Where the command begins that a wrapper starts: at Python or a starter, unless that is an option's value."""
+    """Where the command begins that a wrapper starts: at Python, a shell or a starter, unless it is an option's
+    value.
+    """
     if not program or _base(program[0]) not in _WRAPPERS:
         return 0
     for place in range(1, len(program)):
-        if (_is_python(program[place]) or _base(program[place]) in _NAMES) and program[place - 1][:2] != "--":
+        base = _base(program[place])
+        if (_is_python(base) or base in _NAMES or base in _SHELLS or base.endswith(_SCRIPTS)) and program[place - 1][
+            :2
+        ] != "--":
             return place
     return 0
 
 
-def _run_by_python(words: Iterator[str]) -> str:
-    """What Python runs: a module's program, or a script's name; takes it and Python's options from ``words``."""
-    for word in words:
+def _run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int]:
+    """What Python runs: ``-m`` and the module, or a script's name; and how many words that and its options are."""
+    place = 1
+    while place < len(words):
+        word = words[place]
         option = _PYTHON_OPTION.fullmatch(word)
+        place += 1
         if option is not None:
-            value = option[2] or next(words, "")
+            value = option[2]
+            if not value and place < len(words):
+                value, place = words[place], place + 1
             if option[1] in "cm":
-                return _MODULES.get(value, "") if option[1] == "m" else ""
+                return (("-m", value) if option[1] == "m" else ()), place
         elif not word.startswith("-") or word == "-":
-            return _base(word)
-    return ""
+            return (_base(word),), place
+    return (), place
 
 
-def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """torchrun's options before the script: ``_`` reads as ``-``, a beginning as the whole name, as argparse has it."""
-    words = iter(arguments)
-    for word in words:
-        if not word.startswith("-"):
-            return
-        name, equals, value = word.partition("=")
-        name = name.replace("_", "-")
-        if name[:2] == "--":
-            name = next((known for known in (*_FLAGS, _RANKS, _NODES) if known.startswith(name)), name)
-        attached = equals or (len(name) > 2 and name[1] != "-")
-        yield name, value if attached or name in _FLAGS else next(words, "")
+def _shell(program: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
+    """The script's file, or the text behind ``-c``, and its arguments, of a shell that a program begins with."""
+    words = tuple(program[_wrapped(program) :])
+    if words and words[0].endswith(_SCRIPTS):
+        return words[0], "", words[1:]
+    if not words or _base(words[0]) not in _SHELLS:
+        return "", "", ()
+    place = 1
+    while place < len(words) and words[place].startswith(("-", "+")):
+        if re.fullmatch(r"-[a-z]*c", words[place]):
+            return "", "".join(words[place + 1 : place + 2]), words[place + 3 :]
+        place += 2 if words[place] in ("-o", "+o", "-O", "--rcfile") else 1
+    return "".join(words[place : place + 1]), "", words[place + 1 :]
 
 
 def _base(path: str) -> str:
@@ -133,3 +427,7 @@ def _base(path: str) -> str:
 
 def _is_python(word: str) -> bool:
     return _base(word).startswith("python")
+
+
+def _is_program(word: str) -> bool:
+    return _is_python(word) or word.endswith(".py")

@@ -165,7 +165,7 @@ def _environment_of_shell(choices: Choices) -> JobImage:
     """The one that is active in this shell, if the job's nodes would not have it otherwise and the site brings none."""
     way = choices.site.ways.get(choices.runtime, RuntimeAtSite())
     nodes = SCHEDULERS[choices.site.scheduler].nodes
-    if nodes == "this-machine":
+    if nodes == "this-machine" and not choices.request.modules:  # it has what this shell has
         return JobImage()
     from runner.environments import directory
 

@@ -25,10 +25,9 @@ from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
 from runner.preparation.choices import choose
-from runner.preparation.dependencies import with_job_ids
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
-from runner.preparation.request import check_answers, complete, refuse_missing_script
+from runner.preparation.request import check_answers, complete, refuse_missing_script, with_job_ids
 from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
 
@@ -105,6 +104,12 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     )
     if request.step and allocation is None:
         raise _missing_allocation(planned, choices.site)
+    chosen = {"nodelist", "exclude"} & dict(request.scheduler_options).keys()
+    if allocation is not None and chosen and len(allocation.nodes) > planned.nodes:
+        what = "a step takes the first nodes of the allocation that fit, and the allocation has more than it needs"
+        raise RefusedError(
+            what, where=f"--{min(chosen)}", fix="leave it out, or get an allocation of these nodes alone"
+        )
     observed = observe(request, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, request.force)
     script = render(planned, common.staged_step(planned, runtime(planned.runtime)))

@@ -18,7 +18,7 @@ from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
 from runner.model.request import Recipe, Request
 from runner.model.site import Site
-from runner.planning.starters import TORCHRUN, starter
+from runner.planning.starters import plain, starter
 from runner.preparation.choices import image_reference
 from runner.preparation.program_source import ProgramOption, is_file, program_options, read_text, sources
 from runner.recipes.loader import FILE, recipe_of
@@ -90,9 +90,9 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
         raise UsageError("no program is given", where="recipe new", fix=fix)
     start = start.resolve()
     other = starter(program)
-    if other is not None and other.name != TORCHRUN:
+    if other is not None and other.name != "torchrun":
         fix = f"leave {other.name} out: gpu-runner starts the ranks"
-        fix += f" (recipe new DIR -- {shlex.join(other.plain)})" if other.plain else ""
+        fix += f" (recipe new DIR -- {shlex.join(plain(other))})" if plain(other) else ""
         raise UsageError(f"{other.name} starts ranks of its own", where=str(start), fix=fix)
     words = tuple(_relative(word, start) for word in program)
     bad = next((word for word in words if re.search("[\0\ud800-\udfff]", word)), None)

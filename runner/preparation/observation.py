@@ -19,8 +19,9 @@ from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.request import Mount, Recipe, Request
-from runner.model.site import Site
+from runner.model.site import RuntimeAtSite, Site
 from runner.preparation.choices import Choices, JobImage
+from runner.preparation.program_check import lacking, program_problem
 from runner.preparation.site import UserSite
 from runner.recipes.loader import LoadedRecipe
 
@@ -45,7 +46,13 @@ def observe(
     on_this_machine = SCHEDULERS[site.scheduler].nodes == "this-machine"
     runs, runs_problem = _run_directory(choices.runtime, Path(request.runs))
     plugin_problem, plugin_fix = _srun_plugin(site, choices.runtime)
-    lacks, fix = _environment_problem(recipe, image, runs_here=on_this_machine and not facts.is_container)
+    runs_here = on_this_machine and not facts.is_container
+    lacks, fix = _environment_problem(recipe, image, runs_here=runs_here)
+    loads = loads_setup(site, choices.runtime, request, image)
+    from_shell = not facts.is_container and not loads
+    if not lacks and from_shell and request.starts_in is not None:
+        lacks, fix = lacking(request.program, Path(request.starts_in), image, runs_here=runs_here)
+    unstarted, start_fix = program_problem(request, image, is_container=facts.is_container, loads=loads)
     starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
     own_home = os.path.normpath(home().absolute())
     links_left_out: tuple[str, ...] = ()
@@ -63,6 +70,9 @@ def observe(
         login_node=_login_node() if on_this_machine else "",
         environment_problem=lacks,
         environment_fix=fix,
+        program_problem=unstarted,
+        program_fix=start_fix,
+        modules=() if on_this_machine or facts.is_container else _modules_of_shell(),
         plugin_problem=plugin_problem,
         plugin_fix=plugin_fix,
         site_file=user_site.file,
@@ -77,6 +87,18 @@ def observe(
         horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
         links_left_out=links_left_out,
     )
+
+
+def loads_setup(site: Site, runtime: str, request: Request, image: JobImage) -> bool:
+    """Whether modules or the site make a job's environment, so that its PATH is not what this shell has."""
+    way = site.ways.get(runtime, RuntimeAtSite())
+    setup = image.environment.setup if image.environment is not None else way.setup
+    return bool(way.load or setup.modules or setup.purge or request.modules or (setup.conda and not image.environment))
+
+
+def _modules_of_shell() -> tuple[str, ...]:
+    """Modules that are loaded in this shell (Lmod and Environment Modules both keep this list)."""
+    return tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":")))
 
 
 def clients(site: Site) -> Path | None:

@@ -5,6 +5,7 @@ from Python, and how it is written for a reader.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, SupportsIndex, TypedDict, TypeVar, get_args
@@ -138,6 +139,15 @@ def _clock(seconds: int) -> tuple[str, ...]:
     return (f"{seconds // 60}:{seconds % 60:02d}",)
 
 
+def _world(value: object) -> int | str:
+    """``none``, ``any`` or a number of devices. Raises TypeError or ValueError where it is none of them."""
+    if value in ("none", "any"):
+        return str(value)
+    if isinstance(value, str) and not re.fullmatch("[0-9]{1,7}", value):
+        raise ValueError(f"{value!r} is neither none, nor any, nor a number")
+    return count_of(int(value) if isinstance(value, str) else value)
+
+
 def _sbatch_nodes(text: str) -> int:
     """A number of nodes as ``sbatch -N`` has it: ``2``, ``2-2``. Raises ValueError: it is none, or leaves a choice."""
     least, dash, most = text.partition("-")
@@ -157,6 +167,7 @@ NUMBER = Kind(is_number=True)
 FLAG = Kind(is_flag=True, write=lambda _value: ())
 TEXTS = Kind(take=texts_of, write=tuple, key=_as_it_is)
 PAIRS = Kind(read=pair, take=pairs_of, write=lambda pairs: [f"{name}={value}" for name, value in pairs], key=_first)
+WORLD = Kind(read=_world, take=_world)
 DURATION = Kind(read=parse_duration_s, take=_seconds, write=_clock)
 VARIABLES = Kind(
     read=_variable,
@@ -257,6 +268,9 @@ class Options(TypedDict, total=False):
     wireup: Annotated[Wireup, Option(
         "How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
         "own processes. [default: rendezvous, which needs no MPI; own for torchrun]", Kind(choices=get_args(Wireup)))]
+    world: Annotated[int | str, Option(
+        "How many devices shall be in one world; none: each program works for itself. [default: as the site or your "
+        "configuration says, else all that torchrun and its like start]", WORLD, metavar="none|any|N")]
     bind: Annotated[Literal["auto", "none"], Option(
         "Bind each rank to the CPUs near its GPU, or do not bind.", Kind(choices=("auto", "none")), shows_default=True)]
     scheduler_option: Annotated[Mapping[str, object], Option(
@@ -276,6 +290,9 @@ class Options(TypedDict, total=False):
         NUMBER, metavar="N")]
     env_name: Annotated[str, Option(
         "Run without a container, in this environment made by `env create`.", PLAIN, metavar="NAME|DIR")]
+    module: Annotated[Sequence[str], Option(
+        "Load a module of the cluster for a job without a container; in the order given.",
+        TEXTS, "modules", metavar="NAME")]
     snapshot: Annotated[bool, Option(
         "Copy your program's tracked files (git) into the run directory and run the copy.", FLAG)]
     no_diff: Annotated[bool, Option("Keep no copy of your program's uncommitted changes (git diff).", FLAG)]

@@ -40,10 +40,7 @@ _MPIRUN = {
 def instead_of(name: str) -> str:
     """What does here what an option of another program does, by its name as it is typed; empty where none is known."""
     dashed = name.replace("_", "-")
-    tables = [
-        importlib.import_module(SCHEDULERS[each].options).OTHER_NAMES for each in SCHEDULERS if SCHEDULERS[each].options
-    ]
-    found = [table[each] for table in (*tables, _TORCHRUN, _MPIRUN) for each in (dashed,) if each in table]
-    if not found and dashed[1:2] != "-":
-        found = [_MPIRUN[f"-{dashed}"]] if f"-{dashed}" in _MPIRUN else []
-    return "; or ".join(dict.fromkeys(found))
+    modules = (SCHEDULERS[each].options for each in SCHEDULERS)
+    tables = [importlib.import_module(module).OTHER_NAMES for module in modules if module]
+    rows = [table[dashed] for table in (*tables, _TORCHRUN, _MPIRUN) if dashed in table]
+    return "; or ".join(dict.fromkeys(rows)) or _MPIRUN.get(f"-{dashed}", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -44,6 +45,44 @@ def sources(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ..
         # The directory of the program's file comes first in sys.path, that of `-m` is where it starts.
         above = sorted({file.parent, directory})
         queue += [module for name in imported for top in above for module in _modules(top, name)]
+
+
+def needed_modules(program: tuple[str, ...], directory: Path) -> tuple[str, ...]:
+    """Modules without which a program of Python ends as it begins, and that are none of its own or of Python's. What is
+    imported in a function, a condition or a ``try`` is not among them.
+
+    >>> needed_modules(("python", "-m", "torch.distributed.run", "train.py"), Path("/nowhere"))
+    ('torch',)
+    """
+    words = iter(program[1:])
+    option = next((word for word in words if word == "-m" or not word.startswith("-")), "")
+    name = next(words, "") if option == "-m" else ""
+    script = directory / option
+    queue = (
+        [*_modules(directory, name), *_modules(directory, f"{name}.__main__")] if name else [script] * is_file(script)
+    )
+    needs = set() if queue or not name else {name}
+    top = directory if name else script.parent
+    seen: set[Path] = set()
+    while queue and len(seen) < _MOST_FILES:
+        file = queue.pop()
+        tree = None if file in seen or file.suffix != ".py" else _parsed(read_text(file))
+        seen.add(file)
+        for each in _top_level_imports(tree):
+            own = tuple(_modules(top, each))
+            queue += own
+            if not own and not (top / each.partition(".")[0]).is_dir():
+                needs.add(each)
+    first = {each.partition(".")[0] for each in needs}
+    return tuple(sorted(first - {"runner_meter", *sys.stdlib_module_names}))
+
+
+def _top_level_imports(tree: ast.Module | None) -> Iterator[str]:
+    for node in tree.body if tree is not None else ():
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module
 
 
 def _files(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...]) -> Iterator[Path]:

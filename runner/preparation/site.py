@@ -15,13 +15,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from runner.core import paths, strict_yaml
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.strict_yaml import Document
 from runner.model.backends import SCHEDULERS
 from runner.model.request import PLAIN_NAME, Request
-from runner.model.site import Owned, Site, UserConfig
+from runner.model.site import AtSite, Owned, Site, UserConfig
 from runner.sites import loader
 from runner.sites.loader import GENERIC, Unknown
 from runner.sites.user import Personal, account, expand_placeholders, missing_values, personal_values
@@ -98,8 +100,10 @@ def with_user_values(
     """
     request, notes = shipped.settings.with_variables(request, os.environ)
     personal = personal_values(config, shipped, request)
+    worlds = (request.world, config.sites.get(shipped.name, AtSite()).world, config.world, shipped.world)
+    world = next((each for each in worlds if each is not None), None)
     return UserSite(
-        site=expand_placeholders(shipped, personal),
+        site=msgspec.structs.replace(expand_placeholders(shipped, personal), world=world),
         personal=personal,
         account=account(shipped, personal),
         request=request,

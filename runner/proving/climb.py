@@ -28,7 +28,7 @@ from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.environments.make import make
 from runner.jobs.collect import collect
-from runner.jobs.directory import Run
+from runner.jobs.directory import Run, make_root
 from runner.jobs.life import finish
 from runner.jobs.watch import JobProgress
 from runner.model.backends import SCHEDULERS
@@ -110,7 +110,7 @@ class LadderDirectory(Campaign):
 
 def exclusive(root: Path) -> AbstractContextManager[None]:
     """Hold the ladder during the block. Raises RefusedError: another process climbs it."""
-    root.mkdir(parents=True, exist_ok=True)
+    make_root(root)
     return LadderDirectory(root).exclusive(lambda _line: None)
 
 

@@ -13,7 +13,7 @@ from runner.core.errors import UsageError
 from runner.core.strict_yaml import load
 from runner.core.text import instead
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Recipe, written
-from runner.planning.starters import TORCHRUN, starter
+from runner.planning.starters import starter
 
 _IMAGE = "gpu-runner/horovod-pytorch"
 _FILE = re.compile(r"[^-].*\.(py|sh|pl|R|jl)\Z")
@@ -39,7 +39,7 @@ def recipe_of(program: Sequence[str]) -> Recipe:
         program=tuple(program),
         framework="none",
         result="if-left",
-        processes="own" if starts_ranks is not None and starts_ranks.name == TORCHRUN else "per-gpu",
+        processes="own" if starts_ranks is not None and starts_ranks.name == "torchrun" else "per-gpu",
     )
 
 

@@ -1,9 +1,9 @@
-"""Stop and remove everything that gpu-runner keeps on this machine, but for images that jobs need."""
+"""Stop and remove everything that gpu-runner keeps on this machine, but for what jobs need."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from pathlib import Path
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from runner import box
 from runner.core import paths, process
 from runner.core.errors import RefusedError
+from runner.core.invocation import PROGRAM
 from runner.images import engine as private_engine
 from runner.images.store import stored_image
 from runner.jobs.image_usage import image_uses
@@ -30,6 +31,7 @@ class Cleaned(msgspec.Struct, frozen=True):
     Attributes:
         cache: the cache directory. boxes: names of those that were stopped. engine: a private one was stopped.
         left: what lies in the cache directory and is not ours. kept: images that a job needs, or may need.
+        kept_boxes: boxes with a job that has not ended. dry_run: it is what would be done.
     """
 
     cache: str
@@ -38,71 +40,93 @@ class Cleaned(msgspec.Struct, frozen=True):
     removed: tuple[Removed, ...]
     left: tuple[str, ...]
     kept: tuple[str, ...] = ()
+    kept_boxes: tuple[str, ...] = ()
+    dry_run: bool = False
 
 
-def clean(report: Callable[[str], None], *, keep_cache: bool = False) -> Cleaned:
-    """Stop boxes and the private engine; remove what the verbs keep in the cache directory, but for the images of jobs
-    that have not ended. Those of a box end with it.
+def clean(report: Callable[[str], None], *, keep_cache: bool = False, dry_run: bool = False) -> Cleaned:
+    """Stop boxes and the private engine; remove what the verbs keep in the cache directory, but for what jobs that have
+    not ended need: their images, and the box that they are in.
 
     Args:
         report: called with a line for each thing that was stopped, removed or left.
-        keep_cache: only stop.
+        keep_cache: only stop. dry_run: only report.
     """
     cache = paths.cache_dir()
     _check_ours(cache)
-    needed = {} if keep_cache else _needed(cache)
+    busy, needed = _needed(cache)
+    needed = {} if keep_cache else needed
+    would = "would be " if dry_run else ""
     stopped: list[str] = []
     for name in box.names():
-        if box.down(name):
+        if name in busy:
+            report(f"kept box {name}: run {busy[name]} in it has not ended; `{PROGRAM} cancel` ends it")
+        elif box.find(name) is not None if dry_run else box.down(name):
             stopped.append(name)
-            report(f"box {name} stopped")
-    engine = private_engine.stop_private(private_engine.private_state())
+            report(f"box {name} {would}stopped")
+    state = private_engine.private_state()
+    engine = private_engine.is_running(state) if dry_run else private_engine.stop_private(state)
     if engine:
-        report("private engine stopped")
+        report(f"private engine {would}stopped")
     removed: tuple[Removed, ...] = ()
     left: tuple[str, ...] = ()
     if keep_cache:
         report(f"kept: {cache}")
     elif cache.is_dir():
-        private_engine.remove_private(private_engine.private_state())
-        removed, left = _empty(cache, needed, report)
+        if not dry_run:
+            private_engine.remove_private(state)
+        kept = {*(cache / "boxes" / name for name in busy), *((cache / "box-roots",) if busy else ())}
+        removed, left = _empty(cache, needed, kept, report, dry_run=dry_run)
     else:
         report(f"nothing to remove: no {cache}")
-    return Cleaned(str(cache), tuple(stopped), engine, removed, left, tuple(map(str, needed)))
+    return Cleaned(str(cache), tuple(stopped), engine, removed, left, tuple(map(str, needed)), tuple(busy), dry_run)
 
 
-def _needed(cache: Path) -> dict[Path, str]:
-    """The images in the cache directory that a job needs, or may need, each with the id of a run."""
-    boxes = cache / "boxes"
-    uses = (use for use in image_uses() if use.image and use.needed and boxes not in Path(use.clients).parents)
-    images = ((Path(use.image), use.run) for use in uses)
-    return {
-        image: run for image, run in images
-        if image.exists() and (cache in image.parents or cache.resolve() in image.resolve().parents)
-    }  # fmt: skip
+def _needed(cache: Path) -> tuple[dict[str, str], dict[Path, str]]:
+    """What jobs that have not ended need, or may need, each with the id of a run: boxes that are up, by name; images in
+    the cache directory. A job of a box that is not up is over.
+    """
+    boxes, busy, images = cache / "boxes", dict[str, str](), dict[Path, str]()
+    for use in image_uses():
+        clients = Path(use.clients)
+        name = clients.relative_to(boxes).parts[0] if boxes in clients.parents else ""
+        if not use.needed or (name and box.find(name) is None):
+            continue
+        if name:
+            busy[name] = use.run
+        image = Path(use.image)
+        if use.image and image.exists() and (cache in image.parents or cache.resolve() in image.resolve().parents):
+            images[image] = use.run
+    return busy, images
 
 
 def _empty(
-    cache: Path, needed: Mapping[Path, str], report: Callable[[str], None]
+    cache: Path, needed: Mapping[Path, str], whole: Set[Path], report: Callable[[str], None], *, dry_run: bool
 ) -> tuple[tuple[Removed, ...], tuple[str, ...]]:
-    """Remove what is ours and not needed, and the directory if it is empty then; returns the removed, and the left."""
+    """Remove what is ours and not needed, and the directory if it is empty then; returns the removed, and the left.
+
+    Args:
+        needed: images that stay. whole: directories that stay with all that is in them.
+    """
     files = (path for image in needed for path in (image, stored_image.sidecar_path(image)))
-    keep = {path for file in files for each in (file, file.resolve()) for path in (each, *each.parents)}
+    keep = {path for file in (*files, *whole) for each in (file, file.resolve()) for path in (each, *each.parents)}
     removed: list[Removed] = []
     left: list[str] = []
     for entry in sorted(cache.iterdir()):
         if entry.name in paths.CACHES:
-            before = _size(entry)
-            _remove_but(entry, keep)
-            size, count = (old - new for old, new in zip(before, _size(entry), strict=True))
+            going = tuple(_going(entry, keep, whole))
+            size, count = _size(going)
+            if not dry_run:
+                for path in going:
+                    _remove(path)
             removed.append(Removed(str(entry), size, count))
-            report(f"removed {entry} ({size / 1e6:.1f} MB, {count} files)")
+            report(f"{'would remove' if dry_run else 'removed'} {entry} ({size / 1e6:.1f} MB, {count} files)")
         elif entry.name != paths.MARKER:
             left.append(str(entry))
             report(f"left {entry}: not ours")
     for image, run in needed.items():
         report(f"kept {image}: run {run} needs it, or may need it")
-    if all(entry.name == paths.MARKER for entry in cache.iterdir()):
+    if not dry_run and all(entry.name == paths.MARKER for entry in cache.iterdir()):
         (cache / paths.MARKER).unlink(missing_ok=True)
         cache.rmdir()
     return tuple(removed), tuple(left)
@@ -121,13 +145,13 @@ def _check_ours(cache: Path) -> None:
         raise RefusedError(what, where=str(cache), fix=fix)
 
 
-def _remove_but(entry: Path, keep: Set[Path]) -> None:
-    """Remove ``entry`` unless it is among ``keep``; of a directory that is, what is not."""
+def _going(entry: Path, keep: Set[Path], whole: Set[Path]) -> Iterator[Path]:
+    """``entry`` unless it is among ``keep``; of a directory that is, what is not."""
     if not {entry, entry.resolve()} & keep:
-        _remove(entry)
-    elif entry.is_dir() and not entry.is_symlink():
+        yield entry
+    elif entry.is_dir() and not entry.is_symlink() and entry not in whole:
         for below in entry.iterdir():
-            _remove_but(below, keep)
+            yield from _going(below, keep, whole)
 
 
 def _remove(entry: Path) -> None:
@@ -137,9 +161,10 @@ def _remove(entry: Path) -> None:
     process.run([*become, "rm", "-rf", "--one-file-system", "--", entry], timeout_s=600)
 
 
-def _size(entry: Path) -> tuple[int, int]:
+def _size(entries: Iterable[Path]) -> tuple[int, int]:
     """Bytes on disk (hard links once) and the number of files."""
-    stats = {(stat.st_dev, stat.st_ino): stat.st_blocks * 512 for stat in (path.lstat() for path in _below(entry))}
+    every = (path.lstat() for entry in entries for path in _below(entry))
+    stats = {(stat.st_dev, stat.st_ino): stat.st_blocks * 512 for stat in every}
     return sum(stats.values()), len(stats)
 
 

@@ -22,7 +22,7 @@ from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of
 from runner.jobs import lookup
-from runner.jobs.directory import LAUNCHES, STUDY, SWEEP, Run
+from runner.jobs.directory import LAUNCHES, STUDY, SWEEP, Run, make_root
 from runner.model.job import Sweep
 from runner.model.study import Study
 from runner.study.campaign import Campaign
@@ -98,7 +98,7 @@ def create_sweep(root: Path, name: str, sweep: Sweep, now_s: float) -> SweepDire
 def _made(root: Path, label: str, file: str, now_s: float, asked: Callable[[str], msgspec.Struct]) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        make_root(root)
         index().mkdir(mode=0o700, parents=True, exist_ok=True)
         path = _reserved(root.resolve(), f"{stamp}-{label}")
         (path / LAUNCHES).mkdir()

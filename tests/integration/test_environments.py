@@ -14,6 +14,7 @@ import pytest
 from runner.box import Box
 from tests.support.commands import Runner
 from tests.support.documents import result
+from tests.support.packages import unpacked
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -99,3 +100,35 @@ def test_a_node_with_another_python_ends_the_job_before_the_program_starts(
         assert (tmp_path / "began").read_text() == "xx"
     finally:
         shutil.rmtree(root)
+
+
+def test_modules_of_the_cluster_are_loaded_in_a_native_job(runner: Runner, cluster: Box, tmp_path: Path) -> None:
+    """The real Environment Modules of Debian, and a hierarchy: one module is found once another is loaded."""
+    tools = unpacked("environment-modules", "tcl8.6", "libtcl8.6")
+    libraries = tools / f"usr/lib/{os.uname().machine}-linux-gnu"
+    call = (
+        f'module() {{ eval "$(LD_LIBRARY_PATH={libraries} TCL_LIBRARY={tools}/usr/share/tcltk/tcl8.6 '
+        f'{tools}/usr/bin/tclsh8.6 {libraries}/modulecmd.tcl bash "$@")"; }}\nexport MODULEPATH={tmp_path}/core\n'
+    )
+    for name, lines in (
+        ("core/gcc/13", f"prepend-path MODULEPATH {tmp_path}/gcc13"),
+        ("gcc13/lib/1 2", "setenv FOUND_LIB {by $gcc}"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#%Module\n{lines.replace('$', chr(92) + '$')}\n")
+    (tmp_path / "modules.sh").write_text(call)
+    profile = "/etc/profile.d/test-modules.sh"
+    in_box = (cluster.bin_dir / "in-box", "cp", "--")
+    subprocess.run([*in_box, tmp_path / "modules.sh", profile], check=True, timeout=60)
+    try:
+        job = ("submit", "--runtime", "native", "--gpus", "2", "--nodes", "2", "--wait")
+        shows = ("--", "python3", "-c", "import os; print(os.environ.get('FOUND_LIB'), os.environ['LOADEDMODULES'])")
+        done = runner(*job, "--module", "gcc/13", "--module", "lib/1 2", *shows, code=0)
+        assert "by $gcc gcc/13:lib/1 2" in runner("logs", "--all", runner.newest().name, code=0).out, done
+        absent = runner(*job, "--module", "lib/1 2", *shows, code=8)
+        assert "lib/1 2" in absent.out
+        loaded = {"LOADEDMODULES": "gcc/13"}
+        warned = runner(*job[:-1], "--dry-run", *shows, code=0, env=loaded)
+        assert "warning [modules-dropped]" in warned.err
+    finally:
+        subprocess.run([cluster.bin_dir / "in-box", "rm", "-f", "--", profile], check=True, timeout=60)

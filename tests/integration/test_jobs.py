@@ -192,7 +192,7 @@ def test_interrupting_the_wait_leaves_the_job_running_but_with_an_option(runner:
 def test_two_jobs_on_one_node_do_not_mix(runner: Runner, tmp_path: Path) -> None:
     """Each on half of the GPUs of a node, at the same time, each its own world."""
     site = extended(runner.site, tmp_path, slurm={"directives": {"nodelist": "dgx01"}})
-    before = set(runner.runs.iterdir())
+    before = set(runner.runs.glob("[!.]*"))
     children = [
         runner.start("submit", "--recipe", "probe", "--gpus", "4", "--wait", "--", "--sleep", "8", site=site)
         for _ in "ab"
@@ -200,7 +200,7 @@ def test_two_jobs_on_one_node_do_not_mix(runner: Runner, tmp_path: Path) -> None
     for child in children:
         out, err = child.communicate(timeout=120)
         assert child.returncode == 0, (out, err)
-    one, other = (records(run, "exit").values() for run in set(runner.runs.iterdir()) - before)
+    one, other = (records(run, "exit").values() for run in set(runner.runs.glob("[!.]*")) - before)
     assert {record["host"] for record in one} == {record["host"] for record in other}
     assert min(r["ended_s"] for r in one) > max(r["started_s"] for r in other)
     assert min(r["ended_s"] for r in other) > max(r["started_s"] for r in one)

@@ -31,7 +31,10 @@ def test_an_array_with_a_limit_of_which_a_part_is_cancelled(cluster: Box, tmp_pa
 
     longer = ("--sweep", "s=300,301,302")
     runner(*words[:5], "--name", "long", "--at-once", "2", *longer, *program[:4], "x", "{s}", code=0)
-    states = lambda name: [each["state"] for each in result(runner("status", name, "--json", code=0).out)["runs"]]  # noqa: E731
+
+    def states(name: str) -> list[str]:
+        return [each["state"] for each in result(runner("status", name, "--json", code=0).out)["runs"]]
+
     until(lambda: states("long").count("running") == 2, "two of the long ones run", timeout_s=60)
     assert states("long")[2] == "pending"
     runner("cancel", "long.3", "long.1", code=0)
@@ -45,15 +48,10 @@ def test_an_array_with_a_limit_of_which_a_part_is_cancelled(cluster: Box, tmp_pa
     assert [(each["values"]["lr"], each["outcome"]) for each in facts] == [
         ("a b $HOME", "ran"), ('x,é"{s}', "ran"), ("bad", "failed"),
     ]  # fmt: skip
-    logs = [(Path(each["directory"]) / "logs/rank-0.out").read_text() for each in facts]
-    assert logs == ['{"lr": "%s", "k": {k}}\n' % each["values"]["lr"] for each in facts]  # noqa: UP031
-    spans = [
-        (
-            document_of(Path(each["directory"]), "ranks/0.start")["time_s"],
-            document_of(Path(each["directory"]), "exit")["end_s"],
-        )
-        for each in facts
-    ]
-    assert all(end <= begin + 1 for (_, end), (begin, _) in zip(spans, spans[1:]))  # one at a time
+    runs = [Path(each["directory"]) for each in facts]
+    texts = [(run / "logs/rank-0.out").read_text() for run in runs]
+    assert texts == [f'{{"lr": "{each["values"]["lr"]}", "k": {{k}}}}\n' for each in facts]
+    begun = [document_of(run, "ranks/0.start")["time_s"] for run in runs[1:]]
+    assert all(document_of(run, "exit")["end_s"] <= time_s + 1 for run, time_s in zip(runs[:-1], begun, strict=True))
     rows = result(runner("report", "exp", "--json", "-o", str(tmp_path / "report"), code=0).out)["rows"]
     assert [row["run"] for row in rows] == [each["run"] for each in facts]

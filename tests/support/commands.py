@@ -81,7 +81,7 @@ class Runner:
         return {**os.environ, "RUNNER_STATE": str(self.state), **self.more, **(extra or {})}
 
     def newest(self) -> Path:
-        return max(self.runs.iterdir(), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
+        return max(self.runs.glob("[!.]*"), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
 
     def start(
         self, *words: str, site: Path | None = None, env: Mapping[str, str] | None = None
@@ -95,11 +95,11 @@ class Runner:
         self, holds: Callable[[Path], bool], *words: str, timeout_s: float = 90, env: Mapping[str, str] | None = None
     ) -> tuple[subprocess.Popen[bytes], Path]:
         """Start a submission and wait until something holds of its run; returns the process and the run."""
-        before = set(self.runs.iterdir()) if self.runs.is_dir() else set()
+        before = set(self.runs.glob("[!.]*")) if self.runs.is_dir() else set()
         child = self.start(*words, env=env)
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            fresh = set(self.runs.iterdir()) - before if self.runs.is_dir() else set()
+            fresh = set(self.runs.glob("[!.]*")) - before if self.runs.is_dir() else set()
             if fresh and holds(run := fresh.pop()):
                 return child, run
             time.sleep(0.2)

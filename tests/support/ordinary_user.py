@@ -39,7 +39,7 @@ def probe(daemons: Daemons, image: Path, runtime: str, *options: str) -> dict[st
             *("--recipe", "probe", "--gpus", "2", "--nodes", "2", "--image", directory / "image.sqsh", *options),
         )
         ran(words, timeout_s=300, cwd="/")
-        (run,) = (directory / "runs").iterdir()
+        (run,) = (directory / "runs").glob("[!.]*")
         assert {path.stat().st_uid for path in (run / "ranks").iterdir()} == {ALICE}
         verdict: dict[str, Any] = json.loads((run / "verdict.json").read_text())
         return verdict

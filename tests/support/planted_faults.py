@@ -129,13 +129,13 @@ def killed_while_submitting(runner: Runner, moments: Iterable[float]) -> list[Pa
         began = time.monotonic()
         runner("submit", "--recipe", "probe", "--gpus", "1", code=0)
         whole_s = time.monotonic() - began
-        before = set(runner.runs.glob("*"))
+        before = set(runner.runs.glob("[!.]*"))
         child = runner.start(*NAP.submission())
         time.sleep(moment * whole_s)
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.communicate(timeout=60)
-        fresh = set(runner.runs.glob("*")) - before
+        fresh = set(runner.runs.glob("[!.]*")) - before
         assert len(fresh) <= 1
         left.append(fresh.pop() if fresh else None)
     return left

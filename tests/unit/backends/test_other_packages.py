@@ -46,6 +46,6 @@ def test_a_runtime_from_another_packages_wheel_runs_a_job(tmp_path: Path) -> Non
         cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (run,) = (tmp_path / "runs").iterdir()
+    (run,) = (tmp_path / "runs").glob("[!.]*")
     said = [(run / f"logs/rank-{rank}.out").read_text() for rank in (0, 1)]
     assert said == ["rank 0 by the other package\n", "rank 1 by the other package\n"]

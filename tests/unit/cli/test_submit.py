@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == Exit.REFUSED, done.stderr
     assert "error: a tracked file cannot be read: permission denied\n  where: mine\n" in done.stderr
-    assert list((tmp_path / "runs").iterdir()) == []
+    assert list((tmp_path / "runs").glob("[!.]*")) == []
 
 
 def test_too_much_is_refused_and_leaves_nothing(
@@ -195,7 +195,7 @@ def test_too_much_is_refused_and_leaves_nothing(
     runs = tmp_path / "runs"
     said = call(*LOCAL, "--runs", str(runs), "--", sys.executable, "a.py", code=Exit.REFUSED)[1]
     assert "leave out --snapshot" in said
-    assert list(runs.iterdir()) == []
+    assert list(runs.glob("[!.]*")) == []
     with pytest.raises(RefusedError, match="the tracked files have more than"):
         copy(Snapshot(top, "", ("a.py", "large")), empty_run)
     assert sum(path.stat().st_size for path in (empty_run.path / "code").iterdir()) == 2, "nothing of the large one"
@@ -229,7 +229,7 @@ def test_a_full_dry_run_prints_each_file_that_the_script_names(call: Call) -> No
     full = call(*REQUEST, "--dry-run", "--full").out
     assert full.startswith(script)
     files = result(call(*REQUEST, "--dry-run", "--full", "--json").out)["files"]
-    assert {*files} == {"common.sh", "supervise.sh", "rank.sh"}
+    assert {*files} == {"common.sh", "supervise.sh", "rank.sh", "launch.py"}
     for name, text in files.items():
         assert f"{sha256(os.fsencode(text)).hexdigest()}  lib/{name}\n" in script
         assert text in full

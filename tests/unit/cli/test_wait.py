@@ -7,25 +7,38 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from runner.cli import progress, run
+from runner.cli import progress
+from runner.cli import run as command_line
 from runner.cli.options import answer, say
 from runner.cli.progress import describe, job_display
 from runner.cli.wait import show_verdict
 from runner.core.text import age
 from runner.jobs.directory import Run
 from runner.jobs.watch import JobProgress
-from runner.model.job import JobState
+from runner.model.job import JobState, Submitted
 from runner.model.verdict import ArmFigure, Verdict
+from tests.support.plans import PLAN
 
 RUNNING = JobState("running", "RUNNING")
 
 
-def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(capsys: pytest.CaptureFixture[str]) -> None:
-    with job_display(4, quiet=False) as update:
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """One of four ranks that has no job yet."""
+    made = Run(tmp_path)
+    made.write("plan.json", PLAN)
+    return made
+
+
+def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with job_display(run, quiet=False) as update:
         for second in range(0, 301, 5):
             update(JobProgress(RUNNING, 4 if second >= 75 else 2, 0, float(second)))
     assert capsys.readouterr().err.splitlines() == [
@@ -38,13 +51,44 @@ def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(capsys: pytes
     ]
 
 
+def test_the_clock_is_the_jobs_and_does_not_restart(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.write("job.json", Submitted("slurm", "7", "", "", time.time() - 3600))
+    for _ in "ab":
+        with job_display(run, quiet=False) as update:
+            update(JobProgress(RUNNING, 4, 0, 1.0))
+    assert capsys.readouterr().err.count("[3601.") == 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "more", "colour"),
+    [(Verdict("ran"), {}, "\x1b[32m"), (Verdict("failed"), {}, "\x1b[31m"), (Verdict("cancelled"), {}, "\x1b[33m"),
+     (Verdict("failed"), {"NO_COLOR": "1"}, "")],
+)  # fmt: skip
+def test_a_verdict_has_its_colour_in_a_terminal(
+    verdict: Verdict, more: dict[str, str], colour: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = pty.openpty()
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+    with os.fdopen(follower, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        show_verdict(run, verdict)
+        terminal.flush()
+        assert os.read(leader, 4096).decode().startswith(f"{colour}verdict: {verdict.outcome}")
+    os.close(leader)
+
+
 # One state, then silence: a scheduler that takes its time.
 SILENT = """
 import time
+from pathlib import Path
 from runner.cli.progress import job_display
+from runner.jobs.directory import Run
 from runner.jobs.watch import JobProgress
 from runner.model.job import JobState
-with job_display(2, quiet=False) as update:
+with job_display(Run(Path("/nowhere")), quiet=False) as update:
     time.sleep(1.5)
     update(JobProgress(JobState("pending", "PENDING", "Resources [a]"), 0, 0, 0.0))
     time.sleep(3.5)
@@ -196,6 +240,6 @@ def test_what_others_wrote_changes_no_terminal_and_a_script_stays_as_it_is(
     (tmp_path / "s.yaml").write_text(f"name: o\nextends: box\n{words}")
     (tmp_path / "recipe.yaml").write_text(f"name: {tmp_path.name}\nimage: a\nprogram: [python]\n{words}")
     for command, path in (("site", tmp_path / "s.yaml"), ("recipe", tmp_path)):
-        assert run([command, "show", str(path)]) == 0
+        assert command_line([command, "show", str(path)]) == 0
         out = capsys.readouterr().out
         assert "D \\x1b]0;x\\x07\\u202e\n" in out and all(map(str.isprintable, out.split("\n")))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.core import text
-from runner.core.text import counted, first_of, gpus_text, plain, printable
+from runner.core.text import coloured, counted, first_of, gpus_text, plain, printable
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIES = re.compile(r"unicode_escape|\} \w+\{'' if [^}]* == 1 else 's'\}|\"1 (?:node|job|launch|run|host)\" if")
@@ -27,6 +27,19 @@ COPIES = re.compile(r"unicode_escape|\} \w+\{'' if [^}]* == 1 else 's'\}|\"1 (?:
 def test_what_is_no_printable_character_is_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert printable("two\nlines", keep="\n") == "two\nlines"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[1;31mred\x1b[m \x1b[38;5;208mo\x1b[48;2;1;2;3mx", None),
+        ("\x1b[38:2::1:2:3mx\x1b[01;34m\tdirectory\x1b[0m", None),
+        *((f"a\x1b{code}b", f"a\\x1b{code}b") for code in ("[8m", "[1;8m", "[2J", "[A", "[?25l", "]0;t", "c", "[31")),
+        ("\x9b31m\u202e\x08", "\\x9b31m\\u202e\\x08"),
+    ],
+)
+def test_colours_reach_a_terminal_and_end_and_nothing_else_does(text: str, shown: str | None) -> None:
+    assert coloured(text) == (f"{text}\x1b[0m" if shown is None else shown)
 
 
 def test_one_is_no_plural() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,20 @@ def test_the_nodes_and_gpus_that_a_run_really_had(run: Run, starts: Any, nodes: 
     shown = shown_run(run, None)
     assert (shown.node_list, shown.allocated) == (nodes, "cpu=8,gres/gpu:a100=4")
     assert (shown.command_line, shown.code) == ((), None)
+
+
+def test_a_newly_made_directory_of_runs_ignores_itself_for_git_and_an_existing_one_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    for name in ("new $runs é", "old"):
+        if name == "old":
+            (tmp_path / name).mkdir()
+        run = directory.create(tmp_path / name, "r", 0.0)
+        (run.path / "file").touch()
+        assert (tmp_path / name / ".gitignore").exists() == (name != "old")
+    seen = subprocess.run(["git", "-C", tmp_path, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    assert "old/" in seen.stdout and "runs" not in seen.stdout
+    launch = directory.create(tmp_path / "study/launches/g0001", "r", 1.0)
+    assert [each.name for each in launch.path.parent.iterdir()] == [launch.run_id]

@@ -14,6 +14,7 @@ from runner.jobs.logs import (
     WHOLE_BYTES,
     LogFile,
     Selection,
+    _Reader,
     check_ranks,
     ends_with_lost_image,
     first_failed,
@@ -74,6 +75,20 @@ def test_a_log_of_gigabytes_is_read_from_its_end(tmp_path: Path) -> None:
     assert b"".join(read(log, 200_000)).startswith(b"line 100000\n")
     assert sum(map(len, read(log, None))) <= WHOLE_BYTES
     assert left_out(log) == path.stat().st_size - sum(map(len, read(log, None)))
+
+
+def test_the_beginning_of_a_line_is_read_but_for_half_a_character_or_colour(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.err"
+    whole, parts = _Reader(tmp_path / "rank-0.err"), _Reader(path)
+    read = []
+    for piece in (b"\r 10%|\xe2\x96\x88", b"|\r 20%|\xe2\x96", b"\x88|\x1b[3", b"1m!", b"\n", b"rest\xc3"):
+        with path.open("ab") as file:
+            file.write(piece)
+        read.append((whole.read(rest=False), parts.read(rest=False, parts=True)))
+    assert [each for each, _ in read if each] == [path.read_bytes().removesuffix(b"rest\xc3")]
+    pieces = [b"\r 10%|\xe2\x96\x88", b"|\r 20%|", b"\xe2\x96\x88|", b"\x1b[31m!", b"\n", b"rest"]
+    assert [each for _, each in read] == pieces
+    assert parts.read(rest=True, parts=True) == b"\xc3"
 
 
 def test_the_rank_that_failed_first_is_shown_by_the_verdict_or_by_the_records_so_far(run: Run) -> None:

@@ -46,7 +46,7 @@ def test_a_run_directory_that_cannot_be_filled_is_removed(submission: Submit, tm
         submission(tmp_path)
     assert isinstance(caught.value, InfrastructureError)
     assert "nothing was submitted" in caught.value.fix
-    assert list((tmp_path / "runs").iterdir()) == list((tmp_path / "state" / "runs").iterdir()) == []
+    assert list((tmp_path / "runs").glob("[!.]*")) == list((tmp_path / "state" / "runs").iterdir()) == []
 
 
 def test_the_id_of_a_job_that_ended_before_its_silent_sbatch_is_known(
@@ -64,7 +64,7 @@ def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> N
     with pytest.raises(UnknownStateError, match="may have accepted the job") as caught:
         submission(tmp_path)
     assert caught.value.code == Exit.INTERRUPTED
-    (run,) = (tmp_path / "runs").iterdir()
+    (run,) = (tmp_path / "runs").glob("[!.]*")
     assert run.name in caught.value.fix
     stand_in(tmp_path, "squeue", f"echo '7|PENDING|None|{run}'")
     assert scheduler_of(Run(run))[1] == "7"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,7 +113,8 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Call
         horovod = Horovod("0.28.1", controllers=("Gloo",), operations=(operation,))
         about = ImageFacts(framework="pytorch", cuda="13.0", cuda_archs=("sm_80",), horovod=horovod)
         (root / "bin").mkdir(parents=True, exist_ok=True)
-        shutil.copy("/usr/bin/env", root / "bin/python3")
+        (root / "bin/python3").write_text("#!/bin/sh\necho 3.11\n")  # as one that lacks nothing
+        (root / "bin/python3").chmod(0o755)
         made = Environment("made", "virtualenv", "pytorch", str(root), "1", Setup(), about)
         (root / RECORD).write_bytes(msgspec.json.encode(made))
         job = ("submit", "--site", str(site), "--gpus", "2", "--env-name", str(root), "--dry-run")

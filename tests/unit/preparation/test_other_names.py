@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +13,9 @@ from runner.cli.job_options import given
 from runner.cli.submit import command as submit
 from runner.core.errors import UsageError
 from runner.model.request import Request, RequestRecord, parse_sbatch_time_s
-from runner.preparation.dependencies import with_job_ids
 from runner.preparation.options import values_of
 from runner.preparation.other_names import instead_of
-from runner.preparation.request import make_request, repeated
+from runner.preparation.request import make_request, repeated, with_job_ids
 from runner.sites.loader import read_site
 
 
@@ -102,6 +103,16 @@ def test_another_programs_name_gets_ours(word: str, names: str) -> None:
     with pytest.raises(UsageError) as caught:
         parsed(word, "x")
     assert names in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
+def test_every_name_of_srun_is_known(version: str) -> None:
+    listing = Path(__file__).parents[1] / f"sites/recorded/slurm-{version}/srun.txt"
+    names = {
+        name for pair in re.findall(r"^ +(-\w)?(?:, | *)(--[a-z][a-z-]+)", listing.read_text(), re.M) for name in pair
+    }
+    ours = {name for option in submit.params for name in option.opts} | {"", "-h", "--help"}
+    assert [name for name in sorted(names - ours) if not instead_of(name)] == []
 
 
 def test_a_variables_name_is_no_option_and_neither_are_the_programs_arguments() -> None:

@@ -30,8 +30,8 @@ EVERY: dict[str, Any] = {
     "options": (("batch-size", "8"), ("precision", "-x")), "walltime_s": 3725, "queue": "q", "account": "a",
     "project": "p", "scratch": "/s", "field": "f", "gpu_type": "a100", "cpus_per_gpu": 3, "wireup": "pmix",
     "bind": "none", "scheduler_options": (("nice", "5"),), "force": ("a", "b"), "job_name": "n", "runs": "/r",
-    "stage": True, "meter": True, "meter_batch": 4, "env_name": "/e/v", "snapshot": True,
-    "no_diff": True, "hosts": "a:2,b:1", "arguments": ("--x", "$y"),
+    "stage": True, "meter": True, "meter_batch": 4, "env_name": "/e/v", "modules": ("gcc/13", "cuda"), "snapshot": True,
+    "no_diff": True, "world": "any", "hosts": "a:2,b:1", "arguments": ("--x", "$y"),
 }  # fmt: skip
 FIRST = make_request(
     {

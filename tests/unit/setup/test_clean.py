@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner import box
 from runner.cli import run
 from runner.core import paths
 from runner.core.errors import Exit
@@ -30,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_cache_that_we_made_is_removed(cache: Path, call: Call) -> None:
     assert paths.ensure_directory(cache / "wheels" / "x").is_dir()
     assert (cache / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
-    call("clean")
+    call("clean", "--yes")
     assert not cache.exists()
 
 
@@ -38,7 +39,7 @@ def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path, call: Call) 
     paths.ensure_directory(cache / "wheels")
     (cache / "wheels/a b.whl").write_bytes(b"x")
     (cache / "thesis").touch()
-    out, err = call("clean", "--json")
+    out, err = call("clean", "--yes", "--json")
     facts = result(out)
     assert [(each["path"], each["files"]) for each in facts["removed"]] == [(str(cache / "wheels"), 2)]
     assert (facts["left"], facts["boxes"], facts["engine"]) == ([str(cache / "thesis")], [], False)
@@ -50,10 +51,10 @@ def test_a_directory_without_our_marker_is_refused(cache: Path, call: Call) -> N
     (cache / "engine/run").mkdir(parents=True)
     paths.ensure_directory(cache / "locks")
     assert not (cache / paths.MARKER).exists()
-    for words in (["clean"], ["clean", "--keep-cache"]):
+    for words in (["clean", "--yes"], ["clean", "--keep-cache"]):
         assert "RUNNER_CACHE" in call(*words, code=Exit.REFUSED).err
     (cache / paths.MARKER).write_text("Signature: 8a477f597d28d172789f06886806bc55\n# Another program's\n")
-    call("clean", code=Exit.REFUSED)
+    call("clean", "--yes", code=Exit.REFUSED)
     assert (cache / "engine/run").is_dir()
 
 
@@ -75,7 +76,7 @@ def test_the_image_of_a_job_that_may_need_it_stays(cache: Path, tmp_path: Path, 
     run.write("plan.json", msgspec.structs.replace(PLAN, image=msgspec.structs.replace(PLAN.image, path=str(image))))
     run.write("job.json", Submitted("slurm", "1", str(tmp_path / "nowhere"), "", 0.0))
     paths.ensure_directory(cache / "wheels")
-    facts = result(call("clean", "--json").out)
+    facts = result(call("clean", "--yes", "--json").out)
     left = ["CACHEDIR.TAG", "images", "needed.sqsh", "needed.sqsh.json"]
     assert sorted(path.name for path in cache.rglob("*")) == left
     assert facts["kept"] == [str(image)]
@@ -98,8 +99,38 @@ def test_at_a_terminal_it_asks_first(
     assert (cache / "wheels").exists() == stays
 
 
-def test_a_closed_standard_input_is_no_terminal(cache: Path) -> None:
+def test_without_a_terminal_nothing_is_removed_unless_the_user_says_so(cache: Path) -> None:
     paths.ensure_directory(cache / "wheels")
     words = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "runner", "clean"]
-    assert subprocess.run(words, check=False).returncode == Exit.GOOD
+    assert subprocess.run(words, check=False).returncode == Exit.USAGE
+    assert (cache / "wheels").is_dir()
+    assert subprocess.run([*words, "--yes"], check=False).returncode == Exit.GOOD
     assert not cache.exists()
+
+
+def test_a_dry_run_says_what_would_go_and_removes_nothing(cache: Path, call: Call) -> None:
+    paths.ensure_directory(cache / "wheels")
+    (cache / "wheels/a b.whl").write_bytes(b"x")
+    facts = result(call("clean", "--dry-run", "--json").out)
+    assert [(each["path"], each["files"]) for each in facts["removed"]] == [(str(cache / "wheels"), 2)]
+    assert facts["dry_run"] and (cache / "wheels/a b.whl").is_file()
+
+
+def test_a_box_with_a_job_that_has_not_ended_stays_with_all_that_is_in_it(
+    cache: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The box is up, as far as this process can see; its clients do not answer."""
+    for name in ("boxes/busy/bin", "boxes/over", "box-roots/trixie"):
+        paths.ensure_directory(cache / name)
+        (cache / name / "file").touch()
+    run = directory.create(tmp_path / "runs", "r", 0.0)
+    run.write("plan.json", PLAN)
+    run.write("job.json", Submitted("slurm", "1", str(cache / "boxes/busy/bin"), "", 0.0))
+    over = directory.create(tmp_path / "runs", "r", 1.0)
+    over.write("plan.json", PLAN)
+    over.write("job.json", Submitted("slurm", "1", str(cache / "boxes/over/bin"), "", 0.0))
+    monkeypatch.setattr(box, "find", lambda name: name == "busy" or None)
+    facts = result(call("clean", "--yes", "--json").out)
+    assert facts["kept_boxes"] == ["busy"]
+    assert (cache / "boxes/busy/bin/file").is_file() and (cache / "box-roots/trixie/file").is_file()
+    assert not (cache / "boxes/over").exists()

@@ -65,22 +65,17 @@ def _mail(value: str) -> str:
     return "".join(letters[each] for each in value.upper().split(","))
 
 
-def _none(instead: str) -> Callable[[str], str]:
-    def refuse(_value: str) -> str:
-        raise ValueError(instead)
-
-    return refuse
-
-
 # A job's option, by its name here -> qsub's letter, and its value there; ValueError says what to do instead.
 _WORDS: Mapping[str, tuple[str, Callable[[str], str]]] = {
     "dependency": ("W", _depend),
     "begin": ("a", _time),
     "mail-type": ("m", _mail),
     "mail-user": ("M", str),
-    "reservation": ("", _none("a reservation of PBS is a queue: use --queue")),
-    "constraint": ("", _none("put resources of the chunks into a site file: `pbs: {chunk: {...}}`")),
-    **dict.fromkeys(("nodelist", "exclude"), ("", _none("leave it out: PBS chooses the nodes"))),
+}
+_NOT_THERE = {
+    "reservation": "a reservation of PBS is a queue: use --queue",
+    "constraint": "put resources of the chunks into a site file: `pbs: {chunk: {...}}`",
+    **dict.fromkeys(("nodelist", "exclude"), "leave it out: PBS chooses the nodes"),
 }
 
 
@@ -90,6 +85,8 @@ def in_words_of_qsub(options: Mapping[str, str]) -> dict[str, str]:
     for option, value in options.items():
         letter, write = _WORDS.get(option, (option, str))
         try:
+            if option in _NOT_THERE:
+                raise ValueError(_NOT_THERE[option])
             translated[letter] = write(value)
         except ValueError as error:
             raise UsageError(f"PBS has no {option} {value!r}", where=f"--{option}", fix=str(error)) from None

@@ -33,7 +33,10 @@ _REFUSALS: Final = (
     (r"invalid partition", "name one with --queue; `sinfo --summarize` lists them"),
     (r"requested time limit", "ask for less with --time; `sinfo --format='%P %l'` lists the limits"),
     (r"node count specification", "ask for as many nodes as the partition takes; `scontrol show partition` says"),
-    (r"invalid feature", "the site file names a constraint that no node has; `sinfo --format='%P %f'` lists them"),
+    (r"invalid feature", "no node has what -C, or the site file, names; `sinfo --format='%P %f'` lists what there is"),
+    (r"dependency problem", "write afterok:RUN, or afterany, afternotok, after; several with commas between"),
+    (r"reservation is invalid", "name one that you may use; `scontrol show reservation` lists them"),
+    (r"error: invalid --[a-z-]+ specification", "correct the value of that option; sbatch(1) has its forms"),
     (
         r"requested node configuration",
         "no node has so many GPUs or CPUs, so much memory, or such a GPU; `sinfo --format='%P %D %c %m %G %f'` says",

@@ -59,8 +59,8 @@ REFUSED = {
 _CARRIED = (
     "acctg-freq batch bb bbf cluster-constraint comment contiguous core-spec cpu-freq deadline delay-boot exclusive "
     "gpu-freq gres-flags hint hold ignore-pbs kill-on-invalid-dep licenses mcs-label mem-bind mem-per-cpu mem-per-gpu "
-    "network nice no-kill nodefile oversubscribe power prefer priority profile propagate reboot switches thread-spec "
-    "threads-per-core time-min tmp use-min-nodes wait-all-nodes wckey"
+    "network nice no-kill nodefile oom-kill-step oversubscribe power prefer priority profile propagate reboot segment "
+    "spread-segments switches thread-spec threads-per-core time-min tmp use-min-nodes wait-all-nodes wckey"
 )
 _LETTERS = {
     **{"-a": "array", "-b": "begin", "-B": "extra-node-info", "-c": "cpus-per-task", "-d": "dependency", "-D": "chdir"},
@@ -78,14 +78,21 @@ def _here(option: str) -> str:
     return REFUSED.get(option, carried)
 
 
+# Of srun alone.
+_OF_STEPS = (
+    "--async --bcast --bcast-exclude --compress --disable-status --ignore-signals --no-allocate --preserve-env "
+    "--quit-on-interrupt --relative --resv-ports --send-libs --slurmd-debug --threads --wait-for-children -E -T -X -Z "
+    "-r"
+)
 # Name, as it is typed, of sbatch and srun -> what it is here.
 OTHER_NAMES = {
     **{f"--{option}": _here(option) for option in (*PLANNED, *REFUSED, *_CARRIED.split())},
     **{letter: f"sbatch's --{option}: {_here(option)}" for letter, option in _LETTERS.items()},
-    "--container-image": "--image IMAGE",
+    **dict.fromkeys(("--container-image", "--container-id", "--container-type"), "--image IMAGE"),
     "--container-mounts": "--mount SRC:DST",
     "--container-env": "--env NAME=VALUE",
     **dict.fromkeys(("--container-workdir", "--container-name"), "a container starts in the working directory"),
+    **dict.fromkeys(_OF_STEPS.split(), "an option of srun stands in a site file: `slurm: {step: {NAME: VALUE}}`"),
     "--mpi": "--wireup",
     "--cpu-bind": "--bind auto or none",
     **dict.fromkeys(("-l", "--label"), "srun's --label: `logs --all` names the rank of each line"),
@@ -100,8 +107,8 @@ OTHER_NAMES = {
 # table). SBATCH_EXPORT never counts: what a job has of a shell's variables is --env.
 _BY_NAME = (
     "account acctg-freq batch clusters cluster-constraint constraint container core-spec cpus-per-gpu delay-boot "
-    "distribution error exclusive get-user-env gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres "
-    "gres-flags hint input job-name mem-bind mem-per-cpu mem-per-gpu network no-kill open-mode output overcommit "
+    "distribution error exclusive get-user-env gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task "
+    "gres gres-flags hint input job-name mem-bind mem-per-cpu mem-per-gpu network no-kill open-mode output overcommit "
     "partition power profile qos requeue reservation signal spread-job thread-spec threads-per-core tres-bind "
     "tres-per-task use-min-nodes wait wait-all-nodes wckey"
 )

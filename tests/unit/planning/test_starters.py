@@ -1,0 +1,100 @@
+"""Which programs start ranks themselves, what their arguments state, and what they are given."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from runner.planning.starters import Counts, additions, conflict, counts, in_script, plain, script_of, starters
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "stated", "started"),
+    [
+        ("torchrun -r 3 --nproc-per-node gpu t.py --e 4", "torchrun", Counts(each="gpu"), "python t.py --e 4"),
+        ("env A=1 torchrun --virtual-local-rank --nnode=1 t.py", "torchrun", Counts((1, 1)), "python t.py"),
+        ("uv run torchrun --stand --nproc 8 t.py", "torchrun", Counts(each=8), "python t.py"),
+        ("nsys profile -o x python3 -m torch.distributed.run --nnodes=1:2 -m p", "torchrun", Counts((1, 2)),
+         "python -m p"),
+        ("bash -lc 'N=3; exec torchrun --nnodes $N --nproc_per_node $G t.py'", "torchrun",
+         Counts((3, 3), unread=("--nproc-per-node",)), "python t.py"),
+        ("accelerate launch --multi_gpu --num_processes 16 t.py", "accelerate", Counts(total=16), "python t.py"),
+        ("python -Xdev -m accelerate.commands.accelerate_cli launch -m pkg", "accelerate", Counts(), "python -m pkg"),
+        ("deepspeed --num_nodes=2 --num_gpus 4 t.py", "deepspeed", Counts((2, 2), 4), "python t.py"),
+        ("composer -n 8 t.py", "composer", Counts(each=8), "python t.py"),
+        ("fabric run --devices=2 --num-nodes 2 t.py", "fabric", Counts((2, 2), 2), "python t.py"),
+        ("horovodrun -np 4 --gloo python3 -u t.py", "horovodrun", Counts(total=4), "python3 -u t.py"),
+        ("python -W ignore /opt/bin/mpirun --allow-run-as-root -np 4 ./s", "mpirun", Counts(total=4), ""),
+        ("srun -N2 -n 4 python t.py", "srun", Counts((2, 2), total=4), "python t.py"),
+    ],
+)  # fmt: skip
+def test_a_starter_is_found_with_what_it_states(line: str, name: str, stated: Counts, started: str) -> None:
+    (found,) = starters(shlex.split(line))
+    assert (found.name, counts(found), shlex.join(plain(found))) == (name, stated, started)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["python t.py torchrun", "accelerate config", "env python - torchrun", "nice ./t --strategy deepspeed", "env", "",
+     "python -uc torchrun", "env A=1 ./mpirun.py", "bash -c 'echo torchrun # torchrun\ncat <<E\ntorchrun t.py\nE'"],
+)  # fmt: skip
+def test_what_only_names_a_starter_is_none(line: str) -> None:
+    assert starters(shlex.split(line)) == ()
+
+
+def test_a_script_s_starters_have_its_variables_and_lines() -> None:
+    text = 'G=${GPUS:-4}\nA=(--nnodes "$NNODES")\ntorchrun --nproc_per_node $G "${A[@]}" "$1"\n/x/torchrun e.py\n'
+    first, second = starters(("bash", "-x", "s.sh", "t.py"), text, {"NNODES": "2"})
+    assert (counts(first), first.arguments[-1], first.line, first.call) == (Counts((2, 2), 4), "t.py", 3, ("torchrun",))
+    assert (second.line, second.call) == (4, ())
+    files = [script_of(line.split()) for line in ("bash -x s.sh a", "env A=1 ./s.sh", "bash -c x", "torchrun s.sh")]
+    assert files == ["s.sh", "./s.sh", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("line", "starts", "by_gpu", "given"),
+    [
+        ("torchrun t.py", 1, True, "--standalone --nproc_per_node=4"),
+        ("torchrun --rdzv-backend c10d --nproc-per-node 4 t.py", 1, True, ""),
+        ("torchrun --nnodes 2 t.py", 2, True,
+         "--node_rank={index} --rdzv_endpoint={address}:{port} --nproc_per_node=4"),
+        ("accelerate launch t.py", 1, True,
+         "--num_processes=4 --num_machines=1 --machine_rank={index} --main_process_port={port}"),
+        ("accelerate launch --num_processes 8 t.py", 2, False, "--multi_gpu --num_machines=2 --machine_rank={index} "
+         "--main_process_ip={address} --main_process_port={port}"),
+        ("deepspeed t.py", 1, True, "--master_port={port}"),
+        ("composer t.py", 2, True, "--nproc=4 --world_size=8 --node_rank={index} --master_addr={address} "
+         "--master_port={port}"),
+        ("horovodrun python t.py", 1, True, "-np 4"),
+        ("mpirun -n 4 ./t", 1, True, ""),
+    ],
+)  # fmt: skip
+def test_a_starter_gets_what_its_user_does_not_state(line: str, starts: int, by_gpu: bool, given: str) -> None:
+    (found,) = starters(line.split())
+    assert conflict(found, starts, 4, by_gpu=by_gpu) == ""
+    assert " ".join(additions(found, starts, 4, by_gpu=by_gpu)) == given
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("torchrun --nproc-per-node 2 t.py", "--nproc-per-node is 2, and the job has 4 GPUs on each node"),
+        ("torchrun --nnodes 1:4 t.py", "--nnodes is 1:4, and the job has 2 nodes"),
+        ("accelerate launch --num_processes 4 t.py", "--num-processes is 4, and the job has 8 GPUs"),
+        ("torchrun --standalone t.py", "--standalone is for one node"),
+        ("torchrun --node-rank 0 t.py", "--node-rank is 0 on each of 2 nodes"),
+        ("torchrun --rdzv_endpoint=localhost:29500 t.py", "where the nodes do not meet"),
+        ("deepspeed --hostfile h t.py", "--hostfile is for one node"),
+        ("horovodrun -np 8 python t.py", "forms a world on each"),
+        ("srun python t.py", "started already"),
+        ("bash -c 'nohup torchrun t.py'", "by its name alone"),
+    ],
+)
+def test_what_would_form_another_world_is_named_with_both_numbers(line: str, what: str) -> None:
+    (found,) = starters(shlex.split(line))
+    assert what in conflict(found, 2, 4, by_gpu=True)
+
+
+def test_a_script_that_starts_nothing_has_no_starter() -> None:
+    assert in_script("#!/bin/bash\npython train.py\n") == ()

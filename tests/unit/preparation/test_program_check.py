@@ -1,0 +1,136 @@
+"""What would keep a program from starting is said before the job waits in a queue, and only where it is certain."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from runner.core.errors import UsageError
+from runner.images.store.stored_image import write_sidecar
+from runner.model.request import Mount, Request
+from runner.preparation.job import PreparedJob, prepare
+from runner.preparation.program_source import needed_modules
+from runner.preparation.request import make_request
+from tests.support.squashfs import published
+
+
+def prepared(tmp_path: Path, *words: str, **values: Any) -> PreparedJob:
+    asked = {"gpus": 1, "site": "local", "runtime": "native", "runs": str(tmp_path / "runs"), "arguments": words}
+    return prepare(make_request(asked | values))
+
+
+def codes(job: PreparedJob, code: str = "program-not-startable") -> list[tuple[str, str]]:
+    return [(each.what, each.fix) for each in job.findings if each.code == code and each.severity == "refuse"]
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train $é.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.py").write_text("import os\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (("pyhton", "run.py"), "did you mean 'python"),
+        (("train $é.sh",), "-- ./train $é.sh"),
+        (("./train $é.sh",), "chmod +x"),
+        (("./run.py", "--x"), "-- python3 ./run.py"),
+        (("./absent.sh",), "correct its name"),
+    ],
+)
+def test_what_cannot_be_started_is_refused_with_the_line_to_write(
+    tmp_path: Path, words: tuple[str, ...], fix: str
+) -> None:
+    ((_, said),) = codes(prepared(tmp_path, *words))
+    assert fix in said
+
+
+def test_what_can_be_started_or_is_not_known_is_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "train $é.sh").chmod(0o755)
+    for words in (("python3", "run.py"), ("./train $é.sh",), ("/not/here",), ("../up.sh",)):
+        assert not codes(prepared(tmp_path, *words))
+    over = (Mount("/other", "/workspace"),)
+    request = Request(gpus=1, mounts=over, program=("./absent.sh",), directory=str(tmp_path))
+    assert not codes(prepare(msgspec.structs.replace(request, site="box", runtime="charliecloud", runs=str(tmp_path))))
+
+
+@pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
+@pytest.mark.parametrize(("word", "refused"), [("python", True), ("pyhton", True), ("python3", False), ("mine", False)])
+def test_a_program_that_an_image_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, *, refused: bool
+) -> None:
+    (tmp_path / "tree/usr/bin").mkdir(parents=True)
+    (tmp_path / "tree/usr/bin/python3").symlink_to("python3.11")
+    subprocess.run(["mksquashfs", tmp_path / "tree", tmp_path / "x", "-quiet", "-no-progress"], check=True)
+    image = published(tmp_path / "x", tmp_path / "store")
+    write_sidecar(msgspec.structs.replace(image, environment={"PATH": "/usr/local/bin:/usr/bin"}))
+    monkeypatch.setenv("RUNNER_STORE", str(tmp_path / "store"))
+    found = codes(prepared(tmp_path, word, "run.py", site="box", runtime="charliecloud", image="x:1"))
+    assert bool(found) == refused
+    assert not refused or "python3" in found[0][1]
+
+
+def test_in_the_environment_of_gpu_runner_a_program_that_needs_more_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment that this test runs in is that of gpu-runner."""
+    monkeypatch.setenv("PATH", f"{sys.prefix}/bin:{os.environ['PATH']}")
+    (tmp_path / "run.py").write_text("import os, click\nimport not_there.at_all\n")
+    ((what, fix),) = codes(prepared(tmp_path, "python", "run.py"), "environment-lacks")
+    assert "not_there" in what and "gpu-runner's own environment" in what and "--env-name" in fix
+    (tmp_path / "run.py").write_text("import os, click\n")
+    assert not codes(prepared(tmp_path, "python", "run.py"), "environment-lacks")
+
+
+def test_an_environment_that_lacks_what_a_program_imports_is_refused(tmp_path: Path) -> None:
+    venv.create(tmp_path / "env")
+    (tmp_path / "run.py").write_text("import click\n")
+    ((what, _),) = codes(prepared(tmp_path, "python", "run.py", env_name=str(tmp_path / "env")), "environment-lacks")
+    assert "click" in what and "own environment" not in what
+
+
+def test_only_what_is_imported_whatever_happens_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "helper.py").write_text("import needed_by_helper\nimport json\n")
+    (tmp_path / "lazy.py").write_text("import not_needed\n")
+    (tmp_path / "run.py").write_text(
+        "import torch.nn as nn\nfrom . import x\nfrom helper import y\nimport own.z\nimport runner_meter\n"
+        "try:\n    import apex\nexcept ImportError:\n    pass\nif 0:\n    import never\n\ndef f():\n    import lazy\n"
+    )
+    assert needed_modules(("python", "-u", "run.py", "--config", "lazy.py"), tmp_path) == ("needed_by_helper", "torch")
+    assert needed_modules(("python", "-m", "helper"), tmp_path) == ("needed_by_helper",)
+    for words in (("python", "-c", "import a"), ("python", "a\0.py"), ("python",), ("python", "-")):
+        assert needed_modules(words, tmp_path) == ()
+
+
+def test_modules_are_loaded_in_a_native_job_and_not_in_a_container(tmp_path: Path) -> None:
+    modules = ("gcc/13", "cuda/12 4")
+    assert prepared(tmp_path, "python3", "run.py", modules=modules).plan.load[0] == ("module", "load", *modules)
+    with pytest.raises(UsageError, match="sees no modules"):
+        prepared(tmp_path, "python3", site="box", runtime="charliecloud", modules=modules)
+
+
+def test_modules_that_a_job_will_not_have_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOADEDMODULES", "gcc/13:cuda/12.4")
+    said = [
+        [each.fix for each in job.findings if each.code == "modules-dropped"]
+        for job in (
+            prepared(tmp_path, "python3", "run.py", site="box"),
+            prepared(tmp_path, "python3", "run.py", site="box", modules=("cuda",)),
+            prepared(tmp_path, "python3", "run.py"),
+        )
+    ]
+    assert ["--module gcc/13 --module cuda/12.4" in fix for fix in said[0]] == [True]
+    assert ["--module gcc/13" in fix and "cuda" not in fix for fix in said[1]] == [True]
+    assert said[2] == []
