@@ -30,7 +30,7 @@ def test_each_combination_is_a_run_and_the_last_name_changes_fastest() -> None:
     assert list(made) == ["1", "2", "3", "4"]
 
 
-WRONG = {
+WRONG: dict[str, tuple[dict[str, tuple[str, ...]], str]] = {
     "an empty value": ({"a": ("1", "")}, "an empty value"),
     "no value": ({"a": ()}, "an empty value"),
     "a value twice": ({"a": ("1", "1")}, "twice"),

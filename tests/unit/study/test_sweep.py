@@ -61,7 +61,7 @@ def test_runs_are_tasks_of_arrays_that_are_not_too_large(clients: Path, tmp_path
     assert ["#SBATCH --array=1-2" in scripts[0], "#SBATCH --array=1-1" in scripts[1]] == [True, True]
     runs = find_subjects(["exp"])
     assert [(arrays / "1" / "2").resolve(), (arrays / "3" / "1").resolve()] == [each.path for each in runs[1:]]
-    assert runs[1].swept == {"v": '$(id)"{w}'}
+    assert Run(runs[1].path).swept == {"v": '$(id)"{w}'}
     for name in ("7", of(tmp_path).name, str(of(tmp_path)), "8"):
         assert [each.path for each in find_subjects([name, "exp"])] == [each.path for each in runs]
     assert [each.path for each in find_subjects(["exp.3", "8_1"])] == [runs[2].path]
