@@ -123,6 +123,7 @@ def _plugin(case: Case) -> Iterator[Finding]:
 def _personal(case: Case) -> Iterator[Finding]:
     for name in case.observed.absent:
         fix = f"--{name} NAME, or `{name}:` in ~/.config/gpu-runner/config.yaml"
+        fix += "; --account none leaves it to the scheduler" if name == "account" else ""
         fix += f"; {case.site.hints[name]}" if name in case.site.hints else ""
         yield Finding(f"{name}-missing", "refuse", f"{case.plan.site} needs your {name}, which is not set", fix)
 

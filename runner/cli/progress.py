@@ -110,6 +110,8 @@ def describe(progress: JobProgress, tasks: int) -> str:
         where = progress.state.name.lower() or "not known to the scheduler"
         if progress.state.phase in ("pending", "unknown") and progress.state.reason:
             where += f" ({printable(progress.state.reason)})"
+    if not tasks:  # of a batch script of the user nothing is known of ranks
+        return where
     return f"{where}, ranks started {progress.started}/{tasks}, ended {progress.ended}/{tasks}"
 
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from runner.cli.allotment import lines_of_standing
 from runner.cli.options import JSON, RUN, answer
-from runner.cli.table import field_lines
+from runner.cli.table import field_lines, width_of_terminal
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of, printable
@@ -73,13 +74,27 @@ def _fields(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:
     yield "", f"in {facts.typed_in}" if facts.typed_in else ""
     yield "", f"repeats {facts.rerun_of}" if facts.rerun_of else ""
     yield from _code(facts)
+    if (record := facts.record) is not None:
+        yield "job", f"{facts.job}, {record.name}"
+        yield "script", record.script
+        yield "", f"starts in {record.directory}"
+        yield "output", "; ".join(dict.fromkeys(filter(None, (record.output, record.error))))
+        yield "nodes", facts.scheduler.nodes if facts.scheduler else ""
+        yield from _end_of(facts, problem)
+        return
     shape = f"{counted(facts.ranks, 'rank')} on {counted(facts.nodes, 'node')}"
     yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {shape}"
     if facts.image:
         yield "image", facts.image
         yield "", facts.image_file if facts.image_file != facts.image else ""
     yield "nodes", "; ".join(_node(node) for node in facts.node_list) or "none recorded"
+    yield from _end_of(facts, problem)
+
+
+def _end_of(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:
     yield "allocated", facts.allocated
+    for place, line in enumerate(lines_of_standing(facts, width_of_terminal())):
+        yield "" if place else "limits", line
     yield "submitted", _time(facts.submitted)
     yield "started", _time(facts.started, facts.submitted, "after it was submitted")
     yield "ended", _time(facts.ended, facts.started, "later")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from shlex import quote
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.job_options import JobCommand, command_line, job_options, request_of_call, typed
+from runner.cli.job_options import JobCommand, command_line, given, job_options, request_of_call, typed
 from runner.cli.options import answer, path_option, say, setting, together
 from runner.cli.progress import slow
-from runner.core.errors import Exit, UsageError
+from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
 from runner.model.backends import SCHEDULERS, run_runtime
@@ -35,7 +36,26 @@ waiting_options = together(
 )
 
 
-@click.command(cls=JobCommand)
+_SCRIPT = "runner.script"  # key of what click's contexts share: whether a batch script is submitted
+
+
+class SubmitCommand(JobCommand):
+    """``submit``, which takes a batch script in the place of GPUs and a program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from runner.cli.batch_script import is_batch_script
+
+        own = args[: args.index("--")] if "--" in args else args
+        is_script = not any(word.startswith("--gpus") for word in own) and any(map(is_batch_script, own))
+        gpus = next(each for each in self.params if each.name == "gpus")
+        ctx.meta[_SCRIPT], gpus.required = is_script, not is_script
+        try:
+            return super().parse_args(ctx, args)
+        finally:
+            gpus.required = True
+
+
+@click.command(cls=SubmitCommand)
 @job_options
 @waiting_options
 @click.option(
@@ -51,13 +71,23 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
 
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
     the first of them is an option, they are passed to the recipe's program.
+
+    A batch script of yours is submitted as it is, and recorded: submit job.sbatch.
     """
-    request = request_of_call()
-    if sweep:
-        return _submit_sweep(request, sweep, at_once, **flags)
-    if at_once is not None:
+    context = click.get_current_context()
+    if at_once is not None and not sweep:
         raise UsageError("--at-once is for the runs of a sweep", where="--at-once", fix="give --sweep NAME=A,B,...")
-    return submit(request, **flags)
+    if context.meta[_SCRIPT]:
+        if sweep:
+            raise UsageError(
+                "a batch script has no --sweep", where="--sweep", fix="give --gpus, and its program after --"
+            )
+        from runner.cli.batch_script import run_script
+
+        return run_script(context.params["arguments"], given(context), typed(), **flags)
+    if sweep:
+        return _submit_sweep(request_of_call(), sweep, at_once, **flags)
+    return submit(request_of_call(), **flags)
 
 
 def _submit_sweep(
@@ -136,7 +166,7 @@ def submit(
         run = write_directory(prepared, write, command=command_line(prepared, first))
         return _show_written(run, prepared, as_json=as_json)
     with slow("submitting the job"):
-        run, job_id = start(prepared, command=command_line(prepared, first))
+        run, job_id = start(prepared, command=command_line(prepared, first), estimate=True)
     if not as_json:
         _show_start(run, prepared.plan, job_id)
     elif not wait:
@@ -205,9 +235,15 @@ def _prepare(
     Shown are its findings, the unconfirmed facts that it uses, and for a dry run its script, with ``full`` the files
     that it reads, too. As JSON, all of it is one document, which a job that is to be submitted has not yet.
     """
+    from runner.preparation.choices import NoRuntimeKnownError
     from runner.preparation.job import prepare
 
-    with slow("preparing the job"):
+    try:
+        with slow("preparing the job"):
+            prepared = prepare(request, say=say, keep=not dry_run)
+    except NoRuntimeKnownError as error:
+        if as_json or not _asks_a_node(error):
+            raise
         prepared = prepare(request, say=say, keep=not dry_run)
     if first is not None:
         from runner.cli.rerun import show_changes
@@ -245,6 +281,21 @@ def _show_prepared(
     if prepared.is_refused and not dry_run:
         say("refused: nothing was submitted")
     return code
+
+
+def _asks_a_node(error: RunnerError) -> bool:
+    """Offer, in a terminal, to ask a GPU node for container runtimes; False where that is not wanted."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    say(error.what)
+    if not click.confirm("ask a GPU node, by a task of at most two minutes?", default=True, err=True):
+        return False
+    from runner.preparation.site_check import keep_detected
+
+    with slow("asking a GPU node"):
+        path, detected = keep_detected()
+    say(f"site: container runtimes there: {', '.join(detected.runtimes) or 'none'}; kept in {path}")
+    return bool(detected.runtimes)
 
 
 def show_findings(findings: Iterable[Finding]) -> None:
@@ -286,6 +337,22 @@ def _show_start(run: Run, plan: Plan, job_id: str) -> None:
         confirmed = "" if at is None else f" (as of {datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M} UTC)"
         click.echo(f"image {plan.image.pinned}{confirmed}")
     click.echo(f"run {run.run_id}: {run.path}")
+    _show_allotment(run)
+
+
+def _show_allotment(run: Run) -> None:
+    """What the scheduler says of a job that it has just accepted."""
+    from runner.cli.allotment import allotment_lines
+    from runner.jobs.facts import allotment
+    from runner.jobs.states import scheduler_of
+
+    plan, state = run.plan, None
+    with suppress(RunnerError):
+        scheduler, job_id = scheduler_of(run)
+        state = scheduler.state(job_id, run.path)
+    if plan is not None:
+        for line in allotment_lines(allotment(run, plan, state), plan.site):
+            click.echo(printable(line))
 
 
 def _environment(plan: Plan) -> str:

@@ -19,7 +19,17 @@ import msgspec
 from runner.core import files, paths
 from runner.core.errors import UsageError
 from runner.model.figure import Figure, figure_of
-from runner.model.job import Cancelled, CodeRecord, CommandLine, ExitMarker, JobState, Provenance, Submitted, Sweep
+from runner.model.job import (
+    Cancelled,
+    CodeRecord,
+    CommandLine,
+    ExitMarker,
+    JobState,
+    Provenance,
+    SchedulerRecord,
+    Submitted,
+    Sweep,
+)
 from runner.model.plan import PlanRecord, upgraded
 from runner.model.records import Report, StartRecord
 from runner.model.step import LIBRARY, JobScript
@@ -169,6 +179,11 @@ class Run:
         return None
 
     @property
+    def of_script(self) -> SchedulerRecord | None:
+        """Of a batch script of the user, submitted as it is: the scheduler's record. None for a run of ours."""
+        return self.submitted.record if self.submitted is not None else None
+
+    @property
     def tasks(self) -> int:
         """The number of its ranks; 0 where its plan cannot be read."""
         plan = self.plan
@@ -208,7 +223,10 @@ class Run:
 
     def needed_plan(self) -> PlanRecord:
         """Its plan. Raises UsageError: it cannot be read."""
-        if (plan := self.plan) is None:
+        if (plan := self.plan) is None and self.of_script is not None:
+            what = "this job runs a batch script of yours: it has no plan, no ranks' records and no figure"
+            raise UsageError(what, where=self.run_id, fix="`status`, `show`, `logs`, `wait` and `cancel` take it")
+        if plan is None:
             raise UsageError("the run's plan cannot be read", where=str(self.path / PLAN), fix="submit again")
         return plan
 

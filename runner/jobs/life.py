@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -22,6 +22,7 @@ from runner.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from runner.jobs.collect import Evidence
+    from runner.jobs.scripts import ScriptEnd
 
 Warn = Callable[[str], None]
 
@@ -82,8 +83,6 @@ def judge_at_once(run: Run, warn: Warn = lambda _text: None) -> Verdict | None:
 
     None if its job is not over, if a record may still become visible, or if the scheduler does not answer.
     """
-    from runner.jobs.collect import collect
-
     try:
         state = run.ended
         if state is None:
@@ -93,9 +92,10 @@ def judge_at_once(run: Run, warn: Warn = lambda _text: None) -> Verdict | None:
         if state.phase != "ended" and (state.phase != "unknown" or marker is None):
             return None
         is_settled = marker is not None and time.time() - marker.end_s > _SETTLED_S
-        if not is_settled and patience(run, presence(run), state, run.needed_plan()) != "none":
+        plan = None if run.of_script is not None else run.needed_plan()
+        if not is_settled and patience(run, presence(run), state, plan) != "none":
             return None
-        evidence = collect(run, state)
+        evidence = _collected(run, state)
     except (RunnerError, OSError):
         return None
     if evidence.damaged and not is_settled:
@@ -126,16 +126,14 @@ def finish(
         WaitInterrupted: Ctrl-C while waiting; the job is cancelled if ``cancel_on_interrupt``, else it continues.
         UnknownStateError: the time is over, or the scheduler does not answer.
     """
-    from runner.jobs.collect import collect  # judging takes what `status` has no use for, and no time to import
-
     known = run.ended
-    evidence = None if known is None else collect(run, known)
+    evidence = None if known is None else _collected(run, known)
     if evidence is None or _verdict(run, evidence).outcome == "unknown":
         scheduler, job_id = scheduler_of(run)
 
         def is_whole(state: JobState) -> bool:
             nonlocal evidence
-            evidence = collect(run, state)
+            evidence = _collected(run, state)
             return not evidence.damaged
 
         try:
@@ -151,7 +149,18 @@ def finish(
     return _judged_and_kept(run, evidence, warn)
 
 
-def _judged_and_kept(run: Run, evidence: Evidence, warn: Warn) -> Verdict:
+def _collected(run: Run, state: JobState) -> Evidence | ScriptEnd:
+    """What the job has left. Judging takes what `status` has no use for, and no time to import."""
+    if (record := run.submitted) is not None and record.record is not None:
+        from runner.jobs.scripts import end_of
+
+        return end_of(run, record, state)
+    from runner.jobs.collect import collect
+
+    return collect(run, state)
+
+
+def _judged_and_kept(run: Run, evidence: Evidence | ScriptEnd, warn: Warn) -> Verdict:
     """The verdict; it, what the scheduler said of the job's end, and which versions ran are kept if they are known. A
     failure to write there must not hide what was learned.
     """
@@ -171,7 +180,12 @@ def _judged_and_kept(run: Run, evidence: Evidence, warn: Warn) -> Verdict:
     return verdict
 
 
-def _verdict(run: Run, evidence: Evidence) -> Verdict:
+def _verdict(run: Run, evidence: Evidence | ScriptEnd) -> Verdict:
+    if run.of_script is not None:
+        from runner.jobs.scripts import judge_script
+
+        return judge_script(cast("ScriptEnd", evidence))
+    evidence = cast("Evidence", evidence)
     from runner.jobs.verdict import judge
 
     if evidence.has_older_records and (stored := run.verdict) is not None:

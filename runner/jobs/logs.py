@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,22 +38,22 @@ class LastOutput:
 
 def last_output(run: Run) -> LastOutput | None:
     """From the log that was written last; None if there is no output yet."""
-    newest: tuple[float, os.DirEntry[str]] | None = None
-    with suppress(OSError), os.scandir(run.logs) as entries:
-        for entry in entries:
-            with suppress(OSError):  # it was replaced while it was looked at
-                status = entry.stat(follow_symlinks=False)
-                if entry.is_file(follow_symlinks=False) and status.st_size > 0:
-                    newest = max(newest or (0.0, entry), (status.st_mtime, entry), key=lambda each: each[0])
+    newest: tuple[float, Path] | None = None
+    for path in _paths(run):
+        with suppress(OSError):  # it was replaced while it was looked at
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_size > 0:
+                newest = max(newest or (0.0, path), (status.st_mtime, path), key=lambda each: each[0])
     if newest is None:
         return None
-    written_s, entry = newest
+    written_s, path = newest
     lines: list[str] = []
-    with suppress(OSError), Path(entry.path).open("rb") as file:
+    with suppress(OSError), path.open("rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()  # a bar that is drawn anew counts as a line
     last = next((line.strip()[:_LONGEST_LINE] for line in reversed(lines) if line.strip()), "")
-    return LastOutput(f"logs/{entry.name}", last, max(0.0, time.time() - written_s))
+    name = f"logs/{path.name}" if path.parent == run.logs else str(path)
+    return LastOutput(name, last, max(0.0, time.time() - written_s))
 
 
 _QUOTED = re.compile(r"logs/([^/:]+):")
@@ -160,7 +160,7 @@ def check_ranks(ranks: tuple[range, ...], tasks: int) -> None:
 def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     """Those of a selection that are not empty, the batch script's first, then by rank."""
     logs = []
-    for path in run.logs.glob("*"):
+    for path in _paths(run):
         match = _RANK.match(path.name)
         log = LogFile(path, int(match[1]) if match else None)
         with suppress(OSError):
@@ -169,6 +169,15 @@ def log_files(run: Run, selection: Selection) -> tuple[LogFile, ...]:
     return tuple(
         sorted(logs, key=lambda log: (-1 if log.rank is None else log.rank, log.path.suffix != ".out", log.path))
     )
+
+
+def _paths(run: Run) -> Iterable[Path]:
+    """The logs of a run; of a batch script of the user the files that it writes."""
+    if (record := run.submitted) is None or record.record is None:
+        return run.logs.glob("*")
+    from runner.jobs.scripts import outputs
+
+    return outputs(record.record, record.job_id)
 
 
 def read(log: LogFile, lines: int | None) -> Iterator[bytes]:

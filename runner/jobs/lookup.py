@@ -24,6 +24,8 @@ from runner.model.job import Submitted
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
 _BACK = re.compile(r"@([1-9][0-9]{0,8})\Z", re.ASCII)  # @1: the newest run, @2: the one before
 
+_JOB_ID = re.compile(r"\d+(_\d+)?\Z", re.ASCII)
+
 
 def find(run: str | None) -> Run:
     """The run that a user means; None is the newest of this user, as ``@1`` is, and ``@2`` the one before.
@@ -53,6 +55,11 @@ def find(run: str | None) -> Run:
                 f'"{printable(run)}" matches {len(matching)} runs: {_listed(matching, _MOST_CANDIDATES)}',
                 fix="give the id of one of them, or as much of it as no other has",
             )
+        if matches is _is_whole and _JOB_ID.match(run):
+            from runner.jobs.scripts import job_of_others  # where no run of ours has this job
+
+            if (job := job_of_others(run)) is not None:
+                return job
     raise _no_match(run)
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import msgspec
 
-from runner.backends.schedulers import Scheduler, connect
+from runner.backends.schedulers import Scheduler, connect, quiet_s
 from runner.core import files
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
 from runner.jobs.directory import Run, is_linked
-from runner.model.job import Cancelled, ExitMarker, JobState, Submitted
+from runner.model.job import Cancelled, ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.records import ExitRecord
 
 # Names that the allocation's script knows: in a run directory, and in its own.
@@ -195,22 +195,42 @@ def left_by(path: Path) -> Left:
     return Left(marker, has_begun(run), by_itself)
 
 
-def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
-    """The states by run directory; and the errors of schedulers that gave no answer, whose runs are left out."""
-    groups: dict[tuple[str, str, str], dict[Path, str]] = {}
+_Service = tuple[str, str, str, SchedulerRecord | None]
+Answers = dict[_Service, tuple[float, dict[Path, JobState]]]
+
+
+def query(
+    runs: Iterable[tuple[Run, Submitted]], answers: Answers | None = None
+) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
+    """The states by run directory; and the errors of schedulers that gave no answer, whose runs are left out.
+
+    Args:
+        answers: what schedulers said and when, from one call to the next: none is asked again within its ``quiet_s``.
+    """
+    answers = {} if answers is None else answers
+    groups: dict[_Service, dict[Path, str]] = {}
     tasks: dict[Path, Run] = {}  # of arrays, by their places
     for run, record in runs:
+        key = (record.scheduler, record.clients, record.allocation, record.record)
         place = Path(record.place) if record.place else run.path
         tasks |= {place: run} if record.place else {}
-        groups.setdefault((record.scheduler, record.clients, record.allocation), {})[place] = record.job_id
+        groups.setdefault(key, {})[place] = record.job_id
     states: dict[Path, JobState] = {}
     errors: list[RunnerError] = []
-    for (name, clients, allocation), jobs in groups.items():
+    for key, jobs in groups.items():
+        name, clients, allocation, of_script = key
+        asked_s, known = answers.get(key, (0.0, {}))
+        if jobs.keys() <= known.keys() and time.monotonic() - asked_s < quiet_s(name):
+            states |= known
+            continue
         try:
             scheduler = connect(name, Path(clients) if clients else None)
             if allocation:
                 scheduler = InAllocation(scheduler, Path(allocation), Run(next(iter(jobs))))
-            states |= scheduler.states(jobs)
+            elif of_script is not None:
+                scheduler = _of_script(scheduler, of_script)
+            answers[key] = time.monotonic(), scheduler.states(jobs)
+            states |= answers[key][1]
         except RunnerError as error:
             errors.append(error)
     for place in tasks.keys() & states.keys():
@@ -275,7 +295,15 @@ def connected(run: Run, record: Submitted) -> Scheduler:
     scheduler = connect(record.scheduler, clients)
     if record.place:
         return InArray(scheduler, run, Path(record.place))
+    if record.record is not None:
+        return _of_script(scheduler, record.record)
     return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler
+
+
+def _of_script(scheduler: Scheduler, record: SchedulerRecord) -> Scheduler:
+    from runner.jobs.scripts import OfScript  # of no use for a run of ours
+
+    return OfScript(scheduler, record)
 
 
 def id_in_records(run: Run) -> str:

@@ -202,6 +202,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
             none does, and ``site check`` compares nothing.
         options: module whose OTHER_NAMES has options of its programs, as they are typed -> what does it here.
         nodes_differ: the nodes of one job can have different numbers of GPUs.
+        records: jobs of any origin are known to it, and a user's own script is submitted as it is: ``record`` and
+            ``submit_script``.
         steps: a job can run as a step of an allocation that the shell holds: ``allocation`` and ``salloc``.
         launches: the launches of a study can run one after another in one job: ``render_launches``.
         arrays: runs that differ in their programs alone can be one array job: ``render_array`` and ``array_size``.
@@ -227,6 +229,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     detection: str = ""
     options: str = ""
     nodes_differ: bool = False
+    records: bool = False
     steps: bool = False
     launches: bool = False
     arrays: bool = False

@@ -60,6 +60,9 @@ class JobState(msgspec.Struct, frozen=True):
         nodes: the node list in the scheduler's notation.
         exit_code: of the batch script, where the scheduler says.
         allocated: what the job got, in the scheduler's notation (``cpu=8,gres/gpu:a100=4``); empty where unknown.
+        partition, account: that the scheduler runs it in and charges; empty where it does not say.
+        limit_s, elapsed_s: its time limit, and how long it has run; None where the scheduler does not say.
+        start_s: of a job that waits, when the scheduler estimates its start, Unix time; None where it does not.
     """
 
     phase: Phase
@@ -68,6 +71,30 @@ class JobState(msgspec.Struct, frozen=True):
     nodes: str = ""
     exit_code: int | None = None
     allocated: str = ""
+    partition: str = ""
+    account: str = ""
+    limit_s: int | None = None
+    elapsed_s: int | None = None
+    start_s: float | None = None
+
+
+class SchedulerRecord(msgspec.Struct, frozen=True):
+    """What a scheduler knows of a job, whatever has submitted it. Empty where it does not say.
+
+    Attributes:
+        script: that was submitted. directory: that it starts in. output, error: its files, absolute.
+        submitted_s, started_s, ended_s: Unix times.
+    """
+
+    state: JobState
+    name: str = ""
+    script: str = ""
+    directory: str = ""
+    output: str = ""
+    error: str = ""
+    submitted_s: float | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -83,6 +110,9 @@ class Submitted(msgspec.Struct, frozen=True):
             is; empty for a job of its own.
         place: of a task of an array: the path by which the scheduler knows it, the task's number below the array's
             directory; empty for a job that was submitted from its run directory.
+        estimated_s: when the scheduler estimated, at submission, that the job would start, Unix time; None where it
+            was not asked, or did not say.
+        record: of a job that runs a script of the user, as it is: what the scheduler says of it.
     """
 
     scheduler: str
@@ -93,6 +123,8 @@ class Submitted(msgspec.Struct, frozen=True):
     refused: str = ""
     allocation: str = ""
     place: str = ""
+    estimated_s: float | None = None
+    record: SchedulerRecord | None = None
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -196,6 +228,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
         directory, host: where it was submitted.
         findings: of the checks. unconfirmed: keys of the site's facts that the job uses and are unconfirmed.
         versions: of the runtime and the scheduler, once the run was judged.
+        environment: of the shell that submitted a script as it is: its modules, its environment's directory.
     """
 
     runner: str = ""
@@ -208,6 +241,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
     unconfirmed: tuple[str, ...] = ()
     versions: dict[str, str] = {}
+    environment: dict[str, str] = {}
 
     @property
     def gpu_runner(self) -> str:

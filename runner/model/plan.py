@@ -182,6 +182,7 @@ class Plan(msgspec.Struct, frozen=True):
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's.
         caches: where the program's caches are.
+        limit_is_default: ``walltime_s`` was not requested, and is the site's.
     """
 
     job_name: str
@@ -229,6 +230,7 @@ class Plan(msgspec.Struct, frozen=True):
     bind: Literal["auto", "none"] = "auto"
     python: PlannedPython | None = None
     launch: LaunchPlace | None = None
+    limit_is_default: bool = False
     world: World | None = None
 
     @property

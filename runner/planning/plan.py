@@ -140,6 +140,7 @@ def plan(
         hosts=hosts,
         bind=request.bind,
         python=python,
+        limit_is_default=request.walltime_s is None,
     )
 
 

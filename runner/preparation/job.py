@@ -175,10 +175,13 @@ def code_of(prepared: PreparedJob) -> tuple[CodeRecord | None, str]:
     return code_record.code_record(prepared.request.program, prepared.code_directory, with_diff=keep_diff)
 
 
-def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None) -> tuple[Run, str]:
+def start(
+    prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None, estimate: bool = False
+) -> tuple[Run, str]:
     """Submit a prepared job that no check refuses; returns the run and its job's id.
 
     Args:
+        estimate: ask the scheduler, once, when it would start.
         runs: where its run directory is made; None for the request's.
         command: the command line that requested it, for a reader; None for Python.
 
@@ -188,7 +191,8 @@ def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLi
     from runner.jobs.states import scheduler_of
     from runner.jobs.submission import submit
 
-    run = submit(_submission(prepared, Path(prepared.request.runs) if runs is None else runs, command))
+    runs = Path(prepared.request.runs) if runs is None else runs
+    run = submit(_submission(prepared, runs, command), estimate=estimate)
     return run, scheduler_of(run)[1]
 
 

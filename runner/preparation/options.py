@@ -244,7 +244,8 @@ class Options(TypedDict, total=False):
         "Queue, partition or QOS, whichever the site uses. [default: one that fits]",
         PLAIN, flags=("-p", "--partition"), complete="queues")]
     account: Annotated[str, Option(
-        "Account to charge. [default: the one in your configuration]", PLAIN, flags=("-A",))]
+        "Account to charge; none leaves it to the scheduler. [default: the one in your configuration]",
+        PLAIN, flags=("-A",))]
     qos: Annotated[str, _of_scheduler("Quality of service.", "NAME")]
     nodelist: Annotated[str, _of_scheduler("Nodes that the job must have.", "NODES", "-w")]
     exclude: Annotated[str, _of_scheduler("Nodes that it must not have.", "NODES", "-x")]

@@ -8,7 +8,7 @@ group ``gpu_runner.schedulers``; no other file names it. ``local`` is this machi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -16,7 +16,7 @@ from runner.core import process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
-from runner.model.job import Allocation, JobState
+from runner.model.job import Allocation, JobState, SchedulerRecord
 from runner.model.plan import Plan
 from runner.model.step import JobScript
 
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 class Scheduler(Protocol):
-    """The edges to a scheduler. Every call is bounded in time."""
+    """The edges to a scheduler. Every call is bounded in time.
+
+    One that can has ``estimate``, too, with the arguments of ``submit``: when such a job would start if it were
+    submitted now, Unix time; None where that is not known within seconds.
+    """
 
     @property
     def clients(self) -> Path | None:
@@ -56,7 +60,7 @@ class Scheduler(Protocol):
 
 
 class SchedulerModule(Protocol):
-    """What every scheduler's module offers; the last five only where its facts say so."""
+    """What every scheduler's module offers; from ``render_launches`` on only where its facts say so."""
 
     def connect(self, clients: Path | None) -> Scheduler:
         """The scheduler, through the client programs in ``clients`` (None: PATH)."""
@@ -88,6 +92,16 @@ class SchedulerModule(Protocol):
 
     def array_size(self, clients: Path | None) -> int:
         """How many tasks, numbered from 1, an array may have; 0 for no arrays. Raises as ``Scheduler.state``."""
+
+    def record(self, clients: Path | None, job_id: str) -> SchedulerRecord | None:
+        """What the scheduler knows of a job of this user; None where it knows none. Raises RefusedError: it is another
+        user's; UnknownStateError: the scheduler does not answer.
+        """
+
+    def submit_script(self, clients: Path | None, script: str, arguments: Sequence[str]) -> str:
+        """Submit a file as it is, from the working directory and with this shell's environment; returns the job id.
+        Raises NotAcceptedError, UnknownStateError.
+        """
 
 
 def scheduler_module(name: str) -> SchedulerModule:
@@ -137,6 +151,12 @@ def check_options(render: Callable[[str, str], str], **sections: Mapping[str, st
 
 
 TIMEOUT_S = 60.0
+QUIET_S = 30.0  # between two queries of a scheduler that serves many users, while nothing of a run has changed
+
+
+def quiet_s(name: str) -> float:
+    """How long the scheduler of that name is left alone between two queries; 0 for processes of ours."""
+    return QUIET_S if SCHEDULERS[name].nodes == "allocated" else 0.0
 
 
 def call_client(
@@ -146,6 +166,7 @@ def call_client(
     *options: str,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
 ) -> process.Completed:
     """Run ``program`` from ``clients`` (None: PATH); any exit code is returned.
 
@@ -155,11 +176,11 @@ def call_client(
 
     Raises:
         NotAcceptedError: there is no such program.
-        CommandTimeoutError: it did not answer within TIMEOUT_S.
+        CommandTimeoutError: it did not answer within ``timeout_s``, or TIMEOUT_S.
     """
     path = str(clients / program) if clients else program
     try:
-        return process.run((path, *options), timeout_s=TIMEOUT_S, cwd=cwd, env=env, check=False)
+        return process.run((path, *options), timeout_s=timeout_s or TIMEOUT_S, cwd=cwd, env=env, check=False)
     except process.CommandNotFoundError as error:
         raise NotAcceptedError(
             f"{program} was not found: this machine has no {scheduler} client",

@@ -5,10 +5,12 @@ Sources of the messages: slurm_errno.c and ``job_reason_string`` of Slurm 22.05 
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +20,8 @@ from runner.backends import schedulers
 from runner.core import process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.core.text import gpus_text
-from runner.model.job import AllocatedNode, Allocation, JobState, Phase
+from runner.core.text import clock_s, gpus_text
+from runner.model.job import AllocatedNode, Allocation, JobState, Phase, SchedulerRecord
 
 _MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
 _REFUSALS: Final = (
@@ -102,6 +104,7 @@ _ANSWER_LOST = r"(?i)timed out|zero bytes were transmitted|\((send|receive|shutd
 # Of an allocation's job, as scontrol shows it in detail.
 _ALLOCATED = re.compile(r"^\s+Nodes=(\S+) CPU_IDs=(\S+) Mem=\d+ GRES=(\S*)", re.MULTILINE)
 _GPUS = re.compile(r"\bgpu:(?:[^:,(]+:)?(\d+)")  # of GRES: gpu:a100:8(S:0-1), gpu:8
+_ESTIMATE_S = 5.0  # a submission does not wait longer for an estimate
 _DIRECTIVE = re.compile(r"^#SBATCH --(nodes|partition)=(\S+)$", re.MULTILINE)
 
 
@@ -130,8 +133,29 @@ class Slurm:
         raise NotAcceptedError(
             f"Slurm did not accept the job: {done.last_lines(3)}",
             where=str(run_directory / script),
-            fix=self._too_few_nodes(done.err, run_directory / script) or fix(done.err),
+            fix=self._too_few_nodes(done.err, run_directory / script) or self._accounts(done.err) or fix(done.err),
         )
+
+    def _accounts(self, refusal: str) -> str:
+        """This user's accounts, where the job's was refused; empty where it was not, or they are unknown."""
+        if not re.search("invalid account", refusal, re.IGNORECASE):
+            return ""
+        words = ("--noheader", "--parsable2", "show", "associations", f"user={getpass.getuser()}", "format=Account")
+        try:
+            done = self._client("sacctmgr", *words)
+        except (NotAcceptedError, process.CommandTimeoutError, KeyError, OSError):
+            return ""
+        yours = ", ".join(dict.fromkeys(done.out.split()))
+        return f"--account with one of yours, or another partition (--queue); yours: {yours}" if yours else ""
+
+    def estimate(self, run_directory: Path, script: str) -> float | None:
+        """By a trial of sbatch's, which submits nothing."""
+        try:
+            done = self._client("sbatch", "--test-only", script, cwd=run_directory, timeout_s=_ESTIMATE_S)
+        except (NotAcceptedError, process.CommandTimeoutError):
+            return None
+        said = re.search(r"to start at (\S+)", f"{done.out}\n{done.err}")
+        return _time_s(said[1]) if said and done.code == 0 else None
 
     def _too_few_nodes(self, refusal: str, script: Path) -> str:
         """The nodes that a refused job asks for and those that there are; empty where it asks for no more."""
@@ -219,11 +243,77 @@ class Slurm:
             raise schedulers.no_answer("Slurm", done)
         return _rows(done.out, 4)
 
-    def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
+    def _client(
+        self, program: str, *options: str, cwd: Path | None = None, timeout_s: float | None = None
+    ) -> process.Completed:
         env = {
             name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(_SHAPING)
         }
-        return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env)
+        return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env, timeout_s=timeout_s)
+
+
+# Of a job's record: sacct's name of a field -> scontrol's; and those that a user can name, which end their lines.
+_RECORDED = {
+    **{"JobIDRaw": "JobId", "UID": "UserId", "State": "JobState", "ExitCode": "ExitCode", "NodeList": "NodeList"},
+    **{"AllocTRES": "TRES", "Submit": "SubmitTime", "Start": "StartTime", "End": "EndTime"},
+    **{"JobName": "JobName", "WorkDir": "WorkDir"},
+}
+_NAMED = ("JobName", "WorkDir", "Command", "StdOut", "StdErr")
+
+
+def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
+    """See ``SchedulerModule``: by the controller, then by accounting where there is any."""
+    slurm = Slurm(clients)
+    done = slurm._client("scontrol", "show", "job", job_id)
+    known = dict.fromkeys((*_RECORDED.values(), *_NAMED), "")
+    if done.code == 0 and "JobState=" in done.out:
+        answer = done.out.split("\n\n")[0]  # of an array the first
+        for name in known:
+            value = ".*" if name in _NAMED else r"\S*"
+            match = re.search(rf"^(?: +(?:\S+ )*?|JobId=\S+ )?{name}=({value})", answer, re.MULTILINE)
+            known[name] = match[1] if match else ""
+        state = _from_scontrol(answer, Path(known["WorkDir"]))
+    elif "Invalid job id" not in done.err:
+        raise schedulers.no_answer("Slurm", done)
+    else:
+        options = ("--noheader", "--parsable2", "--allocations", "--delimiter=\x1f", f"--format={','.join(_RECORDED)}")
+        try:
+            rows = slurm._client("sacct", *options, f"--jobs={job_id}").out.splitlines()
+        except NotAcceptedError:  # a site may well have no accounting client
+            rows = []
+        if not rows:
+            return None
+        known |= zip(_RECORDED.values(), rows[-1].split("\x1f"), strict=False)
+        name, _, by = known["JobState"].partition(" by ")
+        nodes, code = _nodes(known["NodeList"]), _exit_code(known["ExitCode"])
+        state = JobState(_PHASES.get(name, "unknown"), name, by and f"by uid {by}", nodes, code, known["TRES"])
+    owner = re.search(r"(\d+)\)?$", known["UserId"])
+    if owner is None or int(owner[1]) != os.geteuid():
+        what = f"job {job_id} is another user's: {known['UserId'] or 'whose is unknown'}"
+        raise RefusedError(what, where=f"job {job_id}", fix="name a job of your own: `squeue --me` lists them")
+    return SchedulerRecord(
+        state,
+        name=known["JobName"],
+        script=_nodes(known["Command"]),
+        directory=known["WorkDir"],
+        output=known["StdOut"],
+        error=known["StdErr"],
+        submitted_s=_time_s(known["SubmitTime"]),
+        started_s=_time_s(known["StartTime"]) if state.nodes else None,
+        ended_s=_time_s(known["EndTime"]) if state.phase == "ended" else None,
+    )
+
+
+def submit_script(clients: Path | None, script: str, arguments: Sequence[str]) -> str:
+    """See ``SchedulerModule``: with all variables of this shell, as sbatch itself."""
+    try:
+        done = schedulers.call_client("Slurm", clients, "sbatch", "--parsable", script, *arguments)
+    except process.CommandTimeoutError:
+        advice = "`squeue --me` shows whether it did; submit again only if not"
+        raise UnknownStateError("sbatch did not answer: Slurm may have the job", where=script, fix=advice) from None
+    if done.code != 0:
+        raise NotAcceptedError(f"Slurm did not accept the job: {done.last_lines(3)}", where=script, fix=fix(done.err))
+    return done.out.strip().split(";")[0]
 
 
 def array_size(clients: Path | None) -> int:
@@ -320,6 +410,7 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         return JobState(phase="unknown")
     name, nodes = field(r"JobState=(\S+)"), _nodes(field(r"NodeList=(\S*)"))
     phase = _PHASES.get(name, "unknown")
+    account = field(r"Priority=.* Account=(\S+)")
     reason = field(r"JobState=\S+ Reason=(\S+)")
     if reason == "None":
         reason = ""
@@ -330,7 +421,20 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         nodes=nodes,
         exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
         allocated=_nodes(field(r"(?:Alloc)?TRES=(\S+)")) if nodes else "",
+        partition=field(r"Partition=(\S+)"),
+        account="" if account == "(null)" else account,
+        limit_s=clock_s(field(r"RunTime=\S+ TimeLimit=(\S+)")),
+        elapsed_s=clock_s(field(r"RunTime=(\S+)")) if phase != "pending" else None,
+        start_s=_time_s(field(r"StartTime=(\S+)")) if phase == "pending" else None,
     )
+
+
+def _time_s(text: str) -> float | None:
+    """Unix time of Slurm's ``2026-11-23T20:31:05``, in this machine's time zone; None for ``Unknown``, ``N/A``."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _state_of(name: str, reason: str = "") -> JobState:

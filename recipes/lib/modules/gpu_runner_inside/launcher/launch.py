@@ -26,9 +26,9 @@ from gpu_runner_inside.launcher import (
     gloo,
     interpreter,
     meeting,
-    metering,
     network,
     program,
+    python_start,
     watcher,
     wireup,
     world,
@@ -59,6 +59,7 @@ class Launch:
         self.relay = program.Relay()
         self.contact = contact.Contact()
         self.caches: caches.Caches | None = None
+        self.python_place: str | None = None  # where its processes leave their worlds
         self.rendezvous: dict[str, Any] = {}  # what rank 0's service said at the end
 
     def run(self) -> int:
@@ -99,6 +100,7 @@ class Launch:
         made = self._environment_of(here)
         made["RUNNER_TOKEN"] = token
         made.update(self._cache_variables(here))
+        made.update(self._python_variables(made))
         self._rotate(made)
         shown = binding.visible(binding.gpus(), made.get("CUDA_VISIBLE_DEVICES"))
         self._record_start(
@@ -167,9 +169,14 @@ class Launch:
                 made.setdefault("NCCL_IB_HCA", adapters)
         for name in self.options.unset:
             made.pop(name, None)
-        plan = {} if self.options.run_dir is None else _plan(self.options.run_dir)
-        made.update(metering.variables(made, plan, self.options.wireup))
         return made
+
+    def _python_variables(self, made: Mapping[str, str]) -> dict[str, str]:
+        plan = {} if self.options.run_dir is None else _plan(self.options.run_dir)
+        if not python_start.is_wanted(made, plan):
+            return {}
+        self.python_place = python_start.prepare(self._private_directory(), self.rank)
+        return python_start.variables(made, self.options.wireup, self.python_place)
 
     def _rotate(self, made: dict[str, str]) -> None:
         """The GPU that the first task shall have comes first."""
@@ -332,6 +339,7 @@ class Launch:
             "master_port_used": self.contact.seen,
             "rendezvous_values": self.rendezvous.get("values"),
             "rendezvous_ranks": self.rendezvous.get("horovod_ranks"),
+            "worlds": python_start.worlds(self.python_place),
             "error": None if error is None else error.code,
             "message": "" if error is None else str(error),
         }
