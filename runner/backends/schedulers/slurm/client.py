@@ -26,7 +26,7 @@ from runner.model.job import AllocatedNode, Allocation, JobState, Phase, Schedul
 _MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
 _REFUSALS: Final = (
     (r"invalid account", f"name an account of yours with --account; {_MINE}"),
-    (r"invalid qos", f"name a QOS that your account may use, with --queue or -S qos=NAME; {_MINE}"),
+    (r"invalid qos", f"name a QOS that your account may use, with --queue or --qos; {_MINE}"),
     (
         r"violates accounting/qos policy",
         "ask for fewer GPUs or less time, or use another account or QOS; "
@@ -35,7 +35,10 @@ _REFUSALS: Final = (
     (r"invalid partition", "name one with --queue; `sinfo --summarize` lists them"),
     (r"requested time limit", "ask for less with --time; `sinfo --format='%P %l'` lists the limits"),
     (r"node count specification", "ask for as many nodes as the partition takes; `scontrol show partition` says"),
-    (r"invalid feature", "no node has what -C, or the site file, names; `sinfo --format='%P %f'` lists what there is"),
+    (
+        r"invalid feature",
+        "no node has what --constraint, or the site file, names; `sinfo --format='%P %f'` lists features",
+    ),
     (r"dependency problem", "write afterok:RUN, or afterany, afternotok, after; several with commas between"),
     (r"reservation is invalid", "name one that you may use; `scontrol show reservation` lists them"),
     (r"error: invalid --[a-z-]+ specification", "correct the value of that option; sbatch(1) has its forms"),

@@ -265,7 +265,7 @@ def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(tmp_pat
     ("refusal", "says"),
     [
         ("Invalid account or account/partition combination specified", "--account"),
-        ("Invalid qos specification", "--queue or -S qos=NAME"),
+        ("Invalid qos specification", "--queue or --qos"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "ask for fewer GPUs"),
         ("Invalid partition name specified", "sinfo --summarize"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
