@@ -77,6 +77,12 @@ def needed_modules(program: tuple[str, ...], directory: Path) -> tuple[str, ...]
     return tuple(sorted(first - {"runner_meter", *sys.stdlib_module_names}))
 
 
+def imports(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...] = ()) -> frozenset[str]:
+    """Top-level names of all that a program's source imports, wherever in it."""
+    texts = (read_text(file) for file, _line in sources(arguments, directory, mounts))
+    return frozenset(name.partition(".")[0] for text in texts for name in _imports(text)[1])
+
+
 def _top_level_imports(tree: ast.Module | None) -> Iterator[str]:
     for node in tree.body if tree is not None else ():
         if isinstance(node, ast.Import):
