@@ -27,6 +27,7 @@ from runner.planning.plan import plan
 from runner.preparation.choices import choose
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
+from runner.preparation.program_source import shell_script
 from runner.preparation.request import check_answers, complete, refuse_missing_script, with_job_ids
 from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
@@ -93,6 +94,8 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     if image.note:
         say(image.note)
     allocation = _existing_allocation(choices.site) if request.step else None
+    is_shipped = loaded.directory is not None and paths.share("recipes") in loaded.directory.parents
+    start = loaded.directory or Path(request.directory)
     planned = plan(
         loaded.recipe,
         choices.site,
@@ -101,6 +104,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         image.environment,
         allocation=allocation,
         python=image.python,
+        script="" if is_shipped else shell_script(loaded.recipe.program, start, request.mounts),
     )
     if request.step and allocation is None:
         raise _missing_allocation(planned, choices.site)
@@ -113,7 +117,6 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     observed = observe(request, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, request.force)
     script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
-    is_shipped = loaded.directory is not None and paths.share("recipes") in loaded.directory.parents
     return PreparedJob(
         asked,
         choices.site,

@@ -268,7 +268,8 @@ class Options(TypedDict, total=False):
     cpus_per_gpu: Annotated[int, Option("CPUs of each rank. [default: an equal share of the node]", NUMBER)]
     wireup: Annotated[Wireup, Option(
         "How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
-        "own processes. [default: rendezvous, which needs no MPI; own for torchrun]", Kind(choices=get_args(Wireup)))]
+        "own processes. [default: rendezvous, which needs no MPI; own for torchrun and others]",
+        Kind(choices=get_args(Wireup)))]
     world: Annotated[int | str, Option(
         "How many devices shall be in one world; none: each program works for itself. [default: as the site or your "
         "configuration says, else all that torchrun and its like start]", WORLD, metavar="none|any|N")]
