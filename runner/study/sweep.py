@@ -125,8 +125,8 @@ def _submit_array(
         job_id, refused = "", error
     for task, (key, run) in enumerate(zip(jobs, runs, strict=True), 1):
         if (record := run.submitted) is not None:
-            told = {"refused": refused.what} if refused else {"job_id": f"{job_id}_{task}"}
-            run.write(JOB, msgspec.structs.replace(record, **told))
+            changed = {"refused": refused.what} if refused else {"job_id": f"{job_id}_{task}"}
+            run.write(JOB, msgspec.structs.replace(record, **changed))
         if not refused:
             sweep.note("launched", key, [run])
     if refused:

@@ -1,4 +1,4 @@
-"""Sweeps on a real Slurm: an array with a limit, a part of it cancelled, and what is told of it."""
+"""Sweeps on a real Slurm: an array with a limit, of which a part is cancelled."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_task_that_was_cancelled_while_it_waited_leaves_nothing_in_slurm(clien
     assert run(["wait", "exp.1", "--timeout", "5"]) == Exit.PROGRAM_FAILED
 
 
-def test_a_sweep_of_which_a_part_was_refused_is_told_as_that(
+def test_a_sweep_of_which_a_part_was_refused_is_shown_as_that(
     clients: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     once = tmp_path / "once"
@@ -112,7 +112,7 @@ def test_a_sweep_of_which_a_part_was_refused_is_told_as_that(
     assert sweep.is_stopped
 
 
-def test_a_sweep_that_was_killed_before_it_was_submitted_is_told_as_that(clients: Path, tmp_path: Path) -> None:
+def test_a_sweep_that_was_killed_before_it_was_submitted_is_shown_as_that(clients: Path, tmp_path: Path) -> None:
     stand_in(clients, "sbatch", 'kill -9 "$PPID"')
     words = [sys.executable, "-m", "runner", *SLURM, ODD, *PROGRAM]
     assert os.spawnv(os.P_WAIT, sys.executable, words) == -9
