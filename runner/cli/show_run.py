@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from runner.cli.allotment import lines_of_standing
 from runner.cli.options import JSON, RUN, answer
-from runner.cli.table import field_lines
+from runner.cli.table import field_lines, width_of_terminal
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of, printable
@@ -92,6 +93,8 @@ def _fields(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:
 
 def _end_of(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:
     yield "allocated", facts.allocated
+    for place, line in enumerate(lines_of_standing(facts, width_of_terminal())):
+        yield "" if place else "limits", line
     yield "submitted", _time(facts.submitted)
     yield "started", _time(facts.started, facts.submitted, "after it was submitted")
     yield "ended", _time(facts.ended, facts.started, "later")

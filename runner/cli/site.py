@@ -70,18 +70,25 @@ def show_site(site: str, as_json: bool) -> int:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write. [default: print it]")
 @click.option("--name", help="The site's name. [default: the cluster's]")
 @click.option("--partition", help="Partition that jobs will use. [default: the one whose nodes have the most GPUs]")
+@click.option("--keep", is_flag=True, help="Replace the file of this cluster that jobs use where no site is named.")
 @_ON_NODE
 @_OPTIONS
 @JSON
 def detect_site(
-    output: Path | None, name: str | None, partition: str | None, on_node: bool, options: tuple[tuple[str, str], ...],
-    as_json: bool,
+    output: Path | None, name: str | None, partition: str | None, keep: bool, on_node: bool,
+    options: tuple[tuple[str, str], ...], as_json: bool,
 ) -> int:  # fmt: skip
     """Write a site file for the cluster that this host is part of.
 
     Facts that could not be detected appear as `# UNKNOWN key: how to find out` where jobs need them, and `site check`
     refuses the file until they are filled in; else as `# DEFAULT key: how to find out`.
     """
+    if keep:
+        if output or name or partition or not on_node:
+            raise click.UsageError("--keep goes with --on-node and no other option but -S; fix: leave the others out")
+        path, detected = site_check.keep_detected(options)
+        line = f"{path}: container runtimes: {', '.join(detected.runtimes) or 'none'}\n"
+        return answer({"file": str(path), "runtimes": detected.runtimes}, line, as_json=as_json)
     detected = detect_cluster(None, partition=partition, on_node=on_node, options=options)
     text = draft(detected, site_name(detected, name), partition)
     left = unknowns((document_of(text.encode(), "the draft"),)) if output is None else write_draft(output, text)

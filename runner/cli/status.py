@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from runner.jobs.directory import Run
     from runner.jobs.facts import Listing, Selection
     from runner.jobs.life import Standing
+    from runner.jobs.states import Answers
     from runner.model.study import ListedStudy
 
 _STATES = tuple(dict.fromkeys((*get_args(State), *get_args(Outcome))))
 _LAST, _LAST_STUDIES = 20, 5
-_WATCH_EVERY_S = 5.0  # each look asks the scheduler
+_WATCH_EVERY_S = 5.0  # schedulers are asked less often
 
 
 @click.command()
@@ -97,8 +98,9 @@ def _watch(selection: Selection) -> NoReturn:
     from runner.jobs.facts import list_runs
 
     last: object = None
+    answers: Answers = {}
     while not sys.stdout.isatty():
-        listing, studies = list_runs(selection), _studies(selection)
+        listing, studies = list_runs(selection, answers), _studies(selection)
         if last != (listing.runs, studies):
             click.echo("\n".join(_lines(listing, studies, selection, None)))
         last = (listing.runs, studies)
@@ -110,7 +112,7 @@ def _watch(selection: Selection) -> NoReturn:
     console = Console()
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            listing = list_runs(selection)
+            listing = list_runs(selection, answers)
             lines = _lines(listing, _studies(selection), selection, console.width)
             lines += [f"warning: {error.what}" for error in listing.errors]
             lines.append(f"{datetime.now():%H:%M:%S}, every {_WATCH_EVERY_S:.0f} s; Ctrl-C ends it")
@@ -175,6 +177,8 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
 def _show_standing(run: Run, now: Standing) -> None:
     """Of a job that has not ended: its state, its last output, and what to do next."""
+    from runner.cli.allotment import lines_of_standing
+    from runner.jobs.facts import run_facts
     from runner.jobs.logs import last_output
 
     click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
@@ -185,6 +189,9 @@ def _show_standing(run: Run, now: Standing) -> None:
     elif is_running:
         click.echo("  no output yet")
     click.echo(f"  run directory: {run.path}")
+    facts = run_facts(run, now)
+    for line in lines_of_standing(facts, width_of_terminal()):
+        click.echo(f"  {printable(line)}")
     follow = "logs --follow" if is_running else "wait"
     click.echo(f"  next: {PROGRAM} {follow} {run.run_id}")
 

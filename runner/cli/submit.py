@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from shlex import quote
@@ -14,7 +15,7 @@ import click
 from runner.cli.job_options import JobCommand, command_line, given, job_options, request_of_call, typed
 from runner.cli.options import answer, path_option, say, together
 from runner.cli.progress import slow
-from runner.core.errors import Exit, UsageError
+from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
 from runner.model.backends import SCHEDULERS, run_runtime
@@ -109,7 +110,7 @@ def submit(
         run = write_directory(prepared, write, command=command_line(prepared, first))
         return _show_written(run, prepared, as_json=as_json)
     with slow("submitting the job"):
-        run, job_id = start(prepared, command=command_line(prepared, first))
+        run, job_id = start(prepared, command=command_line(prepared, first), estimate=True)
     if not as_json:
         _show_start(run, prepared.plan, job_id)
     elif not wait:
@@ -178,9 +179,15 @@ def _prepare(
     Shown are its findings, the unconfirmed facts that it uses, and for a dry run its script, with ``full`` the files
     that it reads, too. As JSON, all of it is one document, which a job that is to be submitted has not yet.
     """
+    from runner.preparation.choices import NoRuntimeKnownError
     from runner.preparation.job import prepare
 
-    with slow("preparing the job"):
+    try:
+        with slow("preparing the job"):
+            prepared = prepare(request, say=say, keep=not dry_run)
+    except NoRuntimeKnownError as error:
+        if as_json or not _asks_a_node(error):
+            raise
         prepared = prepare(request, say=say, keep=not dry_run)
     if first is not None:
         from runner.cli.rerun import show_changes
@@ -212,6 +219,21 @@ def _prepare(
     if prepared.is_refused and not dry_run:
         say("refused: nothing was submitted")
     return prepared, code
+
+
+def _asks_a_node(error: RunnerError) -> bool:
+    """Offer, in a terminal, to ask a GPU node for container runtimes; False where that is not wanted."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    say(error.what)
+    if not click.confirm("ask a GPU node, by a task of at most two minutes?", default=True, err=True):
+        return False
+    from runner.preparation.site_check import keep_detected
+
+    with slow("asking a GPU node"):
+        path, detected = keep_detected()
+    say(f"site: container runtimes there: {', '.join(detected.runtimes) or 'none'}; kept in {path}")
+    return bool(detected.runtimes)
 
 
 def show_findings(findings: Iterable[Finding]) -> None:
@@ -253,6 +275,22 @@ def _show_start(run: Run, plan: Plan, job_id: str) -> None:
         confirmed = "" if at is None else f" (as of {datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M} UTC)"
         click.echo(f"image {plan.image.pinned}{confirmed}")
     click.echo(f"run {run.run_id}: {run.path}")
+    _show_allotment(run)
+
+
+def _show_allotment(run: Run) -> None:
+    """What the scheduler says of a job that it has just accepted."""
+    from runner.cli.allotment import allotment_lines
+    from runner.jobs.facts import allotment
+    from runner.jobs.states import scheduler_of
+
+    plan, state = run.plan, None
+    with suppress(RunnerError):
+        scheduler, job_id = scheduler_of(run)
+        state = scheduler.state(job_id, run.path)
+    if plan is not None:
+        for line in allotment_lines(allotment(run, plan, state), plan.site):
+            click.echo(printable(line))
 
 
 def _environment(plan: Plan) -> str:

@@ -57,6 +57,27 @@ def age(elapsed_s: float) -> str:
     return f"{int(max(0.0, elapsed_s))} s"
 
 
+def duration(elapsed_s: float) -> str:
+    """``45 s``, ``20 min``, ``1 h 30 min``, ``2 d 4 h``: two units at most, rounded down."""
+    left, parts = int(max(0.0, elapsed_s)), list[str]()
+    for length, unit in (*_UNITS, (1, "s")):
+        number, left = divmod(left, length)
+        parts.append(f"{number} {unit}" if number else "")
+    first = next((place for place, part in enumerate(parts) if part), 0)
+    return " ".join(filter(None, parts[first : first + 2])) or "0 s"
+
+
+def clock_s(clock: str) -> int | None:
+    """Seconds of Slurm's ``[days-]hours:minutes:seconds`` and PBS's ``hours:minutes:seconds``; None for no limit."""
+    parts = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?", clock)
+    if not parts:
+        return None
+    days, first, second, third = (int(part or 0) for part in parts.groups())
+    if parts[4] is None and not parts[1]:
+        return first * 60 + second
+    return ((days * 24 + first) * 60 + second) * 60 + third
+
+
 def printable(text: str, keep: str = "") -> str:
     """``text`` with what is no printable character escaped: control characters, marks of the direction of writing.
 

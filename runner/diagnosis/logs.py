@@ -221,6 +221,7 @@ _CHANNEL = re.compile(
     r"via (?P<way>.+)$"
 )
 _NETWORK_WAY = re.compile(r"(?:NET|COLLNET)/.+?/\d+(?:\(\d+\))?(?P<flags>(?:/.*)?)$")
+_COMMUNICATOR = re.compile(r"rank \d+ nranks (\d+) .*commId (\w+)")  # src/init.cc; older than 2.18: no id
 _BY_COLLNET = re.compile(r"Connected Coll[nN]et|via COLLNET/")
 _BY_NVLS = re.compile(r"Connected NVLS tree|NVLS comm 0x")
 
@@ -238,6 +239,7 @@ class NcclLog:
         p2p, shm: connections inside nodes that go from GPU to GPU, and through the host's memory.
         mnnvl: NVLink connects GPUs of several nodes.
         nvls: NVLink SHARP between the GPUs of a node was set up; collnet: reductions in the network (SHARP) were.
+        communicators: of each process, their ids and sizes.
     """
 
     networks: frozenset[str] = frozenset()
@@ -251,6 +253,7 @@ class NcclLog:
     collnet: bool = False
     providers: frozenset[str] = frozenset()
     processes: int = 0
+    communicators: frozenset[frozenset[tuple[str, int]]] = frozenset()
 
     @property
     def sentence(self) -> str:
@@ -272,6 +275,7 @@ class NcclLog:
 def parse(text: str) -> NcclLog:
     """One process's log. O(n); lines of other programs are passed over."""
     networks, adapters, providers = set[str](), set[str](), set[str]()
+    communicators = set[tuple[str, int]]()
     counts: Counter[str] = Counter()
     mnnvl = nvls = collnet = False
     # Rare, and dear to look for in every line: a job of 16,384 ranks has millions.
@@ -282,6 +286,8 @@ def parse(text: str) -> NcclLog:
                 counts[_way(channel["way"], channel["direction"])] += 1
         elif network := _NETWORK.match(line):
             networks.add(network[1])
+        elif "commId" in line and (communicator := _COMMUNICATOR.search(line)):
+            communicators.add((communicator[2], int(communicator[1])))
         elif used := _ADAPTERS.match(line):
             adapters.update(_ADAPTER.findall(used[1]))
         elif provider := _PROVIDER.match(line):
@@ -293,6 +299,7 @@ def parse(text: str) -> NcclLog:
     return NcclLog(
         frozenset(networks), frozenset(adapters), counts["gdr"], counts["net"], counts["p2p"], counts["shm"],
         mnnvl, nvls, collnet, frozenset(providers), int(bool(networks)),
+        frozenset({frozenset(communicators)} if communicators else ()),
     )  # fmt: skip
 
 

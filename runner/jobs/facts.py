@@ -15,11 +15,11 @@ from runner.core.errors import RunnerError
 from runner.core.hide import hidden_command
 from runner.jobs.directory import CODE_DIFF, Run, linked, utc
 from runner.jobs.life import Standing, judge_at_once
-from runner.jobs.states import query
+from runner.jobs.states import Answers, query
 from runner.jobs.watch import presence
 from runner.model.figure import figure_keys, figure_of
 from runner.model.job import JobState, NodeShare, Phase, Submitted
-from runner.model.output import ListedRun, RunFacts, ShownRun, State
+from runner.model.output import Allotment, ListedRun, RankGpu, RunFacts, ShownRun, State
 from runner.model.plan import COPY, PlanRecord, is_copied
 from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
@@ -71,9 +71,9 @@ class _Known:
     ended: bool
 
 
-def list_runs(selection: Selection) -> Listing:
+def list_runs(selection: Selection, answers: Answers | None = None) -> Listing:
     """The runs of this user to which the selection applies. Runs that ended unnoticed are judged, as far as their
-    records are there and it takes no more than 2 s in all.
+    records are there and it takes no more than 2 s in all. ``answers``: as of ``query``.
     """
     refused = 0
     chosen: list[_Known] = []
@@ -87,7 +87,8 @@ def list_runs(selection: Selection) -> Listing:
     more = not selection.states and selection.last is not None and len(chosen) > selection.last
     if more:
         chosen.pop()
-    states, errors = query((each.run, each.record) for each in chosen if not (each.record.refused or each.ended))
+    unended = ((each.run, each.record) for each in chosen if not (each.record.refused or each.ended))
+    states, errors = query(unended, answers)
     until = time.monotonic() + _JUDGING_S
     rows = []
     for each in chosen:
@@ -222,7 +223,41 @@ def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
         "verdict": verdict,
         "exit_code": verdict.exit_code if verdict else None,
         "figure": figure_of(verdict, plan.arms[-1] if plan else None),
+        "allotment": plan and allotment(run, plan, now.progress.state if isinstance(now, Standing) else run.ended),
+        "rank_gpus": _running_gpus(run, plan, now),
     }
+
+
+def allotment(run: Run, plan: PlanRecord, state: JobState | None) -> Allotment:
+    """Where the job waits or runs: what the scheduler said of it, else what was requested.
+
+    Args:
+        state: the scheduler's last answer; None where it was not asked.
+    """
+    known, record, start = state or JobState("pending"), run.submitted, run.records.start(0)
+    estimates = (known.start_s, record.estimated_s if record else None) if known.phase == "pending" else ()
+    now_s, limit_s = time.time(), known.limit_s or plan.walltime_s
+    elapsed_s = known.elapsed_s if known.phase == "running" else None
+    if known.phase == "running" and elapsed_s is None and start is not None:
+        elapsed_s = max(0, int(now_s - (start.time_s or now_s)))
+    return Allotment(
+        partition=known.partition,
+        queue=plan.queue or "",
+        account=known.account or plan.account or "",
+        limit_s=limit_s,
+        limit_is_default=plan.limit_is_default and limit_s == plan.walltime_s,
+        estimated_start=utc(next((each for each in estimates if each is not None and each > now_s), None)),
+        elapsed_s=elapsed_s,
+        left_s=None if elapsed_s is None else max(0, limit_s - elapsed_s),
+    )
+
+
+def _running_gpus(run: Run, plan: PlanRecord | None, now: Now) -> tuple[RankGpu, ...]:
+    if plan is None or not (isinstance(now, Standing) and now.progress.started and _state(now) == "running"):
+        return ()
+    from runner.jobs.gpu_load import rank_gpus  # of no use once it has ended
+
+    return rank_gpus(run, plan)
 
 
 def _state(now: Now) -> Phase:

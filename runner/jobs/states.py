@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.backends.schedulers import Scheduler, connect
+from runner.backends.schedulers import Scheduler, connect, quiet_s
 from runner.core import files
 from runner.core.errors import NotAcceptedError, RefusedError, RunnerError, UnknownStateError
 from runner.images.store import owners
@@ -164,22 +164,39 @@ def left_by(path: Path) -> Left:
     return Left(marker, has_begun(run), by_itself)
 
 
-def query(runs: Iterable[tuple[Run, Submitted]]) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
-    """The states by run directory; and the errors of schedulers that gave no answer, whose runs are left out."""
-    groups: dict[tuple[str, str, str, SchedulerRecord | None], dict[Path, str]] = {}
+_Service = tuple[str, str, str, SchedulerRecord | None]
+Answers = dict[_Service, tuple[float, dict[Path, JobState]]]
+
+
+def query(
+    runs: Iterable[tuple[Run, Submitted]], answers: Answers | None = None
+) -> tuple[dict[Path, JobState], tuple[RunnerError, ...]]:
+    """The states by run directory; and the errors of schedulers that gave no answer, whose runs are left out.
+
+    Args:
+        answers: what schedulers said and when, from one call to the next: none is asked again within its ``quiet_s``.
+    """
+    answers = {} if answers is None else answers
+    groups: dict[_Service, dict[Path, str]] = {}
     for run, record in runs:
         key = (record.scheduler, record.clients, record.allocation, record.record)
         groups.setdefault(key, {})[run.path] = record.job_id
     states: dict[Path, JobState] = {}
     errors: list[RunnerError] = []
-    for (name, clients, allocation, of_script), jobs in groups.items():
+    for key, jobs in groups.items():
+        name, clients, allocation, of_script = key
+        asked_s, known = answers.get(key, (0.0, {}))
+        if jobs.keys() <= known.keys() and time.monotonic() - asked_s < quiet_s(name):
+            states |= known
+            continue
         try:
             scheduler = connect(name, Path(clients) if clients else None)
             if allocation:
                 scheduler = InAllocation(scheduler, Path(allocation), Run(next(iter(jobs))))
             elif of_script is not None:
                 scheduler = _of_script(scheduler, of_script)
-            states |= scheduler.states(jobs)
+            answers[key] = time.monotonic(), scheduler.states(jobs)
+            states |= answers[key][1]
         except RunnerError as error:
             errors.append(error)
     return states, tuple(errors)

@@ -52,8 +52,8 @@ class Submission:
     snapshot: Snapshot | None = None
 
 
-def submit(job: Submission) -> Run:
-    """Make the run directory and submit its script.
+def submit(job: Submission, *, estimate: bool = False) -> Run:
+    """Make the run directory and submit its script; ``estimate``: first ask the scheduler when such a job would start.
 
     The intent is on disk before the scheduler is called, so a submission that is cut off can be found again.
 
@@ -65,6 +65,8 @@ def submit(job: Submission) -> Run:
     run, record = make(job)
     try:
         try:
+            if estimate and (ask := getattr(job.scheduler, "estimate", None)) is not None:
+                record = msgspec.structs.replace(record, estimated_s=ask(run.path, SCRIPT))
             job_id = job.scheduler.submit(run.path, SCRIPT)
         except UnknownStateError:  # the job's own records may tell
             if not (job_id := id_in_records(run)):

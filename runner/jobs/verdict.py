@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from runner.core.text import counted
-from runner.jobs import arms, device_state, metering, transport
+from runner.jobs import arms, device_state, metering, transport, worlds
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
@@ -45,7 +45,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _unproven(evidence: Evidence) -> Verdict | None:
-    faults = [*_incomplete(evidence), *_world(evidence), *_devices(evidence)]
+    faults = [*_incomplete(evidence), *_world(evidence), *worlds.faults(evidence), *_devices(evidence)]
     if _claims_a_figure(evidence):
         faults += [*transport.faults(evidence), *_collectives(evidence), *_synchronised(evidence), *_figure(evidence)]
     return failed_verdict(evidence, "not-proven", faults) if faults else None
@@ -225,34 +225,14 @@ def _reported_uuids(evidence: Evidence) -> dict[int, str]:
     }
 
 
-def _alone(evidence: Evidence) -> Iterable[str]:
-    """Programs that seem to have run each in a world of its own, by what the launchers saw of them.
-
-    A program may meet the others by ways that cannot be seen from outside, so this is no fault.
-    """
-    tasks, exits = evidence.plan.tasks, evidence.exits
-    values, ranks = exits[0].rendezvous_values, exits[0].rendezvous_ranks
-    if tasks == 1 or values is None or any(record.master_port_used is not False for record in exits.values()):
-        return
-    advice = "fix: see that it initialises Horovod or torch.distributed; nothing is wrong where ranks work on their own"
-    if values == 0:
-        yield (
-            "nothing shows that the ranks' programs met: none came to the rendezvous (as Horovod does) or connected to "
-            f"MASTER_PORT (as torch.distributed does), so each may have run in a world of one; {advice}"
-        )
-    elif ranks and ranks < tasks:
-        yield (
-            f"the programs of only {ranks} of {tasks} ranks came to Horovod's rendezvous: the others may each have run "
-            f"in a world of one; {advice}"
-        )
-
-
 def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
     # With MPI the programs meet by themselves: only their framework's report shows that they did.
-    met = "met, " if plan.wireup not in BY_MPI or len(evidence.reports) == plan.tasks else ""
+    has_met = plan.wireup not in BY_MPI or len(evidence.reports) == plan.tasks
+    met = "met, " if has_met and worlds.is_one(evidence) is not False else ""
     hosts = counted(plan.nodes, "host")
     proven = [f"{plan.tasks} of {counted(plan.tasks, 'rank')} began, {met}and ended with status 0, on {hosts}"]
+    proven += worlds.proven(evidence)
     if plan.device == "cuda":
         proven.append(
             f"{plan.tasks} distinct devices, by the UUIDs that the framework reported"
@@ -264,7 +244,7 @@ def _good(evidence: Evidence) -> Verdict:
     if not evidence.state.name:
         proven.append("the scheduler no longer knows the job; the batch script's own marker says 0")
     if not _claims_a_figure(evidence):
-        remarks = (*_alone(evidence), *figures.without_figure(evidence))
+        remarks = (*worlds.remarks(evidence), *figures.without_figure(evidence))
         return Verdict(outcome="ran", proven=tuple(proven), remarks=remarks, demonstration=plan.demonstration)
     proven.append(f"every rank saw a world of {plan.tasks} and computed on {plan.device}")
     divided, arm = metering.is_divided(evidence), plan.arms[-1]

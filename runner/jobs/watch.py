@@ -6,16 +6,17 @@ while. What a directory's listing shows proves that what was written into it bef
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runner.backends.schedulers import Scheduler
+from runner.backends.schedulers import Scheduler, quiet_s
 from runner.core import files
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.jobs.directory import EXIT, RESULT, Run
+from runner.jobs.directory import CANCELLED, EXIT, RESULT, Run
 from runner.model.job import JobState
 from runner.model.plan import RESULTS, Plan
 
@@ -31,7 +32,7 @@ class Presence:
     """What is there, by one listing of each directory.
 
     Attributes:
-        marker: the batch script's exit marker.
+        marker: the batch script's exit marker. cancelled: the record of who cancels the job.
         result: the program's result.
         starts, exits, reports: ranks with that record.
     """
@@ -41,6 +42,7 @@ class Presence:
     starts: frozenset[int]
     exits: frozenset[int]
     reports: frozenset[int]
+    cancelled: bool = False
 
 
 def presence(run: Run) -> Presence:
@@ -56,6 +58,7 @@ def presence(run: Run) -> Presence:
         starts=frozenset(ranks.get("start", ())),
         exits=frozenset(ranks.get("exit", ())),
         reports=frozenset(ranks.get("report", ())),
+        cancelled=CANCELLED in above,
     )
 
 
@@ -184,18 +187,26 @@ def wait(
     ended_since: float | None = None
     pause = _SHORTEST_S
     ended = 0
+    record = run.submitted
+    every_s = quiet_s(record.scheduler) if record is not None else 0.0
     state: JobState | None = None
+    # The scheduler is asked when the run directory has changed; and often near the end, as it will soon tell of that.
+    asked_s, near_s, seen = -math.inf, _SHORTEST_S, None
     while True:
-        try:
-            state = scheduler.state(job_id, run.path)
-            answered = clock.monotonic()
-        except UnknownStateError:
-            if clock.monotonic() - answered > SILENCE_S:
-                raise
+        there = presence(run)
+        near_s = min(near_s * 1.2, every_s) if there.marker or there.cancelled else _SHORTEST_S
+        if there != seen or clock.monotonic() - asked_s >= (near_s if near_s > _SHORTEST_S else every_s):
+            asked_s, seen = clock.monotonic(), there
+            try:
+                state = scheduler.state(job_id, run.path)
+                answered = clock.monotonic()
+            except UnknownStateError:
+                if clock.monotonic() - answered > SILENCE_S:
+                    raise
         now = clock.monotonic()
         has_ended = state is not None and state.phase in ("ended", "unknown")
         is_fresh = has_ended and settle_s > _LOCAL_S and refresh(run)
-        there = presence(run)
+        there = presence(run) if has_ended else there
         current = JobProgress(state, len(there.starts), len(there.exits), now - began)
         on_progress(current)
         if current.ended != ended:  # the end is near: poll often again

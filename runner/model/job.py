@@ -60,6 +60,9 @@ class JobState(msgspec.Struct, frozen=True):
         nodes: the node list in the scheduler's notation.
         exit_code: of the batch script, where the scheduler says.
         allocated: what the job got, in the scheduler's notation (``cpu=8,gres/gpu:a100=4``); empty where unknown.
+        partition, account: that the scheduler runs it in and charges; empty where it does not say.
+        limit_s, elapsed_s: its time limit, and how long it has run; None where the scheduler does not say.
+        start_s: of a job that waits, when the scheduler estimates its start, Unix time; None where it does not.
     """
 
     phase: Phase
@@ -68,6 +71,11 @@ class JobState(msgspec.Struct, frozen=True):
     nodes: str = ""
     exit_code: int | None = None
     allocated: str = ""
+    partition: str = ""
+    account: str = ""
+    limit_s: int | None = None
+    elapsed_s: int | None = None
+    start_s: float | None = None
 
 
 class SchedulerRecord(msgspec.Struct, frozen=True):
@@ -100,6 +108,8 @@ class Submitted(msgspec.Struct, frozen=True):
         submitted_s: Unix time.
         allocation: of a launch in a study's one allocation: the directory of that allocation's own job, whose job this
             is; empty for a job of its own.
+        estimated_s: when the scheduler estimated, at submission, that the job would start, Unix time; None where it
+            was not asked, or did not say.
         record: of a job that runs a script of the user, as it is: what the scheduler says of it.
     """
 
@@ -110,6 +120,7 @@ class Submitted(msgspec.Struct, frozen=True):
     submitted_s: float
     refused: str = ""
     allocation: str = ""
+    estimated_s: float | None = None
     record: SchedulerRecord | None = None
 
 

@@ -11,6 +11,7 @@ from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, FigureKeys
 from runner.model.job import CodeRecord, JobState, NodeShare, Phase, SchedulerRecord
 from runner.model.plan import Finding, Plan
+from runner.model.records import GpuLoad
 from runner.model.request import RunArm
 from runner.model.study import ListedStudy, Loss, PointFacts, StudyCancellation, StudyFacts
 from runner.model.verdict import Outcome, Verdict
@@ -56,6 +57,40 @@ class Document(msgspec.Struct, frozen=True):
     result: Any
 
 
+class Allotment(msgspec.Struct, frozen=True):
+    """Where a job waits or runs, and for how long it may.
+
+    Attributes:
+        partition: as the scheduler says. queue: that was requested. account: that is charged. Empty where unknown.
+        limit_s: its time limit. limit_is_default: it was not requested, and is the site's.
+        estimated_start: when the scheduler estimates its start; null where it does not, or the job has started.
+        elapsed_s, left_s: that it has run, and may run; null unless it runs.
+    """
+
+    partition: str
+    queue: str
+    account: str
+    limit_s: int
+    limit_is_default: bool
+    estimated_start: Time | None = None
+    elapsed_s: int | None = None
+    left_s: int | None = None
+
+
+class RankGpu(GpuLoad, frozen=True, kw_only=True):
+    """The GPU of a rank while the job runs.
+
+    Attributes:
+        rank: null where it is unknown which uses it. gpu: its number on the node, in NVML's order.
+        age_s: since it was read.
+    """
+
+    rank: int | None
+    node: str
+    gpu: int
+    age_s: float
+
+
 class RunFacts(msgspec.Struct, frozen=True):
     """A run: the same keys while it is queued, while it runs and when it has ended. Times are UTC, whole seconds.
 
@@ -72,6 +107,7 @@ class RunFacts(msgspec.Struct, frozen=True):
         findings: of the checks, at submission. unconfirmed: keys of the site's facts that the job uses unconfirmed.
         verdict: null until the run was judged. exit_code: of ``wait``, by the verdict; null without one.
         figure: of the verdict, with its doubts; null unless it is ``measured``.
+        allotment: null where its plan cannot be read. rank_gpus: while it runs; empty where no GPU is visible.
     """
 
     run: str
@@ -97,6 +133,8 @@ class RunFacts(msgspec.Struct, frozen=True):
     verdict: Verdict | None
     exit_code: int | None
     figure: Figure | None = None
+    allotment: Allotment | None = None
+    rank_gpus: tuple[RankGpu, ...] = ()
 
 
 class ShownRun(RunFacts, frozen=True, kw_only=True):

@@ -166,6 +166,7 @@ class Plan(msgspec.Struct, frozen=True):
         unset: variables that the user takes away from every rank, whoever has set them.
         program: the argument list below the launcher.
         wireup: how ranks find each other.
+        starters: programs that start ranks in it: the one that the program begins with, or those of its script.
         world: how many devices shall be in one world; None where none is asked for.
         device: what each rank must compute on.
         transport: class of transport that is planned between nodes; None where the site does not say.
@@ -182,6 +183,7 @@ class Plan(msgspec.Struct, frozen=True):
         stage: directory of each node's own to which the image is copied first; empty for no copy.
         umask: of the program: the submitting user's.
         caches: where the program's caches are.
+        limit_is_default: ``walltime_s`` was not requested, and is the site's.
     """
 
     job_name: str
@@ -229,6 +231,8 @@ class Plan(msgspec.Struct, frozen=True):
     bind: Literal["auto", "none"] = "auto"
     python: PlannedPython | None = None
     launch: LaunchPlace | None = None
+    starters: tuple[Starter, ...] = ()
+    limit_is_default: bool = False
     world: World | None = None
 
     @property

@@ -66,6 +66,14 @@ class StartRecord(msgspec.Struct, frozen=True):
     clock_error_s: Seconds | None = None
 
 
+class Membership(msgspec.Struct, frozen=True):
+    """The world that a process was in: by what (``torch``, ``jax``, ``horovod``, ``mpi``), its rank there, its size."""
+
+    kind: str
+    rank: Count
+    size: Count
+
+
 class ExitRecord(msgspec.Struct, frozen=True):
     """``ranks/N.exit.json``: how a rank ended.
 
@@ -77,6 +85,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
         master_port_used: a connection with MASTER_PORT was seen; None where it could not be.
         rendezvous_values, rendezvous_ranks: of rank 0: values that programs left at its rendezvous, and how many ranks'
             programs came to it to form Horovod's world.
+        worlds: of the program's processes, as far as they were seen.
         program_started_monotonic_s, ended_monotonic_s: on the node's monotonic clock, which the program reads, too.
     """
 
@@ -94,6 +103,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
     rendezvous_values: Count | None = None
     rendezvous_ranks: Count | None = None
     signals_forwarded: tuple[Count, ...] = ()
+    worlds: tuple[Membership, ...] = ()
     started_s: Seconds | None = None
     program_started_monotonic_s: Seconds | None = None
     ended_monotonic_s: Seconds | None = None
@@ -318,6 +328,20 @@ class GpuSummary(msgspec.Struct, frozen=True):
     throttle_known: bool = False
 
 
+class GpuLoad(msgspec.Struct, frozen=True):
+    """A GPU while the job runs, by NVML. None: not visible.
+
+    Attributes:
+        busy_percent: of the time, in which a kernel ran; it and ``power_w`` are means of 30 s.
+    """
+
+    uuid: str | None = None
+    busy_percent: Rate | None = None
+    memory_used_bytes: Counter | None = None
+    memory_bytes: Counter | None = None
+    power_w: Rate | None = None
+
+
 class NodeRecord(msgspec.Struct, frozen=True):
     """``ranks/N.node.json``: what the watcher of a node's first launcher read.
 
@@ -328,6 +352,7 @@ class NodeRecord(msgspec.Struct, frozen=True):
         arms: of each further window, by its place in the run, the mean SM clock of each GPU, MHz.
         xids: errors of GPUs that the driver reported meanwhile.
         faults: what could not be read, and why.
+        time_s: Unix time of writing. load: of each of ``gpus``, in 30 s before that while the job ran.
     """
 
     schema: Version
@@ -343,6 +368,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     driver: str = ""
     xids: tuple[Counter, ...] = ()
     faults: tuple[str, ...] = ()
+    time_s: Seconds = 0.0
+    load: tuple[GpuLoad, ...] = ()
 
     def is_by(self, start: StartRecord | None) -> bool:
         """Whether the launcher that left this start record wrote it: the first of its node, in one job step."""

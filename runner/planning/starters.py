@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from runner.core.text import counted
-from runner.model.plan import Starter
+from runner.model.plan import Plan, Starter
 from runner.planning.shell_text import UNREAD, commands
 
 
@@ -238,7 +238,11 @@ def starters(
     if first is not None:
         return (first,)
     _, text, arguments = _shell(program)
-    return in_script(text or script, variables, arguments)
+    found = in_script(text or script, variables, arguments)
+    shell = _base(program[_wrapped(program)]) if found else ""
+    if shell == "bash" or (shell.endswith(_SCRIPTS) and "bash" in script.partition("\n")[0]):
+        return found
+    return tuple(msgspec.structs.replace(each, call=()) for each in found)  # no other shell takes functions so
 
 
 def in_script(
@@ -251,6 +255,13 @@ def in_script(
     """
     found = ((starter(command.words), command.line) for command in commands(text, variables, arguments))
     return tuple(msgspec.structs.replace(each, line=line) for each, line in found if each is not None)
+
+
+def starts_of(plan: Plan, starter: Starter) -> tuple[int, int]:
+    """How many starts of it form a world in a job, and the processes of each."""
+    alone = plan.world in ("none", plan.gpus_per_task)
+    alone |= plan.world == "any" and not {*KINDS[starter.name].refused}.isdisjoint(_options(starter))
+    return 1 if alone else plan.tasks, plan.gpus_per_task
 
 
 def conflict(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> str:

@@ -27,6 +27,7 @@ from runner.model.request import ImageForm, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement
 from runner.preparation.site import UserSite
+from runner.sites.loader import kept_path
 
 NO_IMAGE = PlannedImage(reference="", digest="", path="")
 FindProgram = Callable[[str], Path | None]
@@ -110,11 +111,30 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
     runtime = name or site.runtimes[0]
     if request.image is not None and not RUNTIMES[runtime].is_container:
         containers = [each for each in site.runtimes if RUNTIMES[each].is_container]
-        fix = f"--runtime {' or '.join(containers)}" if containers else "name the site's container runtime: --runtime"
-        raise UsageError(f"a {runtime} job runs in no image", where="--image", fix=f"{fix}; or leave out --image")
+        if name is not None or not containers:
+            raise _without_container(user_site, name, containers)
+        name = runtime = containers[0]
     request = msgspec.structs.replace(request, account=user_site.account, runtime=name)
     environment = request.env_name or site.ways.get(NATIVE, RuntimeAtSite()).environment
     return Choices(site, request, runtime, environment)
+
+
+class NoRuntimeKnownError(UsageError):
+    """An image is requested, and the file that was detected for this cluster has no container runtime."""
+
+
+def _without_container(user_site: UserSite, name: str | None, containers: list[str]) -> UsageError:
+    site = user_site.site
+    named = f"--runtime {' or '.join(containers)}" if containers else "name the site's: --runtime NAME"
+    fix = f"{named}; or leave out --image"
+    if name is not None:
+        return UsageError(f"--image needs a container runtime, and {name} is none", where="--image", fix=fix)
+    source = f" ({site.sources['runtimes']})" if "runtimes" in site.sources else ""
+    what = f"--image needs a container runtime; none is known at {site.name}{source}"
+    if user_site.file != str(kept_path(site.name)):
+        return UsageError(what, where="--image", fix=fix)
+    fix = f"`{PROGRAM} site detect --on-node --keep` asks a GPU node which there are; {fix}"
+    return NoRuntimeKnownError(what, where="--image", fix=fix)
 
 
 def without_scheduler(names: Iterable[str], device: str, installed: Callable[[str], bool]) -> str | None:

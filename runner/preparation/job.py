@@ -27,6 +27,7 @@ from runner.planning.plan import plan
 from runner.preparation.choices import choose
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
+from runner.preparation.program_source import shell_script
 from runner.preparation.request import check_answers, complete, refuse_missing_script, with_job_ids
 from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
@@ -93,6 +94,8 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     if image.note:
         say(image.note)
     allocation = _existing_allocation(choices.site) if request.step else None
+    is_shipped = loaded.directory is not None and paths.share("recipes") in loaded.directory.parents
+    start = loaded.directory or Path(request.directory)
     planned = plan(
         loaded.recipe,
         choices.site,
@@ -101,6 +104,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         image.environment,
         allocation=allocation,
         python=image.python,
+        script="" if is_shipped else shell_script(loaded.recipe.program, start, request.mounts),
     )
     if request.step and allocation is None:
         raise _missing_allocation(planned, choices.site)
@@ -113,7 +117,6 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     observed = observe(request, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, request.force)
     script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
-    is_shipped = loaded.directory is not None and paths.share("recipes") in loaded.directory.parents
     return PreparedJob(
         asked,
         choices.site,
@@ -175,10 +178,13 @@ def code_of(prepared: PreparedJob) -> tuple[CodeRecord | None, str]:
     return code_record.code_record(prepared.request.program, prepared.code_directory, with_diff=keep_diff)
 
 
-def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None) -> tuple[Run, str]:
+def start(
+    prepared: PreparedJob, runs: Path | None = None, *, command: CommandLine | None = None, estimate: bool = False
+) -> tuple[Run, str]:
     """Submit a prepared job that no check refuses; returns the run and its job's id.
 
     Args:
+        estimate: ask the scheduler, once, when it would start.
         runs: where its run directory is made; None for the request's.
         command: the command line that requested it, for a reader; None for Python.
 
@@ -188,7 +194,8 @@ def start(prepared: PreparedJob, runs: Path | None = None, *, command: CommandLi
     from runner.jobs.states import scheduler_of
     from runner.jobs.submission import submit
 
-    run = submit(_submission(prepared, Path(prepared.request.runs) if runs is None else runs, command))
+    runs = Path(prepared.request.runs) if runs is None else runs
+    run = submit(_submission(prepared, runs, command), estimate=estimate)
     return run, scheduler_of(run)[1]
 
 

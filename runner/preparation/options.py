@@ -244,7 +244,8 @@ class Options(TypedDict, total=False):
         "Queue, partition or QOS, whichever the site uses. [default: one that fits]",
         PLAIN, flags=("-p", "--partition"), complete="queues")]
     account: Annotated[str, Option(
-        "Account to charge. [default: the one in your configuration]", PLAIN, flags=("-A",))]
+        "Account to charge; none leaves it to the scheduler. [default: the one in your configuration]",
+        PLAIN, flags=("-A",))]
     qos: Annotated[str, _of_scheduler("Quality of service.", "NAME")]
     nodelist: Annotated[str, _of_scheduler("Nodes that the job must have.", "NODES", "-w")]
     exclude: Annotated[str, _of_scheduler("Nodes that it must not have.", "NODES", "-x")]
@@ -267,7 +268,8 @@ class Options(TypedDict, total=False):
     cpus_per_gpu: Annotated[int, Option("CPUs of each rank. [default: an equal share of the node]", NUMBER)]
     wireup: Annotated[Wireup, Option(
         "How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
-        "own processes. [default: rendezvous, which needs no MPI; own for torchrun]", Kind(choices=get_args(Wireup)))]
+        "own processes. [default: rendezvous, which needs no MPI; own for torchrun and others]",
+        Kind(choices=get_args(Wireup)))]
     world: Annotated[int | str, Option(
         "How many devices shall be in one world; none: each program works for itself. [default: as the site or your "
         "configuration says, else all that torchrun and its like start]", WORLD, metavar="none|any|N")]

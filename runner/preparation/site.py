@@ -144,6 +144,14 @@ def plain_name(name: str) -> str:
     return plain if PLAIN_NAME.match(plain) else "detected"
 
 
+def site_here() -> str:
+    """The name under which the cluster that answers here is kept. Raises RefusedError: none answers."""
+    cluster = _cluster_here(None)
+    if cluster is None:
+        raise RefusedError("no Slurm or PBS is here", where="PATH", fix="run this on a login node of the cluster")
+    return cluster[0]
+
+
 def _cluster_here(named: str | None) -> tuple[str, str] | None:
     """The cluster whose scheduler answers, as a site's name, and the scheduler; None where no client of one is here.
     Raises RefusedError: a client is here, and gets no answer.

@@ -22,11 +22,22 @@ from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.plan import plan
 from runner.preparation.observation import clients
-from runner.preparation.site import UserSite, plain_name, with_user_values
+from runner.preparation.site import UserSite, plain_name, site_here, with_user_values
 from runner.recipes.loader import read_recipe
-from runner.sites.detection.cluster import Detected, detect
+from runner.sites.detection.cluster import Detected, detect, draft
 from runner.sites.detection.facts import count_of
-from runner.sites.loader import GENERIC, Unknown, check_shape, read_config, read_documents, site_of, unknowns
+from runner.sites.loader import (
+    GENERIC,
+    Unknown,
+    check_shape,
+    keep_site,
+    kept_path,
+    read_config,
+    read_documents,
+    site_of,
+    unknowns,
+)
+from runner.sites.user import NO_ACCOUNT
 
 
 def differences(site: Site, detected: Detected) -> tuple[Finding, ...]:
@@ -37,8 +48,9 @@ def differences(site: Site, detected: Detected) -> tuple[Finding, ...]:
         return (Finding("scheduler-differs", "refuse", what, fix),)
     # Queues that jobs can go to now, with their limits; none where the file's queues are something else.
     live = detected.cluster.queue_limits() if site.settings.lists_queues else {}
+    closed = {queue.name: queue.refusal for queue in detected.cluster.queues if queue.refusal}
     findings = [
-        *_queues(site, live),
+        *_queues(site, live, closed),
         *_node(site, detected, [name for name in site.queues if name in live]),
         *_runtimes(site, detected),
         *_host(site, detected),
@@ -46,11 +58,16 @@ def differences(site: Site, detected: Detected) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: finding.severity != "refuse"))
 
 
-def _queues(site: Site, live: dict[str, dict[str, int]]) -> Iterator[Finding]:
+def _queues(site: Site, live: dict[str, dict[str, int]], closed: dict[str, str]) -> Iterator[Finding]:
     """Queues that are gone, and limits that are stricter than the file says: a job that it takes for good would be
-    refused, or never start.
+    refused, or never start. ``closed``: those that take no job of this user's -> why.
     """
     for name in dict.fromkeys((*((site.queue,) if site.queue else ()), *site.queues)) if live else ():
+        if name in closed:
+            what = f"the queue {name!r} takes no job of yours as it is: {closed[name]}"
+            fix = f"take it out, or always name the account that it is for; queues for you: {', '.join(live)}"
+            yield Finding("queue-closed", "warn", what, fix)
+            continue
         if name not in live:
             fix = instead(name, live, f"queues: {', '.join(live)}")
             yield Finding("queue-gone", "refuse", f"there is no queue {name!r} (any more)", fix)
@@ -198,7 +215,8 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
     if offline or not SCHEDULERS[site.scheduler].detection:
         return SiteReport(defaulted=defaulted, remarks=tuple(remarks))
     try:
-        detected = detect_cluster(site, on_node=on_node, options=options)
+        account = None if missing else user_site.account
+        detected = detect_cluster(site, on_node=on_node, options=options, account=account)
     except RunnerError as error:
         if on_node:
             raise
@@ -210,12 +228,24 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
 
 
 def detect_cluster(
-    site: Site | None, *, partition: str | None = None, on_node: bool, options: tuple[tuple[str, str], ...]
+    site: Site | None,
+    *,
+    partition: str | None = None,
+    on_node: bool,
+    options: tuple[tuple[str, str], ...] = (),
+    account: str | None = None,
 ) -> Detected:
-    """The cluster that answers here, or the box that a site names. Raises RefusedError: none answers."""
-    srun_options = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in options)
-    where = None if site is None else clients(site)
-    return detect(where, partition=partition, on_node=srun_options if on_node else None)
+    """The cluster that answers here, or the box that a site names. Raises RefusedError: none answers.
+
+    Args:
+        options: of srun for ``on_node``. account: that its task is charged to where they name none; without a site
+            that of the configuration.
+    """
+    charged = read_config().account if site is None else account
+    given = {**({"account": charged} if charged and charged != NO_ACCOUNT else {}), **dict(options)}
+    srun_options = tuple(f"--{name}={value}" if value else f"--{name}" for name, value in given.items())
+    where, queues = (None, ()) if site is None else (clients(site), tuple(site.queues))
+    return detect(where, partition=partition, on_node=srun_options if on_node else None, queues=queues)
 
 
 def site_name(detected: Detected, requested: str | None) -> str:
@@ -225,6 +255,19 @@ def site_name(detected: Detected, requested: str | None) -> str:
     if requested is not None and not PLAIN_NAME.match(requested):
         raise UsageError(f"{requested!r} cannot be a site's name", where="--name", fix=PLAIN_NAME_FIX)
     return requested or plain_name(detected.cluster.name)
+
+
+def keep_detected(options: tuple[tuple[str, str], ...] = ()) -> tuple[Path, Detected]:
+    """Detect this cluster anew, with a GPU node, and keep its file; one that was kept before stays as ``.before``.
+    Raises RefusedError: no cluster, or no GPU node, answers.
+    """
+    detected = detect_cluster(None, on_node=True, options=options)
+    path = kept_path(site_here())
+    text = draft(detected, path.stem)
+    if path.exists():
+        path.replace(f"{path}.before")
+    keep_site(path.stem, text)
+    return path, detected
 
 
 def write_draft(path: Path, text: str) -> tuple[Unknown, ...]:

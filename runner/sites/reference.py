@@ -58,8 +58,10 @@ Then it tries a script of every way and compares the file with the live cluster 
 Without `--site`, `RUNNER_SITE` and `site` in the configuration, jobs and environments are for the box if it is up, else
 for the Slurm or PBS that answers. Such a cluster is detected as above, without a GPU node, once: its file is kept as
 `~/.local/state/gpu-runner/sites/CLUSTER.yaml` (`RUNNER_STATE` names another directory), and a line on stderr reports it
-each time. Correct it there, or remove it to detect anew; `--site CLUSTER` names it. A dry run keeps nothing. If no
-scheduler answers, jobs are refused (exit 2 if there is none, 3 if its client gets no answer), and environments are for
+each time. Correct it there, or remove it to detect anew; `--site CLUSTER` names it. `site detect --on-node --keep`
+writes it anew with what a GPU node says of itself. Partitions without GPUs, and those that take no job of yours
+(`sbatch --test-only`), are left out of it. A dry run keeps nothing. If no scheduler answers, jobs are refused (exit 2
+if there is none, 3 if its client gets no answer), and environments are for
 this machine. Nodes of Slurm with the feature `fake-gpus`, which a box's have, become `device: cpu` in the file: jobs
 there are demonstrations. Any other cluster is taken to have real GPUs. `--site slurm` is the Slurm that answers, too:
 the generic site's own node is an example, on which no job is planned. A file that extends it gives `node.gpus`,

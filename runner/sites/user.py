@@ -16,6 +16,7 @@ from runner.model.request import Request
 from runner.model.site import AtSite, Owned, Site, UserConfig
 from runner.sites import loader
 
+NO_ACCOUNT = "none"  # the value that leaves it to the scheduler
 NAMES = ("account", "project", "scratch", "field", "user")
 _NO_FIELD = re.compile(r"""[;='"\\\x00-\x1f\x7f]""")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
@@ -113,13 +114,19 @@ def missing_values(site: Site, personal: Personal, given: Collection[str] = ()) 
     document = msgspec.to_builtins(site)
     options = {name: value for name, value in site.settings.directives.items() if name not in given}
     document["scheduler_settings"] |= {"directives": options}
-    needs = set(_PLACEHOLDER.findall(str(document))) | set(site.needs) - {"field"}
+    named = set(_PLACEHOLDER.findall(str(document)))
+    needs = named | set(site.needs) - {"field"}
     owned: tuple[Owned, ...] = get_args(Owned)
-    return tuple(name for name in owned if name in needs and not getattr(personal, name))
+    missing = {name for name in owned if name in needs and not getattr(personal, name)}
+    if personal.account == NO_ACCOUNT and "account" in named:
+        missing.add("account")
+    return tuple(name for name in owned if name in missing)
 
 
 def account(site: Site, personal: Personal) -> str | None:
-    """The account that a GPU job is charged to; None where the scheduler knows."""
+    """The account that a GPU job is charged to; None where the scheduler knows, or is to choose."""
+    if personal.account == NO_ACCOUNT:
+        return None
     if personal.account:
         return personal.account.removesuffix(site.account_suffix) + site.account_suffix
     return _not_set("account") if "account" in site.needs else None

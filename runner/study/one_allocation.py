@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from runner.backends.runtimes import common, runtime
-from runner.backends.schedulers import render_launches
+from runner.backends.schedulers import QUIET_S, render_launches
 from runner.core import files
 from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownStateError
 from runner.core.files import sha256
@@ -209,8 +209,13 @@ def _begins(run: Run, on_progress: Callable[[JobProgress], None]) -> bool:
     """Wait until the launch has begun; False where its allocation is over before."""
     scheduler, job_id = scheduler_of(run)
     began = answered = time.monotonic()
+    asked = -math.inf
     try:
         while not has_begun(run):
+            if time.monotonic() - asked < QUIET_S:
+                time.sleep(_POLL_S)
+                continue
+            asked = time.monotonic()
             try:
                 state = scheduler.state(job_id, run.path)
                 answered = time.monotonic()

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import NotProvenError, RunnerError, UsageError
-from runner.core.invocation import PROGRAM
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side, side_of
@@ -147,4 +146,4 @@ def _measured_runs(subject: Subject) -> tuple[dict[str, Run], tuple[str, ...]]:
 
 def _nothing_measured(study: StudyDirectory, where: str = "") -> NotProvenError:
     name = study.path.name
-    return NotProvenError(f"no launch of {name} is measured", where=where, fix=f"`{PROGRAM} scale --resume {name}`")
+    return NotProvenError(f"no launch of {name} is measured", where=where, fix=facts(study).next_step)

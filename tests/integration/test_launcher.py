@@ -371,6 +371,23 @@ def test_a_program_with_processes_of_its_own_sees_no_task(job: Job) -> None:
     assert task.record("start")["wireup"] == "own"
 
 
+def test_a_starter_and_a_script_s_get_where_to_meet_and_their_ranks_do_not(job: Job, tmp_path: Path) -> None:
+    """On two nodes, each its own place, the same address and port."""
+    (tmp_path / "torchrun").write_text('#!/bin/bash\necho "$@" $(env | grep -c "PET_\\|BASH_FUNC")\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    words = ("torchrun", "--node_rank={index}", "--at={address}:{port}", "a {index}")
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    call = shlex.join(("1", *words[:3]))
+    ways = (["--fill", "1,2", "--", *words], ["--call", call, "--", "bash", "-c", "torchrun 'a {index}'"])
+    for way in ways:
+        tasks = [job.start(rank, 2, ["--wireup", "own", "--gpus", "4", *way], **path) for rank in range(2)]
+        lines = [task.line() for task in tasks]
+        assert statuses(tasks) == [0, 0]
+        (first, at, *rest), (second, other_at, *_) = (line.split() for line in lines)
+        assert (first, second, at, rest) == ("--node_rank=0", "--node_rank=1", other_at, ["a", "{index}", "0"])
+        assert at.startswith("--at=127.0.0.1:")
+
+
 TORCHS = (
     "import os; names = 'GROUP_RANK', 'MASTER_PORT', 'TORCHELASTIC_RUN_ID'; "
     "assert all(map(os.environ.get, names)); assert 'HOROVOD_RANK' not in os.environ"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_runner_inside.node import watch
 from gpu_runner_inside.node.gpus import Gpus
 
 from tests.support.commands import ran
@@ -171,6 +172,23 @@ def test_samples_become_ranges_and_counts_of_reasons(monkeypatch: pytest.MonkeyP
     assert second["throttled"] == {"power cap": 2, "software thermal slowdown": 1}
     assert (second["sm_clock_mhz_min"], second["sm_clock_max_mhz"], second["uuid"]) == (1095, 1410, "GPU-1")
     assert watched.driver == "550.54.15"
+
+
+@pytest.mark.usefixtures("nvml")
+def test_the_load_of_each_gpu_is_left_while_the_job_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the record of the node, before any window; a driver that does not show memory leaves it out."""
+    about = {"run_dir": str(tmp_path), "node_rank": 0, "rank": 0, "host": "n0", "token": "t"}
+    watched = watch.Watch(about)
+    watched.tick()
+    assert not (tmp_path / "ranks").exists(), "30 s are not over"
+    monkeypatch.setattr(watch, "LOAD_S", 0.0)
+    watched.tick()
+    first, second = record(tmp_path)["load"]
+    assert first == {
+        "uuid": "GPU-0", "busy_percent": 97.0, "memory_used_bytes": 31138512896, "memory_bytes": 42949672960,
+        "power_w": 312.5,
+    }  # fmt: skip
+    assert (second["busy_percent"], second["memory_bytes"], second["power_w"]) == (0.0, None, 312.5)
 
 
 @pytest.mark.usefixtures("nvml")

@@ -39,6 +39,15 @@ int nvmlDeviceGetMaxPcieLinkGeneration(device d, unsigned *g) { (void)d; *g = 4;
 int nvmlDeviceGetCurrPcieLinkWidth(device d, unsigned *w) { *w = d->index ? 8 : 16; return 0; }
 int nvmlDeviceGetMaxPcieLinkWidth(device d, unsigned *w) { (void)d; *w = 16; return 0; }
 int nvmlDeviceGetNvLinkState(device d, unsigned link, int *active) { if (link >= 12) return 2; *active = !(d->index && link == 3); return 0; }
+typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
+int nvmlDeviceGetUtilizationRates(device d, nvmlUtilization_t *rates) { rates->gpu = d->index ? 0 : 97; rates->memory = 55; return 0; }
+typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
+int nvmlDeviceGetMemoryInfo(device d, nvmlMemory_t *memory)
+{
+    if (d->index) return 3;
+    memory->total = 42949672960; memory->used = 31138512896; memory->free = memory->total - memory->used;
+    return 0;
+}
 int nvmlDeviceGetMigMode(device d, unsigned *now, unsigned *pending) { (void)d; *now = *pending = 0; return 0; }
 
 typedef struct {

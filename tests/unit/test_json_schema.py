@@ -51,6 +51,7 @@ def test_the_schema_accepts_nothing_else(case: str) -> None:
         "verdict": None,
         "findings": [],
         "unconfirmed": [],
+        "rank_gpus": [],
     }
     texts = dict.fromkeys(("run", "directory", "name", "job", "site", "recipe", "runtime", "image"), "x")
     numbers = dict.fromkeys(("gpus", "nodes", "ranks", "ranks_started", "ranks_ended"), 2)

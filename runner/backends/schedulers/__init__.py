@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 class Scheduler(Protocol):
-    """The edges to a scheduler. Every call is bounded in time."""
+    """The edges to a scheduler. Every call is bounded in time.
+
+    One that can has ``estimate``, too, with the arguments of ``submit``: when such a job would start if it were
+    submitted now, Unix time; None where that is not known within seconds.
+    """
 
     @property
     def clients(self) -> Path | None:
@@ -135,6 +139,12 @@ def check_options(render: Callable[[str, str], str], **sections: Mapping[str, st
 
 
 TIMEOUT_S = 60.0
+QUIET_S = 30.0  # between two queries of a scheduler that serves many users, while nothing of a run has changed
+
+
+def quiet_s(name: str) -> float:
+    """How long the scheduler of that name is left alone between two queries; 0 for processes of ours."""
+    return QUIET_S if SCHEDULERS[name].nodes == "allocated" else 0.0
 
 
 def call_client(
@@ -144,6 +154,7 @@ def call_client(
     *options: str,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
 ) -> process.Completed:
     """Run ``program`` from ``clients`` (None: PATH); any exit code is returned.
 
@@ -153,11 +164,11 @@ def call_client(
 
     Raises:
         NotAcceptedError: there is no such program.
-        CommandTimeoutError: it did not answer within TIMEOUT_S.
+        CommandTimeoutError: it did not answer within ``timeout_s``, or TIMEOUT_S.
     """
     path = str(clients / program) if clients else program
     try:
-        return process.run((path, *options), timeout_s=TIMEOUT_S, cwd=cwd, env=env, check=False)
+        return process.run((path, *options), timeout_s=timeout_s or TIMEOUT_S, cwd=cwd, env=env, check=False)
     except process.CommandNotFoundError as error:
         raise NotAcceptedError(
             f"{program} was not found: this machine has no {scheduler} client",

@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -25,8 +25,10 @@ ON_NODE_S = 120.0  # for a job of one task to begin and answer
 
 
 class Detection(Protocol):
-    """What the module offers that ``SchedulerFacts.detection`` names. It may have ``on_node``, too: from a partition
-    and further options to the command that starts a task on a GPU node.
+    """What the module offers that ``SchedulerFacts.detection`` names.
+
+    It may have ``on_node``, too: from a partition and further options to the command that starts a task on a GPU node;
+    and ``trials``: the cluster without queues that take no job of this user's, by further commands.
     """
 
     def commands(self, user: str) -> Mapping[str, tuple[str, ...]]:
@@ -81,7 +83,11 @@ class Detected:
 
 
 def detect(
-    clients: Path | None = None, *, partition: str | None = None, on_node: tuple[str, ...] | None = None
+    clients: Path | None = None,
+    *,
+    partition: str | None = None,
+    on_node: tuple[str, ...] | None = None,
+    queues: Iterable[str] = (),
 ) -> Detected:
     """Ask the cluster that this host belongs to.
 
@@ -89,6 +95,7 @@ def detect(
         clients: where the scheduler's client programs lie; None for PATH.
         partition: whose nodes are meant; None for those with the most GPUs.
         on_node: also start a task of two minutes at most on one GPU node, with these further options.
+        queues: one of these starts it where no partition is named, if jobs can go to one; else one that has GPUs.
 
     Raises RefusedError: no scheduler is here, none answers, or there is no such partition.
     """
@@ -106,6 +113,9 @@ def detect(
     if not name:
         raise _no_scheduler({schedulers[name].title: next(iter(each.values())) for name, each in given.items()})
     cluster = modules[name].read(given[name])
+    trials = getattr(modules[name], "trials", None)
+    if trials is not None:
+        cluster = trials(cluster, lambda commands: answers.ask_all(commands, clients))
     known = cluster.partitions_known
     if partition is not None and known and partition not in known:
         fix = instead(partition, known, f"partitions: {', '.join(known)}")
@@ -116,7 +126,8 @@ def detect(
         if start is None:
             what = f"a node of {schedulers[name].title} is asked by a job of your own: it has no command for one task"
             raise RefusedError(what, where="--on-node", fix="leave it out")
-        node = _node(start(partition, on_node), clients)
+        holding = (*cluster.gpu_queues(set(queues) & cluster.queue_limits().keys()), None)
+        node = _node(start(partition or (holding[0].name if holding[0] else None), on_node), clients)
     return Detected(
         scheduler_name=name,
         cluster=cluster,
@@ -176,7 +187,7 @@ def _no_scheduler(first: Mapping[str, Answer]) -> RefusedError:
 
 _SECTION = "the scheduler's own section"  # and what else has no place below
 _ORDER = (
-    *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs"),
+    *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs", "hints"),
     _SECTION,
     *("mpi", "hardware", "device", "demonstration", "local_scratch", "scratch", "home", "env", "image_tags", "sources"),
 )

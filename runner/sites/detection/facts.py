@@ -12,6 +12,7 @@ from pathlib import Path
 
 from runner.core import process
 from runner.core.errors import RunnerError
+from runner.core.text import clock_s
 
 TIMEOUT_S = 20.0
 MOST = 4_000_000  # characters that are kept of an answer
@@ -146,12 +147,19 @@ class Node:
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue or partition. ``open``: jobs can go to it now. ``limits``: as a site file's ``queues`` has them."""
+    """A queue or partition.
+
+    Attributes:
+        open: jobs of this user can go to it now. limits: as a site file's ``queues`` has them.
+        limited: it is not for everybody. refusal: why it takes no job of this user's; empty where it may.
+    """
 
     name: str
     open: bool
     is_default: bool
     limits: Mapping[str, int]
+    limited: bool = False
+    refusal: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,16 +189,25 @@ class Cluster(ABC):
         """The queues that jobs can go to now, each with its limits."""
         return {queue.name: dict(queue.limits) for queue in self.queues if queue.open}
 
+    def gpu_queues(self, queues: Iterable[str] = (), first: str | None = None) -> tuple[Queue, ...]:
+        """Those of ``queue_limits`` that hold the nodes of ``gpu_nodes``: ``first``, then the scheduler's default."""
+        holding = frozenset[str]().union(*(node.queues for node in self.gpu_nodes(queues)))
+        usable = [each for each in self.queues if each.open and each.name in holding]
+        return tuple(sorted(usable, key=lambda each: (each.name != first, not each.is_default)))
+
     def gpu_nodes(self, queues: Iterable[str] = ()) -> tuple[Node, ...]:
-        """The nodes to plan for: of the shape that has the most GPUs in all, of these queues if any are given.
+        """The nodes to plan for: of the shape that has the most GPUs in all, of these queues; without any of those that
+        jobs can go to now, if one has GPUs.
 
         Of shapes that differ in memory alone the smallest memory counts, so they are one.
         """
+        having = [node for node in self.nodes if node.gpus]
         wanted = frozenset(queues)
+        usable = wanted or frozenset(self.queue_limits())
+        chosen = [node for node in having if not usable or not node.queues or node.queues & usable]
         groups: dict[object, list[Node]] = {}
-        for node in self.nodes:
-            if node.gpus and (not wanted or not node.queues or node.queues & wanted):
-                groups.setdefault((node.gpus, node.cores, node.threads_per_core), []).append(node)
+        for node in chosen if chosen or wanted else having:
+            groups.setdefault((node.gpus, node.cores, node.threads_per_core), []).append(node)
         return tuple(max(groups.values(), key=_gpus_of, default=[]))
 
     @abstractmethod
@@ -234,19 +251,8 @@ def node_entries(group: Sequence[Node], source: str, unknown: str, cores: str = 
 
 def limits_of(min_nodes: str, max_nodes: str, clock: str) -> dict[str, int]:
     """A queue's limits, without those that limit nothing."""
-    known = {"min_nodes": natural(min_nodes), "max_nodes": natural(max_nodes), "max_walltime_s": seconds(clock)}
+    known = {"min_nodes": natural(min_nodes), "max_nodes": natural(max_nodes), "max_walltime_s": clock_s(clock)}
     return {key: value for key, value in known.items() if value and (key, value) != ("min_nodes", 1)}
-
-
-def seconds(clock: str) -> int | None:
-    """Slurm's ``[days-]hours:minutes:seconds`` and PBS's ``hours:minutes:seconds``; None for no limit."""
-    parts = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?", clock)
-    if not parts:
-        return None
-    days, first, second, third = (int(part or 0) for part in parts.groups())
-    if parts[4] is None and not parts[1]:
-        return first * 60 + second
-    return ((days * 24 + first) * 60 + second) * 60 + third
 
 
 def natural(text: str) -> int | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from runner.model.backends import RUNTIMES
 from runner.model.site import DEMONSTRATION, FAKE_GPUS
@@ -30,17 +30,31 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "srun": ("srun", "--help"),
     "mpi": ("srun", "--mpi=list"),
 }
-_ACCOUNTS = ("sacctmgr", "--noheader", "--parsable2", "show", "associations", "format=Account")
+_ACCOUNTS = ("sacctmgr", "--noheader", "--parsable2", "show", "user", "withassoc")
+_OF_ACCOUNTS = "format=Cluster,DefaultAccount,Account"
 _UNUSABLE = re.compile(r"down|drain|fail|maint|unknown|power_down|planned_down", re.IGNORECASE)
+# A partition for everybody has these values, or no such key (slurm.conf(5), 22.05 to 26.05).
+_FOR_ALL = dict.fromkeys(("AllowAccounts", "AllowGroups", "AllowQos", "AllocNodes"), "ALL") | {"RootOnly": "NO"}
+# Of slurm_errno.c: what says that a partition is not for this user. Any other refusal says nothing about it.
+_NOT_FOR_USER = re.compile(
+    r"(Invalid account or account/partition|User's group not permitted|Invalid qos|Job's QOS not permitted|"
+    r"Access/permission denied).*"
+)
 _SETTING = re.compile(r"^([A-Za-z][A-Za-z0-9_]*)\s*=[ \t]*(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slurm(Cluster):
-    """A cluster of Slurm. ``config``: ``scontrol show config``, key -> value. ``accounts``: of this user, if known."""
+    """A cluster of Slurm.
+
+    Attributes:
+        config: ``scontrol show config``, key -> value.
+        accounts: of this user, if known. account: of these the default, which jobs need not name; empty for none.
+    """
 
     config: Mapping[str, str]
     accounts: tuple[str, ...]
+    account: str = ""
 
     def entries(self, partition: str | None, day: str) -> Iterator[Entry]:
         """See ``Cluster``."""
@@ -50,13 +64,13 @@ class Slurm(Cluster):
         yield from node_entries(group, source, unknown)
         if group:
             yield from _further_entries(self, group, source)
-        yield from _queue_entries(self, group, partition, day)
+        yield from _queue_entries(self, partition, day)
         yield from _slurm_entries(self, day)
 
 
 def commands(user: str) -> dict[str, tuple[str, ...]]:
     """Name -> argument list of all that is asked; accounts are the user's."""
-    return {**COMMANDS, "accounts": (*_ACCOUNTS, f"user={user}")}
+    return {**COMMANDS, "accounts": (*_ACCOUNTS, f"user={user}", _OF_ACCOUNTS)}
 
 
 def answered(answers: Mapping[str, Answer]) -> bool:
@@ -70,12 +84,33 @@ def on_node(partition: str | None, options: tuple[str, ...]) -> tuple[str, ...]:
     return ("srun", "--quiet", "--nodes=1", "--ntasks=1", "--time=2", "--gres=gpu:1", "--mpi=none", *named, *options)
 
 
+def trials(cluster: Slurm, ask: Callable[[Mapping[str, tuple[str, ...]]], Mapping[str, Answer]]) -> Slurm:
+    """The cluster without the partitions that take no job of this user's: Slurm itself is asked, and nothing submitted,
+    of those that have GPUs and are not for everybody. Where each job must name an account, nothing is asked.
+    """
+    if cluster.accounts and not cluster.account:
+        return cluster
+    holding = frozenset[str]().union(*(node.queues for node in cluster.nodes if node.gpus))
+    tried = [each.name for each in cluster.queues if each.open and each.limited and each.name in holding]
+    shape = ("--nodes=1", "--ntasks=1", "--gres=gpu:1", "--time=1", "--wrap=true")
+    answers = ask({name: ("sbatch", "--test-only", f"--partition={name}", *shape) for name in tried})
+    whys = {name: _NOT_FOR_USER.search(answer.problem) for name, answer in answers.items()}
+    queues = (
+        replace(each, open=False, refusal=why[0].strip()) if (why := whys.get(each.name)) else each
+        for each in cluster.queues
+    )
+    return replace(cluster, queues=tuple(queues))
+
+
 def read(answers: Mapping[str, Answer]) -> Slurm:
     """The cluster that gave these answers."""
     good = {name: answers[name] if not answers[name].problem else Answer("") for name in answers}
     options = frozenset(re.findall(r"^\s+--([\w-]+)", good["srun"].both_streams, re.MULTILINE))
     config = {key: value.strip() for key, value in _SETTING.findall(good["config"].out)}
     partitions = tuple(_partitions(good["partitions"].out))
+    rows = [line.strip().split("|") for line in good["accounts"].out.splitlines()]
+    name = config.get("ClusterName", "").lower()  # as the database writes it
+    mine = [row for row in rows if len(row) == 3 and row[0].lower() in ("", name)]
     return Slurm(
         name=config.get("ClusterName", ""),
         version=config.get("SLURM_VERSION", ""),
@@ -85,7 +120,8 @@ def read(answers: Mapping[str, Answer]) -> Slurm:
         nodes=_nodes(good["nodes"].out),
         mpi=_mpi(good["mpi"].both_streams),
         options=options & {RUNTIMES[name].srun_option for name in RUNTIMES.every()},
-        accounts=tuple(dict.fromkeys(filter(None, map(str.strip, good["accounts"].out.splitlines())))),
+        accounts=tuple(dict.fromkeys(row[2] for row in mine if row[2])),
+        account=next((row[1] for row in mine if row[1]), ""),
         silent={answer.command: answer.problem for answer in answers.values() if answer.problem},
         lacking=tuple(answers[name].command for name in ("nodes", "partitions") if answers[name].problem),
     )
@@ -97,7 +133,9 @@ def _partitions(text: str) -> Iterator[Queue]:
         name = fields.get("PartitionName")
         if name:
             limits = limits_of(*(fields.get(key, "") for key in ("MinNodes", "MaxNodes", "MaxTime")))
-            yield Queue(name, fields.get("State") == "UP", fields.get("Default") == "YES", limits)
+            limited = any(fields.get(key, value) != value for key, value in _FOR_ALL.items())
+            limited = limited or "DenyAccounts" in fields or "DenyQos" in fields
+            yield Queue(name, fields.get("State") == "UP", fields.get("Default") == "YES", limits, limited)
 
 
 def _nodes(text: str) -> tuple[Node, ...]:
@@ -153,20 +191,24 @@ def _further_entries(cluster: Slurm, group: tuple[Node, ...], source: str) -> It
         yield Note("slurm", f"slurm.directives.constraint can ask for {', '.join(sorted(features))}: all have it")
     others: dict[tuple[str, ...], list[Node]] = {}
     described = {node.name for node in group}
+    closed = {queue.name for queue in cluster.queues if queue.refusal}
     for node in cluster.nodes:
-        if node.gpus and node.name not in described:
+        if node.gpus and node.name not in described and not (node.queues and node.queues <= closed):
             kinds = tuple(f"{count} x {kind or 'GPU'}" for kind, count in node.gpus)
             others.setdefault(kinds, []).append(node)
     for kinds, alike in others.items():
-        where = ", ".join(sorted(frozenset().union(*(node.queues for node in alike))))
+        where = ", ".join(sorted(frozenset().union(*(node.queues for node in alike)) - closed))
         text = f"{len(alike)} with {' and '.join(kinds)} (`site detect --partition`: {where})"
         yield Note("node", f"not described here, as these nodes differ: {text}")
 
 
-def _queue_entries(cluster: Slurm, group: tuple[Node, ...], wanted: str | None, day: str) -> Iterator[Entry]:
-    holding = frozenset[str]().union(*(node.queues for node in group))
-    usable = [each for each in cluster.queues if each.open and each.name in holding]
-    ordered = sorted(usable, key=lambda each: (each.name != wanted, not each.is_default))
+def _queue_entries(cluster: Slurm, wanted: str | None, day: str) -> Iterator[Entry]:
+    ordered = cluster.gpu_queues((wanted,) if wanted else (), wanted)
+    for each in cluster.queues:
+        if each.refusal:
+            yield Note(
+                "queues", f"{each.name} takes no job of yours as it is: {each.refusal} (sbatch --test-only, {day})"
+            )
     if ordered:
         source = f"scontrol show partition, {day}"
         yield Fact("slurm.queue_option", "partition", source)
@@ -178,11 +220,15 @@ def _queue_entries(cluster: Slurm, group: tuple[Node, ...], wanted: str | None, 
 def _slurm_entries(cluster: Slurm, day: str) -> Iterator[Entry]:
     source = f"scontrol show config, {day}"
     enforced = cluster.config.get("AccountingStorageEnforce", "")
-    known = f"; sacctmgr shows yours: {', '.join(cluster.accounts)}" if cluster.accounts else ""
-    if "associations" in enforced:
-        yield Fact("needs", ["account"], f"scontrol show config: AccountingStorageEnforce={enforced}, {day}{known}")
+    rule = f"scontrol show config: AccountingStorageEnforce={enforced}, {day}"
+    yours = f"sacctmgr shows yours: {', '.join(cluster.accounts)}"
+    if "associations" in enforced and not cluster.account:
+        yield Fact("needs", ["account"], f"{rule}; {yours}" if cluster.accounts else rule)
+        if cluster.accounts:
+            yield Fact("hints", {"account": yours}, rule)
     elif enforced:
-        yield Fact("needs", [], f"scontrol show config: AccountingStorageEnforce={enforced}, {day}")
+        default = f"; jobs that name no account are charged to your default, {cluster.account}; {yours}"
+        yield Fact("needs", [], rule + (default if cluster.account else ""))
     else:
         yield Unknown("needs", "[account] where jobs are charged to one, else []: the site's guide")
     select, parameters = cluster.config.get("SelectType", ""), cluster.config.get("SelectTypeParameters", "")

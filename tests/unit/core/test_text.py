@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.core import text
-from runner.core.text import coloured, counted, first_of, gpus_text, plain, printable
+from runner.core.text import coloured, counted, duration, first_of, gpus_text, plain, printable
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIES = re.compile(r"unicode_escape|\} \w+\{'' if [^}]* == 1 else 's'\}|\"1 (?:node|job|launch|run|host)\" if")
@@ -58,6 +58,17 @@ def test_escaping_and_plurals_are_in_one_place() -> None:
         for match in COPIES.finditer(path.read_text("utf-8"))
     ]
     assert copies == []
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "shown"),
+    [
+        (-3, "0 s"), (0.9, "0 s"), (59, "59 s"), (60, "1 min"), (1200, "20 min"), (1259, "20 min 59 s"),
+        (3600, "1 h"), (5400, "1 h 30 min"), (3605, "1 h"), (90_600, "1 d 1 h"), (86_400 * 3, "3 d"),
+    ],
+)  # fmt: skip
+def test_a_duration_has_two_units_at_most(elapsed_s: float, shown: str) -> None:
+    assert duration(elapsed_s) == shown
 
 
 FORMS = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_runner_inside.launcher import metering, rendezvous
+from gpu_runner_inside.launcher import python_start, rendezvous
 from gpu_runner_inside.meter.channel import ByRendezvous, Channel, GaveUpError
 
 from tests.support.commands import Output, ran
@@ -20,7 +20,7 @@ from tests.support.rank_records import records
 from tests.support.rendezvous import TOKEN
 
 LIB = Path(__file__).parents[3] / "recipes" / "lib"
-IF_LEFT = metering.variables({}, {"result": "if-left"}, "rendezvous")
+IF_LEFT = python_start.variables({}, "rendezvous", None)
 
 
 def run(code: str, run_dir: Path, *, status: int = 0, **env: str) -> str:
@@ -293,18 +293,20 @@ def test_a_meter_that_cannot_agree_with_the_others_says_why(
 
 def test_the_module_is_importable_in_a_users_program_only() -> None:
     modules = str(LIB / "modules")
-    assert metering.variables({}, {"result": "throughput"}, "rendezvous") == {}
+    assert not python_start.is_wanted({}, {"result": "throughput"})
+    assert python_start.is_wanted({}, {"result": "if-left"})
+    assert python_start.is_wanted({"RUNNER_METER": "1"}, {})
     assert {"PYTHONPATH": modules} == IF_LEFT
-    mine = metering.variables({"PYTHONPATH": "/mine"}, {"result": "if-left"}, "torchrun")
-    assert mine == {"PYTHONPATH": f"/mine:{modules}"}
-    hooked = metering.variables({"PYTHONPATH": "/mine", "RUNNER_METER": "1"}, {}, "own")
-    assert hooked == {"PYTHONPATH": f"{LIB / 'meter_start'}:/mine:{modules}", "RUNNER_METER_UNWATCHED": "1"}
+    mine = python_start.variables({"PYTHONPATH": "/mine"}, "torchrun", "/node/a b")
+    assert mine == {"PYTHONPATH": f"/node/a b:/mine:{modules}", "RUNNER_WORLDS": "/node/a b"}
+    hooked = python_start.variables({"PYTHONPATH": "/mine", "RUNNER_METER": "1"}, "own", None)
+    assert hooked == {"PYTHONPATH": f"{LIB / 'python_start'}:/mine:{modules}", "RUNNER_METER_UNWATCHED": "1"}
 
 
 def hooked(python: Path | str, code: str, **env: str) -> Output:
     """What a program prints in the environment that ``--meter`` gives it."""
-    env["RUNNER_METER"] = "1"
-    return ran([python, "-c", f"import json, sys; {code}"], env=env | metering.variables(env, {}, "rendezvous"))
+    env |= {"RUNNER_METER": "1", "RUNNER_LIB": str(LIB / "modules")}
+    return ran([python, "-c", f"import json, sys; {code}"], env=env | python_start.variables(env, "rendezvous", None))
 
 
 @pytest.mark.parametrize("own", ["print('mine')", "import no_such_module", None])
@@ -316,10 +318,10 @@ def test_the_users_own_sitecustomize_runs_too(tmp_path: Path, own: str | None) -
     without = subprocess.run([sys.executable, "-c", f"import sys; {code}"], env={"PYTHONPATH": str(tmp_path)},
                              capture_output=True, text=True, check=True)  # fmt: skip
     with_meter = hooked(sys.executable, code, PYTHONPATH=str(tmp_path))
-    assert with_meter == (without.stdout.replace("[]", "['_AfterImport']"), without.stderr)
+    assert with_meter == (without.stdout.replace("[]", "['AfterImport']"), without.stderr)
 
 
 def test_in_a_virtual_environment_too(tmp_path: Path) -> None:
     ran([sys.executable, "-m", "venv", "--without-pip", tmp_path])
     code = "import runner_meter; print(type(sys.meta_path[0]).__name__, json.dumps(sys.prefix))"
-    assert hooked(tmp_path / "bin/python", code).out == f"_AfterImport {json.dumps(str(tmp_path))}\n"
+    assert hooked(tmp_path / "bin/python", code).out == f"AfterImport {json.dumps(str(tmp_path))}\n"

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,48 @@ def test_a_job_that_never_had_a_node_has_left_nothing(run: Run, tmp_path: Path, 
     slurm(run, tmp_path, scontrol=scontrol, sacct=f"echo 'CANCELLED by 7|0:0|None assigned|{run.path}'")
     verdict, waited_s = judged(run)
     assert (verdict.reasons[0], waited_s) == ("the job was cancelled by uid 7", 0.0)
+
+
+def test_a_scheduler_of_many_users_is_queried_each_30_s_and_when_the_run_directory_changes(
+    run: Run, tmp_path: Path
+) -> None:
+    """Ranks begin at 100 s; all is over at 205 s, and the controller takes 3 s more to say so."""
+    write_run(run, changed(marker=None, exits={}, reports={}, result=None, starts={}))
+    passing, asked = Time(), list[float]()
+    shown = f"JobId=5\\n   JobState=$(cat {tmp_path}/phase) Reason=None\\n   WorkDir={run.path}\\n"
+    slurm(run, tmp_path, scontrol=f'echo >>{tmp_path}/asked; printf "{shown}"')
+
+    def state(name: str) -> None:
+        (tmp_path / "phase").write_text(name)
+
+    def on_progress(_progress: JobProgress) -> None:
+        asked.extend([passing.now_s] * (len((tmp_path / "asked").read_bytes()) - len(asked)))
+
+    def over() -> None:
+        for rank in GOOD.exits:
+            write_record(run, GOOD.exits[rank])
+            write_record(run, GOOD.reports[rank])
+        run.write("exit.json", marked(0))
+
+    def begun() -> None:
+        for record in GOOD.starts.values():
+            write_record(run, record)
+
+    state("PENDING")
+    passing.later += [
+        (100.0, begun),
+        (101.0, lambda: state("RUNNING")),
+        (205.0, over),
+        (208.0, lambda: state("COMPLETED")),
+    ]
+    finish(run, on_progress, unexpected, clock=passing.clock())
+    assert asked[0] == 0.0
+    while_nothing_changes = [second for second in asked if second < 100.0 or 106.0 < second < 205.0]
+    assert len(while_nothing_changes) <= 8
+    gaps = [later - earlier for earlier, later in pairwise(while_nothing_changes)]
+    assert min(gaps) >= 30.0
+    assert any(100.0 <= second < 106.0 for second in asked), "ranks have begun"
+    assert passing.now_s < 218.0, "the end of the script is a reason to ask often"
 
 
 @pytest.mark.parametrize("limit_s", [0.0, 10.0])

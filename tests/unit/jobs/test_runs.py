@@ -15,6 +15,7 @@ from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.facts import Selection, list_runs
 from runner.jobs.image_usage import image_uses
 from runner.jobs.lookup import find
+from runner.jobs.states import Answers
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.verdict import Verdict
 from tests.support.plans import PLAN
@@ -191,6 +192,25 @@ def test_what_is_selected(root: Path) -> None:
     assert names(states=frozenset({"ended"}), last=2) == ["b", "ab"]
     assert names(states=frozenset({"not-submitted", "failed"})) == ["bad", "ab"]
     assert names(name="a", site="x", states=frozenset({"failed"})) == []
+
+
+def test_who_watches_the_list_queries_a_scheduler_every_30_s_and_for_a_new_run(root: Path) -> None:
+    runs = [submitted(root, name, job) for name, job in (("a", "1"), ("b", "2"))]
+    slurm(root, j1=("RUNNING", runs[0]), j2=("PENDING", runs[1]))
+    answers: Answers = {}
+
+    def states() -> list[str]:
+        return [each.state for each in list_runs(Selection(), answers).runs]
+
+    assert states() == states() == ["pending", "running"]
+    assert (root / "asked").read_text() == "asked\n"
+    new = submitted(root, "c", "3")
+    slurm(root, j1=("RUNNING", runs[0]), j2=("RUNNING", runs[1]), j3=("PENDING", new))
+    assert states() == ["pending", "running", "running"]
+    (key,) = answers
+    answers[key] = (answers[key][0] - 31.0, answers[key][1])
+    states()
+    assert (root / "asked").read_text() == "asked\n" * 3
 
 
 def test_what_is_left_out_is_counted_and_the_scheduler_is_not_queried_for_it(root: Path) -> None:

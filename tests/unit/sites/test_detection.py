@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
+from runner.core.text import clock_s
 from runner.model.backends import RUNTIMES, runtime_programs
 from runner.model.site import Site
 from runner.preparation.site_check import differences
 from runner.sites.detection import host, pbs, slurm
 from runner.sites.detection.cluster import Detected, draft
-from runner.sites.detection.facts import Answer, ask_all, seconds
+from runner.sites.detection.facts import Answer, ask_all
 from runner.sites.loader import names, read_documents, read_site, unknowns
 from tests.support.documents import result
 
@@ -81,7 +83,7 @@ def mixed(**texts: str) -> slurm.Slurm:
         "srun": "      --container             Path to OCI container bundle\n"
         "      --container-image=[USER@][REGISTRY#]IMAGE[:TAG]|PATH\n",
         "mpi": "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: openmpi\n",
-        "accounts": "p_hvd\np_other\np_hvd\n",
+        "accounts": "other|p_x|p_x\nour cluster||p_hvd\nour cluster||p_other\nour cluster||p_hvd\n",
     } | texts
     return slurm.read({name: Answer(name, text) for name, text in said.items()})
 
@@ -194,7 +196,7 @@ def test_gpus_are_read_out_of_any_gres(gres: str, gpus: tuple[tuple[str, int], .
     ("clock", "s"), [("1-00:00:00", 86400), ("48:00:00", 172800), ("30:00", 1800), ("UNLIMITED", None), ("NONE", None)]
 )
 def test_time_limits_are_seconds(clock: str, s: int | None) -> None:
-    assert seconds(clock) == s
+    assert clock_s(clock) == s
 
 
 def test_pbs_is_understood(tmp_path: Path) -> None:
@@ -407,3 +409,65 @@ def test_a_runtime_is_known_by_its_program_on_a_host_and_by_its_plugins_option_o
     if RUNTIMES[runtime].srun_option:
         with_option = mixed(srun=f"  --{RUNTIMES[runtime].srun_option}=X  what it does\n")
         assert runtime in detected(with_option).runtimes
+
+
+LIMITED = """\
+PartitionName=cpu Default=YES AllowAccounts=ALL AllowGroups=ALL AllowQos=ALL MaxTime=1-00:00:00 State=UP
+PartitionName=short Default=NO AllowAccounts=ALL AllowGroups=ALL AllowQos=ALL MaxTime=01:00:00 State=UP
+PartitionName=lab Default=NO AllowAccounts=lab42 AllowGroups=ALL AllowQos=ALL MaxTime=3-00:00:00 State=UP
+PartitionName=course Default=NO AllowAccounts=course7 AllowGroups=ALL AllowQos=ALL MaxTime=UNLIMITED State=UP
+PartitionName=wheel Default=NO AllowAccounts=ALL AllowGroups=wheel AllowQos=ALL MaxTime=UNLIMITED State=UP
+PartitionName=premium Default=NO AllowAccounts=ALL AllowGroups=ALL AllowQos=premium MaxTime=UNLIMITED State=UP
+PartitionName=busy Default=NO DenyQos=scavenger MaxTime=UNLIMITED State=UP
+PartitionName=down Default=NO AllowAccounts=lab42 State=DOWN
+"""
+# As sbatch of Slurm 22.05.8 said to a user whose default account is lab42.
+TRIALS = {
+    "lab": "", "course": "Invalid account or account/partition combination specified",
+    "wheel": "User's group not permitted to use this partition", "premium": "Invalid qos specification",
+    "busy": "Requested node configuration is not available",
+}  # fmt: skip
+
+
+def accounts(tmp_path: Path, default: str) -> tuple[slurm.Slurm, list[str], Site]:
+    """A cluster of partitions that are not for everybody, those of which Slurm was asked, and its file."""
+    nodes = [f"big|{each}|idle|48|2|24|2|1031000|gpu:a100:8|(null)" for each in ("wheel", "premium")]
+    nodes += [
+        f"g|{each}|idle|48|2|24|2|1031000|gpu:a100:4|(null)" for each in ("short", "lab", "course", "busy", "down")
+    ]
+    rows = "".join(f"Our Cluster|{default}|{each}\n" for each in ("course7", "lab42")) + "other|x|y\n"
+    cluster = mixed(
+        partitions=LIMITED, nodes="\n".join([*nodes, "c|cpu|idle|64|2|32|1|250000|(null)|x"]), accounts=rows
+    )
+    asked: list[str] = []
+
+    def ask(commands: Mapping[str, tuple[str, ...]]) -> dict[str, Answer]:
+        asked.extend(commands)
+        assert all(words[:3] == ("sbatch", "--test-only", f"--partition={name}") for name, words in commands.items())
+        whys = {name: f"exit 1: allocation failure: {TRIALS[name]}" if TRIALS[name] else "" for name in commands}
+        return {name: Answer("sbatch", problem=why) for name, why in whys.items()}
+
+    cluster = slurm.trials(cluster, ask)
+    return cluster, asked, completed_file(drafted(tmp_path, detected(cluster)))
+
+
+def test_partitions_that_take_no_job_of_this_user_are_not_offered(tmp_path: Path) -> None:
+    """Slurm is asked only of those that have GPUs and are not for all; a refusal for another reason says nothing."""
+    cluster, asked, site = accounts(tmp_path, "lab42")
+    assert asked == [*TRIALS]
+    assert [*site.queues] == ["short", "lab", "busy"]
+    assert (site.node.gpus, site.node.count) == (4, 1), "not those of nodes that only others may use"
+    assert [each.name for each in cluster.gpu_queues(["lab"])] == ["short", "lab", "busy"]
+    assert "# course takes no job of yours as it is: Invalid account" in draft(detected(cluster), "ours")
+    of_others = msgspec.structs.replace(site, queues=dict.fromkeys(("course", "gone"), site.queues["short"]))
+    codes = [(each.code, each.severity) for each in differences(of_others, detected(cluster))]
+    assert {("queue-closed", "warn"), ("queue-gone", "refuse")} <= {*codes}
+
+
+def test_with_a_default_account_none_is_needed_and_else_yours_are_listed(tmp_path: Path) -> None:
+    cluster, _asked, site = accounts(tmp_path, "lab42")
+    assert (cluster.account, cluster.accounts, site.needs, site.hints) == ("lab42", ("course7", "lab42"), (), {})
+    (tmp_path / "none").mkdir()
+    cluster, asked, site = accounts(tmp_path / "none", "")
+    assert (cluster.account, asked, site.needs) == ("", [], ("account",)), "each trial would be refused for that"
+    assert site.hints == {"account": "sacctmgr shows yours: course7, lab42"}

@@ -169,6 +169,11 @@ def test_gpu_jobs_are_charged_to_the_account_for_gpus() -> None:
         assert account(read_site("perlmutter"), Personal(account=given)) == "m1234_g"
     assert account(read_site("polaris"), Personal(account="hvd")) == "hvd"
     assert account(read_site("technion"), Personal()) is None
+    none = Personal(account="none", scratch="/s")
+    assert account(read_site("perlmutter"), none) is None
+    assert "account" not in missing_values(read_site("perlmutter"), none)
+    charged = msgspec.structs.replace(read_site("box"), env={"WHOM": "{account}"})
+    assert missing_values(charged, none) == ("account",), "no directive, and yet its name is needed"
 
 
 def test_flags_win_over_the_sites_entry_and_that_over_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

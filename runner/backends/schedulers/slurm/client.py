@@ -5,6 +5,7 @@ Sources of the messages: slurm_errno.c and ``job_reason_string`` of Slurm 22.05 
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +20,13 @@ from runner.backends import schedulers
 from runner.core import process
 from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.core.text import gpus_text
+from runner.core.text import clock_s, gpus_text
 from runner.model.job import AllocatedNode, Allocation, JobState, Phase, SchedulerRecord
 
 _MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
 _REFUSALS: Final = (
     (r"invalid account", f"name an account of yours with --account; {_MINE}"),
-    (r"invalid qos", f"name a QOS that your account may use, with --queue or -S qos=NAME; {_MINE}"),
+    (r"invalid qos", f"name a QOS that your account may use, with --queue or --qos; {_MINE}"),
     (
         r"violates accounting/qos policy",
         "ask for fewer GPUs or less time, or use another account or QOS; "
@@ -34,7 +35,10 @@ _REFUSALS: Final = (
     (r"invalid partition", "name one with --queue; `sinfo --summarize` lists them"),
     (r"requested time limit", "ask for less with --time; `sinfo --format='%P %l'` lists the limits"),
     (r"node count specification", "ask for as many nodes as the partition takes; `scontrol show partition` says"),
-    (r"invalid feature", "no node has what -C, or the site file, names; `sinfo --format='%P %f'` lists what there is"),
+    (
+        r"invalid feature",
+        "no node has what --constraint, or the site file, names; `sinfo --format='%P %f'` lists features",
+    ),
     (r"dependency problem", "write afterok:RUN, or afterany, afternotok, after; several with commas between"),
     (r"reservation is invalid", "name one that you may use; `scontrol show reservation` lists them"),
     (r"error: invalid --[a-z-]+ specification", "correct the value of that option; sbatch(1) has its forms"),
@@ -103,6 +107,7 @@ _ANSWER_LOST = r"(?i)timed out|zero bytes were transmitted|\((send|receive|shutd
 # Of an allocation's job, as scontrol shows it in detail.
 _ALLOCATED = re.compile(r"^\s+Nodes=(\S+) CPU_IDs=(\S+) Mem=\d+ GRES=(\S*)", re.MULTILINE)
 _GPUS = re.compile(r"\bgpu:(?:[^:,(]+:)?(\d+)")  # of GRES: gpu:a100:8(S:0-1), gpu:8
+_ESTIMATE_S = 5.0  # a submission does not wait longer for an estimate
 _DIRECTIVE = re.compile(r"^#SBATCH --(nodes|partition)=(\S+)$", re.MULTILINE)
 
 
@@ -130,8 +135,29 @@ class Slurm:
         raise NotAcceptedError(
             f"Slurm did not accept the job: {done.last_lines(3)}",
             where=str(run_directory / script),
-            fix=self._too_few_nodes(done.err, run_directory / script) or fix(done.err),
+            fix=self._too_few_nodes(done.err, run_directory / script) or self._accounts(done.err) or fix(done.err),
         )
+
+    def _accounts(self, refusal: str) -> str:
+        """This user's accounts, where the job's was refused; empty where it was not, or they are unknown."""
+        if not re.search("invalid account", refusal, re.IGNORECASE):
+            return ""
+        words = ("--noheader", "--parsable2", "show", "associations", f"user={getpass.getuser()}", "format=Account")
+        try:
+            done = self._client("sacctmgr", *words)
+        except (NotAcceptedError, process.CommandTimeoutError, KeyError, OSError):
+            return ""
+        yours = ", ".join(dict.fromkeys(done.out.split()))
+        return f"--account with one of yours, or another partition (--queue); yours: {yours}" if yours else ""
+
+    def estimate(self, run_directory: Path, script: str) -> float | None:
+        """By a trial of sbatch's, which submits nothing."""
+        try:
+            done = self._client("sbatch", "--test-only", script, cwd=run_directory, timeout_s=_ESTIMATE_S)
+        except (NotAcceptedError, process.CommandTimeoutError):
+            return None
+        said = re.search(r"to start at (\S+)", f"{done.out}\n{done.err}")
+        return _time_s(said[1]) if said and done.code == 0 else None
 
     def _too_few_nodes(self, refusal: str, script: Path) -> str:
         """The nodes that a refused job asks for and those that there are; empty where it asks for no more."""
@@ -212,11 +238,13 @@ class Slurm:
             raise schedulers.no_answer("Slurm", done)
         return _rows(done.out)
 
-    def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
+    def _client(
+        self, program: str, *options: str, cwd: Path | None = None, timeout_s: float | None = None
+    ) -> process.Completed:
         env = {
             name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(_SHAPING)
         }
-        return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env)
+        return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env, timeout_s=timeout_s)
 
 
 # Of a job's record: sacct's name of a field -> scontrol's; and those that a user can name, which end their lines.
@@ -368,6 +396,7 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         return JobState(phase="unknown")
     name, nodes = field(r"JobState=(\S+)"), _nodes(field(r"NodeList=(\S*)"))
     phase = _PHASES.get(name, "unknown")
+    account = field(r"Priority=.* Account=(\S+)")
     reason = field(r"JobState=\S+ Reason=(\S+)")
     if reason == "None":
         reason = ""
@@ -378,6 +407,11 @@ def _from_scontrol(answer: str, run_directory: Path) -> JobState:
         nodes=nodes,
         exit_code=_exit_code(field(r"Requeue=.* ExitCode=(\S+)")),
         allocated=_nodes(field(r"(?:Alloc)?TRES=(\S+)")) if nodes else "",
+        partition=field(r"Partition=(\S+)"),
+        account="" if account == "(null)" else account,
+        limit_s=clock_s(field(r"RunTime=\S+ TimeLimit=(\S+)")),
+        elapsed_s=clock_s(field(r"RunTime=(\S+)")) if phase != "pending" else None,
+        start_s=_time_s(field(r"StartTime=(\S+)")) if phase == "pending" else None,
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import time
+from datetime import datetime
+from functools import reduce
 from pathlib import Path
 
 import pytest
 
 from runner.backends import schedulers
+from runner.backends.schedulers.slurm import client
 from runner.backends.schedulers.slurm.client import Slurm, explained, fix, more_than_there_is
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs import directory
@@ -62,6 +65,67 @@ def test_what_the_job_got_is_read_once_it_has_nodes(tmp_path: Path, name: str) -
     for text, allocated in ((answer, "cpu=8,gres/gpu:a100=4"), (answer.replace("dgx[01-02]", "(null)"), "")):
         (tmp_path / "answer").write_text(text)
         assert Slurm(tmp_path).state("5", Path("/r")).allocated == allocated
+
+
+# scontrol of 22.05.8, of a job that waits.
+WAITING = """\
+   Priority=4294901754 Nice=0 Account=lab42 QOS=normal
+   JobState=PENDING Reason=Resources Dependency=(null)
+   Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0
+   RunTime=00:00:00 TimeLimit=1-01:10:00 TimeMin=N/A
+   StartTime=2026-11-23T20:50:23 EndTime=2026-11-23T22:00:23 Deadline=N/A
+   Partition=gpu-long AllocNode:Sid=login:1
+   NodeList=(null)
+   WorkDir=/r
+"""
+
+
+def test_where_a_job_is_and_for_how_long_is_in_the_answer_about_its_state(tmp_path: Path) -> None:
+    stand_in(tmp_path, "scontrol", f"cat {tmp_path}/answer")
+    where = {"partition": "gpu-long", "account": "lab42", "limit_s": 90_600}
+    start_s = datetime(2026, 11, 23, 20, 50, 23).timestamp()
+    runs = {"PENDING": "RUNNING", "Resources": "None", "RunTime=00:00:00": "RunTime=01:02:03"}
+    for changes, state in (
+        ({}, {**where, "start_s": start_s}),
+        ({"2026-11-23T20:50:23": "Unknown", "Account=lab42": "Account=(null)"}, {**where, "account": ""}),
+        (runs, {**where, "elapsed_s": 3723}),
+        ({"TimeLimit=1-01:10:00": "TimeLimit=UNLIMITED", "StartTime=2026": "StartTime=x"}, {**where, "limit_s": None}),
+    ):
+        text = reduce(lambda text, change: text.replace(*change), changes.items(), WAITING)
+        (tmp_path / "answer").write_text(text)
+        said = Slurm(tmp_path).state("5", Path("/r"))
+        names = ("partition", "account", "limit_s", "elapsed_s", "start_s")
+        assert {name: value for name in names if (value := getattr(said, name)) or name in state} == state
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "at"),
+    [
+        ("echo 'sbatch: Job 9 to start at 2026-11-23T20:50:23 using 8 processors on nodes n in partition p' >&2", True),
+        ("echo 'allocation failure: Invalid account' >&2; exit 1", False),
+        ("sleep 30", False),
+    ],
+)
+def test_a_start_is_estimated_by_a_trial_and_a_submission_does_not_wait_for_it(
+    sbatch: str, at: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_ESTIMATE_S", 0.5 if sbatch == "sleep 30" else 5.0)
+    stand_in(tmp_path, "sbatch", f'[ "$*" = "--test-only job.sh" ] || exit 9\n{sbatch}')
+    expected = datetime(2026, 11, 23, 20, 50, 23).timestamp() if at else None
+    assert Slurm(tmp_path).estimate(tmp_path, "job.sh") == expected
+    assert Slurm(tmp_path / "nowhere").estimate(tmp_path, "job.sh") is None
+
+
+def test_whose_account_is_refused_learns_of_those_that_they_have(tmp_path: Path) -> None:
+    stand_in(tmp_path, "sbatch", "echo 'Batch job submission failed: Invalid account or account/partition' >&2; exit 1")
+    for sacctmgr, says in (
+        ("printf 'lab42\\ncourse7\\nlab42\\n'", "yours: lab42, course7"),
+        ("exit 1", "sacctmgr show"),
+    ):
+        stand_in(tmp_path, "sacctmgr", sacctmgr)
+        with pytest.raises(NotAcceptedError) as error:
+            Slurm(tmp_path).submit(tmp_path, "job.sh")
+        assert says in error.value.fix
 
 
 NODES = "dgx[01-02]"
@@ -201,7 +265,7 @@ def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(tmp_pat
     ("refusal", "says"),
     [
         ("Invalid account or account/partition combination specified", "--account"),
-        ("Invalid qos specification", "--queue or -S qos=NAME"),
+        ("Invalid qos specification", "--queue or --qos"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "ask for fewer GPUs"),
         ("Invalid partition name specified", "sinfo --summarize"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),

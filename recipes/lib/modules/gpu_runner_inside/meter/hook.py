@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib.abc import MetaPathFinder
-from typing import Any
+from typing import Any, Callable
 
 from gpu_runner_inside import records
 from gpu_runner_inside.meter.meter import Meter, Settings
@@ -79,31 +78,12 @@ def _has_measured() -> bool:
         return False
 
 
-def install() -> None:
-    """Prepare for the import of torch."""
+def install(after_import: Callable[[str, Callable[[Any], None]], None]) -> None:
+    """Prepare for the import of torch. ``after_import`` calls what it is given once a module is executed."""
     _state.pid = os.getpid()
-    sys.meta_path.insert(0, _AfterImport())
-
-
-class _AfterImport(MetaPathFinder):
-    """Finds nothing itself: it lets the others find torch's modules, and adds to what these do as they are executed."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        attach = _attach_optimizers if name == _OPTIMIZERS else _attach_scaler if name in _SCALERS else None
-        if attach is None:
-            return None
-        others = (each.find_spec(name, path, target) for each in sys.meta_path if each is not self)
-        spec = next((each for each in others if each is not None), None)
-        execute = getattr(spec.loader, "exec_module", None) if spec is not None else None
-        if spec is None or execute is None:
-            return spec
-
-        def exec_module(module: Any) -> None:
-            execute(module)
-            attach(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[union-attr, method-assign]
-        return spec
+    after_import(_OPTIMIZERS, _attach_optimizers)
+    for name in _SCALERS:
+        after_import(name, _attach_scaler)
 
 
 def _attach_optimizers(module: Any) -> None:

@@ -30,6 +30,7 @@ class Gpus:
         except (NvmlError, OSError, ValueError) as error:
             faults.append(f"GPUs: {error}")
         self._samples: list[list[dict[str, Any]]] = [[] for _ in self._identities]
+        self._loads: list[list[dict[str, Any]]] = [[] for _ in self._identities]
         self._arm = ""
         self._arm_clocks: dict[str, list[list[float]]] = {}
 
@@ -43,6 +44,24 @@ class Gpus:
             for device, samples in zip(self._nvml.devices, self._samples):
                 samples.append(self._nvml.sample(device))
             self.xids = (self.xids + self._nvml.new_xids())[:100]
+
+    def sample_load(self) -> None:
+        """Once a second, in a window or not."""
+        if self._nvml is not None:
+            for device, loads in zip(self._nvml.devices, self._loads):
+                loads.append(self._nvml.load(device))
+
+    def load(self) -> list[dict[str, Any]]:
+        """Of each GPU the mean load since the last call, and its memory now; None: not visible."""
+        found = []
+        for identity, loads in zip(self._identities, self._loads):
+            mean = {
+                name: _mean([each[name] for each in loads if each[name] is not None])
+                for name in ("busy_percent", "power_w")
+            }
+            found.append(dict(loads[-1] if loads else {}, uuid=identity["uuid"], **mean))
+            loads.clear()
+        return found
 
     def of_arm(self, place: str) -> None:
         """The samples from now on are of this further window; empty: of none."""

@@ -59,6 +59,18 @@ class _Process(ctypes.Structure):
     ]
 
 
+class _Utilization(ctypes.Structure):
+    """nvmlUtilization_t: percent of the driver's last sample."""
+
+    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
+
+
+class _Memory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
 class _Event(ctypes.Structure):
     """nvmlEventData_t."""
 
@@ -124,6 +136,18 @@ class Nvml:
             "power_w": _watts(self._uint("nvmlDeviceGetPowerUsage", device)),
             "gpu_celsius": self._uint("nvmlDeviceGetTemperature", device, ctypes.c_int(_GPU_SENSOR)),
             "throttle_reasons": reasons,
+        }
+
+    def load(self, device: Any) -> dict[str, Any]:
+        """How busy it is, percent; its memory; its power. None: not visible."""
+        busy, memory = _Utilization(), _Memory()
+        is_busy = self._status("nvmlDeviceGetUtilizationRates", device, ctypes.byref(busy)) == _SUCCESS
+        has_memory = self._status("nvmlDeviceGetMemoryInfo", device, ctypes.byref(memory)) == _SUCCESS
+        return {
+            "busy_percent": busy.gpu if is_busy else None,
+            "memory_used_bytes": memory.used if has_memory else None,
+            "memory_bytes": memory.total if has_memory else None,
+            "power_w": _watts(self._uint("nvmlDeviceGetPowerUsage", device)),
         }
 
     def state(self, device: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 ``ranks/N.node.json`` (schema.json, ``node``) is written at the end of the window and again when the launcher closes the
 watcher's standard input, which ends it. A reading that fails is named in ``faults``; nothing that it meets ends it.
+Where there are GPUs, it is written every 30 s, too, with their load meanwhile, for who looks while the job runs.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gpu_runner_inside import records
 from gpu_runner_inside.node import counters, gpus, processors
 
 INTERVAL_S = 1.0
+LOAD_S = 30.0
 _MARK = re.compile(r"(begin|end)(\d?)\Z", re.ASCII)
 _QUIET = 3  # the first intervals: the program still imports its framework
 
@@ -38,12 +40,19 @@ class Watch:
         self._ended: dict[str, Any] | None = None
         self._samples = 0
         self._frequencies: list[float] = []
+        self._load: list[dict[str, Any]] = []
+        self._load_s = time.monotonic()
 
     def tick(self) -> None:
         """Once a second."""
         if len(self._quiet) <= _QUIET and self._began is None:
             self._quiet.append(self._moment())
         self._gpus.sample_arm()
+        self._gpus.sample_load()
+        if time.monotonic() - self._load_s >= LOAD_S:
+            self._load_s, self._load = time.monotonic(), self._gpus.load()
+            if self._load:
+                self.write()
         if self._ended is None:
             self._samples += 1
             self._gpus.sample()
@@ -91,6 +100,7 @@ class Watch:
             frequency_mhz_min=min(self._frequencies) if self._frequencies else None,
             frequency_mhz_max=max(self._frequencies) if self._frequencies else None,
             gpus=self._gpus.summary(),
+            load=self._load,
             arms=self._gpus.arm_clocks(),
             driver=self._gpus.driver,
             xids=self._gpus.xids,
