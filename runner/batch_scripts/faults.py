@@ -176,7 +176,7 @@ def _meeting(_script: BatchScript, launch: Launch) -> Iterator[Fault]:
         what = f"--standalone is for one node, and the job has {nodes}: {nodes} worlds"
         yield Fault("no-rendezvous", launch.line, what, "--rdzv-backend=c10d --rdzv-endpoint=FIRST-NODE:29500")
     elif not address or re.match(r"localhost|127\.|0\.0\.0\.0", address):
-        what = f"the nodes are not told where to meet: {as_written(address) or 'no --rdzv-endpoint'}"
+        what = f"the nodes do not know where to meet: {as_written(address) or 'no --rdzv-endpoint'}"
         yield Fault("no-rendezvous", launch.line, what, "the name of the first node, from `scontrol show hostnames`")
     elif _by_task(address, r"hostname|SLURMD_NODENAME") or _by_task(said.get("--rdzv-id", ""), r"RANDOM|uuid|date"):
         what = "each node makes this of its own, and they meet nowhere: " + as_written(

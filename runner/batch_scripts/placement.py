@@ -28,7 +28,7 @@ class Placement:
 
 
 def placement(launch: Launch) -> Placement | str:
-    """Where it runs; a text says why that cannot be told."""
+    """Where it runs; a text says why that is unknown."""
     of, said = launch.shape, launch.stated
     nodes = of.nodes if launch.by_srun or launch.name in _OF_ALL_NODES else 1
     tasks = of.tasks_per_node if launch.by_srun else 1

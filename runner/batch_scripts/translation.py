@@ -36,7 +36,7 @@ class Translation:
         values: of a request (``runner.preparation.request.make_request``); empty where ``refused`` says why there is
             no command.
         dropped: line (0 for none), what is left out, and why.
-        placed: as the script places it; None where that cannot be told.
+        placed: as the script places it; None where that is unknown.
     """
 
     values: dict[str, Any]

@@ -31,7 +31,7 @@ def by_us(values: dict[str, object]) -> list[int]:
     return [planned.nodes, each, planned.gpus_per_node]
 
 
-def found(text: str) -> set[str]:
+def codes_of(text: str) -> set[str]:
     return {fault.code for fault in faults(read(text, {}))}
 
 
@@ -49,12 +49,12 @@ def test_our_command_places_as_the_script_does_or_says_why_there_is_none(name: s
 
 @pytest.mark.parametrize("each", PLANTED, ids=[each.name for each in PLANTED])
 def test_a_planted_fault_is_named(each: Planted) -> None:
-    assert each.code in found(each.text)
+    assert each.code in codes_of(each.text)
 
 
 def test_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
     expected = {name: set(row.get("faults", ())) for name, row in ROWS.items()}
-    seen = {name: found(script_of(row)) for name, row in ROWS.items()}
+    seen = {name: codes_of(script_of(row)) for name, row in ROWS.items()}
     false = sum(len(seen[name] - expected[name]) for name in ROWS)
     refused = sum(isinstance(row["placed"], str) for row in ROWS.values())
     wrong = [
@@ -62,7 +62,7 @@ def test_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
         for name, row in ROWS.items()
         if not isinstance(row["placed"], str) and by_us(translation(read(script_of(row), {})).values) != row["placed"]
     ]
-    named = sum(each.code in found(each.text) for each in PLANTED)
+    named = sum(each.code in codes_of(each.text) for each in PLANTED)
     with capsys.disabled():
         alike = len(ROWS) - refused - len(wrong)
         print(
