@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import ExitStack
 
@@ -20,6 +21,7 @@ from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress, presence
 
 OVER = "\r\x1b[K"  # from the beginning of a line, which is emptied
+_NESTED = re.compile(r"\n+([^\n\x1b]*)(?:\x1b\[A)+")  # a bar below another one (tqdm): down, and up again
 
 
 @click.command()
@@ -161,14 +163,14 @@ class Printer:
 
 def for_terminal(content: bytes, *, redraws: bool) -> bytes:
     """Lines of a log with their colours, and other control characters escaped. Of a bar that was drawn again and again
-    the last state: with ``redraws`` over what stands in its line.
+    the last state: with ``redraws`` over what stands in its line. Bars below each other share one.
     """
 
     def drawn(line: str) -> str:
         *earlier, last = line.rstrip("\r").split("\r")
         return f"{OVER if redraws and earlier else ''}{coloured(last)}"
 
-    text = content.decode("utf-8", "backslashreplace")
+    text = _NESTED.sub(r"\r\1", content.decode("utf-8", "backslashreplace"))
     return ("\n".join(map(drawn, text.split("\n"))) + ("\r" if redraws and text.endswith("\r") else "")).encode()
 
 

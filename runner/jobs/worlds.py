@@ -14,7 +14,6 @@ from runner.core.text import counted
 from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
 from runner.model.plan import Plan
-from runner.planning.starters import starter
 from runner.planning.wireup import BY_MPI
 
 _NAMES = {"torch": "torch.distributed", "jax": "jax.distributed", "horovod": "Horovod", "mpi": "MPI"}
@@ -67,8 +66,7 @@ def _by_nccl(log: NcclLog, gpus: int) -> Formed:
 
 
 def _started_by(plan: Plan) -> str:
-    program = starter(plan.program)
-    return program.name if program is not None else ""
+    return plan.starters[0].name if plan.starters else ""
 
 
 def faults(evidence: Evidence) -> Iterator[str]:

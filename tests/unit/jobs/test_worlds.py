@@ -12,6 +12,7 @@ from runner.jobs import worlds
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
 from runner.model.records import Membership
+from runner.planning.starters import starters
 from tests.support.evidence import GOOD, changed, ended, with_plan
 
 TORCHRUN = ("python3", "-m", "torch.distributed.run", "train.py")
@@ -31,6 +32,7 @@ def run(*seen: tuple[tuple[str, int, int], ...], **plan: Any) -> Evidence:
             rank: msgspec.structs.replace(GOOD.starts[2 * rank], rank=rank, size=2, local_rank=0, local_size=1)
             for rank in exits
         }
+    plan["starters"] = starters(plan.get("program", ()))
     plan = {"result": "if-left", "framework": "none", "program": PLAIN, "device": "cpu", "gpus_per_node": 2} | plan
     return with_plan(changed(exits=exits, starts=starts, reports={}, result=None), **plan)
 
