@@ -63,6 +63,7 @@ class SubmitCommand(JobCommand):
     help="A run for each value, and for each combination of several, with {NAME} in the arguments replaced.",
 )  # fmt: skip
 @click.option("--at-once", type=click.IntRange(min=1), help="With --sweep: how many of its runs may run at one time.")
+@click.option("--check", is_flag=True, help="Only read a batch script: what is wrong with it, and our command for it.")
 @path_option(
     "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
 )
@@ -72,7 +73,7 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
     the first of them is an option, they are passed to the recipe's program.
 
-    A batch script of yours is submitted as it is, and recorded: submit job.sbatch.
+    A batch script of yours is submitted as it is, and recorded: submit job.sbatch. With --check, it is only read.
     """
     context = click.get_current_context()
     if at_once is not None and not sweep:
@@ -85,6 +86,9 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
         from runner.cli.batch_script import run_script
 
         return run_script(context.params["arguments"], given(context), typed(), **flags)
+    if flags.pop("check"):
+        fix = f"{PROGRAM} submit job.sbatch --check"
+        raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)
     if sweep:
         return _submit_sweep(request_of_call(), sweep, at_once, **flags)
     return submit(request_of_call(), **flags)
