@@ -72,8 +72,10 @@ def command(**flags: Any) -> int:
     """
     context = click.get_current_context()
     if context.meta[_SCRIPT]:
-        from runner.cli.batch_script import run_script
+        from runner.cli.batch_script import is_batch_script, run_script
 
+        if not is_batch_script(next(iter(context.params["arguments"]), "")):
+            raise click.MissingParameter(param=next(each for each in context.command.params if each.name == "gpus"))
         return run_script(context.params["arguments"], given(context), typed(), **flags)
     if flags.pop("check"):
         fix = f"{PROGRAM} submit job.sbatch --check"
