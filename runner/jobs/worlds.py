@@ -14,7 +14,6 @@ from runner.core.text import counted
 from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
 from runner.model.plan import Plan
-from runner.planning.wireup import BY_MPI
 
 _NAMES = {"torch": "torch.distributed", "jax": "jax.distributed", "horovod": "Horovod", "mpi": "MPI"}
 _MPI_STARTERS = ("mpirun", "srun", "horovodrun")
@@ -43,8 +42,8 @@ def formed(evidence: Evidence) -> Formed:
     ranks: dict[int, Counter[int]] = {}  # devices of a world -> ranks in worlds of that size
     for record in evidence.exits.values():
         for each in record.worlds:
-            # A program may load MPI, for a library, that forms no world by it.
-            if each.kind != "mpi" or plan.wireup in BY_MPI or _started_by(plan) in _MPI_STARTERS:
+            # Under torchrun and its like, MPI is what some library has loaded.
+            if each.kind != "mpi" or _started_by(plan) in ("", *_MPI_STARTERS):
                 devices = max(1, plan.gpus_per_task // len(record.worlds)) if each.kind == "jax" else 1
                 ranks.setdefault(each.size * devices, Counter())[each.rank] += 1
                 kinds.add(each.kind)

@@ -69,6 +69,7 @@ BOTH = torch(0, 2) + torch(1, 2)
         # MPI that a library loads, and MPI by which ranks were to meet.
         (run(*((("mpi", 0, 1),),) * 4, program=TORCHRUN), (), "ran"),
         (run(*((("mpi", 0, 1),),) * 4, program=("mpirun", "./a")), (1, 1, 1, 1), "not-proven"),
+        (run(*((("mpi", 0, 1),),) * 4), (1, 1, 1, 1), "ran"),
         (run(*((("mpi", rank, 4),) for rank in range(4)), wireup="pmix"), (4,), "ran"),
     ],
 )  # fmt: skip
