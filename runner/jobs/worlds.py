@@ -122,7 +122,12 @@ def _alone(evidence: Evidence) -> Iterator[str]:
 
     A program may meet the others by ways that cannot be seen from outside, so this is no fault.
     """
-    tasks, exits = evidence.plan.tasks, evidence.exits
+    plan, tasks, exits = evidence.plan, evidence.plan.tasks, evidence.exits
+    if plan.wireup == "own" and plan.gpus > 1 and not plan.starters:
+        yield (
+            f"no world was seen: one process a node may have left some of {plan.gpus} GPUs idle; fix: leave "
+            "--wireup own out, and a rank is started for each; nothing is wrong where it uses all (--world none)"
+        )
     values, ranks = exits[0].rendezvous_values, exits[0].rendezvous_ranks
     if tasks == 1 or values is None or any(record.master_port_used is not False for record in exits.values()):
         return

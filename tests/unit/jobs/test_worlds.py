@@ -88,6 +88,12 @@ def test_several_worlds_are_a_fault_only_where_one_is_requested(
     assert len(noted) == (0 if silent else 1)
 
 
+def test_gpus_that_one_process_may_have_left_idle_are_noted() -> None:
+    says = {world: [each[:17] for each in judge(run(world=world, **OWN)).remarks] for world in (None, "none")}
+    assert says == {None: ["no world was seen"], "none": []}
+    assert judge(run(program=TORCHRUN, **OWN)).remarks == ()
+
+
 def nccl(*processes: str) -> Evidence:
     """On GPUs, whose log says what no process of the program left."""
     of_each = (parse("\n".join(f"n0:9:9 [0] NCCL INFO comm 0x5 rank {line}" for line in each.split(";")))
