@@ -83,8 +83,10 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
             raise UsageError(
                 "a batch script has no --sweep", where="--sweep", fix="give --gpus, and its program after --"
             )
-        from runner.cli.batch_script import run_script
+        from runner.cli.batch_script import is_batch_script, run_script
 
+        if not is_batch_script(next(iter(context.params["arguments"]), "")):
+            raise click.MissingParameter(param=next(each for each in context.command.params if each.name == "gpus"))
         return run_script(context.params["arguments"], given(context), typed(), **flags)
     if flags.pop("check"):
         fix = f"{PROGRAM} submit job.sbatch --check"
