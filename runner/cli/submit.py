@@ -58,6 +58,7 @@ class SubmitCommand(JobCommand):
 @click.command(cls=SubmitCommand)
 @job_options
 @waiting_options
+@click.option("--check", is_flag=True, help="Only read a batch script: what is wrong with it, and our command for it.")
 @path_option(
     "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
 )
@@ -67,13 +68,18 @@ def command(**flags: Any) -> int:
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
     the first of them is an option, they are passed to the recipe's program.
 
-    A batch script of yours is submitted as it is, and recorded: submit job.sbatch.
+    A batch script of yours is submitted as it is, and recorded: submit job.sbatch. With --check, it is only read.
     """
     context = click.get_current_context()
     if context.meta[_SCRIPT]:
-        from runner.cli.batch_script import run_script
+        from runner.cli.batch_script import is_batch_script, run_script
 
+        if not is_batch_script(next(iter(context.params["arguments"]), "")):
+            raise click.MissingParameter(param=next(each for each in context.command.params if each.name == "gpus"))
         return run_script(context.params["arguments"], given(context), typed(), **flags)
+    if flags.pop("check"):
+        fix = f"{PROGRAM} submit job.sbatch --check"
+        raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)
     return submit(request_of_call(), **flags)
 
 

@@ -357,9 +357,11 @@ def counts(starter: Starter) -> Counts:
     )
 
 
-def _options(starter: Starter) -> dict[str, str]:
-    """Its options before the program, ``-`` for ``_``, a beginning as the whole name; a flag's value is empty."""
-    kind, words, given, place = KINDS[starter.name], starter.arguments, {}, 0
+def options(starter: Starter) -> Iterator[tuple[str, str, int]]:
+    """Its options before the program: ``-`` for ``_``, a beginning as the whole name; the value, empty of a flag; and
+    where the next argument is.
+    """
+    kind, words, place = KINDS[starter.name], starter.arguments, 0
     while place < len(words) and words[place].startswith(("-", UNREAD)):
         name, equals, value = words[place].partition("=")
         name = name.replace("_", "-")
@@ -371,8 +373,11 @@ def _options(starter: Starter) -> dict[str, str]:
         takes_value = not equals and name not in kind.flags and UNREAD not in name
         if takes_value and place < len(words) and not words[place].startswith("-") and not _is_program(words[place]):
             value, place = words[place], place + 1
-        given[name] = value
-    return given
+        yield name, value, place
+
+
+def _options(starter: Starter) -> dict[str, str]:
+    return {name: value for name, value, _ in options(starter)}
 
 
 def _given(given: Mapping[str, str], names: Sequence[str]) -> str | None:
