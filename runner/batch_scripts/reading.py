@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.batch_scripts.directives import BY_TASK, Header, Shape, header, joined, parse, shape, variables
@@ -95,12 +95,12 @@ class BatchScript:
     exports: Mapping[str, str]
 
 
-def read(text: str, environ: Mapping[str, str]) -> BatchScript:
-    """Read a script. ``environ``: of the shell that submits it, which sbatch passes on."""
+def read(text: str, environ: Mapping[str, str], arguments: Sequence[str] = ()) -> BatchScript:
+    """Read a script as it is called with arguments. ``environ``: of the shell that submits it."""
     head = header(text)
     of_job = shape(head.options)
-    values = {**environ, **variables(head.options, of_job)}
-    found = tuple(commands(text.replace("\r\n", "\n"), values))
+    values = {**environ, **variables(head.options, of_job), **dict.fromkeys("123456789", "")}
+    found = tuple(commands(text.replace("\r\n", "\n"), values, arguments))
     exports = {
         name: value
         for command in found

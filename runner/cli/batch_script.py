@@ -48,13 +48,15 @@ def run_script(
     Args:
         words: the script, and its own arguments. given: options of a job, by their fields. typed: the command line.
     """
+    from runner.preparation.options import FIELDS
+
     script = Path(words[0])
     if others := sorted(set(given) - _TAKES):
-        what = f"the script is submitted as it is, and has no place for {others[0]}"
+        what = f"the script is submitted as it is, and has no place for --{FIELDS[others[0]][0].replace('_', '-')}"
         fix = f"write it there as #SBATCH; or see our command: `{PROGRAM} submit {shlex.quote(words[0])} --check`"
         raise UsageError(what, where=words[0], fix=fix)
     if check:
-        return _check(script, as_json=as_json)
+        return _check(script, words[1:], as_json=as_json)
     if flags["dry_run"] or flags["full"] or flags["write"] is not None:
         what = "the script is what is submitted: none of ours is made"
         raise UsageError(what, where="--dry-run, --full, --write", fix="leave it out, or use --check")
@@ -99,19 +101,19 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
         )  # fmt: skip
 
 
-def _check(script: Path, *, as_json: bool) -> int:
+def _check(script: Path, arguments: Sequence[str], *, as_json: bool) -> int:
     from runner.batch_scripts.faults import faults
     from runner.batch_scripts.reading import read
     from runner.batch_scripts.translation import translation
     from runner.model.output import LeftOut, Problem, ScriptCheck, ScriptFault
 
-    text = files.read_bytes(script, _MOST_BYTES).decode("utf-8", "replace")
     try:
-        batch_script = read(text, os.environ)
+        text = files.read_bytes(script, _MOST_BYTES).decode("utf-8", "replace")
+        batch_script = read(text, os.environ, arguments)
         ours, found = translation(batch_script), faults(batch_script)
-    except RecursionError:
-        fix = "write its commands out"
-        raise UsageError("its brackets are too deep to be read", where=str(script), fix=fix) from None
+    except (RecursionError, files.UnusableFileError) as error:
+        why = "its brackets are too deep" if isinstance(error, RecursionError) else error.strerror
+        raise UsageError(f"it cannot be read: {why}", where=str(script), fix="name a batch script") from None
     dropped = tuple(LeftOut(*each) for each in ours.dropped)
     placed = ours.placed
     facts = ScriptCheck(

@@ -153,6 +153,8 @@ def test_a_script_that_slurm_refuses_leaves_nothing(runner: Runner, script: Path
 def test_an_option_of_a_job_has_no_place_in_a_script(runner: Runner, script: Path) -> None:
     assert "#SBATCH" in runner("submit", "--time", "5:00", str(script), code=2).err
     runner("submit", str(script), "--dry-run", code=2)
+    assert "--gpus" in runner("submit", "python", str(script), code=2).err
+    assert "--check" in runner("submit", "--gpus", "1", "--check", "--", "true", code=2).err
 
 
 PROGRAM = """\

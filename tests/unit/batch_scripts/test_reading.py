@@ -44,6 +44,12 @@ def test_what_only_the_job_knows_is_filled_in_by_a_shell_there() -> None:
     assert ours.values["arguments"] == ("bash", "-c", text)
 
 
+def test_the_scripts_own_arguments_are_those_that_it_is_called_with() -> None:
+    text = f'{HEAD}srun python t.py --lr $1 "$@"\n'
+    assert translation(read(text, {}, ("0.1", "a b"))).values["arguments"][2:] == ("--lr", "0.1", "0.1", "a b")
+    assert translation(read(text, {})).values["arguments"][2:] == ("--lr",)
+
+
 def test_what_is_left_out_is_listed_with_its_reason() -> None:
     line = "export MASTER_ADDR=$(hostname) LEVEL='a b'\nrsync -a /data /tmp\nconda activate x\nsrun -l python t.py"
     ours = translation(script(line, HEAD.replace("--nodes", "--output=o --qos=q --nodes")))
