@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import msgspec
 
@@ -170,7 +171,7 @@ KINDS: dict[str, Kind] = {
         ("horovodrun", "-m horovod.runner", "-m horovod.runner.launch"),
         total=("-np", "--num-proc"),
         flags=_flags("--verbose --gloo --mpi --js --tcp --disable-cache"),
-        needs=(Need("-np {each}"),),
+        needs=(Need("-np {each}"), Need("--disable-cache")),  # of checks by ssh, in a home that may be read-only
         several=False,
     ),
     "mpirun": Kind(
@@ -190,6 +191,8 @@ _WRAPPERS = _flags(
     "env nice ionice nohup setsid stdbuf time timeout numactl taskset uv poetry nsys ncu conda mamba micromamba pixi "
     "strace exec command sudo xvfb-run"
 )
+# What the launcher fills in, as a script can write it.
+_IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
 _SCRIPTS = (".sh", ".bash")
 _SHELLS = _flags("bash sh dash zsh ksh")
 # Of Python's options the one that ends them (-c, -m), or takes a value (-W, -X), and what is attached to it.
@@ -307,7 +310,8 @@ def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> Ite
         word for word in additions(starter, starts, each, by_gpu=by_gpu) if not word.endswith(("alone", "={port}"))
     ]
     if starter.line and not starter.call and lacks and not (starts == 1 and by_gpu and kind.counts_gpus):
-        yield f"it needs {' '.join(lacks)}, which gpu-runner gives it only where bash finds it by its name alone"
+        words = reduce(lambda text, each: text.replace(*each), _IN_SCRIPTS, " ".join(lacks))
+        yield f"it needs {words}, which gpu-runner gives it only where bash finds it by its name alone"
 
 
 def additions(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> tuple[str, ...]:
@@ -362,9 +366,11 @@ def counts(starter: Starter) -> Counts:
     )
 
 
-def _options(starter: Starter) -> dict[str, str]:
-    """Its options before the program, ``-`` for ``_``, a beginning as the whole name; a flag's value is empty."""
-    kind, words, given, place = KINDS[starter.name], starter.arguments, {}, 0
+def options(starter: Starter) -> Iterator[tuple[str, str, int]]:
+    """Its options before the program: ``-`` for ``_``, a beginning as the whole name; the value, empty of a flag; and
+    where the next argument is.
+    """
+    kind, words, place = KINDS[starter.name], starter.arguments, 0
     while place < len(words) and words[place].startswith(("-", UNREAD)):
         name, equals, value = words[place].partition("=")
         name = name.replace("_", "-")
@@ -376,8 +382,11 @@ def _options(starter: Starter) -> dict[str, str]:
         takes_value = not equals and name not in kind.flags and UNREAD not in name
         if takes_value and place < len(words) and not words[place].startswith("-") and not _is_program(words[place]):
             value, place = words[place], place + 1
-        given[name] = value
-    return given
+        yield name, value, place
+
+
+def _options(starter: Starter) -> dict[str, str]:
+    return {name: value for name, value, _ in options(starter)}
 
 
 def _given(given: Mapping[str, str], names: Sequence[str]) -> str | None:

@@ -69,6 +69,7 @@ BOTH = torch(0, 2) + torch(1, 2)
         # MPI that a library loads, and MPI by which ranks were to meet.
         (run(*((("mpi", 0, 1),),) * 4, program=TORCHRUN), (), "ran"),
         (run(*((("mpi", 0, 1),),) * 4, program=("mpirun", "./a")), (1, 1, 1, 1), "not-proven"),
+        (run(*((("mpi", 0, 1),),) * 4), (1, 1, 1, 1), "ran"),
         (run(*((("mpi", rank, 4),) for rank in range(4)), wireup="pmix"), (4,), "ran"),
     ],
 )  # fmt: skip
@@ -85,6 +86,12 @@ def test_several_worlds_are_a_fault_only_where_one_is_requested(
     assert all("fix: " in each for each in noted)
     silent = is_one or not devices or evidence.plan.world in ("any", "none")
     assert len(noted) == (0 if silent else 1)
+
+
+def test_gpus_that_one_process_may_have_left_idle_are_noted() -> None:
+    says = {world: [each[:17] for each in judge(run(world=world, **OWN)).remarks] for world in (None, "none")}
+    assert says == {None: ["no world was seen"], "none": []}
+    assert judge(run(program=TORCHRUN, **OWN)).remarks == ()
 
 
 def nccl(*processes: str) -> Evidence:
