@@ -30,7 +30,7 @@ def test_the_third_command_of_the_readme_runs_by_the_users_default_account(user:
     said = user(*PROBE, "--name", "third", "--wait").out
     assert "partition gpu-short, account lab42, limit 20 min (the default of box-here: --time changes it)" in said
     assert "verdict: ran" in said
-    kept = read(user.home / "state/sites/box-here.yaml").data
+    kept = read(user.home / "state/sites/box-here.yaml").value
     assert [*kept["queues"]] == ["gpu-short", "gpu-long"], "no GPUs, other accounts, another group, a QOS"
     assert (kept["needs"], kept["node"]["count"]) == ([], 2)
 
@@ -68,7 +68,7 @@ def test_a_job_that_waits_has_an_estimate_and_one_that_runs_its_time(user: Kestr
 def test_gpu_nodes_are_asked_although_the_default_partition_has_none(user: Kestrel) -> None:
     file = user.home / "mine.yaml"
     user("site", "detect", "--on-node", "-o", str(file))
-    assert "on dgx0" in read(file).data["sources"]["runtimes"]
+    assert "on dgx0" in read(file).value["sources"]["runtimes"]
     assert "it agrees" in user("site", "check", "--on-node", "box-here").out
     staff = file.read_text().replace("gpu-long:", "staff:")
     file.write_text(staff)
