@@ -14,7 +14,7 @@ from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding
 from runner.model.site import Owned, RuntimeAtSite
 from runner.planning.environment import is_visible
-from runner.planning.starters import conflict, plain, starter
+from runner.planning.starters import Counts, conflict, counts, plain, script_of, starts_of
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
 _SLICE = re.compile(r"\dg\.\d+gb")
@@ -216,20 +216,27 @@ def _gpus(case: Case) -> Iterator[Finding]:
 
 
 @rule("other-world")
-def _starter(case: Case) -> Iterator[Finding]:
-    """Programs that start ranks themselves, each of whose starts would form a world of its own."""
-    plan, other = case.plan, starter(case.plan.program)
-    if other is None:
-        return
-    if plan.wireup != "own":
-        line = f": -- {shlex.join(plain(other))}" if plain(other) else ""
-        what = f"{other.name} starts ranks itself: started for each GPU, each would form a world of its own"
-        is_torchrun = other.name == "torchrun"
-        instead = "leave --wireup out" if is_torchrun else "--wireup own starts it once a node, if it must be"
-        fix = f"leave {other.name} out, as a rank is started for each GPU{line}; {instead}"
-        yield Finding("other-world", "refuse", what, fix)
-    elif other.name == "torchrun":
-        what = conflict(other, plan.nodes, plan.gpus_per_node, by_gpu=plan.device == "cuda")
+def _starters(case: Case) -> Iterator[Finding]:
+    """Programs that start ranks themselves, and would form another world than the one that is asked for."""
+    plan = case.plan
+    for each in plan.starters if plan.world not in ("none", "any") else ():
+        line = plain(each)
+        leave = f"leave {each.name} out, as a rank is started for each GPU" + (
+            f": -- {shlex.join(line)}" if line else ""
+        )
+        starts, processes = starts_of(plan, each)
+        what = conflict(each, starts, processes, by_gpu=plan.device == "cuda")
+        fix = "leave it out, it learns it from gpu-runner; or request the GPUs that it says"
+        if plan.wireup in BY_MPI or (plan.wireup != "own" and counts(each) == Counts()):
+            what = f"{each.name} starts ranks itself: started for each GPU, each would form a world of its own"
+            fix = f"{leave}; leave --wireup out"
+        elif each.name == "srun" or (starts > 1 and each.name in ("horovodrun", "mpirun")):
+            fix = leave
+        elif not what and isinstance(plan.world, int) and plan.world not in (starts * processes, processes):
+            what = f"{each.name} forms a world of {starts * processes}, and --world asks for {plan.world}"
+            fix = "leave --world out, or request as many GPUs"
+        elif each.line and "by its name alone" in what:
+            fix = f"write {each.name} there without a path and with nothing before it, in a script that bash runs"
         if what:
-            fix = "leave it out, torchrun learns it from gpu-runner; or request the GPUs that it says"
-            yield Finding("other-world", "refuse", what, fix)
+            where = f"line {each.line} of {script_of(plan.program) or 'the script'}: " if each.line else ""
+            yield Finding("other-world", "refuse", where + what, fix)

@@ -1,21 +1,25 @@
-"""``submit job.sbatch``: a batch script of the user, submitted as it is."""
+"""``submit job.sbatch``: a batch script of the user, submitted as it is, or read without running anything."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import say
+from runner.cli.options import answer, say
 from runner.core import files
 from runner.core.errors import Exit, UsageError
+from runner.core.invocation import PROGRAM
+from runner.core.text import counted, printable
 
 if TYPE_CHECKING:
-    pass
+    from runner.batch_scripts.translation import Translation
+    from runner.model.output import ScriptCheck
 
 _NAMES = (".sbatch", ".slurm")
 _MOST_BYTES = 1 << 20
@@ -37,21 +41,25 @@ def is_batch_script(word: str) -> bool:
 
 
 def run_script(
-    words: Sequence[str], given: Mapping[str, Any], typed: Sequence[str], *, as_json: bool, **flags: Any
+    words: Sequence[str], given: Mapping[str, Any], typed: Sequence[str], *, check: bool, as_json: bool, **flags: Any
 ) -> int:
-    """Submit the script; returns the exit code.
+    """Submit the script, or check it; returns the exit code.
 
     Args:
         words: the script, and its own arguments. given: options of a job, by their fields. typed: the command line.
     """
+    from runner.preparation.options import FIELDS
+
     script = Path(words[0])
     if others := sorted(set(given) - _TAKES):
-        what = f"the script is submitted as it is, and has no place for {others[0]}"
-        fix = "leave it out, or write it there as #SBATCH"
+        what = f"the script is submitted as it is, and has no place for --{FIELDS[others[0]][0].replace('_', '-')}"
+        fix = f"write it there as #SBATCH; or see our command: `{PROGRAM} submit {shlex.quote(words[0])} --check`"
         raise UsageError(what, where=words[0], fix=fix)
+    if check:
+        return _check(script, words[1:], as_json=as_json)
     if flags["dry_run"] or flags["full"] or flags["write"] is not None:
         what = "the script is what is submitted: none of ours is made"
-        raise UsageError(what, where="--dry-run, --full, --write", fix="leave it out")
+        raise UsageError(what, where="--dry-run, --full, --write", fix="leave it out, or use --check")
     run = _submit(script, words[1:], given, typed)
     if not as_json:
         click.echo(f"job {run.submitted.job_id}: {script}, as it is\nrun {run.run_id}: {run.path}")
@@ -91,3 +99,58 @@ def _submit(script: Path, arguments: Sequence[str], given: Mapping[str, Any], ty
             script, arguments, scheduler=site.scheduler, clients=clients(site), runs=Path(request.runs),
             command=CommandLine(("submit", *typed), str(Path.cwd())), with_diff=not request.no_diff,
         )  # fmt: skip
+
+
+def _check(script: Path, arguments: Sequence[str], *, as_json: bool) -> int:
+    from runner.batch_scripts.faults import faults
+    from runner.batch_scripts.reading import read
+    from runner.batch_scripts.translation import translation
+    from runner.model.output import LeftOut, Problem, ScriptCheck, ScriptFault
+
+    try:
+        text = files.read_bytes(script, _MOST_BYTES).decode("utf-8", "replace")
+        batch_script = read(text, os.environ, arguments)
+        ours, found = translation(batch_script), faults(batch_script)
+    except (RecursionError, files.UnusableFileError) as error:
+        why = "its brackets are too deep" if isinstance(error, RecursionError) else error.strerror
+        raise UsageError(f"it cannot be read: {why}", where=str(script), fix="name a batch script") from None
+    dropped = tuple(LeftOut(*each) for each in ours.dropped)
+    placed = ours.placed
+    facts = ScriptCheck(
+        str(script), _command(ours), ours.refused, placed.nodes if placed else None,
+        placed.processes if placed else None, tuple(ScriptFault(**vars(each)) for each in found), dropped,
+    )  # fmt: skip
+    first = next(iter(found), None)
+    problem = Problem(first.code, first.what, f"{script}, line {first.line}", first.fix, "user") if first else None
+    lines = map(printable, _lines(facts))
+    return answer(facts, lines, as_json=as_json, exit_code=Exit.REFUSED if found else Exit.GOOD, error=problem)
+
+
+def _command(ours: Translation) -> str:
+    """Our command, as it is typed; empty where there is none."""
+    from msgspec.structs import replace
+
+    from runner.preparation.options import default_of, words_of
+    from runner.preparation.request import make_request
+
+    if ours.refused:
+        return ""
+    request = replace(make_request(ours.values), runs=default_of("runs"))
+    return f"{PROGRAM} submit {shlex.join(words_of(request))}"
+
+
+def _lines(facts: ScriptCheck) -> Iterator[str]:
+    for each in facts.findings:
+        yield f"{facts.script}, line {each.line} [{each.code}]: {each.what}"
+        yield f"  fix: {each.fix}"
+    if not facts.findings:
+        yield f"{facts.script}: nothing wrong was seen"
+    if not facts.command:
+        yield f"no command of ours: {facts.no_command}"
+        return
+    shape = f"{counted(facts.processes or 0, 'process')} on each of {counted(facts.nodes or 0, 'node')}"
+    yield f"our command for the same, {shape}:"
+    yield f"  {facts.command}"
+    yield from (
+        f"  without {each.what}{f' (line {each.line})' if each.line else ''}: {each.why}" for each in facts.left_out
+    )

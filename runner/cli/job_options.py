@@ -71,9 +71,9 @@ def _click_options(field: str, name: str, option: Option) -> Iterator[Decorator]
     long = f"--{name.replace('_', '-')}"
     yield click.option(*sorted((long, *option.flags), key=lambda flag: flag.startswith("--")), field, **settings)
     if option.sbatch is not None:
-        letter, read = option.sbatch
-        help = f"The same, as sbatch reads it (-t 30 is 30 minutes): {long} has a form of its own."
-        yield click.option(letter, f"{_SBATCH}{field}", metavar="VALUE", callback=_reading(Kind(read)), help=help)
+        letter, metavar, read = option.sbatch
+        help = f"As {long}, in the forms of sbatch."
+        yield click.option(letter, f"{_SBATCH}{field}", metavar=metavar, callback=_reading(Kind(read)), help=help)
 
 
 def _reading(kind: Kind) -> Callable[[click.Context, click.Parameter, Any], Any]:

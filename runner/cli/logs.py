@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import ExitStack
 
@@ -20,6 +21,7 @@ from runner.jobs.states import cancel, scheduler_of
 from runner.jobs.watch import JobProgress, presence
 
 OVER = "\r\x1b[K"  # from the beginning of a line, which is emptied
+_NESTED = re.compile(r"\n+([^\n\x1b]*)(?:\x1b\[A)+")  # a bar below another one (tqdm): down, and up again
 
 
 @click.command()
@@ -38,7 +40,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
     Ctrl-C leaves the job alone.
     """
-    from runner.study.directory import find_subject
+    from runner.study.directory import find_subjects
 
     if ranks is not None and every:
         raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")
@@ -46,7 +48,11 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         fix = "use wait --json, then logs --json"
         raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
     named = logs.parse_ranks(ranks) if ranks is not None else None
-    directory = find_subject(run)
+    subjects = find_subjects(() if run is None else (run,))
+    bad = [each for each in subjects if isinstance(each, Run) and each.verdict and each.verdict.exit_code]
+    directory = next(iter(bad), subjects[-1])
+    if len(subjects) > 1:
+        say(f"run {directory.path.name}; others: {PROGRAM} logs RUN")
     if not isinstance(directory, Run):
         from runner.cli.study import telling_run
 
@@ -161,14 +167,14 @@ class Printer:
 
 def for_terminal(content: bytes, *, redraws: bool) -> bytes:
     """Lines of a log with their colours, and other control characters escaped. Of a bar that was drawn again and again
-    the last state: with ``redraws`` over what stands in its line.
+    the last state: with ``redraws`` over what stands in its line. Bars below each other share one.
     """
 
     def drawn(line: str) -> str:
         *earlier, last = line.rstrip("\r").split("\r")
         return f"{OVER if redraws and earlier else ''}{coloured(last)}"
 
-    text = content.decode("utf-8", "backslashreplace")
+    text = _NESTED.sub(r"\r\1", content.decode("utf-8", "backslashreplace"))
     return ("\n".join(map(drawn, text.split("\n"))) + ("\r" if redraws and text.endswith("\r") else "")).encode()
 
 

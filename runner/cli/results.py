@@ -260,7 +260,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "images edit": (EditedImage,),
     "images verify": (list[VerifiedImage],),
     "images prune": (PrunedImages,),
-    "submit": (output.RunFacts, output.Preparation, WrittenJob),
+    "submit": (output.RunFacts, output.Preparation, WrittenJob, output.ScriptCheck),
     "run": (output.RunFacts, output.Preparation),
     "scale": (StudyFacts, PlannedStudy),
     "status": (output.RunFacts, output.RunList, StudyFacts),

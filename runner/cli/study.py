@@ -88,7 +88,7 @@ def problem(facts: StudyFacts) -> Problem | None:
     first = next((each for each in missing if each.why), missing[0])
     of_all = f"{len(missing)} of {counted(len(facts.launches), 'launch')}"
     what = f"{of_all} not proven; {first.launch.key}: {first.why or 'missing'}"
-    return Problem("not-proven", what, first.directory, f"{PROGRAM} scale --resume {facts.study}")
+    return Problem("not-proven", what, first.directory, facts.next_step)
 
 
 def detached(study: StudyDirectory, *, as_json: bool) -> int:
@@ -236,8 +236,8 @@ def _notes(facts: StudyFacts) -> Iterator[str]:
             "separate jobs: no attribution of the loss, and no A/B verdict but on launches that ran in turns on the "
             "same nodes and GPUs"
         )
-    then = {"running": "wait", "incomplete": "scale --resume"}.get(facts.state)
-    yield from (f"next: {PROGRAM} {then} {facts.study}",) if then else ()
+    if facts.state != "complete":
+        yield f"next: {PROGRAM} wait {facts.study}" if facts.state == "running" else f"next: {facts.next_step}"
 
 
 def _alone(gpus: SingleGpus, *, is_claim: bool) -> str:

@@ -337,9 +337,11 @@ FAILURES = (
         "{path}, which was unpacked for this job, is gone",
         "see what cleans Enroot's data path there; a home that nodes share must not hold it (ENROOT_DATA_PATH)"),
     _not_started("image-missing",
-        r"(?i)\[ERROR\] No such file or directory: (?P<path>/.+)|could not open image .*no such file or directory",
+        r"(?i)\[ERROR\] No such file or directory: (?P<path>/.+)|could not open image .*no such file or directory"
+        r"|ch-run\[\d+\]: error: can't stat: /.*: no such file or directory",
         "the image {image} is not there",
-        "keep images on a file system that every node mounts (--store, --image), or report the node to the site"),
+        "convert it again if it was removed; keep images on a file system that every node mounts (--store, --image), "
+        "or report the node to the site"),
     _not_started("container-name-taken",
         r"\[ERROR\] File already exists: (?P<path>.+)|because File exists|Could not acquire rootfs lock"
         r"|rm: cannot remove .*(?:Directory not empty|resource busy)",

@@ -379,13 +379,14 @@ def _sentences(evidence: Evidence, record: ExitRecord) -> list[str]:
         run_runtime(evidence.plan.runtime).is_container,
         start.environment.get("PATH", "") if start else "",
     )
-    of_image = f"the image {evidence.plan.image.reference}"
+    program = evidence.plan.program[0]
+    found_by = f"of {program}" if "/" in program else f"whose PATH begins with {path.partition(':')[0]}"
     known = {
         **(in_line.groupdict() if in_line else {}),
         "end": f"exited with code {record.exit_code}"
         if record.signal is None
         else f"was ended by signal {record.signal} ({_signal_name(record.signal)})",
-        "environment": of_image if is_container else f"the environment whose PATH begins with {path.partition(':')[0]}",
+        "environment": f"the image {evidence.plan.image.reference}" if is_container else f"the environment {found_by}",
         "who": _rank_name(evidence, record.rank),
         "error": record.error,
         "message": record.message,

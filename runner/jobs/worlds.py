@@ -14,8 +14,6 @@ from runner.core.text import counted
 from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
 from runner.model.plan import Plan
-from runner.planning.starters import starter
-from runner.planning.wireup import BY_MPI
 
 _NAMES = {"torch": "torch.distributed", "jax": "jax.distributed", "horovod": "Horovod", "mpi": "MPI"}
 _MPI_STARTERS = ("mpirun", "srun", "horovodrun")
@@ -44,8 +42,8 @@ def formed(evidence: Evidence) -> Formed:
     ranks: dict[int, Counter[int]] = {}  # devices of a world -> ranks in worlds of that size
     for record in evidence.exits.values():
         for each in record.worlds:
-            # A program may load MPI, for a library, that forms no world by it.
-            if each.kind != "mpi" or plan.wireup in BY_MPI or _started_by(plan) in _MPI_STARTERS:
+            # Under torchrun and its like, MPI is what some library has loaded.
+            if each.kind != "mpi" or _started_by(plan) in ("", *_MPI_STARTERS):
                 devices = max(1, plan.gpus_per_task // len(record.worlds)) if each.kind == "jax" else 1
                 ranks.setdefault(each.size * devices, Counter())[each.rank] += 1
                 kinds.add(each.kind)
@@ -67,8 +65,7 @@ def _by_nccl(log: NcclLog, gpus: int) -> Formed:
 
 
 def _started_by(plan: Plan) -> str:
-    program = starter(plan.program)
-    return program.name if program is not None else ""
+    return plan.starters[0].name if plan.starters else ""
 
 
 def faults(evidence: Evidence) -> Iterator[str]:
@@ -125,7 +122,12 @@ def _alone(evidence: Evidence) -> Iterator[str]:
 
     A program may meet the others by ways that cannot be seen from outside, so this is no fault.
     """
-    tasks, exits = evidence.plan.tasks, evidence.exits
+    plan, tasks, exits = evidence.plan, evidence.plan.tasks, evidence.exits
+    if plan.wireup == "own" and plan.gpus > 1 and not plan.starters:
+        yield (
+            f"no world was seen: one process a node may have left some of {plan.gpus} GPUs idle; fix: leave "
+            "--wireup own out, and a rank is started for each; nothing is wrong where it uses all (--world none)"
+        )
     values, ranks = exits[0].rendezvous_values, exits[0].rendezvous_ranks
     if tasks == 1 or values is None or any(record.master_port_used is not False for record in exits.values()):
         return

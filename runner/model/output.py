@@ -184,6 +184,40 @@ def shown_plan(plan: Plan) -> ShownPlan:
     return ShownPlan(**values)
 
 
+class ScriptFault(msgspec.Struct, frozen=True):
+    """What is wrong with a batch script; ``line`` from 1."""
+
+    code: str
+    line: int
+    what: str
+    fix: str
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """What of a batch script our command leaves out; ``line`` from 1, or 0 for none."""
+
+    line: int
+    what: str
+    why: str
+
+
+class ScriptCheck(msgspec.Struct, frozen=True):
+    """A batch script that was read (``submit SCRIPT --check``).
+
+    Attributes:
+        command: of ours for it; empty where ``no_command`` says why there is none.
+        nodes, processes: on each of them, as the script places its program; null where only a run tells.
+    """
+
+    script: str
+    command: str
+    no_command: str
+    nodes: int | None
+    processes: int | None
+    findings: tuple[ScriptFault, ...]
+    left_out: tuple[LeftOut, ...]
+
+
 class Preparation(msgspec.Struct, frozen=True):
     """A job that was prepared and not submitted: a dry run, or one that a check refuses.
 
@@ -256,6 +290,7 @@ class ListedRun(FigureKeys, frozen=True):
         gpus: as requested; on a site without GPUs, one rank stands for a GPU.
         submitted: null where that cannot be read.
         outcome: of the verdict; null until the run was judged.
+        values: of a sweep's run, what is its own: name -> value.
     """
 
     run: str
@@ -268,6 +303,7 @@ class ListedRun(FigureKeys, frozen=True):
     site: str
     submitted: datetime | None
     outcome: Outcome | None
+    values: dict[str, str] = {}
 
 
 class RunList(msgspec.Struct, frozen=True):

@@ -166,6 +166,7 @@ class Plan(msgspec.Struct, frozen=True):
         unset: variables that the user takes away from every rank, whoever has set them.
         program: the argument list below the launcher.
         wireup: how ranks find each other.
+        starters: programs that start ranks in it: the one that the program begins with, or those of its script.
         world: how many devices shall be in one world; None where none is asked for.
         device: what each rank must compute on.
         transport: class of transport that is planned between nodes; None where the site does not say.
@@ -230,6 +231,7 @@ class Plan(msgspec.Struct, frozen=True):
     bind: Literal["auto", "none"] = "auto"
     python: PlannedPython | None = None
     launch: LaunchPlace | None = None
+    starters: tuple[Starter, ...] = ()
     limit_is_default: bool = False
     world: World | None = None
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from runner.core.invocation import PROGRAM
 from runner.model.figure import Doubt, FigureKeys
 from runner.model.job import CommandLine
 from runner.model.plan import Finding
@@ -153,6 +154,7 @@ class Estimate(msgspec.Struct, frozen=True):
     high: float | None = None
 
 
+COMES_AGAIN = ("ran", "failed")  # outcomes that another run of the same program would have, too
 LaunchState = Literal["missing", "pending", "running", "proven", "not-proven"]
 
 
@@ -295,3 +297,11 @@ class StudyFacts(msgspec.Struct, frozen=True):
     differences: tuple[str, ...] = ()
     switches: dict[str, str] = {}
     gaps: tuple[str, ...] = ()
+
+    @property
+    def next_step(self) -> str:
+        """What to do about one that is incomplete: another run of the same program would only repeat what it does."""
+        again = next((each for each in self.launches if each.state != "proven" and each.outcome in COMES_AGAIN), None)
+        if again is None:
+            return f"{PROGRAM} scale --resume {self.study}"
+        return f"{PROGRAM} show {again.run}; it would end so again: correct the program, and begin a new study"

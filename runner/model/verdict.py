@@ -115,6 +115,18 @@ class Verdict(msgspec.Struct, frozen=True):
         """The exit code of ``wait`` and ``submit --wait``."""
         return EXIT_OF[self.outcome]
 
+    @property
+    def why_unmeasured(self) -> str:
+        """Why it has no figure, one sentence: the first reason with the line of a log that tells most, or what the
+        meter says; empty where it is measured.
+        """
+        if self.outcome == "measured":
+            return ""
+        if self.outcome == "ran":
+            return next((each for each in self.remarks if each.startswith("the meter")), "it measures nothing")
+        reason = next(iter(self.reasons), f"the run is {self.outcome}")
+        return f"{reason}; {self.log}" if self.log and self.log not in reason else reason
+
 
 ProvenValue = float | int | str | bool | None
 RungState = Literal["passed", "failed", "not applicable"]

@@ -10,10 +10,10 @@ import msgspec
 
 from runner.core.errors import UsageError
 from runner.core.text import counted
-from runner.model.backends import RUNTIMES, SCHEDULERS
+from runner.model.backends import RUNTIMES, SCHEDULERS, SchedulerFacts
 from runner.model.image import Environment
 from runner.model.job import Allocation
-from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, PlannedImage, PlannedPython
+from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, PlannedImage, PlannedPython, Starter
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request, World
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement, wireup
@@ -27,6 +27,10 @@ from runner.planning.environment import (
     with_modules,
 )
 from runner.planning.options import arguments, arms, samples_per_step
+from runner.planning.starters import starters
+
+# Variables of tasks, which a program that starts its own processes has not (gpu_runner_inside.launcher.wireup).
+_OF_TASKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 
 
 def plan(
@@ -38,6 +42,7 @@ def plan(
     *,
     allocation: Allocation | None = None,
     python: PlannedPython | None = None,
+    script: str = "",
 ) -> Plan:
     """Decide everything about a job.
 
@@ -45,6 +50,7 @@ def plan(
         environment: replaces the setup of the site's native way.
         allocation: an existing one that the job becomes a step of; None for a job that gets its own.
         python: that each node must have, without a container.
+        script: the text of the shell script that the program is; empty where it is none.
 
     Raises UsageError, RefusedError: the request cannot be planned; says which option and the fix.
     """
@@ -63,7 +69,16 @@ def plan(
 
     runtime = request.runtime or site.runtimes[0]
     way = site.ways.get(runtime, RuntimeAtSite())
-    requested = request.wireup or ("own" if recipe.processes == "own" else None)
+    mounts = (*way.mounts, *_with_directory(request))
+    _check_mounts(mounts, request.mounted_directory, is_container=RUNTIMES[runtime].is_container)
+    of_shell = carried_caches(dict(request.caches), runtime, mounts)
+    provided = nccl_log(site) | (environment.env if environment else {})
+    variables = merge({**provided, **site.env, **way.env, **of_shell}, recipe.env, request.env, nodes=nodes)
+    env = (*variables.env, *meter_variables(recipe, request).items())
+    options = arguments(recipe, site.options.get(recipe.name, {}), request.options)
+    program = (*recipe.program, *options, *request.arguments)
+    found = starters(program, script, _of_script(scheduler, nodes, most) | dict(variables.env))
+    requested = request.wireup or ("own" if recipe.processes == "own" or found else None)
     gloo_needed = recipe.framework == "horovod"
     chosen = wireup.choose(site, image, runtime, requested, request.gpus, gloo_needed=gloo_needed)
     placed = wireup.task_a_node(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
@@ -77,18 +92,10 @@ def plan(
     cpus_per_gpu = _cpus_per_gpu(site, request, most, allocation if divides else None)
     cpus_per_task = cpus_per_gpu * (most if chosen.wireup == "own" else 1)
 
-    mounts = (*way.mounts, *_with_directory(request))
-    _check_mounts(mounts, request.mounted_directory, is_container=RUNTIMES[runtime].is_container)
     setup = with_modules(environment.setup if environment else way.setup, way.setup, request, runtime)
     load = (*way.load, *setup_lines(setup))
     load = (*load, *site.mpi.load) if chosen.wireup in wireup.BY_MPI else load
-    of_shell = carried_caches(dict(request.caches), runtime, mounts)
-    provided = nccl_log(site) | (environment.env if environment else {})
-    variables = merge({**provided, **site.env, **way.env, **of_shell}, recipe.env, request.env, nodes=nodes)
-    env = (*variables.env, *meter_variables(recipe, request).items())
     caches = choose_caches(site, runtime, mounts, request.home)
-    options = arguments(recipe, site.options.get(recipe.name, {}), request.options)
-    program = (*recipe.program, *options, *request.arguments)
     hosts = None
     if listed:
         needed = recipe.needs if not RUNTIMES[runtime].is_container and not load else ()
@@ -128,7 +135,8 @@ def plan(
         samples_per_step=request.meter_batch or samples_per_step(program, recipe.samples_option),
         arms=arms(program, recipe.options),
         wireup=chosen.wireup,
-        world=_world(site.world if request.world is None else request.world, request.gpus),
+        starters=found,
+        world=_world(site.world if request.world is None else request.world, request.gpus, found),
         device=site.device,
         transport=site.transport,
         demonstration=_demonstration(site, program),
@@ -144,8 +152,19 @@ def plan(
     )
 
 
-def _world(asked: World | None, gpus: int) -> World | None:
-    """The world that is asked for. Raises UsageError: a job of so many GPUs cannot form it."""
+def _of_script(scheduler: SchedulerFacts, nodes: int, gpus: int) -> dict[str, str]:
+    """What a script finds that is started once a node, as far as that is known."""
+    of_slurm = str(nodes) if scheduler.has_srun else ""
+    counts = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus), "SLURM_NNODES": of_slurm}
+    return counts | dict.fromkeys(_OF_TASKS, "") | {"SLURM_JOB_NUM_NODES": of_slurm}
+
+
+def _world(asked: World | None, gpus: int, found: Sequence[Starter]) -> World | None:
+    """The world that is asked for: by the user or the site, else by a program that starts ranks. Raises UsageError: a
+    job of so many GPUs cannot form it.
+    """
+    if asked is None and found:
+        return gpus
     if isinstance(asked, int) and not 1 <= asked <= gpus:
         what = f"a world of {asked} devices is not possible with {counted(gpus, 'GPU')}"
         raise UsageError(what, where="--world", fix="give the devices of one world, or none, or any")

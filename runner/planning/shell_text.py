@@ -1,176 +1,278 @@
-"""The commands of a shell script's text, as far as they can be read without running it. Pure.
+"""The commands of a shell script, as far as its text tells them without being run. Pure.
 
-Words are split and expanded as bash does it: quotes, comments, line continuations, here-documents, simple variables,
-arrays, defaults (``${N:-2}``) and products (``$((N * 8))``). What only the shell itself would know is ``UNREAD``.
+Words are split and expanded as bash does it: quotes, comments, line continuations, here-documents, variables, arrays,
+defaults (``${N:-2}``) and sums (``$((N * 8))``). What only a run tells (``$(hostname)``, a variable that nothing sets)
+stays as it is written, between two UNREAD characters.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 UNREAD = "\0"  # no argument of a program can hold one
-_BETWEEN = "\x1f"  # elements of an array; white space to str.split
-_SUBSTITUTION = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"
-_TOKEN = re.compile(
-    rf"""(?P<skip>(?<![^\s;&|()])\#[^\n]*|\\\n|[ \t\r]+)
-    |(?P<document><<-?[ \t]*(?P<quote>['"]?)(?P<end>\w+)(?P=quote))
-    |(?P<redirect>\d*(?:<<<|&>>?|>>|>\||[<>]&?))
-    |(?P<operator>\n|;;|;|&&|\|\||\||&|\(|\))
-    |(?P<substitution>{_SUBSTITUTION})
-    |'(?P<single>[^']*)'
-    |"(?P<double>(?:\\.|{_SUBSTITUTION}|[^"\\])*)"
-    |\\(?P<escaped>.)
-    |(?P<variable>\$(?:\{{[^}}]*\}}|\w+|[@*\#?!$-]))
-    |(?P<bare>[^\s;&|()<>'"\\`$]+|.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_IN_DOUBLE = re.compile(rf"{_SUBSTITUTION}|\$(?:\{{[^}}]*\}}|\w+|[@*#?!$-])|\\([$`\"\\])|\\\n", re.DOTALL)
-_PARAMETER = re.compile(r"\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?[-=](.*?))?\}?", re.DOTALL)
+Values = dict[str, "str | list[str]"]
+
+_CLOSING = {'"': '"', "`": "`", "(": ")", "{": "}"}
+_OPERATOR = re.compile(r"\n|;;|&&|\|\||\|&|&>>?|\d*(?:<<<|<<-?|>>|[<>]&|[<>])|[;&|()]")
+_VARIABLE = re.compile(r"\$(\w+|[@*#?!$-])")
+_BRACED = re.compile(r"(\w+)(?:\[(@|\*|\d+)\])?(?::?([-=])(.*))?", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-_BEFORE_A_COMMAND = frozenset(("if", "then", "elif", "else", "while", "until", "do", "time", "!", "{", "}"))
-_OPENS, _CLOSES = frozenset(("if", "for", "while", "until", "case", "select")), frozenset(("fi", "done", "esac"))
-_DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
+_NO_NAME = re.compile(r"-|(?:export|declare|local|readonly|typeset)$")
+_SUM, _NO_SUM = re.compile(r"[\d\s+*/()-]{1,100}"), re.compile(r"\*\s*\*|/\s*/|\)\s*[\d(]|\d\s*\(")
+_OPENS, _CLOSES = ("if", "while", "until", "for", "case", "select", "{"), ("fi", "done", "esac", "}")
+_BETWEEN = ("then", "do", "else", "elif", "!", "time", "exec", "command")
+_DECLARES = ("export", "declare", "local", "readonly", "typeset")
 
 
 @dataclass(frozen=True)
 class Command:
-    """A simple command: its words without assignments before it, and the line that it begins in, from 1."""
+    """A simple command.
+
+    Attributes:
+        words: as the program gets them. line: of its first word, from 1.
+        env: what is assigned in front of it.
+        is_plain: it stands in no condition, loop or function. in_background: ``&`` ends it.
+    """
 
     words: tuple[str, ...]
     line: int
+    env: tuple[tuple[str, str], ...] = ()
+    is_plain: bool = True
+    in_background: bool = False
 
 
-def commands(text: str, variables: Mapping[str, str] | None = None, arguments: Sequence[str] = ()) -> Iterator[Command]:
-    """The commands of a script, in the order of its text.
+def commands(
+    text: str, variables: Mapping[str, str | list[str]] | None = None, arguments: Sequence[str] = ()
+) -> Iterator[Command]:
+    """The commands in the order of the text; ``export NAME=VALUE`` is one, too. A variable that a condition or a loop
+    changes is unread from there on.
 
     Args:
-        variables: of its environment; one that is not there is unread.
-        arguments: the script's own, ``$1`` and so on.
+        variables: of its environment. arguments: the script's own, ``$1`` and so on.
     """
-    known = {**(variables or {}), "@": _BETWEEN.join(arguments), "*": " ".join(arguments)}
-    known |= {str(place): word for place, word in enumerate(arguments, 1)}
-    depth = 0
-    for words, line in _Reader(text, known).commands():
-        left = list(words)
-        while left and left[0] in _BEFORE_A_COMMAND | _OPENS | _CLOSES:
-            depth += (left[0] in _OPENS) - (left[0] in _CLOSES)
-            if left[0] in ("for", "select") and len(left) > 1:
-                known[left[1]] = UNREAD
-                left.clear()
-            else:
-                left.pop(0)
-        assigned = [_ASSIGNMENT.fullmatch(word) for word in left]
-        count = next((place for place, each in enumerate(assigned) if each is None), len(left))
-        if left and (count == len(left) or left[0] in _DECLARES):
-            for each in filter(None, assigned):
-                value = known.get(each[1], "") + each[3] if each[2] else each[3]
-                certain = depth <= 0 or known.get(each[1], value) == value
-                known[each[1]] = value if certain else UNREAD
-        elif left:
-            yield Command(tuple(left[count:]), line)
+    listed = list(arguments)
+    values: Values = {**(variables or {}), "@": listed, "*": " ".join(listed)}
+    values |= {str(place): word for place, word in enumerate(listed, 1)}
+    depth, brackets, raw, line = 0, 0, list[str](), 0
+    tokens = _tokens(text)
+    for token, is_operator, at in tokens:
+        if is_operator and ("<" in token or ">" in token):
+            next(tokens, None)
+            continue
+        if not is_operator:
+            if not raw and token in _OPENS + _CLOSES:
+                depth += 1 if token in _OPENS else -1
+                if token not in ("for", "case", "select"):
+                    continue
+            if raw or token not in _BETWEEN:
+                line = line if raw else at
+                raw.append(token)
+            continue
+        brackets += {"(": 1, ")": -1}.get(token, 0)
+        if brackets < 0:  # the end of a case's pattern
+            brackets, raw = 0, []
+        if raw[:1] == ["for"]:
+            values.pop("".join(raw[1:2]), None)
+        elif raw and raw[0] not in ("case", "select", "function"):
+            yield from _command(raw, line, values, depth, background=token == "&")
+        raw = []
+    if raw:
+        yield from _command(raw, line, values, depth, background=False)
 
 
-class _Reader:
-    """Reads words, expanded with what is known when their turn comes, up to the operator that ends their command."""
+def as_written(word: str) -> str:
+    """A word for a reader: what is unknown as it is written."""
+    return word.replace(UNREAD, "")
 
-    def __init__(self, text: str, known: Mapping[str, str]) -> None:
-        self.text, self.known = text, known
-        self.place, self.line, self.first = 0, 1, 1
-        self.words: list[str] = []
-        self.word: list[str] | None = None  # fields of the word that is being read
-        self.array = ""  # the name of the array that is being read, and ``=``
-        self.ends: list[str] = []  # of here-documents that begin after this line
-        self.dropped = False  # the next word is where a redirection leads
 
-    def commands(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        """The words of each command, and its line."""
-        while (match := _TOKEN.match(self.text, self.place)) is not None:
-            self.place = match.end()
-            if match["operator"]:
-                yield from self._operator(match["operator"])
-            else:
-                self._read(match)
-            self.line += match[0].count("\n")
-        yield from self._end_command()
-
-    def _read(self, match: re.Match[str]) -> None:
-        if match["skip"] or match["document"]:
-            self._end_word()
-            self.ends += [match["end"]] if match["document"] else []
-        elif match["redirect"]:
-            self._end_word()
-            self.dropped = True
-        elif match["variable"] or match["substitution"]:
-            self._add(_expanded(match[0], self.known), split=True)
-        elif match["double"] is not None:
-            value = _IN_DOUBLE.sub(lambda each: each[1] or _expanded(each[0], self.known), match["double"])
-            for count, part in enumerate(value.lstrip(_BETWEEN).split(_BETWEEN)):
-                self.word = [*self.word, ""] if self.word and count else self.word
-                self._add(part, split=False)
+def _command(raw: list[str], line: int, values: Values, depth: int, *, background: bool) -> Iterator[Command]:
+    declares = raw[0] in _DECLARES
+    assigned: dict[str, str | list[str]] = {}
+    place = 0
+    while place < len(raw) and (
+        parts := _ASSIGNMENT.fullmatch(raw[place]) or (declares and _NO_NAME.match(raw[place]))
+    ):
+        place += 1
+        if parts.re is _ASSIGNMENT:
+            is_array = parts[3].startswith("(")
+            value: str | list[str] = list(_all(parts[3][1:-1], values)) if is_array else _joined(parts[3], values)
+            before = values.get(parts[1], [] if is_array else "") if parts[2] else type(value)()
+            assigned[parts[1]] = before + value if isinstance(before, type(value)) else value  # type: ignore[operator]
+    if declares or place == len(raw):
+        for name, value in assigned.items():
+            certain = not depth or values.get(name, value) == value
+            values[name] = value if certain else f"{UNREAD}${name}{UNREAD}"
+    if raw[0] == "export":
+        named = (*assigned, *(word for word in raw[place:] if word in values))
+        texts = (value if isinstance(value := values[name], str) else "" for name in named)
+        pairs = map("=".join, zip(named, texts, strict=True))
+        yield Command(("export", *pairs), line, is_plain=not depth)
+    elif not declares and (words := tuple(_all_of(raw[place:], values))):
+        env = tuple((name, value) for name, value in assigned.items() if isinstance(value, str))
+        if words[0] == "eval":
+            yield from commands(" ".join(words[1:]), values)
         else:
-            self._add(match[str(match.lastgroup)], split=False)
+            yield Command(words, line, env, not depth, background)
 
-    def _add(self, value: str, *, split: bool) -> None:
-        """Append to the word; unquoted values may be several words, or none."""
-        if self.word is None and not self.words:
-            self.first = self.line
-        parts = value.split() if split else [value]
-        if parts:
-            self.word = self.word or [""]
-            self.word[-1] += parts[0]
-            self.word += parts[1:]
 
-    def _end_word(self) -> None:
-        if self.word is not None:
-            self.words += [] if self.dropped else self.word
-            self.word, self.dropped = None, False
-
-    def _operator(self, operator: str) -> Iterator[tuple[tuple[str, ...], int]]:
-        if operator == "(" and self.word is not None and re.fullmatch(r"\w+\+?=", self.word[-1]):
-            self.array, self.word = self.word[-1], None
-            self.words.append("(")
-        elif self.array and operator in ")\n":
-            self._end_word()
-            if operator == ")":
-                begin = self.words.index("(")
-                self.words[begin:] = ["".join((self.array, *(_BETWEEN + word for word in self.words[begin + 1 :])))]
-                self.array = ""
+def _tokens(text: str) -> Iterator[tuple[str, bool, int]]:
+    """Words as they are written and operators, whether it is one, and its line."""
+    at, line = 0, 1
+    ends: list[str] = []  # of here-documents that begin on this line
+    is_end = False
+    while at < len(text):
+        operator = _OPERATOR.match(text, at)
+        start = at
+        if text[at] in " \t" or text.startswith("\\\n", at):
+            at += 2 if text[at] == "\\" else 1
+        elif text[at] == "#":
+            at = text.find("\n", at) if "\n" in text[at:] else len(text)
+        elif operator is not None:
+            at = operator.end()
+            if not (operator[0] == "\n" and text[:start].endswith("\\\n")):
+                yield operator[0], True, line
+            is_end = operator[0] in ("<<", "<<-")
+            while operator[0] == "\n" and ends:
+                end = re.compile(rf"^\t*{re.escape(ends.pop(0))}$", re.MULTILINE).search(text, at)
+                at = end.end() if end else len(text)
         else:
-            yield from self._end_command()
-        if operator == "\n":
-            self._skip_documents()
-
-    def _end_command(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        self._end_word()
-        self.dropped = False
-        if self.words:
-            yield tuple(self.words), self.first
-        self.words = []
-
-    def _skip_documents(self) -> None:
-        for end in self.ends:
-            closing = re.compile(rf"^\t*{end}$", re.MULTILINE).search(self.text, self.place)
-            stop = len(self.text) if closing is None else closing.end()
-            self.line += self.text.count("\n", self.place, stop)
-            self.place = stop
-        self.ends = []
+            while at < len(text) and (text[at] not in " \t\n;&|<>()"):
+                at = _after(text, at + 1 if text.startswith("=(", at) else at)
+            word = text[start:at]
+            if is_end:
+                ends.append(word.strip("'\"\\"))
+                is_end = False
+            yield word, False, line
+        line += text.count("\n", start, at)
 
 
-def _expanded(text: str, known: Mapping[str, str]) -> str:
-    """The value of a parameter or a substitution; ``UNREAD`` where it is not known."""
-    if text.startswith("\\"):
-        return ""
-    product = re.fullmatch(r"\$\(\(([\w\s*${}]+)\)\)", text)
-    if product is not None:
-        factors = [known.get(each.strip(" ${}\t"), each.strip()) for each in product[1].split("*")]
-        return str(math.prod(map(int, factors))) if all(each.isdigit() for each in factors) else UNREAD
-    parameter = _PARAMETER.fullmatch(text)
-    if parameter is None:
-        return UNREAD
-    name, default = parameter[1], parameter[2]
-    if default is not None and not known.get(name):
-        return re.sub(r"\$\{?(\w+)\}?", lambda each: known.get(each[1], UNREAD), default.strip("\"'"))
-    return known.get(name, UNREAD)
+def _after(text: str, at: int) -> int:
+    """Behind what begins here: an escaped character, a quoted text, an expansion, a bracket; else one character."""
+    opening = text[at]
+    if opening == "\\":
+        return min(at + 2, len(text))
+    if opening == "'":
+        return text.find("'", at + 1) + 1 or len(text)
+    if opening == "$" and text[at + 1 : at + 2] in ("(", "{"):
+        return _after(text, at + 1) if text[at + 1] == "(" else _closed(text, at + 1)
+    return _closed(text, at) if opening in '"`(' else at + 1
+
+
+def _closed(text: str, at: int) -> int:
+    opening, closing = text[at], _CLOSING[text[at]]
+    at += 1
+    while at < len(text) and text[at] != closing:
+        if opening == "(" and text[at] == "#" and text[at - 1].isspace():
+            at = text.find("\n", at) if "\n" in text[at:] else len(text)
+        elif text[at] in ("\\$`" if opening == '"' else "\\'\"$`("):
+            at = _after(text, at)
+        else:
+            at += 1
+    return min(at + 1, len(text))
+
+
+def _all(text: str, values: Values) -> Iterator[str]:
+    return _all_of((token for token, is_operator, _ in _tokens(text) if not is_operator), values)
+
+
+def _all_of(raw: Iterable[str], values: Values) -> Iterator[str]:
+    for word in raw:
+        yield from _expanded(word, values, split=True)
+
+
+def _joined(raw: str, values: Values) -> str:
+    return "".join(_expanded(raw, values, split=False))
+
+
+def _expanded(raw: str, values: Values, *, split: bool) -> list[str]:
+    """The words that a word becomes: none for an empty variable, several for one with spaces, or an array."""
+    words: list[str] = []
+    open_word: str | None = None
+    for piece in _pieces(raw):
+        if piece[0] in "$`" and split:
+            parts = _value(piece, values)
+            fields = parts if isinstance(parts, list) else parts.split() if UNREAD not in parts else _fields(parts)
+        elif piece[0] == '"' and split and re.search(r"\$@|\[@\]", piece):
+            fields = [""]
+            for part in _pieces(piece[1:-1], quoted=True):
+                listed = _value(part, values) if part[0] == "$" else [_quoted(part, values)]
+                listed = [listed] if isinstance(listed, str) else listed
+                fields = [*fields[:-1], fields[-1] + "".join(listed[:1]), *listed[1:]]
+            fields = fields if fields != [""] else []
+        else:
+            fields = [_text(piece, values)]
+        for place, field in enumerate(fields):
+            if place and open_word is not None:
+                words.append(open_word)
+                open_word = None
+            open_word = (open_word or "") + field
+    return words if open_word is None else [*words, open_word]
+
+
+def _fields(text: str) -> list[str]:
+    """Split at spaces, not within what is unknown."""
+    return re.findall(rf"(?:{UNREAD}[^{UNREAD}]*{UNREAD}|\S)+", text)
+
+
+def _pieces(raw: str, *, quoted: bool = False) -> Iterator[str]:
+    """``quoted``: between double quotes, where single ones are plain characters."""
+    at = 0
+    while at < len(raw):
+        variable = _VARIABLE.match(raw, at)
+        end = variable.end() if variable else at + 1 if quoted and raw[at] in "'(" else _after(raw, at)
+        yield raw[at:end]
+        at = end
+
+
+def _text(piece: str, values: Values) -> str:
+    if piece[0] == "\\":
+        return piece[1:].removeprefix("\n")
+    if piece[0] == "'":  # what an outer shell has left unread has two marks on each side, here as anywhere
+        return piece[1:-1].replace(UNREAD, UNREAD * 2)
+    if piece[0] == '"':
+        return "".join(_quoted(part, values) for part in _pieces(piece[1:-1], quoted=True))
+    value = _value(piece, values) if piece[0] in "$`" else piece
+    return value if isinstance(value, str) else " ".join(value)
+
+
+def _quoted(part: str, values: Values) -> str:
+    if part[0] == "\\":
+        return part if part[1:2] not in ("$", "`", '"', "\\", "\n") else part[1:].removeprefix("\n")
+    return part if part == "'" else _text(part, values)
+
+
+def _value(piece: str, values: Values) -> str | list[str]:
+    """What an expansion gives: a list of an array's ``[@]``."""
+    unknown = f"{UNREAD}{piece.replace(UNREAD, '')}{UNREAD}"
+    if piece.startswith("$((") and piece.endswith("))"):
+        inside = re.sub(r"(?<![\w$])[A-Za-z_]\w*", lambda name: f"${name[0]}", piece[3:-2])
+        inside = "".join(_text(part, values) for part in _pieces(re.sub(r"\$\{(\w+)\}", r"$\1", inside)))
+        return _summed(inside, unknown)
+    if piece.startswith("$(expr "):
+        return _summed("".join(_all(piece[7:-1], values)), unknown)
+    braced = _BRACED.fullmatch(piece[2:-1]) if piece.startswith("${") else None
+    plain = _VARIABLE.fullmatch(piece)
+    name = braced[1] if braced else plain[1] if plain else ""
+    value = values.get(name)
+    if braced and braced[3] and not value:
+        value = _joined(braced[4], values)
+        if braced[3] == "=":
+            values[name] = value
+    if value is None:
+        return unknown
+    if isinstance(value, str):
+        return value
+    index = braced[2] if braced else None
+    return value if index in ("@", "*") or name == "@" else "".join(value[int(index or 0) :][:1])
+
+
+def _summed(text: str, unknown: str) -> str:
+    """The value of a sum of whole numbers."""
+    if not _SUM.fullmatch(text) or _NO_SUM.search(text):
+        return unknown
+    try:
+        return str(int(eval(text.replace("/", "//"), {"__builtins__": {}})))
+    except (SyntaxError, ArithmeticError, TypeError, ValueError):
+        return unknown

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from runner.core.text import counted
-from runner.model.plan import Starter
+from runner.model.plan import Plan, Starter
 from runner.planning.shell_text import UNREAD, commands
 
 
@@ -238,7 +238,11 @@ def starters(
     if first is not None:
         return (first,)
     _, text, arguments = _shell(program)
-    return in_script(text or script, variables, arguments)
+    found = in_script(text or script, variables, arguments)
+    shell = _base(program[_wrapped(program)]) if found else ""
+    if shell == "bash" or (shell.endswith(_SCRIPTS) and "bash" in script.partition("\n")[0]):
+        return found
+    return tuple(msgspec.structs.replace(each, call=()) for each in found)  # no other shell takes functions so
 
 
 def in_script(
@@ -251,6 +255,13 @@ def in_script(
     """
     found = ((starter(command.words), command.line) for command in commands(text, variables, arguments))
     return tuple(msgspec.structs.replace(each, line=line) for each, line in found if each is not None)
+
+
+def starts_of(plan: Plan, starter: Starter) -> tuple[int, int]:
+    """How many starts of it form a world in a job, and the processes of each."""
+    alone = plan.world in ("none", plan.gpus_per_task)
+    alone |= plan.world == "any" and not {*KINDS[starter.name].refused}.isdisjoint(_options(starter))
+    return 1 if alone else plan.tasks, plan.gpus_per_task
 
 
 def conflict(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> str:
@@ -346,9 +357,11 @@ def counts(starter: Starter) -> Counts:
     )
 
 
-def _options(starter: Starter) -> dict[str, str]:
-    """Its options before the program, ``-`` for ``_``, a beginning as the whole name; a flag's value is empty."""
-    kind, words, given, place = KINDS[starter.name], starter.arguments, {}, 0
+def options(starter: Starter) -> Iterator[tuple[str, str, int]]:
+    """Its options before the program: ``-`` for ``_``, a beginning as the whole name; the value, empty of a flag; and
+    where the next argument is.
+    """
+    kind, words, place = KINDS[starter.name], starter.arguments, 0
     while place < len(words) and words[place].startswith(("-", UNREAD)):
         name, equals, value = words[place].partition("=")
         name = name.replace("_", "-")
@@ -360,8 +373,11 @@ def _options(starter: Starter) -> dict[str, str]:
         takes_value = not equals and name not in kind.flags and UNREAD not in name
         if takes_value and place < len(words) and not words[place].startswith("-") and not _is_program(words[place]):
             value, place = words[place], place + 1
-        given[name] = value
-    return given
+        yield name, value, place
+
+
+def _options(starter: Starter) -> dict[str, str]:
+    return {name: value for name, value, _ in options(starter)}
 
 
 def _given(given: Mapping[str, str], names: Sequence[str]) -> str | None:

@@ -27,6 +27,7 @@ from runner.planning.plan import plan
 from runner.preparation.choices import choose
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
+from runner.preparation.program_source import shell_script
 from runner.preparation.request import check_answers, complete, refuse_missing_script, with_job_ids
 from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
@@ -93,6 +94,8 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     if image.note:
         say(image.note)
     allocation = _existing_allocation(choices.site) if request.step else None
+    is_shipped = loaded.directory is not None and paths.share("recipes") in loaded.directory.parents
+    start = loaded.directory or Path(request.directory)
     planned = plan(
         loaded.recipe,
         choices.site,
@@ -101,6 +104,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         image.environment,
         allocation=allocation,
         python=image.python,
+        script="" if is_shipped else shell_script(loaded.recipe.program, start, request.mounts),
     )
     if request.step and allocation is None:
         raise _missing_allocation(planned, choices.site)
@@ -113,7 +117,6 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     observed = observe(request, user_site, choices, loaded, image, snapshot)
     findings = check(planned, choices.site, observed, request.force)
     script = render(planned, common.staged_step(planned, runtime(planned.runtime)))
-    is_shipped = loaded.directory is not None and paths.share("recipes") in loaded.directory.parents
     return PreparedJob(
         asked,
         choices.site,
@@ -212,17 +215,19 @@ def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     return replace(prepared, plan=plan, script=render(plan, common.staged_step(plan, runtime(plan.runtime))))
 
 
-def make_launch(prepared: PreparedJob, runs: Path, allocation: Path, *, command: CommandLine | None = None) -> Run:
-    """Make the run directory of a launch, which the allocation's script will start.
+def make_launch(
+    prepared: PreparedJob, runs: Path, allocation: str = "", place: str = "", *, command: CommandLine | None = None
+) -> Run:
+    """Make the run directory of a launch, which an allocation's or an array's script will start.
 
     Args:
-        allocation: the directory of the allocation's own job.
+        allocation: the directory of the allocation's own job. place: of the array's task.
 
     Raises UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
     from runner.jobs.submission import make
 
-    return make(_submission(prepared, runs, command), allocation=str(allocation))[0]
+    return make(_submission(prepared, runs, command), allocation=allocation, place=place)[0]
 
 
 def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:

@@ -18,9 +18,9 @@ from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
 from runner.model.request import Recipe, Request
 from runner.model.site import Site
-from runner.planning.starters import plain, starter
+from runner.planning.starters import KINDS, plain, starter, starters
 from runner.preparation.choices import image_reference
-from runner.preparation.program_source import ProgramOption, is_file, program_options, read_text, sources
+from runner.preparation.program_source import ProgramOption, is_file, program_options, read_text, shell_script, sources
 from runner.recipes.loader import FILE, recipe_of
 
 _GPUS, _GPUS_HERE = 16, 2
@@ -89,8 +89,9 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
         fix = f"{PROGRAM} recipe new DIR -- python train.py"
         raise UsageError("no program is given", where="recipe new", fix=fix)
     start = start.resolve()
-    other = starter(program)
-    if other is not None and other.name != "torchrun":
+    found = starters(program, shell_script(tuple(program), start))
+    other = next((each for each in found if not KINDS[each.name].several or not KINDS[each.name].needs), None)
+    if other is not None:
         fix = f"leave {other.name} out: gpu-runner starts the ranks"
         fix += f" (recipe new DIR -- {shlex.join(plain(other))})" if plain(other) else ""
         raise UsageError(f"{other.name} starts ranks of its own", where=str(start), fix=fix)
@@ -118,6 +119,7 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
         options={key: False if option.is_flag else None for key, option in known.items()},
         choices={key: option.choices for key, option in known.items() if option.choices},
         env={"PYTHONNOUSERSITE": "1"},
+        processes="own" if found else base.processes,
     )
     return NewRecipe(recipe, draft(recipe, options), files, left_out)
 

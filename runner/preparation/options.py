@@ -191,7 +191,7 @@ class Option:
         field: of ``Request`` that it sets; empty for that of its own name.
         flags: further flags. metavar, complete: as click and ``runner.cli.completion`` name it; empty for none.
         shows_default: its help names the default.
-        sbatch: the letter of sbatch, and how sbatch reads its value, where that is not how ``kind`` does.
+        sbatch: the letter of sbatch, a metavar, and how sbatch reads its value, where that is not how ``kind`` does.
         of_scheduler: it sets the scheduler's option of its name, in ``scheduler_options``, and no field of its own.
     """
 
@@ -202,7 +202,7 @@ class Option:
     metavar: str = ""
     complete: str = ""
     shows_default: bool = False
-    sbatch: tuple[str, Callable[[str], Any]] | None = None
+    sbatch: tuple[str, str, Callable[[str], Any]] | None = None
     of_scheduler: bool = False
 
 
@@ -219,7 +219,7 @@ class Options(TypedDict, total=False):
     """What ``submit`` takes besides the GPUs and the program: the options of the command line, by the same names."""
 
     nodes: Annotated[int, Option(
-        "Number of nodes. [default: as few as possible]", NUMBER, sbatch=("-N", _sbatch_nodes))]
+        "Number of nodes. [default: as few as possible]", NUMBER, sbatch=("-N", "N[-N]", _sbatch_nodes))]
     recipe: Annotated[_Path, Option(
         f"A shipped recipe, or a directory. [default: {DEFAULT_RECIPE}, or the program after --]", complete="recipes")]
     site: Annotated[_Path, Option(
@@ -239,7 +239,7 @@ class Options(TypedDict, total=False):
         "Option of the recipe's program.", PAIRS, "options", metavar="KEY=VALUE", complete="recipe options")]
     time: Annotated[str | int, Option(
         "Time limit. [default: the site's]", DURATION, "walltime_s", metavar="[D-][H:]M:S",
-        sbatch=("-t", parse_sbatch_time_s))]
+        sbatch=("-t", "MINUTES|[D-]H:M:S", parse_sbatch_time_s))]
     queue: Annotated[str, Option(
         "Queue, partition or QOS, whichever the site uses. [default: one that fits]",
         PLAIN, flags=("-p", "--partition"), complete="queues")]
@@ -268,7 +268,8 @@ class Options(TypedDict, total=False):
     cpus_per_gpu: Annotated[int, Option("CPUs of each rank. [default: an equal share of the node]", NUMBER)]
     wireup: Annotated[Wireup, Option(
         "How ranks find each other. torchrun: by its variables; own: the program, started once a node, starts its "
-        "own processes. [default: rendezvous, which needs no MPI; own for torchrun]", Kind(choices=get_args(Wireup)))]
+        "own processes. [default: rendezvous, which needs no MPI; own for torchrun and others]",
+        Kind(choices=get_args(Wireup)))]
     world: Annotated[int | str, Option(
         "How many devices shall be in one world; none: each program works for itself. [default: as the site or your "
         "configuration says, else all that torchrun and its like start]", WORLD, metavar="none|any|N")]

@@ -14,6 +14,7 @@ from typing import Any
 
 from runner.model.plan import WORKSPACE
 from runner.model.request import Mount
+from runner.planning.starters import script_of
 
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20
 _WORD = re.compile(r"[^\s'\"]+")  # of a shell's script, near enough
@@ -77,6 +78,12 @@ def needed_modules(program: tuple[str, ...], directory: Path) -> tuple[str, ...]
     return tuple(sorted(first - {"runner_meter", *sys.stdlib_module_names}))
 
 
+def imports(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...] = ()) -> frozenset[str]:
+    """Top-level names of all that a program's source imports, wherever in it."""
+    texts = (read_text(file) for file, _line in sources(arguments, directory, mounts))
+    return frozenset(name.partition(".")[0] for text in texts for name in _imports(text)[1])
+
+
 def _top_level_imports(tree: ast.Module | None) -> Iterator[str]:
     for node in tree.body if tree is not None else ():
         if isinstance(node, ast.Import):
@@ -87,14 +94,11 @@ def _top_level_imports(tree: ast.Module | None) -> Iterator[str]:
 
 def _files(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...]) -> Iterator[Path]:
     """The program's own files among its arguments, as this machine names them."""
-    shown = [*((mount.target, mount.source) for mount in mounts), (WORKSPACE, str(directory))]
     for before, word in zip(("", *arguments), arguments, strict=False):
         if before == "-m":
             yield from _modules(directory, f"{word}.__main__")
             yield from _modules(directory, word)
-        tops = ((target.rstrip("/"), source.rstrip("/")) for target, source in shown)
-        on_host = next((source + word[len(top) :] for top, source in tops if word.startswith(f"{top}/")), word)
-        file = directory / on_host
+        file = _on_host(word, directory, mounts)
         if word.endswith((".py", ".sh")) and not word.startswith("-") and is_file(file):
             yield file
 
@@ -135,6 +139,20 @@ def _parsed(text: str) -> ast.Module | None:
         warnings.simplefilter("ignore")  # the program's own, of no matter here
         return ast.parse(text)
     return None
+
+
+def _on_host(word: str, directory: Path, mounts: tuple[Mount, ...]) -> Path:
+    """A path of the job as this machine names it."""
+    shown = [*((mount.target, mount.source) for mount in mounts), (WORKSPACE, str(directory))]
+    tops = ((target.rstrip("/"), source.rstrip("/")) for target, source in shown)
+    return directory / next((source + word[len(top) :] for top, source in tops if word.startswith(f"{top}/")), word)
+
+
+def shell_script(program: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...] = ()) -> str:
+    """The text of the shell script that a program runs; empty where it runs none, or it is not on this machine."""
+    name = script_of(program)
+    file = _on_host(name, directory, mounts)
+    return read_text(file) if name and is_file(file) else ""
 
 
 def read_text(file: Path) -> str:

@@ -25,13 +25,12 @@ def is_program(arguments: Sequence[str]) -> bool:
 
 
 def recipe_of(program: Sequence[str]) -> Recipe:
-    """The recipe that runs a program with its arguments. It has the name of the program's file; torchrun is started
-    once a node.
+    """The recipe that runs a program with its arguments. It has the name of the program's file; one that starts ranks,
+    as torchrun does, is started once a node.
     """
     file = next((argument for argument in program if _FILE.match(argument)), program[0])
     stem = posixpath.splitext(posixpath.basename(file))[0]
     name = re.sub(r"[^A-Za-z0-9._-]", "-", stem).strip(".-")[:64]
-    starts_ranks = starter(program)
     return Recipe(
         name=name or "program",
         description="A program without a recipe.",
@@ -39,7 +38,7 @@ def recipe_of(program: Sequence[str]) -> Recipe:
         program=tuple(program),
         framework="none",
         result="if-left",
-        processes="own" if starts_ranks is not None and starts_ranks.name == "torchrun" else "per-gpu",
+        processes="per-gpu" if starter(program) is None else "own",
     )
 
 

@@ -115,8 +115,7 @@ def attempt_of(run: Run, state: JobState | None, *, launched: bool = False) -> A
         return Attempt(run, "not-proven", "the scheduler knows its job no more, and it left no result")
     if verdict.outcome == "measured" and verdict.images_per_s:
         return Attempt(run, "proven", "", verdict)
-    why = "it measures nothing" if verdict.outcome == "ran" else f"the run is {verdict.outcome}"
-    return Attempt(run, "not-proven", verdict.reasons[0] if verdict.reasons else why, verdict)
+    return Attempt(run, "not-proven", verdict.why_unmeasured or "the run is measured, and has no rate", verdict)
 
 
 def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -20,6 +21,7 @@ from runner.model.request import Request
 from runner.model.study import REPEATS, Arm, Launch, Way, WayCost
 from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob
+from runner.preparation.program_source import imports
 from runner.preparation.request import recipe_of
 from runner.study.plan import Setting, launch_options, launches, parse_arms, parse_settings, parse_sizes, turns
 
@@ -31,6 +33,10 @@ _BETWEEN_S = 10.0  # until GPUs and containers of the launch before are free, an
 # An allocation begins a launch where so many times its expected length, and so many seconds, are left.
 _LONGER, _MORE_S = 1.5, 30
 _AROUND_S = 60  # before the first launch of an allocation, and after the last
+# Of these a program imports one where the meter sees its training: PyTorch's, what is made on it, and the meter itself.
+_MEASURED = frozenset(
+    ("torch", "lightning", "pytorch_lightning", "transformers", "accelerate", "deepspeed", "composer", "runner_meter")
+)
 _APART = (
     "figures only: no attribution of the loss and no A/B verdict, as the launches run apart; `compare` excepts those "
     "that ran in turns on the same nodes and GPUs"
@@ -197,6 +203,8 @@ def ask(
     shared, settings = parse_settings(request.options)
     if any(name == "arms" for setting in (shared, *settings) for name, _ in setting):
         raise UsageError("arms are no option of a study's recipe", where="--set arms", fix="use --arms full,uncoupled")
+    if request.meter_batch is None and recipe_of(request).recipe.result == "if-left":
+        request = msgspec.structs.replace(request, meter=True)  # a program of the user's has no figure without
     wanted = parse_arms(arms if isinstance(arms, str) else ",".join(arms))
     if solo_gpus is not None and not {"solo", "solo-hooks"} & set(wanted):
         raise UsageError("no GPU is alone in this study", where="--solo-gpus", fix="add it: --arms solo,...")
@@ -286,6 +294,19 @@ def choose(question: Question, of: Sequence[Offer], *, same_nodes: bool) -> Offe
             fix="add --same-nodes, or leave it out",
         )
     return chosen
+
+
+def check_measures(job: PreparedJob, chosen: WayCost, *, waits: bool) -> None:
+    """Refuse a program that is not seen to train with PyTorch where no launch is looked at before the next one starts.
+    Raises RefusedError.
+    """
+    request, one_by_one = job.request, waits or SCHEDULERS[job.plan.started_by].nodes != "allocated"
+    if job.plan.result != "if-left" or not request.program or (one_by_one and chosen.way == "separate"):
+        return
+    if not imports(request.program, Path(request.directory), request.mounts) & _MEASURED:
+        what = "nothing in the program's source is seen that the meter measures: its launches may have no figure"
+        fix = "--wait, without --same-nodes: its first launch is looked at before the others start; or docs/meter.md"
+        raise RefusedError(what, where=" ".join(request.program[:3]), fix=f"{fix}; nothing was submitted")
 
 
 def check_budget(chosen: WayCost, budget: float | None, used: float = 0.0) -> None:

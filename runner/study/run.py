@@ -27,7 +27,7 @@ from runner.preparation.request import check_directory, image_of, repeated
 from runner.study import gather, one_allocation, separate
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory, create
-from runner.study.question import Offer, Preparations, Question, check_budget, choose, offer, offers
+from runner.study.question import Offer, Preparations, Question, check_budget, check_measures, choose, offer, offers
 from runner.study.sameness import refuse_another
 from runner.study.separate import Listener, Work
 
@@ -88,6 +88,7 @@ def run(
     with caller.preparing():
         all_offers = offers(question, jobs)
     chosen = choose(question, all_offers, same_nodes=how.same_nodes)
+    check_measures(jobs.of(chosen.launches[0]), chosen.cost, waits=how.waits)
     planned = _planned(all_offers, chosen)
     if not _goes_on(planned, chosen, how, caller):
         return planned
@@ -219,5 +220,6 @@ def _used(study: StudyDirectory, jobs: Preparations) -> float:
 def _carry_out(study: StudyDirectory, chosen: Offer, jobs: Preparations, how: How, caller: Caller) -> None:
     way = one_allocation if study.study.way == "one-allocation" else separate
     with caller.listening() as listener:
-        work = Work(study, study.study.launches, jobs.of, listener, waits=how.waits, limit=how.attempts)
+        first = {"waits": how.waits, "waits_for_first": True}
+        work = Work(study, study.study.launches, jobs.of, listener, limit=how.attempts, **first)
         way.carry_out(work, chosen.launches)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runner.core.errors import NotAcceptedError
+from runner.core.text import counted
 from runner.jobs import directory
 from runner.jobs.directory import Run
 from runner.jobs.life import finish
 from runner.jobs.states import cancel_run
 from runner.jobs.watch import JobProgress
 from runner.model.backends import SCHEDULERS
-from runner.model.study import Launch
+from runner.model.study import COMES_AGAIN, Launch
 from runner.model.verdict import Verdict
 from runner.preparation.job import PreparedJob, command_of, start
 from runner.study.attempts import attempt_of, states, without_verdict
@@ -44,6 +45,8 @@ class Work:
         launches: all of the campaign, in their order.
         prepare: the launch as a job of its own, exactly as ``submit`` would prepare it; cached by point.
         waits: go on until every launch has ended. limit: how many runs a launch may have.
+        at_once: how many may be in the queue or run at one time; None for any number.
+        waits_for_first: the first launch of a user's program shows whether it measures anything, before others start.
     """
 
     campaign: Campaign
@@ -52,6 +55,8 @@ class Work:
     listener: Listener
     waits: bool = False
     limit: int = 3
+    at_once: int | None = None
+    waits_for_first: bool = False
 
 
 def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
@@ -68,11 +73,13 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
     record = None if ahead else open_runs[0][1].submitted
     scheduler = record.scheduler if record else work.prepare(ahead[0]).plan.started_by
     one_at_a_time = SCHEDULERS[scheduler].nodes != "allocated"  # they would share nodes
+    on_trial = bool(ahead) and work.waits_for_first and not _has_measured(work, ahead[0])
     while ahead or open_runs:
-        accepted = True
-        while ahead and accepted and not (open_runs and one_at_a_time) and not work.campaign.is_stopped:
+        accepted, most = True, 1 if one_at_a_time or on_trial else work.at_once
+        while ahead and accepted and not (most and len(open_runs) >= most) and not work.campaign.is_stopped:
             accepted = _start(work, ahead, open_runs)
-        if not (work.waits or one_at_a_time) or (work.campaign.is_stopped and not open_runs):
+        waits = work.waits or one_at_a_time or (ahead and not work.campaign.is_stopped)
+        if not waits or (work.campaign.is_stopped and not open_runs):
             return
         launch, run = open_runs.popleft()
         verdict = finished(work, launch, run)
@@ -80,6 +87,19 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
         if verdict.outcome == "infrastructure" and len(work.campaign.runs(launch.key)) < work.limit:
             work.listener.tell(f"{launch.key}: trying again")
             ahead.appendleft(launch)
+        elif on_trial and verdict.outcome in COMES_AGAIN and ahead:
+            work.listener.tell(f"nothing more is started: the other {counted(len(ahead), 'launch')} would end so, too")
+            return
+        else:
+            on_trial = False
+
+
+def _has_measured(work: Work, first: Launch) -> bool:
+    """Whether a launch is measured already, or the program is a recipe's, which is known to measure."""
+    if work.prepare(first).plan.result != "if-left":
+        return True
+    runs = (run for launch in work.launches for run in work.campaign.runs(launch.key))
+    return any((verdict := run.verdict) is not None and verdict.outcome == "measured" for run in runs)
 
 
 def cancel(study: StudyDirectory) -> tuple[str, ...]:
@@ -116,7 +136,7 @@ def finished(work: Work, launch: Launch, run: Run) -> Verdict:
     tasks = run.tasks
     verdict = finish(run, lambda progress: work.listener.progress(progress, tasks), work.listener.warn)
     figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
-    why = f": {verdict.reasons[0]}" if verdict.reasons else ""
+    why = f": {verdict.why_unmeasured}" if verdict.why_unmeasured else ""
     work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")
     return verdict
 

@@ -102,8 +102,9 @@ def test_a_node_with_another_python_ends_the_job_before_the_program_starts(
         shutil.rmtree(root)
 
 
-def test_modules_of_the_cluster_are_loaded_in_a_native_job(runner: Runner, cluster: Box, tmp_path: Path) -> None:
+def test_modules_of_the_cluster_are_loaded_in_a_native_job(cluster: Box, tmp_path: Path) -> None:
     """The real Environment Modules of Debian, and a hierarchy: one module is found once another is loaded."""
+    runner = Runner.at(cluster.site, tmp_path, cluster.bin_dir)
     tools = unpacked("environment-modules", "tcl8.6", "libtcl8.6")
     libraries = tools / f"usr/lib/{os.uname().machine}-linux-gnu"
     call = (
@@ -115,7 +116,7 @@ def test_modules_of_the_cluster_are_loaded_in_a_native_job(runner: Runner, clust
         ("gcc13/lib/1 2", "setenv FOUND_LIB {by $gcc}"),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"#%Module\n{lines.replace('$', chr(92) + '$')}\n")
+        (tmp_path / name).write_text(f"#%Module\n{lines}\n")
     (tmp_path / "modules.sh").write_text(call)
     profile = "/etc/profile.d/test-modules.sh"
     in_box = (cluster.bin_dir / "in-box", "cp", "--")

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -351,11 +352,14 @@ def test_what_strangers_and_records_see_of_a_job_does_not_let_them_in(tmp_path: 
     host, _, port = place.partition(":")
     public = tasks[0].record("start")["token"]
     answers = [request(host, int(port), "GET", f"/{token}/lobby/present")[0] for token in (public, secret)]
-    lines = ran(["ps", "-eww", "-o", "args"]).out
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # one that has ended since
+            lines.append(path.read_text(errors="replace"))
     assert statuses(tasks) == [0, 0]
     assert answers == [403, 200]
     files = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(secret) == 32 and not [each for each in (lines, *files) if secret in each]
+    assert len(secret) == 32 and not [each for each in (*lines, *files) if secret in each]
 
 
 def test_a_program_with_processes_of_its_own_sees_no_task(job: Job) -> None:
@@ -369,6 +373,23 @@ def test_a_program_with_processes_of_its_own_sees_no_task(job: Job) -> None:
     assert places == {"RUNNER_RANK", "RUNNER_LOCAL_RANK"}
     assert (seen["SLURM_JOB_ID"], seen["CUDA_VISIBLE_DEVICES"]) == (str(job.number), "0,1")
     assert task.record("start")["wireup"] == "own"
+
+
+def test_a_starter_and_a_script_s_get_where_to_meet_and_their_ranks_do_not(job: Job, tmp_path: Path) -> None:
+    """On two nodes, each its own place, the same address and port."""
+    (tmp_path / "torchrun").write_text('#!/bin/bash\necho "$@" $(env | grep -c "PET_\\|BASH_FUNC")\n')
+    (tmp_path / "torchrun").chmod(0o755)
+    words = ("torchrun", "--node_rank={index}", "--at={address}:{port}", "a {index}")
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    call = shlex.join(("1", *words[:3]))
+    ways = (["--fill", "1,2", "--", *words], ["--call", call, "--", "bash", "-c", "torchrun 'a {index}'"])
+    for way in ways:
+        tasks = [job.start(rank, 2, ["--wireup", "own", "--gpus", "4", *way], **path) for rank in range(2)]
+        lines = [task.line() for task in tasks]
+        assert statuses(tasks) == [0, 0]
+        (first, at, *rest), (second, other_at, *_) = (line.split() for line in lines)
+        assert (first, second, at, rest) == ("--node_rank=0", "--node_rank=1", other_at, ["a", "{index}", "0"])
+        assert at.startswith("--at=127.0.0.1:")
 
 
 TORCHS = (

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from runner.box import Box
+from tests.support.batch_scripts import rows, script_of
 from tests.support.commands import Runner, ran
 from tests.support.documents import result
 from tests.support.repositories import git, repository
@@ -151,3 +153,36 @@ def test_a_script_that_slurm_refuses_leaves_nothing(runner: Runner, script: Path
 def test_an_option_of_a_job_has_no_place_in_a_script(runner: Runner, script: Path) -> None:
     assert "#SBATCH" in runner("submit", "--time", "5:00", str(script), code=2).err
     runner("submit", str(script), "--dry-run", code=2)
+    assert "--gpus" in runner("submit", "python", str(script), code=2).err
+    assert "--check" in runner("submit", "--gpus", "1", "--check", "--", "true", code=2).err
+
+
+PROGRAM = """\
+import os, socket, sys
+place = f"{os.environ.get('SLURMD_NODENAME', socket.gethostname())} {os.environ.get('SLURM_PROCID', '?')}"
+open(os.path.join(sys.argv[2], place), "w").close()
+"""
+
+
+@pytest.mark.parametrize("name", ["csc-lightning-8", "princeton-ddp", "jsc-one-task", "ulhpc-one"])
+def test_our_command_for_a_script_has_its_placement(runner: Runner, name: str, tmp_path: Path) -> None:
+    row = rows()[name]
+    row["head"] = {key: value for key, value in row["head"].items() if key not in ("partition", "account")}
+    row["head"]["gres"] = row["head"]["gres"].replace(":v100", "")
+    seen = {}
+    for by in ("sbatch", "ours"):
+        (places := tmp_path / by).mkdir()
+        row["start"]["program"] = f"python3 ours.py {by} {places}"
+        (tmp_path / "ours.py").write_text(PROGRAM)
+        (tmp_path / "job.sbatch").write_text(script_of(row))
+        if by == "sbatch":
+            ran([runner.clients / "sbatch", "--wait", "job.sbatch"], cwd=tmp_path, timeout_s=120)
+        else:
+            checked = runner(
+                "submit", "job.sbatch", "--check", "--json", code=3 if row.get("faults") else 0, cwd=tmp_path
+            )
+            words = shlex.split(result(checked.out)["command"].partition(" submit ")[2])
+            runner("submit", "--runtime", "native", "--wait", *words, code=0, cwd=tmp_path)
+        nodes = [each.name.split()[0] for each in places.iterdir()]
+        seen[by] = sorted(map(nodes.count, set(nodes)))
+    assert seen["ours"] == seen["sbatch"] == [row["placed"][1]] * row["placed"][0]

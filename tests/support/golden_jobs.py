@@ -64,6 +64,16 @@ ASKED = Request(
         ("reservation", "ours # 1"),
     ),
 )
+ASKED_OF_PBS = Request(
+    gpus=8,
+    walltime_s=1800,
+    scheduler_options=(
+        ("begin", "2027-01-02T03:04"),
+        ("dependency", "afterok:41.pbs:42"),
+        ("mail-type", "END,FAIL"),
+        ("mail-user", "o'brien@example.org"),
+    ),
+)
 SNAPSHOT = Request(gpus=2, directory="/home/e/project", program=("python",), copied_start="my code/$(id);*")
 CASES: dict[str, tuple[str, str, Request]] = {
     "technion-16": ("technion", "pyxis", PLAIN),
@@ -98,6 +108,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
         "apptainer",
         msgspec.structs.replace(HOSTILE, scheduler_options=(("M", "o'brien@x.org"), ("filesystems", "home:grand"))),
     ),
+    "polaris-asked": ("polaris", "apptainer", ASKED_OF_PBS),
     "polaris-mpich": ("polaris", "apptainer", Request(gpus=16, wireup="mpich")),
     "slurm-apptainer-16": ("slurm", "apptainer", PLAIN),
     "slurm-enroot-16": ("slurm", "enroot", PLAIN),

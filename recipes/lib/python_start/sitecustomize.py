@@ -59,7 +59,10 @@ class AfterImport:
 
 def _leave(kind: str, rank: int, size: int) -> None:
     """For the launcher, which reads it at the end: of each local rank the largest world that it was in."""
-    place = os.path.join(os.environ["RUNNER_WORLDS"], os.environ.get("LOCAL_RANK") or str(rank))
+    directory = os.environ.get("RUNNER_WORLDS")
+    if not directory:
+        return
+    place = os.path.join(directory, os.environ.get("LOCAL_RANK") or str(rank))
     if os.path.exists(place):
         with open(place) as file:
             if int(file.read().split()[2]) >= size:

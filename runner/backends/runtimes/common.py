@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,7 @@ from runner.model.step import (
     text,
     texts,
 )  # fmt: skip
+from runner.planning.starters import KINDS, additions, starts_of
 
 SHELL = Path(__file__).parent / "shell"
 RANK = SHELL / "rank.sh"
@@ -80,18 +82,36 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
     Args:
         run: the run directory as the rank sees it.
     """
+    words, starts = _started(plan)
     wireups = {"rendezvous": (), "torchrun": ("--wireup", "torchrun"),
                "own": ("--wireup", "own", "--gpus", str(plan.gpus_per_node))}  # fmt: skip
     bind = ("--bind", "none") if plan.bind == "none" else ("--bind", "gpu-share") if plan.launch else ()
     first = ("--first-gpu", str(plan.launch.first_gpu)) if plan.launch and plan.launch.first_gpu else ()
-    unset = ("--unset", ",".join(plan.unset)) if plan.unset else ()
+    hidden = (
+        *plan.unset,
+        *dict.fromkeys(name for each in plan.starters if not each.line for name in KINDS[each.name].without),
+    )
+    unset = ("--unset", ",".join(hidden)) if hidden else ()
     return (
         *texts("python3", "-u"),
         *((*run, Text("/lib/launch.py")), text("--run"), run),
         *texts("--umask", f"{plan.umask:03o}", "--caches", plan.caches, "--world", str(plan.tasks)),
         *texts("--local-sizes", ",".join(map(str, plan.tasks_per_node))),
-        *texts(*wireups.get(plan.wireup, ("--wireup", "env")), *bind, *first, *unset, *options, "--", *plan.program),
+        *texts(*wireups.get(plan.wireup, ("--wireup", "env")), *starts, *bind, *first, *unset, *options, "--", *words),
     )
+
+
+def _started(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The program with the arguments that a starter gets, and the launcher's options that complete them."""
+    calls: list[str] = []
+    for each in plan.starters:
+        given = additions(each, *starts_of(plan, each), by_gpu=plan.device == "cuda")
+        if not each.line:
+            fill = ("--fill", f"{each.at},{len(given)}")
+            return (*plan.program[: each.at], *given, *plan.program[each.at :]), fill
+        if each.call and given:
+            calls += ["--call", shlex.join((str(len(each.call)), *each.call, *given))]
+    return plan.program, tuple(calls)
 
 
 def shell(run: Argument = _RESULTS, *, directory: Argument = ()) -> tuple[Argument, ...]:

@@ -135,7 +135,7 @@ def _row_of_run(run: Run, state: str) -> tuple[Row, Ran | None]:
     elif verdict is None:
         why = "it has no verdict yet"
     elif outcome != "proven":
-        why = next(iter(verdict.reasons), "it measures nothing" if outcome == "ran" else f"it is {outcome}")
+        why = verdict.why_unmeasured or f"it is {outcome}"
     low, high = figure.interval if figure and figure.interval else (None, None)
     row = Row(
         key=run.run_id,

@@ -100,13 +100,16 @@ def starts(words: str, **more: Any) -> dict[str, Any]:
         ("no-bf16-on-gpu", "neuron", SEEN, {"gpu_type": "v100", "arguments": ("--precision", "amp-bf16")}, "7.0"),
         *(("gpus-hidden", technion(scheduler_settings={"step": {option: "1"}}), SEEN, {}, option)
           for option in ("gpu-bind", "gpus-per-task", "ntasks-per-gpu", "tres-bind")),
-        *(("other-world", "technion", SEEN, starts(words), f"-- {line};") for words, line in (
-            ("accelerate launch --num_processes 16 train.py --lr 1", "python train.py --lr 1"),
-            ("python3 -u -m accelerate.commands.launch -m pkg.train", "python -m pkg.train"),
-            ("horovodrun -np 16 -H a:8,b:8 python3 -u train.py", "python3 -u train.py"),
-            ("numactl -N 0 python -Xdev -maccelerate.commands.launch train.py", "python train.py"))),
-        ("other-world", "technion", SEEN, starts("python -W ignore /opt/bin/mpirun -np 16 ./solver"),
-         "leave mpirun out, as a rank is started for each GPU;"),
+        *(("other-world", "technion", SEEN, starts(words), f"{name} out, as a rank is started for each GPU{line}")
+          for words, name, line in (
+            ("horovodrun -np 16 -H a:8,b:8 python3 -u train.py", "horovodrun", ": -- python3 -u train.py"),
+            ("srun -n 16 python train.py --lr 1", "srun", ": -- python train.py --lr 1"),
+            ("python -W ignore /opt/bin/mpirun -np 16 ./solver", "mpirun", ""))),
+        ("other-world", "technion", SEEN, starts("accelerate launch train.py", wireup="rendezvous"),
+         "-- python train.py; leave --wireup out"),
+        ("other-world", PMIX, SEEN, starts("torchrun --nnodes 16 --nproc-per-node 1 t.py", wireup="pmix"),
+         "each would form a world of its own"),
+        ("other-world", "technion", SEEN, starts("torchrun t.py", world=4), "a world of 16, and --world asks for 4"),
         *(("other-world", "technion", SEEN, starts(words), what) for words, what in (
             ("env A=1 torchrun --virtual-local-rank --nnode=1 t.py", "--nnodes is 1, and the job has 2 nodes"),
             ("uv run torchrun --stand --nproc 8 t.py", "--standalone is for one node"),
@@ -190,7 +193,10 @@ def test_a_warning_is_given_where_it_holds(
          {"scheduler_options": (("mem", "100G"),)}),
         ("path-not-visible", "perlmutter", Observed(run_directory=("/u/link", "/pscratch/runs")), SHOWN),
         ("path-not-visible", "perlmutter", AT_HOME, {"runtime": "podman-hpc"}),
-        ("other-world", "technion", SEEN, starts("horovodrun -np 16 python train.py", wireup="own")),
+        ("other-world", "technion", SEEN, starts("horovodrun -np 8 python train.py", gpus=8)),
+        ("other-world", "technion", SEEN, starts("horovodrun -np 8 python train.py", world="none")),
+        ("other-world", "technion", SEEN, starts("torchrun --standalone t.py", world=8)),
+        ("other-world", "technion", SEEN, starts("torchrun --nnodes 16 --nproc-per-node 1 t.py", wireup="torchrun")),
         ("other-world", "technion", SEEN, starts("torchrun --standalone --nproc-per-node=4 train.py", gpus=4)),
         *(("other-world", "technion", SEEN, starts(words)) for words in (
             "/opt/bin/torchrun train.py --nnodes 3", "env",

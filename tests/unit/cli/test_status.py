@@ -290,12 +290,15 @@ def test_the_last_lines_of_several_ranks_begin_with_rank_and_host(call: Call, ru
 
 
 def test_control_characters_are_escaped_in_a_terminal(run: Run) -> None:
-    (run.logs / "rank-0.out").write_bytes(b"\x1b]0;title\x07\tbad \xff\n 10%\r 50%\r100%\r\n\x1b[8mno \x1b[01;31mred\n")
+    (run.logs / "rank-0.out").write_bytes(
+        b"\x1b]0;title\x07\tbad \xff\n 10%\r 50%\r100%\r\n"
+        b"\x1b[8mno \x1b[01;31mred\nepoch\n\rstep 1\x1b[A\n\rstep 2\x1b[A\n"
+    )
     ours, theirs = pty.openpty()
     subprocess.run([sys.executable, "-m", "runner", "logs", "--rank", "0"], stdout=theirs, check=True)
     os.close(theirs)
     assert os.read(ours, 4096) == (
-        b"\\x1b]0;title\\x07\tbad \\xff\r\n\r\x1b[K100%\r\n\\x1b[8mno \x1b[01;31mred\x1b[0m\r\n"
+        b"\\x1b]0;title\\x07\tbad \\xff\r\n\r\x1b[K100%\r\n\\x1b[8mno \x1b[01;31mred\x1b[0m\r\n\r\x1b[Kstep 2\r\n"
     )
     os.close(ours)
 

@@ -49,6 +49,8 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "silent": (pyxis(NODE2), "enroot-silent"),
     "silent to the end": (pyxis(NODE2)[:3], "enroot-silent"),
     "only unpacks": (pyxis(NODE2, UNPACKING), "runtime-failed"),
+    "an image that is gone": (["ch-run[7]: error: can't stat: /my image.sqfs: No such file or directory (core.c:474)"],
+        "image-missing"),
     # A runtime's own line about its container.
     **{line: ([line], "container-not-started") for line in ("ERROR: cannot open container file",
         "FATAL:   container creation failed: no such device",

@@ -164,6 +164,8 @@ def test_a_program_with_processes_of_its_own_on_several_nodes_learns_where_to_me
     alone = wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8)
     assert (alone["PET_NNODES"], alone["PET_NPROC_PER_NODE"], alone["PET_STANDALONE"]) == ("1", "8", "1")
     assert not {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT"} & set(alone)
+    seen = wireup.of_a_node({"A": "1"}, world.of_environment({}), None, 8, is_starter=True)
+    assert (seen["NODE_RANK"], seen["MASTER_ADDR"], [name for name in seen if "PET_" in name]) == ("0", "127.0.0.1", [])
 
 
 def test_torchruns_variables_tell_torch_and_lightning_that_they_are_started() -> None:

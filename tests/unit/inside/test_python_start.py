@@ -81,7 +81,8 @@ def test_it_changes_nothing_else(tmp_path: Path, program: Path) -> None:
     for mode in ("-I", "-S", "-E"):
         assert ran([sys.executable, mode, "-c", formed], env=env) == ("", "")
     for nowhere in ({"RUNNER_WORLDS": "/nowhere/at all"}, {"RUNNER_WORLDS": ""}):
-        assert ran([sys.executable, "-c", formed], env=env | nowhere) == ("", "")
+        assert ran([sys.executable, "-c", formed], env=env | nowhere, cwd=tmp_path) == ("", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [program.name, Path(place).name]
     assert python_start.worlds(place) == python_start.worlds(None) == []
     assert python_start.prepare("/proc/no directory", 0) is None
     # Each of many processes pays for what is imported.

@@ -12,6 +12,7 @@ from runner.jobs import worlds
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
 from runner.model.records import Membership
+from runner.planning.starters import starters
 from tests.support.evidence import GOOD, changed, ended, with_plan
 
 TORCHRUN = ("python3", "-m", "torch.distributed.run", "train.py")
@@ -31,6 +32,7 @@ def run(*seen: tuple[tuple[str, int, int], ...], **plan: Any) -> Evidence:
             rank: msgspec.structs.replace(GOOD.starts[2 * rank], rank=rank, size=2, local_rank=0, local_size=1)
             for rank in exits
         }
+    plan["starters"] = starters(plan.get("program", ()))
     plan = {"result": "if-left", "framework": "none", "program": PLAIN, "device": "cpu", "gpus_per_node": 2} | plan
     return with_plan(changed(exits=exits, starts=starts, reports={}, result=None), **plan)
 
@@ -67,6 +69,7 @@ BOTH = torch(0, 2) + torch(1, 2)
         # MPI that a library loads, and MPI by which ranks were to meet.
         (run(*((("mpi", 0, 1),),) * 4, program=TORCHRUN), (), "ran"),
         (run(*((("mpi", 0, 1),),) * 4, program=("mpirun", "./a")), (1, 1, 1, 1), "not-proven"),
+        (run(*((("mpi", 0, 1),),) * 4), (1, 1, 1, 1), "ran"),
         (run(*((("mpi", rank, 4),) for rank in range(4)), wireup="pmix"), (4,), "ran"),
     ],
 )  # fmt: skip
@@ -83,6 +86,12 @@ def test_several_worlds_are_a_fault_only_where_one_is_requested(
     assert all("fix: " in each for each in noted)
     silent = is_one or not devices or evidence.plan.world in ("any", "none")
     assert len(noted) == (0 if silent else 1)
+
+
+def test_gpus_that_one_process_may_have_left_idle_are_noted() -> None:
+    says = {world: [each[:17] for each in judge(run(world=world, **OWN)).remarks] for world in (None, "none")}
+    assert says == {None: ["no world was seen"], "none": []}
+    assert judge(run(program=TORCHRUN, **OWN)).remarks == ()
 
 
 def nccl(*processes: str) -> Evidence:

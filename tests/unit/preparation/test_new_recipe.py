@@ -76,9 +76,11 @@ def test_submit_takes_the_folder_and_refuses_a_wrong_choice(
 @pytest.mark.parametrize(
     ("line", "framework", "processes"),
     [("python tf.py", "tensorflow", "per-gpu"), ("python train.py", "pytorch", "per-gpu"),
-     ("torchrun train.py", "pytorch", "own")],
+     ("torchrun train.py", "pytorch", "own"), ("accelerate launch train.py", "pytorch", "own"),
+     ("bash go.sh train.py", "pytorch", "own")],
 )  # fmt: skip
 def test_image_and_processes_are_those_of_the_program(project: Path, line: str, framework: str, processes: str) -> None:
+    (project / "go.sh").write_text('torchrun "$@"')
     (project / "tf.py").write_text("import os\nimport tensorflow as tf\n")
     recipe = new_recipe("mine", line.split(), project).recipe
     assert (recipe.image, recipe.processes) == (f"gpu-runner/horovod-{framework}", processes)
@@ -88,7 +90,7 @@ def test_image_and_processes_are_those_of_the_program(project: Path, line: str, 
     ("words", "says"),
     [
         ("horovodrun -np 4 python train.py --lr 1", r"(?s)recipe new DIR -- python train\.py --lr 1"),
-        ("accelerate launch train.py", r"leave accelerate out.*recipe new DIR -- python train\.py"),
+        ("srun -n 4 python train.py", r"leave srun out.*recipe new DIR -- python train\.py"),
         ("python ../train.py", "outside of this directory"),
         ("python3 -u trian.py --lr 1", r"no file trian\.py in this directory"),
         ("torchrun --nproc-per-node 2 trian.py --lr 1", r"no file trian\.py in this directory"),

@@ -25,69 +25,49 @@ REFUSED = {
     "X": "a batch job has no display",
 }
 
-# Name, as it is typed, of qsub -> what it is here.
-_LOGS = "qsub's -o, -e and -j: a run keeps its output below logs/"
-OTHER_NAMES = {
-    "-l": "qsub's -l select, ncpus, ngpus: --gpus and --nodes; walltime: --time; another resource: -S NAME=VALUE",
-    **dict.fromkeys(("-o", "-e", "-j"), _LOGS),
-    "-q": "qsub's -q: --queue",
-    "-P": "qsub's -P: -S P=NAME",
-    "-W": "qsub's -W depend: --dependency; another: -S W=VALUE",
-    "-a": "qsub's -a: --begin",
-    "-m": "qsub's -m: --mail-type",
-    "-M": "qsub's -M: --mail-user",
-    **dict.fromkeys(("-v", "-V"), "qsub's -v and -V: --env NAME=VALUE, --env NAME"),
-    "-I": "`run` in an allocation of Slurm; qsub -I itself with PBS",
-    **dict.fromkeys(("-cwd", "-wd"), "a program starts in the working directory"),
-    "-pe": "--gpus and --nodes",
+# What it is here -> names of qsub's options, as they are typed.
+_QSUB = {
+    "qsub's -l select, ncpus, ngpus: --gpus and --nodes; walltime: --time; another resource: -S NAME=VALUE": "-l",
+    "qsub's -o, -e and -j: a run keeps its output below logs/": "-o -e -j",
+    "qsub's -q: --queue": "-q",
+    "qsub's -P: -S P=NAME": "-P",
+    "qsub's -W depend: --dependency; another: -S W=VALUE": "-W",
+    "qsub's -a: --begin": "-a",
+    "qsub's -m: --mail-type": "-m",
+    "qsub's -M: --mail-user": "-M",
+    "qsub's -v and -V: --env NAME=VALUE, --env NAME": "-v -V",
+    "`run` in an allocation of Slurm; qsub -I itself with PBS": "-I",
+    "a program starts in the working directory": "-cwd -wd",
+    "--gpus and --nodes": "-pe",
 }
+OTHER_NAMES = {name: here for here, names in _QSUB.items() for name in names.split()}
 
-
-def _depend(value: str) -> str:
-    if not re.fullmatch(r"(after|afterany|afterok|afternotok)(:[\w.-]+)+(,\w+(:[\w.-]+)+)*", value, re.ASCII):
-        raise ValueError("write after, afterany, afterok or afternotok: afterok:RUN,afterany:RUN")
-    return f"depend={value}"
-
-
-def _time(value: str) -> str:
-    """``YYYY-MM-DDTHH:MM[:SS]`` or ``HH:MM`` as ``[CCYYMMDD]hhmm[.SS]``: a script knows no today."""
-    match = re.fullmatch(r"(?:(\d{4})-(\d\d)-(\d\d)T)?(\d\d):(\d\d)(?::(\d\d))?", value, re.ASCII)
-    if match is None:
-        raise ValueError("write YYYY-MM-DDTHH:MM or HH:MM")
-    *date, second = (each or "" for each in match.groups())
-    return "".join(date) + (f".{second}" if second else "")
-
-
-def _mail(value: str) -> str:
-    letters = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
-    if unknown := [each for each in value.upper().split(",") if each not in letters]:
-        raise ValueError(f"{unknown[0]} is none of {', '.join(letters)}")
-    return "".join(letters[each] for each in value.upper().split(","))
-
-
-# A job's option, by its name here -> qsub's letter, and its value there; ValueError says what to do instead.
-_WORDS: Mapping[str, tuple[str, Callable[[str], str]]] = {
-    "dependency": ("W", _depend),
-    "begin": ("a", _time),
-    "mail-type": ("m", _mail),
-    "mail-user": ("M", str),
-}
-_NOT_THERE = {
-    "reservation": "a reservation of PBS is a queue: use --queue",
-    "constraint": "put resources of the chunks into a site file: `pbs: {chunk: {...}}`",
-    **dict.fromkeys(("nodelist", "exclude"), "leave it out: PBS chooses the nodes"),
-}
+_MAILS = {"BEGIN": "b", "END": "e", "FAIL": "a", "ALL": "abe", "NONE": "n"}
+_NOTHING = r"(?!)"
+# A job's option, by its name here -> qsub's letter, values that it can have, how qsub writes them; what to do instead.
+_WORDS: Mapping[str, tuple[str, str, Callable[[re.Match[str]], str], str]] = {
+    "dependency": ("W", r"(after(any|ok|notok)?(:[\w.-]+)+(,(?=a)|\Z))+", lambda value: f"depend={value[0]}",
+                   "write after, afterany, afterok or afternotok: afterok:RUN,afterany:RUN"),
+    "begin": ("a", r"(?:(\d{4})-(\d\d)-(\d\d)T)?(\d\d):(\d\d)(?::(\d\d))?",
+              lambda value: value.expand(r"\1\2\3\4\5") + (f".{value[6]}" if value[6] else ""),
+              "write YYYY-MM-DDTHH:MM or HH:MM"),
+    "mail-type": ("m", rf"(?i:({'|'.join(_MAILS)})(,({'|'.join(_MAILS)}))*)",
+                  lambda value: "".join(_MAILS[each] for each in value[0].upper().split(",")),
+                  f"one of {', '.join(_MAILS)}"),
+    "mail-user": ("M", r".*", lambda value: value[0], "write an address"),
+    "reservation": ("", _NOTHING, str, "a reservation of PBS is a queue: use --queue"),
+    "constraint": ("", _NOTHING, str, "put resources of the chunks into a site file: `pbs: {chunk: {...}}`"),
+    **dict.fromkeys(("nodelist", "exclude"), ("", _NOTHING, str, "leave it out: PBS chooses the nodes")),
+}  # fmt: skip
 
 
 def in_words_of_qsub(options: Mapping[str, str]) -> dict[str, str]:
     """Options of a job as qsub has them. Raises UsageError: PBS has no such thing, or not with that value."""
     translated = {}
     for option, value in options.items():
-        letter, write = _WORDS.get(option, (option, str))
-        try:
-            if option in _NOT_THERE:
-                raise ValueError(_NOT_THERE[option])
-            translated[letter] = write(value)
-        except ValueError as error:
-            raise UsageError(f"PBS has no {option} {value!r}", where=f"--{option}", fix=str(error)) from None
+        letter, pattern, write, instead = _WORDS.get(option, (option, "", str, ""))
+        match = re.fullmatch(pattern, value, re.ASCII) if instead else None
+        if instead and match is None:
+            raise UsageError(f"PBS has no {option} {value!r}", where=f"--{option}", fix=instead)
+        translated[letter] = value if match is None else write(match)
     return translated

@@ -35,7 +35,7 @@ _HIDES = "each rank would see its own GPU only, and ranks pin themselves by loca
 _IN_CONTAINER = "the batch script itself would run in the container, where there is no srun: use --runtime and --image"
 _FILES = "a run keeps its script's output below logs/"
 REFUSED = {
-    "array": "all its jobs would write into one run directory: submit once for each",
+    "array": "all its jobs would write into one run directory: --sweep makes one for each",
     "requeue": "a second start would find the records of the first: submit again",
     **dict.fromkeys(("gpus-per-task", "gpus-per-socket", "gpu-bind", "tres-bind", "tres-per-task"), _HIDES),
     **dict.fromkeys(("output", "error", "input", "open-mode"), _FILES),
@@ -62,12 +62,11 @@ _CARRIED = (
     "network nice no-kill nodefile oom-kill-step oversubscribe power prefer priority profile propagate reboot segment "
     "spread-segments switches thread-spec threads-per-core time-min tmp use-min-nodes wait-all-nodes wckey"
 )
-_LETTERS = {
-    **{"-a": "array", "-b": "begin", "-B": "extra-node-info", "-c": "cpus-per-task", "-d": "dependency", "-D": "chdir"},
-    **{"-e": "error", "-F": "nodefile", "-G": "gpus", "-H": "hold", "-i": "input", "-k": "no-kill", "-L": "licenses"},
-    **{"-m": "distribution", "-M": "clusters", "-n": "ntasks", "-o": "output", "-O": "overcommit", "-q": "qos"},
-    **{"-Q": "quiet", "-s": "oversubscribe", "-v": "verbose", "-V": "version", "-W": "wait"},
-}
+_LETTERS = (
+    "a:array b:begin B:extra-node-info c:cpus-per-task d:dependency D:chdir e:error F:nodefile G:gpus H:hold i:input "
+    "k:no-kill L:licenses m:distribution M:clusters n:ntasks o:output O:overcommit q:qos Q:quiet s:oversubscribe "
+    "v:verbose V:version W:wait"
+)
 
 
 def _here(option: str) -> str:
@@ -78,29 +77,28 @@ def _here(option: str) -> str:
     return REFUSED.get(option, carried)
 
 
-# Of srun alone.
-_OF_STEPS = (
-    "--async --bcast --bcast-exclude --compress --disable-status --ignore-signals --no-allocate --preserve-env "
-    "--quit-on-interrupt --relative --resv-ports --send-libs --slurmd-debug --threads --wait-for-children -E -T -X -Z "
-    "-r"
-)
-# Name, as it is typed, of sbatch and srun -> what it is here.
+# What it is here -> names of srun's own options, Pyxis's among them, as they are typed.
+_SRUN = {
+    "--image IMAGE": "--container-image --container-id --container-type",
+    "--mount SRC:DST": "--container-mounts",
+    "--env NAME=VALUE": "--container-env",
+    "a container starts in the working directory": "--container-workdir --container-name",
+    "--wireup": "--mpi",
+    "--bind auto or none": "--cpu-bind",
+    "`logs --all` names the rank of each line": "-l --label",
+    "`run`, in an allocation": "--pty --jobid --overlap --exact -I --immediate",
+    "every job has it: a rank that fails ends all": "-K --kill-on-bad-exit",
+    "--env PYTHONUNBUFFERED=1": "-u --unbuffered",
+    "all ranks run one program: -- bash -c, and RANK in it": "--multi-prog --het-group",
+    "-- bash -c 'before; exec PROGRAM'": "--prolog --epilog --task-prolog --task-epilog",
+    "an option of srun stands in a site file: `slurm: {step: {NAME: VALUE}}`": "--async --bcast --bcast-exclude "
+    "--compress --disable-status --ignore-signals --no-allocate --preserve-env --quit-on-interrupt --relative "
+    "--resv-ports --send-libs --slurmd-debug --threads --wait-for-children -E -T -X -Z -r",
+}
 OTHER_NAMES = {
     **{f"--{option}": _here(option) for option in (*PLANNED, *REFUSED, *_CARRIED.split())},
-    **{letter: f"sbatch's --{option}: {_here(option)}" for letter, option in _LETTERS.items()},
-    **dict.fromkeys(("--container-image", "--container-id", "--container-type"), "--image IMAGE"),
-    "--container-mounts": "--mount SRC:DST",
-    "--container-env": "--env NAME=VALUE",
-    **dict.fromkeys(("--container-workdir", "--container-name"), "a container starts in the working directory"),
-    **dict.fromkeys(_OF_STEPS.split(), "an option of srun stands in a site file: `slurm: {step: {NAME: VALUE}}`"),
-    "--mpi": "--wireup",
-    "--cpu-bind": "--bind auto or none",
-    **dict.fromkeys(("-l", "--label"), "srun's --label: `logs --all` names the rank of each line"),
-    **dict.fromkeys(("--pty", "--jobid", "--overlap", "--exact", "-I", "--immediate"), "`run`, in an allocation"),
-    **dict.fromkeys(("-K", "--kill-on-bad-exit"), "every job has it: a rank that fails ends all"),
-    **dict.fromkeys(("-u", "--unbuffered"), "--env PYTHONUNBUFFERED=1"),
-    **dict.fromkeys(("--multi-prog", "--het-group"), "all ranks run one program: -- bash -c, and RANK in it"),
-    **dict.fromkeys(("--prolog", "--epilog", "--task-prolog", "--task-epilog"), "-- bash -c 'before; exec PROGRAM'"),
+    **{f"-{each[0]}": f"sbatch's --{each[2:]}: {_here(each[2:])}" for each in _LETTERS.split()},
+    **{name: here for here, names in _SRUN.items() for name in names.split()},
 }
 
 # Options whose variable is of their own name: SBATCH_MEM_PER_CPU (sbatch(1), INPUT ENVIRONMENT VARIABLES; 22.05's own

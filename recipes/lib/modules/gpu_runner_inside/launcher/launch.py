@@ -29,6 +29,7 @@ from gpu_runner_inside.launcher import (
     network,
     program,
     python_start,
+    starter,
     watcher,
     wireup,
     world,
@@ -123,14 +124,18 @@ class Launch:
             made = wireup.like_torchrun(made, here, place)
         elif options.wireup == "own":
             made = wireup.of_its_own(made, options.gpus, len(binding.gpus()))
-            made = wireup.of_a_node(made, here, place, options.gpus)
+            made = wireup.of_a_node(made, here, place, options.gpus, is_starter=self._is_starter)
+            if place is None and self._is_starter:
+                made["MASTER_PORT"] = str(network.free_port("127.0.0.1", [0]))
+        argv, functions = self._started(made, here)
+        made.update(functions)
         watching = self._watch(here, token)  # before the binding: it keeps off this rank's processors where it can
         try:
             made.update({} if watching is None else watching.variables)
             bound = self._bind(here, shown)
             self._record_start(here, token, shown, place, bound, made)
             self.program_started_s, self.program_started_monotonic_s = time.time(), time.monotonic()
-            argv, port = self.options.argv, 0 if place is None else place.master_port
+            port = 0 if place is None else place.master_port
             ended = self.contact.during(
                 port, lambda: self.relay.run(argv, made, self.options.run_dir, umask=options.umask)
             )
@@ -153,6 +158,27 @@ class Launch:
         if self.options.run_dir is not None and _plan(self.options.run_dir).get("framework") == "horovod":
             raise LaunchError("horovod-without-gloo", what)
         self._say(f"warning: {what}")
+
+    @property
+    def _is_starter(self) -> bool:
+        return bool(self.options.fill or self.options.calls)
+
+    def _started(self, made: Mapping[str, str], here: world.World) -> tuple[list[str], dict[str, str]]:
+        """The program, and variables of it, with what it needs to start ranks that form one world."""
+        argv, (first, count) = list(self.options.argv), self.options.fill or (0, 0)
+        if not self._is_starter:
+            return argv, {}
+        values = {"index": str(here.rank), "address": made["MASTER_ADDR"], "port": made["MASTER_PORT"]}
+
+        def hostfile() -> str:
+            directory = self._private_directory()
+            if directory is None:
+                raise LaunchError("launcher-fault", "there is no directory on this node for a host file")
+            return starter.write_hosts(directory, here.size, self.options.gpus or 1)
+
+        argv[first : first + count] = starter.fill(argv[first : first + count], values, hostfile)
+        calls = [(call, starter.fill(words, values, hostfile)) for call, words in self.options.calls]
+        return argv, starter.functions(calls)
 
     def _environment_of(self, here: world.World) -> dict[str, str]:
         made = dict(self.env)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from dataclasses import dataclass
 
 from gpu_runner_inside.launcher import world
@@ -18,6 +19,8 @@ class Options:
     local_sizes: tuple[int, ...]
     wireup: str
     gpus: int | None
+    fill: tuple[int, ...]
+    calls: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
     bind: str
     first_gpu: int
     unset: tuple[str, ...]
@@ -47,6 +50,19 @@ def options_of(words: list[str]) -> Options:
         "what the starter set (MPI, PMIx), or one PROGRAM a node, which starts processes of its own",
     )
     parser.add_argument("--gpus", type=int, metavar="N", help="GPUs of a PROGRAM that starts processes of its own")
+    parser.add_argument(
+        "--fill",
+        default="",
+        metavar="A,N",
+        help="N words of PROGRAM from A on have {index}, {address}, {port}, {hostfile}",
+    )
+    parser.add_argument(
+        "--call",
+        action="append",
+        default=[],
+        metavar="'N WORD...'",
+        help="in each bash of PROGRAM the first N words are followed by the others",
+    )
     parser.add_argument(
         "--bind",
         choices=("near-gpu", "gpu-share", "none"),
@@ -96,6 +112,8 @@ def options_of(words: list[str]) -> Options:
         local_sizes,
         given.wireup,
         given.gpus,
+        tuple(map(int, filter(None, given.fill.split(",")))),
+        tuple(map(_call, given.call)),
         given.bind,
         given.first_gpu,
         tuple(filter(None, given.unset.split(","))),
@@ -105,3 +123,8 @@ def options_of(words: list[str]) -> Options:
         given.caches,
         tuple(argv),
     )
+
+
+def _call(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    number, *words = shlex.split(text)
+    return tuple(words[: int(number)]), tuple(words[int(number) :])

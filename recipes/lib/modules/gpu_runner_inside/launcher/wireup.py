@@ -16,7 +16,7 @@ _HOROVOD_PLACE = (
 )
 # The variables that a task starter sets for each task; ids of job and step are not among them.
 _OF_A_TASK = re.compile(
-    r"(SLURM_(STEP_)?(NTASKS|NPROCS|NUM_TASKS|TASKS_PER_NODE)|SLURM_(NTASKS_PER_\w+|PROCID|LOCALID|NODEID|TASK_PID|GTIDS)"
+    r"(SLURM_(STEP_)?(NTASKS|NPROCS|NUM_TASKS|TASKS_PER_NODE)|SLURM_(NTASKS_PER_\w+|PROCID|LOCALID|TASK_PID|GTIDS)"
     r"|SLURM_SRUN_\w+|PMIX?_\w+|PALS_(RANKID|NODEID|LOCAL_\w+)|OMPI_COMM_\w+"
     r"|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|HOROVOD_\w+)\Z"
 )
@@ -102,26 +102,32 @@ def of_its_own(env: Mapping[str, str], gpus: int | None = None, seen: int = 0) -
     return made
 
 
-def of_a_node(env: Mapping[str, str], world: World, meeting: Meeting | None, gpus: int | None) -> dict[str, str]:
+def of_a_node(
+    env: Mapping[str, str], world: World, meeting: Meeting | None, gpus: int | None, *, is_starter: bool = False
+) -> dict[str, str]:
     """``env`` with what a program that starts the processes of its node needs, to start one for each GPU and to meet
-    those of the other nodes; on one node torchrun meets at a port that is free (PET_STANDALONE).
+    those of the other nodes.
 
-    torchrun reads its options from PET_* (torch.distributed.argparse_util), Lightning reads NODE_RANK, MASTER_ADDR and
-    MASTER_PORT; others get them as arguments from NNODES, NODE_RANK and NPROC_PER_NODE.
+    Lightning reads NODE_RANK, MASTER_ADDR and MASTER_PORT; scripts pass them on, with NNODES and NPROC_PER_NODE. A
+    torchrun that is not seen in the program reads its options from PET_* (torch.distributed.argparse_util), which
+    its ranks inherit; on one node it meets at a port that is free (PET_STANDALONE).
 
     Args:
         world: of the launchers, one a node.
         gpus: of each node; None where they are not counted.
+        is_starter: it gets arguments (``starter``) and no PET_*; on one node, too, there is a place to meet.
     """
     made = dict(env)
     made["NNODES"] = str(world.nodes)
     if gpus is not None:
         made["NPROC_PER_NODE"] = str(gpus)
-    if meeting is None:
-        made["PET_STANDALONE"] = "1"
-    else:
+    if meeting is not None or is_starter:
         made["NODE_RANK"] = str(world.node_rank)
         _master(made, meeting)
+    if is_starter:
+        return made
+    if meeting is None:
+        made["PET_STANDALONE"] = "1"
     for name in ("NNODES", "NODE_RANK", "NPROC_PER_NODE", "MASTER_ADDR", "MASTER_PORT"):
         if name in made:
             made[f"PET_{name}"] = made[name]

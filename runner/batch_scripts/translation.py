@@ -1,0 +1,148 @@
+"""Our command for a batch script, and what of the script it leaves out, and why. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from runner.backends.schedulers.slurm.options import OTHER_NAMES, PLANNED, REFUSED
+from runner.batch_scripts.placement import Placement, placement
+from runner.batch_scripts.reading import BatchScript, Launch
+from runner.core.text import counted, gpus_text
+from runner.model.request import parse_sbatch_time_s
+from runner.planning.shell_text import UNREAD, as_written
+
+# What the launcher gives to each rank.
+_MEETS = frozenset(
+    ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+     "SRUN_CPUS_PER_TASK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NNODES")
+)  # fmt: skip
+_HERE = (*REFUSED, "container-image", "container-mounts", "exclusive")
+_ENVIRONMENT = ("module", "ml", "source", ".", "conda", "micromamba", "mamba")
+_QUIET = frozenset(
+    ("set", "echo", "cd", ":", "[", "[[", "exit", "wait", "return", "tee", "true", "false", "clear", "printf", "trap")
+)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """Our command.
+
+    Attributes:
+        values: of a request (``runner.preparation.request.make_request``); empty where ``refused`` says why there is
+            no command.
+        dropped: line (0 for none), what is left out, and why.
+        placed: as the script places it; None where that is unknown.
+    """
+
+    values: dict[str, Any]
+    dropped: tuple[tuple[int, str, str], ...]
+    refused: str
+    placed: Placement | None
+
+
+def translation(script: BatchScript) -> Translation:
+    """Our command for the script's one plain launch line."""
+    launch = next(iter(script.launches), None)
+    if launch is None:
+        return Translation({}, (), "no line is seen that starts a program", None)
+    placed = placement(launch)
+    why = _obstacle(script, launch, placed)
+    known = placed if isinstance(placed, Placement) else None
+    if why or known is None:
+        return Translation({}, (), why, known)
+    gpus = known.gpus if launch.starter is None and known.processes == 1 else known.processes
+    values: dict[str, Any] = {"gpus": known.nodes * gpus, "nodes": known.nodes}
+    if launch.starter is None and known.processes == 1 and gpus > 1:
+        values["wireup"] = "own"
+    values |= dict(_options(script, launch))
+    values["arguments"] = _program(launch)
+    return Translation(values, tuple(_dropped(script, launch)), "", known)
+
+
+def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> str:
+    """Why there is no command of ours; empty where there is one."""
+    if isinstance(placed, str):
+        return placed
+    lines = ", ".join(str(line) for line in sorted({each.line for each in script.launches}))
+    shared = launch.starter is None and placed.processes > placed.gpus > 0
+    reasons = (
+        (len(script.launches) > 1, f"it starts several programs, in lines {lines}: one `submit` for each"),
+        (not launch.is_plain, f"only a run tells whether line {lines} is reached: a condition, a loop or a function"),
+        ("array" in script.header.options, "it is an array of jobs, and a run is one job"),
+        (UNREAD in launch.words[0], f"only the job knows the program's name: {as_written(launch.words[0])}"),
+        (launch.starter is not None and placed.starts > 1, f"it starts {launch.name} {placed.starts} times on a node"),
+        (not placed.gpus, "it asks for no GPU, and a run has a rank for each"),
+        (shared, f"{counted(placed.processes, 'task')} share {gpus_text(placed.gpus)}: a run has a rank for each GPU"),
+    )
+    return next((text for holds, text in reasons if holds), "")
+
+
+def _options(script: BatchScript, launch: Launch) -> Iterator[tuple[str, Any]]:
+    given = script.header.options
+    names = {"job-name": "job_name", "account": "account", "partition": "queue"}
+    yield from ((ours, given[name]) for name, ours in names.items() if given.get(name))
+    if "time" in given:
+        with suppress(ValueError):  # refused by sbatch, too
+            yield "walltime_s", parse_sbatch_time_s(given["time"])
+    kind = re.search(
+        r"(?:^|gpu:)([A-Za-z][\w.-]*):\d", given.get("gpus-per-node") or given.get("gres") or given.get("gpus", "")
+    )
+    if kind and kind[1] != "gpu":
+        yield "gpu_type", kind[1]
+    if launch.container and launch.container not in ("shifter", "singularity_wrapper", "apptainer_wrapper"):
+        yield "image", as_written(launch.container)
+    more = [(name, value) for name, value in given.items() if name not in PLANNED and name not in _HERE]
+    if more:
+        yield "scheduler_options", tuple(more)
+    env = [(name, value) for name, value in {**script.exports, **launch.env}.items() if _passes(name, value)]
+    if env:
+        yield "env", tuple(env)
+
+
+def _passes(name: str, value: str) -> bool:
+    """Whether a variable is for the program: known, and neither the launcher's nor a part of the line itself."""
+    return name not in _MEETS and UNREAD not in value and not re.search(r"[\n\0]|\s--?\w|\.py\b", value)
+
+
+def _program(launch: Launch) -> tuple[str, ...]:
+    """The program with its starter, without counts. Where only the job knows a word, a shell there fills it in."""
+    if not any(UNREAD in word for word in launch.own):
+        return launch.own
+    parts = (re.split(rf"{UNREAD}+", word) for word in launch.own)
+    text = " ".join(
+        "".join(part if at % 2 else part and shlex.quote(part) for at, part in enumerate(each)) for each in parts
+    )
+    return ("bash", "-c", text)
+
+
+def _dropped(script: BatchScript, launch: Launch) -> Iterator[tuple[int, str, str]]:
+    for each in script.header.directives:
+        if each.name in REFUSED or each.name == "exclusive":
+            yield each.line, f"--{each.name}", REFUSED.get(each.name, "a job with all GPUs of its nodes has them alone")
+    for name in launch.options:
+        if name not in PLANNED and name != "container-image":
+            yield launch.line, f"srun --{name}", OTHER_NAMES.get(f"--{name}", "a run has its own srun")
+    if launch.stated:
+        yield launch.line, f"{launch.name}'s counts and rendezvous", "a run gives them to it"
+    for command in script.commands:
+        name, line = command.words[0], command.line
+        if name == "export":
+            for word in command.words[1:]:
+                variable, _, value = word.partition("=")
+                if variable in _MEETS:
+                    yield line, variable, "the launcher gives it to each rank"
+                elif UNREAD in value and not re.search(r"\s--?\w|\.py\b", value):
+                    yield line, variable, f"only the job knows its value: {as_written(value)}"
+        elif name in ("module", "ml") or name in ("source", ".", "conda", "micromamba", "mamba"):
+            yield (
+                line,
+                as_written(" ".join(command.words)),
+                "a run uses the environment of the shell that submits, or --env-name",
+            )
+        elif line != launch.line and name not in _QUIET:
+            yield line, as_written(" ".join(command.words))[:80], "a run starts the program alone; do it before"

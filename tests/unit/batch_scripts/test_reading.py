@@ -1,0 +1,91 @@
+"""What is read in a batch script, where the 60 public ones do not have it."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.batch_scripts.directives import header, shape
+from runner.batch_scripts.faults import faults
+from runner.batch_scripts.reading import BatchScript, read
+from runner.batch_scripts.translation import translation
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=4\n"
+
+
+def script(line: str, head: str = HEAD) -> BatchScript:
+    return read(f"{head}{line}\n", {"HOME": "/home/me"})
+
+
+def test_directives_are_split_as_sbatch_splits_them() -> None:
+    lines = ("#!/bin/sh", "", "# a comment", "#SBATCH -N2 -J 'a # b' # --mem=1", "#SBATCH --exclusive --time 5 # x")
+    read_header = header("\n".join((*lines, " true", "#SBATCH -n 3")))
+    assert dict(read_header.options) == {"nodes": "2", "job-name": "a # b", "exclusive": "", "time": "5"}
+    assert [(each.name, each.value, each.line) for each in read_header.late] == [("ntasks", "3", 7)]
+    assert header("#SBATCH --comment='open\n").unread == ((1, "#SBATCH --comment='open"),)
+
+
+@pytest.mark.parametrize(
+    ("options", "laid_out"),
+    [
+        ({"nodes": "2-4", "gres": "gpu:a100:4(S:0-1)"}, (2, 1, 4)),
+        ({"ntasks": "8", "ntasks-per-node": "4", "gpus-per-task": "1"}, (2, 4, 4)),
+        ({"nodes": "2", "gpus": "8"}, (2, 1, 4)),
+        ({"ntasks": "8", "gres": "lustre:1,gpu:2"}, (None, None, 2)),
+    ],
+)
+def test_a_jobs_shape(options: dict[str, str], laid_out: tuple[int | None, ...]) -> None:
+    of = shape(options)
+    assert (of.nodes, of.tasks_per_node, of.gpus_per_node) == laid_out
+
+
+def test_what_only_the_job_knows_is_filled_in_by_a_shell_there() -> None:
+    ours = translation(script("srun python 'my train.py' --id $SLURM_JOB_ID --at '$x' --home $HOME"))
+    text = "python 'my train.py' --id $SLURM_JOB_ID --at '$x' --home /home/me"
+    assert ours.values["arguments"] == ("bash", "-c", text)
+
+
+def test_the_scripts_own_arguments_are_those_that_it_is_called_with() -> None:
+    text = f'{HEAD}srun python t.py --lr $1 "$@"\n'
+    assert translation(read(text, {}, ("0.1", "a b"))).values["arguments"][2:] == ("--lr", "0.1", "0.1", "a b")
+    assert translation(read(text, {})).values["arguments"][2:] == ("--lr",)
+
+
+def test_what_is_left_out_is_listed_with_its_reason() -> None:
+    line = "export MASTER_ADDR=$(hostname) LEVEL='a b'\nrsync -a /data /tmp\nconda activate x\nsrun -l python t.py"
+    ours = translation(script(line, HEAD.replace("--nodes", "--output=o --qos=q --nodes")))
+    assert {what for _, what, _ in ours.dropped} == {
+        "--output", "srun --label", "MASTER_ADDR", "rsync -a /data /tmp", "conda activate x"
+    }  # fmt: skip
+    assert ours.values["env"] == (("LEVEL", "a b"),)
+    assert ours.values["scheduler_options"] == (("qos", "q"),)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun python a.py\nsrun python b.py",
+        "if true; then srun python a.py; fi",
+        "for i in 1 2; do srun python a.py; done",
+        "srun $PROGRAM",
+        "echo nothing",
+        "srun --ntasks-per-node=8 python a.py",
+    ],
+)
+def test_a_script_without_one_plain_launch_line_has_no_command(line: str) -> None:
+    ours = translation(script(line))
+    assert ours.refused
+    assert not ours.values
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\0", "#!/bin/bash\n#SBATCH --nodes=2\n\"'`$(", "a=(" * 400, "$((" * 50, "\r\n" * 5]
+)
+def test_any_text_is_read(text: str) -> None:
+    read_script = read(text, {})
+    faults(read_script)
+    assert translation(read_script).refused
+
+
+def test_a_long_script_is_read_in_a_moment() -> None:
+    text = HEAD + 'A="$(hostname) $B"\n' * 20_000 + 'echo "' + "$(x) " * 5000
+    assert not translation(read(text, {})).values
