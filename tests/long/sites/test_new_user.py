@@ -1,4 +1,4 @@
-"""The first hour of an ordinary user on a cluster that nobody has described: accounts, partitions, limits, images."""
+"""The first hour of an ordinary user on a cluster without a site file: accounts, partitions, limits, images."""
 
 from collections.abc import Iterator
 
