@@ -88,7 +88,7 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
             work.listener.tell(f"{launch.key}: trying again")
             ahead.appendleft(launch)
         elif on_trial and verdict.outcome in COMES_AGAIN and ahead:
-            work.listener.tell(f"nothing more is started: the other {counted(len(ahead), 'launch')} would end so, too")
+            work.listener.tell(f"nothing more is started: {counted(len(ahead), 'launch')} more would end so, too")
             return
         else:
             on_trial = False
