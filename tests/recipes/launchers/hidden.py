@@ -1,4 +1,4 @@
-"""A program that starts ranks where nobody can read it: each start of it has a world of its own."""
+"""A program that starts ranks that no reader of its text sees: each start of it has a world of its own."""
 
 import subprocess
 
