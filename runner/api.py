@@ -6,6 +6,7 @@ as an error of ``runner.core.errors``, whose ``code`` is the command line's exit
 
 from __future__ import annotations
 
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -129,6 +130,21 @@ class Run(_Directory):
         return f"<run {self.id}{f': {verdict.outcome}' if verdict else ''}>"
 
 
+class Runs(list[Run]):
+    """Runs, the newest first; a notebook shows them as a table. No scheduler is queried for it."""
+
+    def _repr_html_(self) -> str:
+        from runner.core.columns import Column, as_html
+
+        columns: tuple[Column[Run], ...] = (
+            Column("run", lambda each: each.id),
+            Column("values", lambda each: ", ".join(f"{name}={value}" for name, value in each._files.swept.items())),
+            Column("GPUs", lambda each: str(plan.gpus) if (plan := each._files.plan) else ""),
+            Column("result", lambda each: verdict.outcome if (verdict := each.verdict) else "not judged yet"),
+        )
+        return as_html(columns, self)
+
+
 class Study(_Directory):
     """A study: launches of one program at several sizes."""
 
@@ -223,7 +239,7 @@ def submit(
     return Run(start(prepared)[0].path)
 
 
-def runs(name: str | None = None) -> list[Run]:
+def runs(name: str | None = None) -> Runs:
     """Your runs, the newest first; with ``name`` those whose id or name is this, or begins so. No scheduler is queried.
 
     Submissions that the scheduler did not take are left out.
@@ -232,7 +248,7 @@ def runs(name: str | None = None) -> list[Run]:
 
     head = name or ""
     meant = (run for run in run_directories.linked() if run.run_id.startswith(head) or run.name.startswith(head))
-    return [Run(run.path) for run in meant if not was_refused(run)]
+    return Runs(Run(run.path) for run in meant if not was_refused(run))
 
 
 @overload
@@ -288,6 +304,21 @@ def scale(
     if not dry_run:
         raise CheckRefusedError(done.findings)
     return done
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    """With each option of a job as a keyword of its own, for ``help`` and completion; None stands for its default."""
+    own = inspect.signature(function)
+    first = [each for each in own.parameters.values() if each.kind != each.VAR_KEYWORD]
+    hints = ((name, get_args(hint)[0]) for name, hint in Options.__annotations__.items())
+    keywords = (
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint) for name, hint in hints
+    )
+    return own.replace(parameters=[*first, *keywords])
+
+
+for _function in (submit, scale):
+    vars(_function)["__signature__"] = _signature(_function)
 
 
 class _Quiet:

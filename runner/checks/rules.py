@@ -226,7 +226,7 @@ def _starters(case: Case) -> Iterator[Finding]:
         )
         starts, processes = starts_of(plan, each)
         what = conflict(each, starts, processes, by_gpu=plan.device == "cuda")
-        fix = "leave it out, it learns it from gpu-runner; or request the GPUs that it says"
+        fix = f"leave the option out, {each.name} gets it from gpu-runner; or request the GPUs that it says"
         if plan.wireup in BY_MPI or (plan.wireup != "own" and counts(each) == Counts()):
             what = f"{each.name} starts ranks itself: started for each GPU, each would form a world of its own"
             fix = f"{leave}; leave --wireup out"
@@ -236,7 +236,7 @@ def _starters(case: Case) -> Iterator[Finding]:
             what = f"{each.name} forms a world of {starts * processes}, and --world asks for {plan.world}"
             fix = "leave --world out, or request as many GPUs"
         elif each.line and "by its name alone" in what:
-            fix = f"write {each.name} there without a path and with nothing before it, in a script that bash runs"
+            fix = f"write these arguments there, or {each.name} without a path and with nothing before it, run by bash"
         if what:
             where = f"line {each.line} of {script_of(plan.program) or 'the script'}: " if each.line else ""
             yield Finding("other-world", "refuse", where + what, fix)

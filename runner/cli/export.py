@@ -18,7 +18,7 @@ from runner.figures.export import WRITERS
 from runner.jobs.directory import Run
 from runner.model.figure import in_words
 from runner.model.output import BundledRun, BundledStudy, ExportedRuns, Format, MadeBundle, VerifiedBundle
-from runner.study.directory import StudyDirectory, find_subject
+from runner.study.directory import StudyDirectory, find_subjects
 from runner.study.gather import figures
 from runner.study.readers import bundle_of, exported_of
 
@@ -54,7 +54,7 @@ def command(
         raise UsageError("only a bundle is signed", fix="give --bundle FILE")
     if bundle is not None and output is not None:
         raise UsageError("a bundle has its own file", fix="leave out -o")
-    subjects = [find_subject(name) for name in runs]
+    subjects = find_subjects(runs)
     if bundle is not None:
         return _bundle(subjects, bundle, key, as_json=as_json)
     assert form is not None

@@ -40,7 +40,7 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
     Of several ranks, every line begins with its rank and host. With --follow, the exit code is that of the verdict;
     Ctrl-C leaves the job alone.
     """
-    from runner.study.directory import find_subject
+    from runner.study.directory import find_subjects
 
     if ranks is not None and every:
         raise UsageError("--rank and --all exclude each other", where="--all", fix="give one of them")
@@ -48,7 +48,11 @@ def command(run: str | None, ranks: str | None, every: bool, lines: int | None, 
         fix = "use wait --json, then logs --json"
         raise UsageError("--follow prints logs as they grow, and --json a whole document", where="--json", fix=fix)
     named = logs.parse_ranks(ranks) if ranks is not None else None
-    directory = find_subject(run)
+    subjects = find_subjects(() if run is None else (run,))
+    bad = [each for each in subjects if isinstance(each, Run) and each.verdict and each.verdict.exit_code]
+    directory = next(iter(bad), subjects[-1])
+    if len(subjects) > 1:
+        say(f"run {directory.path.name}; others: {PROGRAM} logs RUN")
     if not isinstance(directory, Run):
         from runner.cli.study import telling_run
 

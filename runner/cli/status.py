@@ -151,8 +151,14 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     from runner.jobs.directory import Run
     from runner.jobs.life import Standing, standing
     from runner.jobs.lookup import kept_outcome
-    from runner.study.directory import find_subject
+    from runner.study.directory import find_subject, find_sweep
 
+    if (sweep := find_sweep(wanted)) is not None:
+        from runner.cli.wait import show_runs
+
+        if sweep.missing:
+            warn(sweep.missing)
+        return show_runs(sweep.submitted, as_json=as_json)
     run = find_subject(wanted)
     if not isinstance(run, Run):
         from runner.cli.study import show_facts
@@ -191,7 +197,7 @@ def _show_standing(run: Run, now: Standing) -> None:
     click.echo(f"  run directory: {run.path}")
     facts = run_facts(run, now)
     for line in lines_of_standing(facts, width_of_terminal()):
-        click.echo(f"  {printable(line)}")
+        click.echo(f"  {plain(line)}")
     follow = "logs --follow" if is_running else "wait"
     click.echo(f"  next: {PROGRAM} {follow} {run.run_id}")
 
@@ -209,16 +215,22 @@ def run_lines(runs: Sequence[ListedRun], now: datetime, width: int | None) -> li
     gpus = Column[ListedRun]("GPUs", lambda each: str(each.gpus) if each.gpus else "", right=True)
     # What a narrow table leaves out: the id of a run contains its name, a result says that it has ended, and the id
     # finds all the rest.
+    swept = [Column[ListedRun]("values", values_text)] if any(each.values for each in runs) else []
     whole: tuple[Column[ListedRun], ...] = (
-        run, Column("name", values="name", leave=1), Column("job", _job), Column("state", values="state"), gpus,
+        run, Column("name", values="name", leave=1), *swept, Column("job", _job), Column("state", values="state"), gpus,
         Column("site", values="site"), Column("age", old, right=True), Column("result", _result),
     )  # fmt: skip
     fewer: tuple[Column[ListedRun], ...] = (
-        run, Column("job", _job, leave=3), gpus, Column("site", values="site", leave=2),
+        run, *swept, Column("job", _job, leave=3), gpus, Column("site", values="site", leave=2),
         Column("age", old, right=True, leave=1), Column("result", _state_or_result),
     )  # fmt: skip
     table = for_terminal(whole, runs, width, whole=True) or for_terminal(fewer, runs, width, whole=True)
     return table or [line for each in runs for line in _two_lines(each, now, width or 0)]
+
+
+def values_text(run: ListedRun) -> str:
+    """``lr=0.1, seed=2``: of a run of a sweep, what is its own."""
+    return ", ".join(f"{name}={value}" for name, value in run.values.items())
 
 
 def _job(run: ListedRun) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.cli.job_options import JobCommand, command_line, given, job_options, request_of_call, typed
-from runner.cli.options import answer, path_option, say, together
+from runner.cli.options import answer, path_option, say, setting, together
 from runner.cli.progress import slow
+from runner.cli.table import show
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
@@ -58,11 +59,16 @@ class SubmitCommand(JobCommand):
 @click.command(cls=SubmitCommand)
 @job_options
 @waiting_options
+@click.option(
+    "--sweep", multiple=True, metavar="NAME=A,B,...", callback=setting,
+    help="A run for each value, and for each combination of several, with {NAME} in the arguments replaced.",
+)  # fmt: skip
+@click.option("--at-once", type=click.IntRange(min=1), help="With --sweep: how many of its runs may run at one time.")
 @click.option("--check", is_flag=True, help="Only read a batch script: what is wrong with it, and our command for it.")
 @path_option(
     "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
 )
-def command(**flags: Any) -> int:
+def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: Any) -> int:
     """Submit a job of GPUS ranks, one for each GPU.
 
     Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
@@ -71,7 +77,13 @@ def command(**flags: Any) -> int:
     A batch script of yours is submitted as it is, and recorded: submit job.sbatch. With --check, it is only read.
     """
     context = click.get_current_context()
+    if at_once is not None and not sweep:
+        raise UsageError("--at-once is for the runs of a sweep", where="--at-once", fix="give --sweep NAME=A,B,...")
     if context.meta[_SCRIPT]:
+        if sweep:
+            raise UsageError(
+                "a batch script has no --sweep", where="--sweep", fix="give --gpus, and its program after --"
+            )
         from runner.cli.batch_script import is_batch_script, run_script
 
         if not is_batch_script(next(iter(context.params["arguments"]), "")):
@@ -80,7 +92,56 @@ def command(**flags: Any) -> int:
     if flags.pop("check"):
         fix = f"{PROGRAM} submit job.sbatch --check"
         raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)
+    if sweep:
+        return _submit_sweep(request_of_call(), sweep, at_once, **flags)
     return submit(request_of_call(), **flags)
+
+
+def _submit_sweep(
+    request: Request, swept: Sequence[tuple[str, str]], at_once: int | None, *, dry_run: bool, wait: bool, follow: bool,
+    cancel_on_interrupt: bool, as_json: bool, full: bool, write: Path | None,
+) -> int:  # fmt: skip
+    from runner.cli.study import listening
+    from runner.cli.wait import show_runs, wait_for
+    from runner.model.job import CommandLine
+    from runner.preparation.job import prepare
+    from runner.preparation.sweep import values_of
+    from runner.study.sweep import prepare_sweep, start
+
+    for name in [name for name, value in (("--follow", follow), ("--full", full), ("--write", write)) if value]:
+        raise UsageError(f"a sweep has no {name}", where=name, fix=f"leave it out; `{PROGRAM} logs -f NAME.1`")
+    noted: dict[str, None] = {}
+    with slow("preparing the jobs"):
+        made = prepare_sweep(
+            request, values_of(swept), at_once, lambda each: prepare(each, say=noted.setdefault, keep=not dry_run)
+        )
+    for line in noted:
+        say(line)
+    first = next(iter(made.jobs.values()))
+    if dry_run:
+        for key, values in made.values.items():
+            say(f"{made.name}.{key}: {', '.join(f'{name}={value}' for name, value in values.items())}")
+        array = made.array_script(len(made.jobs))
+        way = (
+            "an array, whose script comes first, and then that of run 1" if array else "a job each; the script of run 1"
+        )
+        say(f"{counted(len(made.jobs), 'run')}: {way}")
+        if array and not as_json:
+            sys.stdout.buffer.write(array.text.encode("utf-8", "surrogateescape"))
+    code = _show_prepared(
+        next(filter(lambda job: job.is_refused, made.jobs.values()), first),
+        made.findings,
+        dry_run=dry_run,
+        full=False,
+        as_json=as_json,
+    )
+    if dry_run or code != Exit.GOOD:
+        return code
+    with listening(quiet=as_json) as listener:
+        sweep = start(made, CommandLine(("submit", *typed()), request.directory), listener)
+    if wait:
+        return wait_for(sweep.submitted, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    return show_runs(sweep.submitted, as_json=as_json)
 
 
 def submit(
@@ -188,15 +249,21 @@ def _prepare(
         with slow("preparing the job"):
             prepared = prepare(request, say=say, keep=not dry_run)
     except NoRuntimeKnownError as error:
-        if as_json or not _asks_a_node(error):
+        if dry_run or as_json or not _asks_a_node(error):
             raise
         prepared = prepare(request, say=say, keep=not dry_run)
     if first is not None:
         from runner.cli.rerun import show_changes
 
         show_changes(first, prepared)
+    return prepared, _show_prepared(prepared, prepared.findings, dry_run=dry_run, full=full, as_json=as_json)
+
+
+def _show_prepared(
+    prepared: PreparedJob, findings: tuple[Finding, ...], *, dry_run: bool, full: bool, as_json: bool
+) -> Exit:
     code = Exit.REFUSED if prepared.is_refused else Exit.GOOD
-    show_findings(prepared.findings)
+    show_findings(findings)
     if prepared.unconfirmed:
         say(f"UNCONFIRMED facts of {prepared.plan.site} that this job uses: {', '.join(prepared.unconfirmed)}")
     script = prepared.script
@@ -205,8 +272,8 @@ def _prepare(
         from runner.model.output import Preparation, shown_plan
 
         text, plan, files = (script.text, shown_plan(prepared.plan), script.files) if dry_run else (None, None, {})
-        facts = Preparation(text, plan, prepared.findings, prepared.unconfirmed, files if full else {})
-        json_output.show(facts, exit_code=code, error=json_output.of_findings(prepared.findings))
+        facts = Preparation(text, plan, findings, prepared.unconfirmed, files if full else {})
+        json_output.show(facts, exit_code=code, error=json_output.of_findings(findings))
     elif dry_run:
         sys.stdout.buffer.write(script.text.encode("utf-8", "surrogateescape"))
         for name, text in script.files.items() if full else ():
@@ -220,7 +287,7 @@ def _prepare(
         )
     if prepared.is_refused and not dry_run:
         say("refused: nothing was submitted")
-    return prepared, code
+    return code
 
 
 def _asks_a_node(error: RunnerError) -> bool:
@@ -291,8 +358,7 @@ def _show_allotment(run: Run) -> None:
         scheduler, job_id = scheduler_of(run)
         state = scheduler.state(job_id, run.path)
     if plan is not None:
-        for line in allotment_lines(allotment(run, plan, state), plan.site):
-            click.echo(printable(line))
+        show(allotment_lines(allotment(run, plan, state), plan.site))
 
 
 def _environment(plan: Plan) -> str:

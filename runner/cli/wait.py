@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from runner.cli.options import JSON, RUNS_OR_STUDIES, answer, say, warn
 from runner.cli.progress import job_display
-from runner.cli.table import in_colour, show
+from runner.cli.table import in_colour, show, width_of_terminal
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.text import plain, printable
@@ -39,24 +40,66 @@ def command(runs: tuple[str, ...], timeout_s: float | None, cancel_on_interrupt:
     """
     from runner.study.directory import find_subjects
 
-    subjects = find_subjects(runs)
+    subjects, lacks = find_subjects(runs), _missing(runs)
+    code = wait_for(subjects, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    return code or (Exit.NOT_ACCEPTED if lacks and not as_json else Exit.GOOD)
+
+
+def _missing(names: Iterable[str]) -> bool:
+    """Whether runs of sweeps that are named were not submitted, which is warned of."""
+    from runner.study.directory import find_sweep
+
+    sentences = [sweep.missing for name in names if (sweep := find_sweep(name)) is not None and sweep.missing]
+    for sentence in sentences:
+        warn(sentence)
+    return bool(sentences)
+
+
+def wait_for(
+    subjects: Sequence[Subject], *, timeout_s: float | None = None, as_json: bool, cancel_on_interrupt: bool
+) -> int:
+    """Wait for runs and studies, and print their verdicts, of several that are not good, and their list."""
+    from runner.jobs.directory import Run
+
     if as_json and len(subjects) > 1:
         return _document_of(subjects, timeout_s)
     codes: list[int] = []
-    for each, left_s in _in_turn(subjects, timeout_s):
-        if len(subjects) > 1:
-            click.echo(f"{printable(each.path.name)}:")
-        codes.append(_wait(each, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
+    for at, (each, left_s) in enumerate(_in_turn(subjects, timeout_s), 1):
+        is_one = len(subjects) == 1
+        codes.append(_wait(each, is_one, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
         if codes[-1] == Exit.INTERRUPTED:
+            for other in subjects[at:] if cancel_on_interrupt else ():
+                say(_cancelled(other)[1])
             return Exit.INTERRUPTED
+    runs = [each for each in subjects if isinstance(each, Run)]
+    if len(subjects) > 1 and runs:
+        show_runs(runs, as_json=False)
     return next(filter(None, codes), Exit.GOOD)
 
 
-def _wait(subject: Subject, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
+def show_runs(runs: Iterable[Run], *, as_json: bool) -> int:
+    """Print these runs as a list."""
+    from runner.cli import json_output
+    from runner.cli.status import run_lines
+    from runner.jobs.facts import list_these
+    from runner.model.output import RunList
+
+    rows, errors = list_these(runs)
+    if as_json:
+        return json_output.show(RunList(rows, more=False, refused=0))
+    show(run_lines(rows, datetime.now(timezone.utc), width_of_terminal()))
+    for error in errors:
+        warn(error.what)
+    return Exit.GOOD
+
+
+def _wait(subject: Subject, is_one: bool, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
     from runner.jobs.directory import Run
 
     if isinstance(subject, Run):
-        return wait_and_judge(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+        return wait_and_judge(
+            subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt, shows_good=is_one
+        )
     from runner.cli.study import wait_for
 
     return wait_for(subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
@@ -102,18 +145,20 @@ def cancel(runs: tuple[str, ...], as_json: bool) -> int:
     """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; @2 for the
     newest run but one; by default the newest).
     """
-    from runner.study.directory import find_subjects
+    from runner.study.directory import find_subjects, find_sweep
 
     made: list[tuple[Cancellation | StudyCancellation, str]] = []
     errors: list[RunnerError] = []
+    for sweep in filter(None, map(find_sweep, runs)):
+        sweep.stop()
     subjects = find_subjects(runs)
     for each in subjects:
         try:
             made.append(_cancelled(each))
         except RunnerError as error:  # of one; the others are cancelled all the same
             errors.append(error)
-    for other in errors[1:]:
-        warn(other.what)
+    for what in dict.fromkeys(other.what for other in errors[1:]):
+        warn(what)
     if errors and not as_json:
         show(line for _, line in made)
     if errors:
@@ -147,8 +192,10 @@ def _cancelled(subject: Subject) -> tuple[Cancellation | StudyCancellation, str]
     return Cancellation(subject.run_id, str(subject.path), job_id, had_ended), line
 
 
-def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False) -> int:
-    """Wait for the run's end and print its verdict; returns the exit code.
+def wait_and_judge(
+    run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False, shows_good: bool = True
+) -> int:
+    """Wait for the run's end and print its verdict; returns the exit code. ``shows_good``: also a verdict that is good.
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
@@ -171,7 +218,10 @@ def wait_and_judge(run: Run, *, timeout_s: float | None, as_json: bool, cancel_o
 
         error = json_output.of_verdict(verdict)
         return json_output.show(run_facts(run, verdict), exit_code=verdict.exit_code, error=error)
-    show_verdict(run, verdict)
+    if not shows_good and verdict.exit_code:
+        click.echo(f"run {printable(run.run_id)}")
+    if shows_good or verdict.exit_code:
+        show_verdict(run, verdict)
     return verdict.exit_code
 
 

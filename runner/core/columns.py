@@ -68,6 +68,16 @@ def for_page(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Table:
     )
 
 
+def as_html(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
+    """The table of a notebook's cell; every text is escaped."""
+    from html import escape
+
+    table = for_page(columns, rows)
+    lines = [("th", table.head), *(("td", row) for row in table.rows)]
+    made = ("".join(f"<{tag}>{escape(printable(cell))}</{tag}>" for cell in cells) for tag, cells in lines)
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in made)}</table>"
+
+
 def for_terminal(
     columns: Sequence[Column[Row]], rows: Sequence[Row], width: int | None = None, *, whole: bool = False
 ) -> list[str] | None:

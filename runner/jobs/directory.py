@@ -28,6 +28,7 @@ from runner.model.job import (
     Provenance,
     SchedulerRecord,
     Submitted,
+    Sweep,
 )
 from runner.model.plan import PlanRecord, upgraded
 from runner.model.records import Report, StartRecord
@@ -46,7 +47,8 @@ CODE_FILES = "code-files.json"  # which files the copy of the user's code had wh
 VERSIONS = "versions"  # what the programs on the first node say of themselves
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
-STUDY, LAUNCHES = "study.json", "launches"  # of a study: its run directories are STUDY/launches/LAUNCH/RUN
+# Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
+STUDY, SWEEP, LAUNCHES = "study.json", "sweep.json", "launches"
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -160,6 +162,13 @@ class Run:
         above = self.path.parents[2] if len(self.path.parents) > 3 else None
         is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
         return above if is_launch else None
+
+    @property
+    def swept(self) -> dict[str, str]:
+        """Name and value of what its sweep gave it; empty where it is of none."""
+        above = Run(self.path.parents[2]) if self.path.parent.parent.name == LAUNCHES else None
+        sweep = above.read(SWEEP, Sweep) if above is not None else None
+        return sweep.runs.get(self.path.parent.name, {}) if sweep is not None else {}
 
     @property
     def plan(self) -> PlanRecord | None:

@@ -6,7 +6,7 @@ Runs are read from the newest on, no more of them than are shown, unless only th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -87,6 +87,20 @@ def list_runs(selection: Selection, answers: Answers | None = None) -> Listing:
     more = not selection.states and selection.last is not None and len(chosen) > selection.last
     if more:
         chosen.pop()
+    listed, errors = _rows(chosen, answers)
+    rows = [row for row in listed if not selection.states or selection.states & {row.state, row.outcome}]
+    if selection.last is not None and len(rows) > selection.last:
+        rows, more = rows[: selection.last], True
+    return Listing(tuple(rows), more, refused, errors)
+
+
+def list_these(runs: Iterable[Run]) -> tuple[tuple[ListedRun, ...], tuple[RunnerError, ...]]:
+    """The same of these runs, without those that cannot be read, and the errors of schedulers."""
+    rows, errors = _rows([known for run in runs if (known := _known(run)) is not None])
+    return tuple(rows), errors
+
+
+def _rows(chosen: Sequence[_Known], answers: Answers | None = None) -> tuple[list[ListedRun], tuple[RunnerError, ...]]:
     unended = ((each.run, each.record) for each in chosen if not (each.record.refused or each.ended))
     states, errors = query(unended, answers)
     until = time.monotonic() + _JUDGING_S
@@ -98,12 +112,8 @@ def list_runs(selection: Selection, answers: Answers | None = None) -> Listing:
         if known.verdict is None and is_over and time.monotonic() <= until:
             verdict = judge_at_once(known.run)
             known = known if verdict is None else replace(known, verdict=verdict, ended=True)
-        row = _row(known, state)
-        if not selection.states or selection.states & {row.state, row.outcome}:
-            rows.append(row)
-    if selection.last is not None and len(rows) > selection.last:
-        rows, more = rows[: selection.last], True
-    return Listing(tuple(rows), more, refused, errors)
+        rows.append(_row(known, state))
+    return rows, errors
 
 
 def _selected(selection: Selection) -> Iterator[_Known]:
@@ -113,17 +123,21 @@ def _selected(selection: Selection) -> Iterator[_Known]:
             continue
         if not selection.of_studies and run.group is not None:
             continue
-        with suppress(OSError):
-            record, verdict = run.submitted, run.verdict
-            if (
-                record is None or record.submitted_s < selection.since_s
-            ):  # none: cut off before the scheduler was called
-                continue
-            plan = run.plan
-            if selection.site and (plan is None or plan.site != selection.site):
-                continue
+        known = _known(run)
+        if known is None or known.record.submitted_s < selection.since_s:
+            continue
+        if not selection.site or (known.plan is not None and known.plan.site == selection.site):
+            yield known
+
+
+def _known(run: Run) -> _Known | None:
+    """None where it cannot be read, or was cut off before the scheduler was called."""
+    with suppress(OSError):
+        if (record := run.submitted) is not None:
+            verdict = run.verdict
             verdict = None if verdict is None or verdict.outcome == "unknown" else verdict
-            yield _Known(run, record, plan, verdict, verdict is not None or run.ended is not None)
+            return _Known(run, record, run.plan, verdict, verdict is not None or run.ended is not None)
+    return None
 
 
 def _row(known: _Known, state: JobState | None) -> ListedRun:
@@ -146,6 +160,7 @@ def _row(known: _Known, state: JobState | None) -> ListedRun:
         site=plan.site if plan else "",
         submitted=utc(record.submitted_s),
         outcome=verdict.outcome if verdict else None,
+        values=run.swept,
         **figure_keys(verdict, plan.arms[-1] if plan else None),
     )
 

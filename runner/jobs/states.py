@@ -153,6 +153,37 @@ class InAllocation:
             ) from None
 
 
+class InArray:
+    """The scheduler of a run that is a task of an array, which it knows by the task's place there."""
+
+    def __init__(self, scheduler: Scheduler, run: Run, place: Path) -> None:
+        self.clients = scheduler.clients
+        self.cancel = scheduler.cancel
+        self._scheduler, self._run, self._place = scheduler, run, place
+
+    def submit(self, run_directory: Path, script: str) -> str:
+        """Never: the array is submitted."""
+        raise NotAcceptedError(f"{script} is started by the array", where=str(run_directory))
+
+    def find(self, run_directory: Path) -> str | None:  # noqa: ARG002
+        """As of any scheduler."""
+        return self._scheduler.find(self._place)
+
+    def state(self, job_id: str, run_directory: Path) -> JobState:  # noqa: ARG002
+        """As of any scheduler."""
+        return _of_task(self._run, self._scheduler.state(job_id, self._place))
+
+    def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
+        """As of any scheduler."""
+        return {run: self.state(job_id, run) for run, job_id in jobs.items()}
+
+
+def _of_task(run: Run, state: JobState) -> JobState:
+    """Of a task that was cancelled while it waited, Slurm keeps nothing (22.05): we know that we cancelled it."""
+    has_begun = run.has_marker or bool(files.names_in(run.ranks))
+    return JobState("ended", "CANCELLED") if state.phase == "unknown" and run.cancelled and not has_begun else state
+
+
 def left_by(path: Path) -> Left:
     """What the launch with this run directory has left. Reads every rank's record where its script ended well."""
     run = Run(path)
@@ -178,9 +209,12 @@ def query(
     """
     answers = {} if answers is None else answers
     groups: dict[_Service, dict[Path, str]] = {}
+    tasks: dict[Path, Run] = {}  # of arrays, by their places
     for run, record in runs:
         key = (record.scheduler, record.clients, record.allocation, record.record)
-        groups.setdefault(key, {})[run.path] = record.job_id
+        place = Path(record.place) if record.place else run.path
+        tasks |= {place: run} if record.place else {}
+        groups.setdefault(key, {})[place] = record.job_id
     states: dict[Path, JobState] = {}
     errors: list[RunnerError] = []
     for key, jobs in groups.items():
@@ -199,6 +233,8 @@ def query(
             states |= answers[key][1]
         except RunnerError as error:
             errors.append(error)
+    for place in tasks.keys() & states.keys():
+        states[tasks[place].path] = _of_task(tasks[place], states.pop(place))
     return states, tuple(errors)
 
 
@@ -226,7 +262,8 @@ def scheduler_of(run: Run) -> tuple[Scheduler, str]:
     scheduler = connected(run, record)
     if record.job_id:
         return scheduler, record.job_id
-    job_id = ("" if record.allocation else id_in_records(run)) or scheduler.find(run.path)
+    is_own = not (record.allocation or record.place)  # else its records name another job, or another id
+    job_id = (id_in_records(run) if is_own else "") or scheduler.find(run.path)
     if not job_id:
         raise UnknownStateError(
             "this run's submission was cut off, and it is unknown whether the scheduler accepted it",
@@ -256,6 +293,8 @@ def connected(run: Run, record: Submitted) -> Scheduler:
             fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
         )
     scheduler = connect(record.scheduler, clients)
+    if record.place:
+        return InArray(scheduler, run, Path(record.place))
     if record.record is not None:
         return _of_script(scheduler, record.record)
     return InAllocation(scheduler, Path(record.allocation), run) if record.allocation else scheduler

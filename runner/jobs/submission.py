@@ -86,11 +86,12 @@ def submit(job: Submission, *, estimate: bool = False) -> Run:
     return run
 
 
-def make(job: Submission, *, allocation: str = "", at: Path | None = None) -> tuple[Run, Submitted]:
+def make(job: Submission, *, allocation: str = "", place: str = "", at: Path | None = None) -> tuple[Run, Submitted]:
     """Make the run directory of a job that is not submitted yet, and the record of its submission.
 
     Args:
         allocation: of a launch in a study's one allocation: the directory of that allocation's own job.
+        place: of a task of an array: the path by which the scheduler will know it.
         at: the run directory itself, for a script that is submitted by hand; None for one below ``root``.
 
     Raises:
@@ -105,6 +106,7 @@ def make(job: Submission, *, allocation: str = "", at: Path | None = None) -> tu
         script_sha256=files.sha256(job.script.text.encode("utf-8", "surrogateescape")),
         submitted_s=time.time(),
         allocation=allocation,
+        place=place,
     )
     documents = {
         PLAN: record_of(job.plan, job.findings),

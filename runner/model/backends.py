@@ -206,6 +206,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
             ``submit_script``.
         steps: a job can run as a step of an allocation that the shell holds: ``allocation`` and ``salloc``.
         launches: the launches of a study can run one after another in one job: ``render_launches``.
+        arrays: runs that differ in their programs alone can be one array job: ``render_array`` and ``array_size``.
         without_launches: why they cannot, for the message; empty where they can, or nothing is known.
         submit: the program that submits a script by hand.
         version: command whose first line of output has its version; empty where there is none to ask.
@@ -231,6 +232,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     records: bool = False
     steps: bool = False
     launches: bool = False
+    arrays: bool = False
     without_launches: str = ""
     submit: str = "bash"
     version: tuple[str, ...] = ()
@@ -246,7 +248,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     def functions(self) -> tuple[str, ...]:
         """What its module must have besides."""
         of_steps = ("allocation", "salloc") if self.steps else ()
-        return ("connect", "render", *(("render_launches",) if self.launches else ()), *of_steps)
+        of_arrays = ("render_array", "array_size") if self.arrays else ()
+        return ("connect", "render", *(("render_launches",) if self.launches else ()), *of_steps, *of_arrays)
 
     @property
     def has_srun(self) -> bool:

@@ -108,6 +108,8 @@ class Submitted(msgspec.Struct, frozen=True):
         submitted_s: Unix time.
         allocation: of a launch in a study's one allocation: the directory of that allocation's own job, whose job this
             is; empty for a job of its own.
+        place: of a task of an array: the path by which the scheduler knows it, the task's number below the array's
+            directory; empty for a job that was submitted from its run directory.
         estimated_s: when the scheduler estimated, at submission, that the job would start, Unix time; None where it
             was not asked, or did not say.
         record: of a job that runs a script of the user, as it is: what the scheduler says of it.
@@ -120,6 +122,7 @@ class Submitted(msgspec.Struct, frozen=True):
     submitted_s: float
     refused: str = ""
     allocation: str = ""
+    place: str = ""
     estimated_s: float | None = None
     record: SchedulerRecord | None = None
 
@@ -166,6 +169,19 @@ class CommandLine(msgspec.Struct, frozen=True):
     directory: str
     site: str = ""
     rerun_of: str = ""
+
+
+class Sweep(msgspec.Struct, frozen=True):
+    """Runs that were submitted together (``sweep.json``). Never changed after it was written.
+
+    Attributes:
+        runs: number of each, from 1 -> name and value of what is its own.
+        command: as of a run.
+    """
+
+    runs: dict[str, dict[str, str]]
+    command: CommandLine
+    schema: Literal["1"] = "1"
 
 
 class CodeRecord(msgspec.Struct, frozen=True):

@@ -290,6 +290,7 @@ class ListedRun(FigureKeys, frozen=True):
         gpus: as requested; on a site without GPUs, one rank stands for a GPU.
         submitted: null where that cannot be read.
         outcome: of the verdict; null until the run was judged.
+        values: of a sweep's run, what is its own: name -> value.
     """
 
     run: str
@@ -302,6 +303,7 @@ class ListedRun(FigureKeys, frozen=True):
     site: str
     submitted: datetime | None
     outcome: Outcome | None
+    values: dict[str, str] = {}
 
 
 class RunList(msgspec.Struct, frozen=True):

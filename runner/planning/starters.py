@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import msgspec
 
@@ -167,7 +168,7 @@ KINDS: dict[str, Kind] = {
         ("horovodrun", "-m horovod.runner", "-m horovod.runner.launch"),
         total=("-np", "--num-proc"),
         flags=_flags("--verbose --gloo --mpi --js --tcp --disable-cache"),
-        needs=(Need("-np {each}"),),
+        needs=(Need("-np {each}"), Need("--disable-cache")),  # of checks by ssh, in a home that may be read-only
         several=False,
     ),
     "mpirun": Kind(
@@ -187,6 +188,8 @@ _WRAPPERS = _flags(
     "env nice ionice nohup setsid stdbuf time timeout numactl taskset uv poetry nsys ncu conda mamba micromamba pixi "
     "strace exec command sudo xvfb-run"
 )
+# What the launcher fills in, as a script can write it.
+_IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
 _SCRIPTS = (".sh", ".bash")
 _SHELLS = _flags("bash sh dash zsh ksh")
 # Of Python's options the one that ends them (-c, -m), or takes a value (-W, -X), and what is attached to it.
@@ -302,7 +305,8 @@ def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> Ite
         word for word in additions(starter, starts, each, by_gpu=by_gpu) if not word.endswith(("alone", "={port}"))
     ]
     if starter.line and not starter.call and lacks and not (starts == 1 and by_gpu and kind.counts_gpus):
-        yield f"it needs {' '.join(lacks)}, which gpu-runner gives it only where bash finds it by its name alone"
+        words = reduce(lambda text, each: text.replace(*each), _IN_SCRIPTS, " ".join(lacks))
+        yield f"it needs {words}, which gpu-runner gives it only where bash finds it by its name alone"
 
 
 def additions(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> tuple[str, ...]:

@@ -215,17 +215,19 @@ def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     return replace(prepared, plan=plan, script=render(plan, common.staged_step(plan, runtime(plan.runtime))))
 
 
-def make_launch(prepared: PreparedJob, runs: Path, allocation: Path, *, command: CommandLine | None = None) -> Run:
-    """Make the run directory of a launch, which the allocation's script will start.
+def make_launch(
+    prepared: PreparedJob, runs: Path, allocation: str = "", place: str = "", *, command: CommandLine | None = None
+) -> Run:
+    """Make the run directory of a launch, which an allocation's or an array's script will start.
 
     Args:
-        allocation: the directory of the allocation's own job.
+        allocation: the directory of the allocation's own job. place: of the array's task.
 
     Raises UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
     from runner.jobs.submission import make
 
-    return make(_submission(prepared, runs, command), allocation=str(allocation))[0]
+    return make(_submission(prepared, runs, command), allocation=allocation, place=place)[0]
 
 
 def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:

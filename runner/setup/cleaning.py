@@ -60,7 +60,7 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False, dry_run: b
     stopped: list[str] = []
     for name in box.names():
         if name in busy:
-            report(f"kept box {name}: run {busy[name]} in it has not ended; `{PROGRAM} cancel` ends it")
+            report(f"kept box {name}: run {busy[name]} in it has not ended; `{PROGRAM} cancel {busy[name]}` ends it")
         elif box.find(name) is not None if dry_run else box.down(name):
             stopped.append(name)
             report(f"box {name} {would}stopped")

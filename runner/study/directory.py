@@ -1,7 +1,8 @@
-"""The directory of a study: its question, the run directories of its launches, and which one a user means.
+"""The directory of a study or of a sweep: its question, the run directories of its launches, and which one a user
+means.
 
-RUNS/20261122-120500-NAME-study/    linked in the state directory, as runs are
-    study.json                      the question (model.study.Study), written whole, once
+RUNS/20261122-120500-NAME-study/    (or -sweep) linked in the state directory, as runs are
+    study.json                      the question (model.study.Study), or sweep.json, written whole, once
     ...                             as of every campaign (runner.study.campaign)
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,15 +20,16 @@ import msgspec
 from runner.core import files, paths
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import first_of
+from runner.core.text import counted, first_of
 from runner.jobs import lookup
-from runner.jobs.directory import LAUNCHES, STUDY, Run, make_root
+from runner.jobs.directory import LAUNCHES, STUDY, SWEEP, Run, make_root
+from runner.model.job import Sweep
 from runner.model.study import Study
 from runner.study.campaign import Campaign
 from runner.study.plan import is_whole
 
 _MOST = 8  # that a message names
-_ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-study(\.\d+)?\Z")
+_ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-(study|sweep)(\.\d+)?\Z")
 
 
 class StudyDirectory(Campaign):
@@ -44,6 +46,36 @@ class StudyDirectory(Campaign):
         self.is_logged = study.logged
 
 
+class SweepDirectory(Campaign):
+    """A sweep's directory, absolute, and what was asked: a name for its runs, each of which has it with a number."""
+
+    at_work = "its runs are being submitted"
+
+    def __init__(self, path: Path, sweep: Sweep) -> None:
+        super().__init__(path)
+        self.sweep = sweep
+        self.goes_on = self.instead = f"{PROGRAM} status {path.name}"
+
+    @property
+    def submitted(self) -> tuple[Run, ...]:
+        """Its runs that were submitted, or may have been."""
+        return tuple(
+            run for key in self.sweep.runs for run in self.runs(key) if run.submitted and not lookup.was_refused(run)
+        )
+
+    @property
+    def missing(self) -> str:
+        """A sentence on the runs that were not submitted; empty where there are none, or they may still be."""
+        there = {run.path.parent.name for run in self.submitted}
+        lacks = [key for key in self.sweep.runs if key not in there]
+        if not lacks or self.is_held:
+            return ""
+        records = (run.submitted for key in lacks for run in self.runs(key))
+        why = next((record.refused for record in records if record and record.refused), "that was ended before")
+        count = f"{len(lacks)} of {counted(len(self.sweep.runs), 'run')} of {self.path.name}"
+        return f"{count} not submitted ({first_of(lacks, _MOST)}): {why}"
+
+
 Subject = Run | StudyDirectory
 
 
@@ -53,25 +85,35 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
     Raises:
         UsageError: it cannot be made there.
     """
+    whole = msgspec.structs.replace(study, logged=True)
+    path = _made(root, f"{name}-study", STUDY, now_s, lambda own: msgspec.structs.replace(whole, study=own))
+    return _read(path)
+
+
+def create_sweep(root: Path, name: str, sweep: Sweep, now_s: float) -> SweepDirectory:
+    """As ``create``, a new sweep."""
+    return SweepDirectory(_made(root, f"{name}-sweep", SWEEP, now_s, lambda _own: sweep), sweep)
+
+
+def _made(root: Path, label: str, file: str, now_s: float, asked: Callable[[str], msgspec.Struct]) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
         make_root(root)
         index().mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = _reserved(root.resolve(), f"{stamp}-{name}-study")
+        path = _reserved(root.resolve(), f"{stamp}-{label}")
         (path / LAUNCHES).mkdir()
         Campaign(path).begin_log()
-        whole = msgspec.structs.replace(study, study=path.name, logged=True)
-        files.write_private(path / STUDY, json.dumps(msgspec.to_builtins(whole), indent=1) + "\n")
+        files.write_private(path / file, json.dumps(msgspec.to_builtins(asked(path.name)), indent=1) + "\n")
         link = index() / path.name
         link.unlink(missing_ok=True)
         link.symlink_to(path)
     except OSError as error:
         raise UsageError(
-            f"the study's directory cannot be made: {error.strerror}",
+            f"the directory of the runs cannot be made: {error.strerror}",
             where=str(error.filename or root),
             fix="use --runs with a directory that every node sees and you may write to",
         ) from None
-    return StudyDirectory(path, whole)
+    return path
 
 
 def _reserved(root: Path, name: str) -> Path:
@@ -104,11 +146,11 @@ def index() -> Path:
     return paths.state_dir() / "studies"
 
 
-def ids() -> tuple[str, ...]:
-    """Ids of all studies of this user whose directories are still there, the newest first."""
+def ids(file: str = STUDY) -> tuple[str, ...]:
+    """Ids of all studies, or sweeps, of this user whose directories are still there, the newest first."""
     with suppress(OSError):
         links = sorted(index().iterdir(), key=lambda link: (link.lstat().st_mtime_ns, link.name), reverse=True)
-        return tuple(link.name for link in links if (link / STUDY).is_file())
+        return tuple(link.name for link in links if (link / file).is_file())
     return ()
 
 
@@ -142,8 +184,44 @@ def find_subject(wanted: str | None) -> Subject:
 
 
 def find_subjects(names: Sequence[str]) -> tuple[Subject, ...]:
-    """What these names mean, each once; the newest run without any. Raises as ``find_subject``."""
-    return tuple({each.path: each for each in map(find_subject, names or (None,))}.values())
+    """What these names mean, each once; the newest run without any. A sweep stands for its runs. Raises as
+    ``find_subject``, and UsageError where no run of a sweep was submitted.
+    """
+    made: dict[Path, Subject] = {}
+    for name in names or (None,):
+        sweep = find_sweep(name)
+        if sweep is not None and not sweep.submitted:
+            raise UsageError(sweep.missing or "no run of it is submitted yet", where=str(sweep.path))
+        made |= {each.path: each for each in (sweep.submitted if sweep else (find_subject(name),))}
+    return tuple(made.values())
+
+
+def find_sweep(wanted: str | None) -> SweepDirectory | None:
+    """The sweep of that directory, whole id, name or array; None for none. Raises UsageError: there are several, or it
+    cannot be read.
+    """
+    if not wanted:
+        return None
+    matching = [path for path in (Path(wanted), index() / wanted) if (path / SWEEP).is_file()][:1]
+    if not matching and "/" not in wanted:
+        matching = [
+            index() / each for each in ids(SWEEP) if wanted in (name_of(each), *_arrays(index() / each, wanted))
+        ]
+    if len(matching) > 1:
+        names = first_of([path.name for path in matching], _MOST)
+        raise UsageError(f'"{wanted}" matches {len(matching)} sweeps: {names}', fix="give the id of one of them")
+    for path in matching:
+        if (sweep := Run(path.resolve()).read(SWEEP, Sweep)) is None:
+            raise UsageError("the sweep cannot be read", where=str(path / SWEEP), fix="put back the file as it was")
+        return SweepDirectory(path.resolve(), sweep)
+    return None
+
+
+def _arrays(path: Path, wanted: str) -> tuple[str, ...]:
+    """The jobs of a sweep's arrays, where a job may be meant."""
+    runs = (path / LAUNCHES).glob("*/*/job.json") if wanted.isdigit() else ()
+    records = (Run(each.parent).submitted for each in runs)
+    return tuple(record.job_id.partition("_")[0] for record in records if record is not None)
 
 
 def _exactly(wanted: str) -> StudyDirectory | None:

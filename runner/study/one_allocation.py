@@ -120,7 +120,7 @@ def _start(work: Work, wanted: Sequence[Launch]) -> None:
             prepared = work.prepare(launch)
             placed = as_launch(prepared, in_place(prepared.plan, launch, largest.plan))
             folder = work.campaign.launches(launch.key)
-            runs.append(make_launch(placed, folder, own.path, command=command_of(prepared)))
+            runs.append(make_launch(placed, folder, str(own.path), command=command_of(prepared)))
         beside = {key for turn in together for key in turn[:-1]}
         listed = [
             ListedLaunch(

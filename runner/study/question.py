@@ -22,7 +22,7 @@ from runner.model.study import REPEATS, Arm, Launch, Way, WayCost
 from runner.planning.options import options_of
 from runner.preparation.job import PreparedJob
 from runner.preparation.program_source import imports
-from runner.preparation.request import recipe_of
+from runner.preparation.request import recipe_of, refuse_missing_script
 from runner.study.plan import Setting, launch_options, launches, parse_arms, parse_settings, parse_sizes, turns
 
 # Until the first step, seconds: assumed. docs/start-up.md has what was measured; most of it is the framework's import.
@@ -298,12 +298,14 @@ def choose(question: Question, of: Sequence[Offer], *, same_nodes: bool) -> Offe
 
 def check_measures(job: PreparedJob, chosen: WayCost, *, waits: bool) -> None:
     """Refuse a program that is not seen to train with PyTorch where no launch is looked at before the next one starts.
-    Raises RefusedError.
+    Raises RefusedError; UsageError: the program's script is not there.
     """
     request, one_by_one = job.request, waits or SCHEDULERS[job.plan.started_by].nodes != "allocated"
     if job.plan.result != "if-left" or not request.program or (one_by_one and chosen.way == "separate"):
         return
-    if not imports(request.program, Path(request.directory), request.mounts) & _MEASURED:
+    start, runs_here = Path(request.directory), SCHEDULERS[job.plan.scheduler].nodes == "this-machine"
+    refuse_missing_script(request.program, start, job.plan.mounts, Path(request.runs), runs_here=runs_here)
+    if not imports(request.program, start, request.mounts) & _MEASURED:
         what = "nothing in the program's source is seen that the meter measures: its launches may have no figure"
         fix = "--wait, without --same-nodes: its first launch is looked at before the others start; or docs/meter.md"
         raise RefusedError(what, where=" ".join(request.program[:3]), fix=f"{fix}; nothing was submitted")

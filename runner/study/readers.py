@@ -12,14 +12,14 @@ import msgspec
 from runner.core.errors import NotProvenError, RunnerError, UsageError
 from runner.core.text import counted, instead
 from runner.figures.bundle.making import StudyToBundle, make
-from runner.figures.compare.compare import Side, side_of
+from runner.figures.compare.compare import Side, side_of, side_of_runs
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, measured_launch
 from runner.figures.export import exported_run
 from runner.jobs.directory import STUDY, Run
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
-from runner.study.directory import StudyDirectory, Subject, find_subject
+from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep
 from runner.study.gather import facts, figures
 
 
@@ -35,6 +35,8 @@ def side(text: str) -> Side:
     name, chosen = _chosen_settings(text)
     if "," in name and not Path(name).exists():
         return side_of(text)
+    if (sweep := find_sweep(name)) is not None:
+        return side_of_runs(text, sweep.submitted)
     study = find_subject(name)
     if isinstance(study, Run):
         if chosen:

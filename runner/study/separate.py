@@ -45,6 +45,7 @@ class Work:
         launches: all of the campaign, in their order.
         prepare: the launch as a job of its own, exactly as ``submit`` would prepare it; cached by point.
         waits: go on until every launch has ended. limit: how many runs a launch may have.
+        at_once: how many may be in the queue or run at one time; None for any number.
         waits_for_first: the first launch of a user's program shows whether it measures anything, before others start.
     """
 
@@ -54,6 +55,7 @@ class Work:
     listener: Listener
     waits: bool = False
     limit: int = 3
+    at_once: int | None = None
     waits_for_first: bool = False
 
 
@@ -73,10 +75,11 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
     one_at_a_time = SCHEDULERS[scheduler].nodes != "allocated"  # they would share nodes
     on_trial = bool(ahead) and work.waits_for_first and not _has_measured(work, ahead[0])
     while ahead or open_runs:
-        accepted = True
-        while ahead and accepted and not (open_runs and (one_at_a_time or on_trial)) and not work.campaign.is_stopped:
+        accepted, most = True, 1 if one_at_a_time or on_trial else work.at_once
+        while ahead and accepted and not (most and len(open_runs) >= most) and not work.campaign.is_stopped:
             accepted = _start(work, ahead, open_runs)
-        if not (work.waits or one_at_a_time) or (work.campaign.is_stopped and not open_runs):
+        waits = work.waits or one_at_a_time or (ahead and not work.campaign.is_stopped)
+        if not waits or (work.campaign.is_stopped and not open_runs):
             return
         launch, run = open_runs.popleft()
         verdict = finished(work, launch, run)
@@ -85,7 +88,7 @@ def carry_out(work: Work, wanted: Sequence[Launch]) -> None:
             work.listener.tell(f"{launch.key}: trying again")
             ahead.appendleft(launch)
         elif on_trial and verdict.outcome in COMES_AGAIN and ahead:
-            work.listener.tell(f"nothing more is started: the other {counted(len(ahead), 'launch')} would end so, too")
+            work.listener.tell(f"nothing more is started: {counted(len(ahead), 'launch')} more would end so, too")
             return
         else:
             on_trial = False

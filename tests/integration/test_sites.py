@@ -98,12 +98,15 @@ dist.destroy_process_group()
 """
 
 
-def test_torchrun_on_two_nodes_needs_no_argument(runner: Runner, tmp_path: Path) -> None:
-    """A task a node, which starts the processes of its GPUs: one world."""
-    (tmp_path / "train.py").write_text(SUMS)
-    words = ("submit", "--gpus", "4", "--nodes", "2", "--wireup", "own", "--wait")
-    said = runner(*words, "--", "python3", "-m", "torch.distributed.run", "train.py", code=0, cwd=tmp_path)
-    assert "nothing shows" not in said.out
+@pytest.mark.parametrize("line", ["python3 -m torch.distributed.run train.py", "bash -e train.sh train.py"])
+def test_torchrun_on_two_nodes_needs_no_argument(runner: Runner, tmp_path: Path, line: str) -> None:
+    """A task a node, which starts the processes of its GPUs: one world; they inherit nothing of what it was given."""
+    (tmp_path / "train.py").write_text(
+        SUMS + "assert not [name for name in os.environ if name[:4] in ('PET_', 'BASH')]\n"
+    )
+    (tmp_path / "train.sh").write_text("A=(--max-restarts 0)\npython3 -m torch.distributed.run ${A[@]} $1\n")
+    said = runner("submit", "--gpus", "4", "--nodes", "2", "--wait", "--", *line.split(), code=0, cwd=tmp_path)
+    assert "1 world of 4 devices" in said.out
     run = runner.newest()
     logs = "".join(path.read_text() for path in (run / "logs").glob("rank-*.out"))
     assert sorted(re.findall(r"rank (\d) of 4 sum 4", logs)) == ["0", "1", "2", "3"]

@@ -1,9 +1,9 @@
 """Schedulers: a pure render from plan and step to a batch script, and thin edges to the scheduler's clients.
 
 A scheduler is a module, or a folder with such an ``__init__``, that has FACTS, what is known of it, ``connect`` and
-``render``; what its facts say that it can do, besides: ``render_launches``, ``allocation`` and ``salloc``. It is here,
-or in another distribution that offers it by an entry point of the group ``gpu_runner.schedulers``; no other file names
-it. ``local`` is this machine, with no scheduler at all.
+``render``; what its facts say that it can do, besides: ``render_launches``, ``allocation`` and ``salloc``,
+``render_array`` and ``array_size``. It is here, or in another distribution that offers it by an entry point of the
+group ``gpu_runner.schedulers``; no other file names it. ``local`` is this machine, with no scheduler at all.
 """
 
 from __future__ import annotations
@@ -80,6 +80,18 @@ class SchedulerModule(Protocol):
 
     def salloc(self, plan: Plan, step: StepSpec) -> str:
         """The command line for a shell that holds an allocation for the plan."""
+
+    def render_array(self, plan: Plan, step: StepSpec, tasks: int, at_once: int | None) -> JobScript:
+        """The script of an array job, which is submitted from a directory with a link to a run directory for each of
+        its tasks, named by its number from 1: the task runs the script there. Its job is known by that link.
+
+        Args:
+            plan: of any of the runs: nothing of it but how the job is requested is in the script.
+            at_once: how many tasks may run at one time; None for any number.
+        """
+
+    def array_size(self, clients: Path | None) -> int:
+        """How many tasks, numbered from 1, an array may have; 0 for no arrays. Raises as ``Scheduler.state``."""
 
     def record(self, clients: Path | None, job_id: str) -> SchedulerRecord | None:
         """What the scheduler knows of a job of this user; None where it knows none. Raises RefusedError: it is another

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 
 import runner
 from runner import CheckRefusedError, Options, Run, Study, runs, submit
-from runner.api import bundle, compare, expect, report, scale, verify
+from runner.api import Runs, bundle, compare, expect, report, scale, verify
 from runner.cli import run as command_line
 from runner.cli.job_options import job_options
 from runner.cli.results import json_schema
@@ -110,6 +111,30 @@ def test_a_wrong_option_raises_an_error_of_the_runner(case: str) -> None:
     assert says in str(raised.value)
     assert raised.value.code == (Exit.USAGE if kind is UsageError else Exit.REFUSED)
     assert runs() == []
+
+
+def test_help_and_completion_know_every_option_with_its_type() -> None:
+    for function in (submit, scale):
+        known = inspect.signature(function).parameters
+        hints = {name: typing.get_args(hint)[0] for name, hint in Options.__annotations__.items()}
+        assert {name: known[name].annotation for name in hints} == hints
+        assert {known[name].kind for name in hints} == {inspect.Parameter.KEYWORD_ONLY}
+    assert "options" not in inspect.signature(submit).parameters
+    assert list(inspect.signature(submit).parameters)[:3] == ["gpus", "command", "dry_run"]
+
+
+def test_runs_are_a_table_in_a_notebook_in_which_nothing_is_markup(tmp_path: Path) -> None:
+    run = measured_run(tmp_path / "runs", 0)
+    path = tmp_path / "x-sweep/launches/1" / f"{run.run_id}"
+    path.parent.mkdir(parents=True)
+    run.path.rename(path)
+    (tmp_path / "x-sweep/sweep.json").write_text(
+        json.dumps({"runs": {"1": {"lr": "<b>&é"}}, "command": {"arguments": [], "directory": ""}})
+    )
+    html = Runs([Run(path)])._repr_html_()
+    assert "<td>lr=&lt;b&gt;&amp;é</td>" in html and f"<td>{run.run_id}</td>" in html and "<td>measured</td>" in html
+    assert html.count("<tr>") == 2
+    assert isinstance(runs(), Runs)
 
 
 def plain(facts: object) -> Any:

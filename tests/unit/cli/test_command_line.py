@@ -342,7 +342,7 @@ def test_what_ends_it_from_outside_lets_it_put_things_away(
 
 
 def test_a_script_that_is_not_there_waits_in_no_queue(call: Call) -> None:
-    rest = ["--site", "local", "--gpus", "1", "--runtime", "native", "--", "python", "trian.py"]
+    rest = ["--site", "local", "--gpus", "1", "--runtime", "native", "--", "python3", "trian.py"]
     for verb in (["submit"], ["scale", "--same-nodes"], ["scale"]):
         assert "there is no file trian.py in this directory" in call(*verb, *rest, code=Exit.USAGE).err
         assert not Path("runs").exists() or verb[0] == "scale"

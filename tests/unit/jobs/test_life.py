@@ -262,7 +262,7 @@ def test_a_job_that_never_had_a_node_has_left_nothing(run: Run, tmp_path: Path, 
     write_run(run, changed(starts={}, exits={}, reports={}, result=None, marker=None))
     shown = f"JobId=5\\n   JobState=CANCELLED Reason=None\\n   NodeList=(null)\\n   WorkDir={run.path}\\n"
     scontrol = f"printf '{shown}'" if says == "scontrol" else UNKNOWN_JOB
-    slurm(run, tmp_path, scontrol=scontrol, sacct=f"echo 'CANCELLED by 7|0:0|None assigned|{run.path}'")
+    slurm(run, tmp_path, scontrol=scontrol, sacct=f"echo '7|CANCELLED by 7|0:0|None assigned|{run.path}'")
     verdict, waited_s = judged(run)
     assert (verdict.reasons[0], waited_s) == ("the job was cancelled by uid 7", 0.0)
 

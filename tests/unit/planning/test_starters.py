@@ -66,7 +66,7 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
         ("deepspeed t.py", 1, True, "--master_port={port}"),
         ("composer t.py", 2, True, "--nproc=4 --world_size=8 --node_rank={index} --master_addr={address} "
          "--master_port={port}"),
-        ("horovodrun python t.py", 1, True, "-np 4"),
+        ("horovodrun python t.py", 1, True, "-np 4 --disable-cache"),
         ("mpirun -n 4 ./t", 1, True, ""),
     ],
 )  # fmt: skip
@@ -88,7 +88,11 @@ def test_a_starter_gets_what_its_user_does_not_state(line: str, starts: int, by_
         ("deepspeed --hostfile h t.py", "--hostfile is for one node"),
         ("horovodrun -np 8 python t.py", "forms a world on each"),
         ("srun python t.py", "started already"),
-        ("bash -c 'nohup torchrun t.py'", "by its name alone"),
+        (
+            "bash -c 'nohup torchrun --nnodes 2 --nproc_per_node 4 t.py'",
+            "it needs --node_rank=$NODE_RANK --rdzv_endpoint=$MASTER_ADDR:$MASTER_PORT, which gpu-runner gives",
+        ),
+        ("sh -c 'torchrun t.py'", "by its name alone"),
     ],
 )
 def test_what_would_form_another_world_is_named_with_both_numbers(line: str, what: str) -> None:

@@ -129,6 +129,7 @@ FACTS = SchedulerFacts(
     options="runner.backends.schedulers.slurm.options",
     steps=True,
     launches=True,
+    arrays=True,
     submit="sbatch",
     version=("srun", "--version"),
     identity=("scontrol", "show", "config"),
@@ -148,6 +149,8 @@ def settings(plan: Plan) -> SlurmFacts:
 connect = later("runner.backends.schedulers.slurm.client", "Slurm")
 render = later("runner.backends.schedulers.slurm.script", "render")
 render_launches = later("runner.backends.schedulers.slurm.script", "render_launches")
+render_array = later("runner.backends.schedulers.slurm.script", "render_array")
+array_size = later("runner.backends.schedulers.slurm.client", "array_size")
 allocation = later("runner.backends.schedulers.slurm.client", "allocation")
 record = later("runner.backends.schedulers.slurm.client", "record")
 submit_script = later("runner.backends.schedulers.slurm.client", "submit_script")

@@ -115,6 +115,7 @@ class Slurm:
     """One Slurm cluster, as ``Scheduler``, through the client programs in ``clients`` (None: PATH).
 
     Job ids come again, so a job of the same id from another directory is another job, and the run's own is unknown.
+    A task of an array (``12_3``) was submitted from the array's directory, and is known by the path ``3`` below it.
     """
 
     def __init__(self, clients: Path | None = None) -> None:
@@ -183,20 +184,27 @@ class Slurm:
         )
 
     def find(self, run_directory: Path) -> str | None:
-        return next((job_id for job_id, _, _, directory in self._queue() if directory == str(run_directory)), None)
+        """Also of an array, by its directory."""
+        wanted = str(run_directory)
+        for job_id, _, _, directory in self._queue():
+            if directory == wanted:
+                return job_id
+            if "_" in job_id and directory.rpartition("/")[0] == wanted:
+                return job_id.partition("_")[0]
+        return None
 
     def state(self, job_id: str, run_directory: Path) -> JobState:
         """By the controller, then by accounting where there is any."""
         done = self._client("scontrol", "show", "job", job_id)
         if done.code == 0 and "JobState=" in done.out:
-            state = _from_scontrol(done.out, run_directory)
+            state = _from_scontrol(done.out, run_directory.parent if "_" in job_id else run_directory)
             if state.name == "CANCELLED":  # the controller does not say by whom; accounting does, where there is any
                 with suppress(UnknownStateError):
                     accounted = self._accounted(job_id, run_directory)
                     if accounted.name == state.name:
                         return msgspec.structs.replace(state, reason=accounted.reason)
             return state
-        if "Invalid job id" not in done.err:
+        if not re.search(r"Invalid job id|Job \d+_\d+ not found", done.err + done.out):  # of a task, on stdout
             raise schedulers.no_answer("Slurm", done)
         return self._accounted(job_id, run_directory)
 
@@ -205,7 +213,7 @@ class Slurm:
         queued = {directory: _state_of(name, reason) for _, name, reason, directory in self._queue()}
         gone = [job_id for run, job_id in jobs.items() if job_id and str(run) not in queued]
         accounted = self._accounting(gone) if gone else []
-        known = {directory: _state_of(name.partition(" by ")[0]) for name, _, _, directory in accounted} | queued
+        known = {directory: _state_of(name.partition(" by ")[0]) for _, name, _, _, directory in accounted} | queued
         return {run: known.get(str(run), _state_of("")) for run in jobs}
 
     def cancel(self, job_id: str) -> None:
@@ -214,7 +222,7 @@ class Slurm:
             raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
 
     def _accounted(self, job_id: str, run_directory: Path) -> JobState:
-        for state, code, nodes, directory in reversed(self._accounting([job_id])):
+        for _, state, code, nodes, directory in reversed(self._accounting([job_id])):
             if directory == str(run_directory):
                 name, _, by = state.partition(" by ")  # "CANCELLED by 1000"
                 reason = f"by uid {by}" if by else ""
@@ -222,21 +230,21 @@ class Slurm:
         return JobState(phase="unknown")
 
     def _accounting(self, job_ids: Iterable[str]) -> list[tuple[str, ...]]:
-        """State, exit code, nodes and directory of each job that accounting knows, the oldest first."""
-        fields = "State,ExitCode,NodeList,WorkDir"
+        """Id, state, exit code, nodes and directory of each job that accounting knows, the oldest first."""
+        fields = "JobID,State,ExitCode,NodeList,WorkDir"
         options = ("--noheader", "--parsable2", "--allocations", f"--format={fields}", f"--jobs={','.join(job_ids)}")
         try:
             done = self._client("sacct", *options)
         except NotAcceptedError:  # a site may well have no accounting client
             return []
-        return [row for row in _rows(done.out) if row[0]] if done.code == 0 else []
+        return [row for row in _rows(done.out, 5) if row[1]] if done.code == 0 else []
 
     def _queue(self) -> list[tuple[str, ...]]:
         """Id, state, reason and directory of each job that the controller knows."""
-        done = self._client("squeue", "--noheader", "--all", "--format=%i|%T|%r|%Z", "--states=all")
+        done = self._client("squeue", "--noheader", "--all", "--array", "--format=%i|%T|%r|%Z", "--states=all")
         if done.code != 0:
             raise schedulers.no_answer("Slurm", done)
-        return _rows(done.out)
+        return _rows(done.out, 4)
 
     def _client(
         self, program: str, *options: str, cwd: Path | None = None, timeout_s: float | None = None
@@ -309,6 +317,15 @@ def submit_script(clients: Path | None, script: str, arguments: Sequence[str]) -
     if done.code != 0:
         raise NotAcceptedError(f"Slurm did not accept the job: {done.last_lines(3)}", where=script, fix=fix(done.err))
     return done.out.strip().split(";")[0]
+
+
+def array_size(clients: Path | None) -> int:
+    """One less than MaxArraySize, which no task's number reaches (slurm.conf(5))."""
+    done = schedulers.call_client("Slurm", clients, "scontrol", "show", "config")
+    if done.code != 0:
+        raise schedulers.no_answer("Slurm", done)
+    size = re.search(r"^MaxArraySize\s*=\s*(\d+)$", done.out, re.MULTILINE)
+    return max(0, int(size[1]) - 1) if size else 0
 
 
 def allocation(clients: Path | None) -> Allocation | None:
@@ -428,9 +445,10 @@ def _state_of(name: str, reason: str = "") -> JobState:
     return JobState(phase, name, reason if phase == "pending" and reason != "None" else "")
 
 
-def _rows(listing: str) -> list[tuple[str, ...]]:
-    """The four fields of each line."""
-    return [(*line.split("|", 3), "", "", "")[:4] for line in listing.splitlines()]
+def _rows(listing: str, fields: int) -> list[tuple[str, ...]]:
+    """The fields of each line: first the job's id, last its directory, that of a task with its number."""
+    rows = [(*line.split("|", fields - 1), *[""] * fields)[:fields] for line in listing.splitlines()]
+    return [(*row[:-1], f"{row[-1]}/{task}" if (task := row[0].partition("_")[2]) else row[-1]) for row in rows]
 
 
 def _nodes(field: str) -> str:

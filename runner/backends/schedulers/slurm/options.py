@@ -35,7 +35,7 @@ _HIDES = "each rank would see its own GPU only, and ranks pin themselves by loca
 _IN_CONTAINER = "the batch script itself would run in the container, where there is no srun: use --runtime and --image"
 _FILES = "a run keeps its script's output below logs/"
 REFUSED = {
-    "array": "all its jobs would write into one run directory: submit once for each",
+    "array": "all its jobs would write into one run directory: --sweep makes one for each",
     "requeue": "a second start would find the records of the first: submit again",
     **dict.fromkeys(("gpus-per-task", "gpus-per-socket", "gpu-bind", "tres-bind", "tres-per-task"), _HIDES),
     **dict.fromkeys(("output", "error", "input", "open-mode"), _FILES),

@@ -148,6 +148,22 @@ def render_launches(plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]
     return job_script(lines, files)
 
 
+def render_array(plan: Plan, step: StepSpec, tasks: int, at_once: int | None) -> JobScript:
+    """The batch script of an array: see ``runner.backends.schedulers``. A task starts as if sbatch had been called in
+    its run directory, with the path by which the submitting machine knows it.
+    """
+    numbers = f"1-{tasks}{'' if at_once is None else f'%{at_once}'}"
+    lines = (
+        "#!/bin/bash",
+        *_directives(plan, step, logs="%a/logs"),
+        sbatch_directive("array", numbers),
+        "# The runs of a sweep: each link here, named by its task's number, leads to a run directory.",
+        f'SLURM_SUBMIT_DIR=$(readlink -- "$SLURM_SUBMIT_DIR/$SLURM_ARRAY_TASK_ID") || exit {NO_RUN_DIRECTORY}',
+        'export SLURM_SUBMIT_DIR; exec /bin/bash "$SLURM_SUBMIT_DIR/job.sh"\n',
+    )
+    return job_script(lines, ())
+
+
 def launch_on_nodes(launch: ListedLaunch) -> str:
     """The line that runs a launch on its nodes of an allocation."""
     nodes = f'"${{runner_nodes[@]:{launch.first_node}:{launch.nodes}}}"'
@@ -227,7 +243,7 @@ def _srun_of_ranks(plan: Plan, step: StepSpec) -> str:
     return command(options, *script_parts.grouped(step))
 
 
-def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
+def _directives(plan: Plan, step: StepSpec, logs: str = "logs") -> Iterator[str]:
     site, given, most = settings(plan), dict(plan.directives), max(plan.tasks_per_node)
     _check_memory(given)
     for option, value in plan.directives:
@@ -258,8 +274,8 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
         *step.directives,
         ("time", _clock(plan.walltime_s)),
         *([("signal", f"B:USR1@{min(120, plan.walltime_s // 5)}")] if plan.walltime_s >= 5 else ()),
-        *[("no-requeue", None), ("export", site.export.upper()), ("output", "logs/batch.out")],
-        ("error", "logs/batch.err"),
+        *[("no-requeue", None), ("export", site.export.upper()), ("output", f"{logs}/batch.out")],
+        ("error", f"{logs}/batch.err"),
     ]
     return (sbatch_directive(option, value) for option, value in options)
 

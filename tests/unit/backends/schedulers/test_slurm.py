@@ -144,20 +144,20 @@ ODD = "/runs/JobState=COMPLETED x"
         ),
         (
             {"state": "CANCELLED"},
-            "echo 'CANCELLED by 1000|0:15|n1|/r'",
+            "echo '5|CANCELLED by 1000|0:15|n1|/r'",
             JobState("ended", "CANCELLED", "by uid 1000", NODES, 0),
         ),
         ({"state": "CANCELLED"}, "exit 1", JobState("ended", "CANCELLED", "", NODES, 0)),
         (
             {"state": "CANCELLED"},
-            "echo 'CANCELLED by 1000|0:15|n1|/other'",
+            "echo '5|CANCELLED by 1000|0:15|n1|/other'",
             JobState("ended", "CANCELLED", "", NODES, 0),
         ),
         (None, "", JobState("unknown")),  # the controller has forgotten it, and there is no sacct
         (None, "echo 'Slurm accounting storage is disabled' >&2; exit 1", JobState("unknown")),
-        (None, "echo 'CANCELLED by 0|0:15|n1|/r'", JobState("ended", "CANCELLED", "by uid 0", "n1", 0)),
-        (None, "echo 'COMPLETED|0:0|n1|/other'", JobState("unknown")),
-        (None, "echo 'A_NEW_STATE|0:0|n1|/r'", JobState("unknown", "A_NEW_STATE", nodes="n1", exit_code=0)),
+        (None, "echo '5|CANCELLED by 0|0:15|n1|/r'", JobState("ended", "CANCELLED", "by uid 0", "n1", 0)),
+        (None, "echo '5|COMPLETED|0:0|n1|/other'", JobState("unknown")),
+        (None, "echo '5|A_NEW_STATE|0:0|n1|/r'", JobState("unknown", "A_NEW_STATE", nodes="n1", exit_code=0)),
     ],
 )
 def test_a_state_is_read_from_the_controller_and_from_accounting(
@@ -236,7 +236,7 @@ def test_the_states_of_many_jobs_take_one_query_of_the_queue_and_one_of_accounti
     calls = tmp_path / "calls"
     for program, rows in {
         "squeue": ("5|RUNNING|None|/r5", "6|PENDING|Reqs, n1|/r|6", "7|COMPLETED|None|/x"),
-        "sacct": ("NODE_FAIL|1:0|n1|/r7", "CANCELLED by 7|0:0|None assigned|/r8"),
+        "sacct": ("7|NODE_FAIL|1:0|n1|/r7", "8|CANCELLED by 7|0:0|None assigned|/r8"),
     }.items():
         lists = "; ".join(f"echo '{row}'" for row in rows)
         stand_in(tmp_path, program, f"echo {program} \"$@\" >>'{calls}'; {lists}")
