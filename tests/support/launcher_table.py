@@ -42,7 +42,7 @@ class Row:
     def outcome(self, nodes: int) -> Outcome:
         return self.one if nodes == 1 else self.two
 
-    def words(self, nodes: int, programs: str) -> tuple[list[str], list[str]]:
+    def arguments(self, nodes: int, programs: str) -> tuple[list[str], list[str]]:
         """The options and the program.
 
         Args:
@@ -79,8 +79,8 @@ ROWS = (
     Row("bash train.sh, torchrun in it", "bash train.sh", "world", "world", torch=True),
     Row("bash fixed.sh, two processes in it", "bash fixed.sh", "world", "world", torch=True),
     Row("python, which calls torchrun itself", "python3 hidden.py", "noted", "noted", torch=True),
-    Row("python, which sets RANK and WORLD_SIZE itself", "python3 alone.py torch", "noted", "noted", torch=True),
-    Row("the same, with --world", "python3 alone.py torch", "not-proven", "not-proven", "--world ALL", torch=True),
+    Row("python, which sets RANK and WORLD_SIZE itself", "python3 own_place.py torch", "noted", "noted", torch=True),
+    Row("the same, with --world", "python3 own_place.py torch", "not-proven", "not-proven", "--world ALL", torch=True),
     Row("accelerate launch", "accelerate launch train.py accelerate", "world", "world"),
     Row("accelerate launch --cpu", "accelerate launch --cpu train.py accelerate", "refused", "refused"),
     Row("deepspeed", "deepspeed train.py deepspeed", "world", "world"),
@@ -163,10 +163,10 @@ def is_one(worlds: dict[str, list[tuple[int, int]]], size: int) -> bool:
 
 def check(runner: Runner, row: Row, nodes: int, directory: Path, *options: str, programs: str = "") -> None:
     """Submit it, and compare what its processes say with the verdict, and both with the table."""
-    for name in ("main.py", "train.sh", "fixed.sh", "hidden.py", "alone.py"):
+    for name in ("main.py", "train.sh", "fixed.sh", "hidden.py", "own_place.py"):
         shutil.copy(PROGRAMS / name, directory / name.replace("main", "train"))
     size, outcome = GPUS * nodes, row.outcome(nodes)
-    own, program = row.words(nodes, programs)
+    own, program = row.arguments(nodes, programs)
     job = ("submit", "--gpus", str(size), "--nodes", str(nodes), "--time", "5:00", "--env", "OMP_NUM_THREADS=1")
     argv = runner.argv(*job, *options, *own, "--wait", "--", *program)
     done = subprocess.run(argv, capture_output=True, text=True, cwd=directory, env=runner.environment(), check=False)
