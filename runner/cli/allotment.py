@@ -68,4 +68,4 @@ def _with_unit(value: float | None, unit: str) -> str:
 def _memory(gpu: RankGpu) -> str:
     if gpu.memory_used_bytes is None or gpu.memory_bytes is None:
         return ""
-    return f"{gpu.memory_used_bytes / 1e9:.1f} of {gpu.memory_bytes / 1e9:.1f} GB"
+    return f"{gpu.memory_used_bytes / 2**30:.1f} of {gpu.memory_bytes / 2**30:.1f} GiB"

@@ -197,7 +197,7 @@ def _show_standing(run: Run, now: Standing) -> None:
     click.echo(f"  run directory: {run.path}")
     facts = run_facts(run, now)
     for line in lines_of_standing(facts, width_of_terminal()):
-        click.echo(f"  {printable(line)}")
+        click.echo(f"  {plain(line)}")
     follow = "logs --follow" if is_running else "wait"
     click.echo(f"  next: {PROGRAM} {follow} {run.run_id}")
 

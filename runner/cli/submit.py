@@ -15,6 +15,7 @@ import click
 from runner.cli.job_options import JobCommand, command_line, given, job_options, request_of_call, typed
 from runner.cli.options import answer, path_option, say, setting, together
 from runner.cli.progress import slow
+from runner.cli.table import show
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, printable
@@ -248,7 +249,7 @@ def _prepare(
         with slow("preparing the job"):
             prepared = prepare(request, say=say, keep=not dry_run)
     except NoRuntimeKnownError as error:
-        if as_json or not _asks_a_node(error):
+        if dry_run or as_json or not _asks_a_node(error):
             raise
         prepared = prepare(request, say=say, keep=not dry_run)
     if first is not None:
@@ -357,8 +358,7 @@ def _show_allotment(run: Run) -> None:
         scheduler, job_id = scheduler_of(run)
         state = scheduler.state(job_id, run.path)
     if plan is not None:
-        for line in allotment_lines(allotment(run, plan, state), plan.site):
-            click.echo(printable(line))
+        show(allotment_lines(allotment(run, plan, state), plan.site))
 
 
 def _environment(plan: Plan) -> str:

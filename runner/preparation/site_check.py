@@ -24,19 +24,10 @@ from runner.planning.plan import plan
 from runner.preparation.observation import clients
 from runner.preparation.site import UserSite, plain_name, site_here, with_user_values
 from runner.recipes.loader import read_recipe
+from runner.sites import loader
 from runner.sites.detection.cluster import Detected, detect, draft
 from runner.sites.detection.facts import count_of
-from runner.sites.loader import (
-    GENERIC,
-    Unknown,
-    check_shape,
-    keep_site,
-    kept_path,
-    read_config,
-    read_documents,
-    site_of,
-    unknowns,
-)
+from runner.sites.loader import GENERIC, Unknown, check_shape, read_config, read_documents, site_of, unknowns
 from runner.sites.user import NO_ACCOUNT
 
 
@@ -262,11 +253,11 @@ def keep_detected(options: tuple[tuple[str, str], ...] = ()) -> tuple[Path, Dete
     Raises RefusedError: no cluster, or no GPU node, answers.
     """
     detected = detect_cluster(None, on_node=True, options=options)
-    path = kept_path(site_here())
+    path = loader.kept_path(site_here())
     text = draft(detected, path.stem)
     if path.exists():
         path.replace(f"{path}.before")
-    keep_site(path.stem, text)
+    loader.keep_site(path.stem, text)
     return path, detected
 
 

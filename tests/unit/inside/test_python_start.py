@@ -45,7 +45,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def prepared(tmp_path: Path, program: Path, **env: str) -> tuple[str, dict[str, str]]:
-    place = python_start.prepare(str(tmp_path), 3)
+    place = python_start.prepare(str(tmp_path))
     assert place is not None
     return place, env | python_start.variables({"PYTHONPATH": str(program)}, "torchrun", place)
 
@@ -84,7 +84,8 @@ def test_it_changes_nothing_else(tmp_path: Path, program: Path) -> None:
         assert ran([sys.executable, "-c", formed], env=env | nowhere, cwd=tmp_path) == ("", "")
     assert sorted(path.name for path in tmp_path.iterdir()) == [program.name, Path(place).name]
     assert python_start.worlds(place) == python_start.worlds(None) == []
-    assert python_start.prepare("/proc/no directory", 0) is None
+    assert python_start.prepare("/proc/no directory") is None
+    assert python_start.prepare(str(tmp_path)) not in (None, place)  # another step of the job
     # Each of many processes pays for what is imported.
     loaded = "import json, sys; print(json.dumps(sorted(sys.modules)))"
     with_it, without = (json.loads(ran([sys.executable, "-c", loaded], env=each).out) for each in (env, {}))

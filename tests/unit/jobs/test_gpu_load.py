@@ -14,9 +14,9 @@ from runner.model.records import GpuLoad, NodeRecord
 from tests.support.evidence import GOOD, start, write_record
 
 LOADS = (
-    GpuLoad("GPU-9", 0.0, 0, 80 * 10**9, 61.0),
-    GpuLoad("GPU-1", 1.0, 3 * 10**9, 80 * 10**9, 70.0),
-    GpuLoad("GPU-0", 97.4, 61 * 10**9, 80 * 10**9, 412.0),
+    GpuLoad("GPU-9", 0.0, 0, 80 * 2**30, 61.0),
+    GpuLoad("GPU-1", 1.0, 3 * 2**30, 80 * 2**30, 70.0),
+    GpuLoad("GPU-0", 97.4, 61 * 2**30, 80 * 2**30, 412.0),
 )
 
 
@@ -33,11 +33,11 @@ def test_each_ranks_gpu_is_found_by_its_uuid_and_the_idle_one_is_named(run: Run)
     write(run)
     first, second = rank_gpus(run, GOOD.plan)
     assert (first.rank, first.gpu, first.busy_percent, first.power_w) == (0, 2, 97.4, 412.0)
-    assert (second.rank, second.node, second.gpu, second.memory_used_bytes) == (1, "n0", 1, 3 * 10**9)
+    assert (second.rank, second.node, second.gpu, second.memory_used_bytes) == (1, "n0", 1, 3 * 2**30)
     head, names, *rows, idle = gpu_lines((first, second), None)
     assert head.endswith("read 12 s ago:")
     assert names.split() == ["RANK", "NODE", "GPU", "BUSY", "MEMORY", "POWER"]
-    assert rows[0].split() == ["0", "n0", "2", "97", "%", "61.0", "of", "80.0", "GB", "412", "W"]
+    assert rows[0].split() == ["0", "n0", "2", "97", "%", "61.0", "of", "80.0", "GiB", "412", "W"]
     assert idle.endswith("of the time): rank 1 (GPU 1 of n0)")
 
 

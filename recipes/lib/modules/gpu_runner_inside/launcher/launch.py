@@ -201,7 +201,7 @@ class Launch:
         plan = {} if self.options.run_dir is None else _plan(self.options.run_dir)
         if not python_start.is_wanted(made, plan):
             return {}
-        self.python_place = python_start.prepare(self._private_directory(), self.rank)
+        self.python_place = python_start.prepare(self._private_directory())
         return python_start.variables(made, self.options.wireup, self.python_place)
 
     def _rotate(self, made: dict[str, str]) -> None:

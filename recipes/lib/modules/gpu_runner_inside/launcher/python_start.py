@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from contextlib import suppress
 from typing import Any, Mapping
 
@@ -17,13 +18,14 @@ def is_wanted(env: Mapping[str, str], plan: Mapping[str, Any]) -> bool:
     return bool(env.get("RUNNER_METER")) or plan.get("result") == "if-left"
 
 
-def prepare(directory: str | None, rank: int) -> str | None:
-    """A directory of this launcher's in one of the node's own, with sitecustomize.py; None where none can be made."""
+def prepare(directory: str | None) -> str | None:
+    """A directory in one of the node's own, with sitecustomize.py, for this launcher alone: several steps of a job may
+    be there at once. None where none can be made.
+    """
     if directory is None:
         return None
-    place = os.path.join(directory, f"python-{rank}")
     try:
-        os.makedirs(place, 0o700, exist_ok=True)
+        place = tempfile.mkdtemp(prefix="python-", dir=directory)
         shutil.copy(os.path.join(START, "sitecustomize.py"), place)
     except OSError:
         return None
