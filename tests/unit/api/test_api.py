@@ -143,7 +143,7 @@ def test_the_public_name_is_ours_where_a_directory_has_a_runner_of_its_own(tmp_p
     (tmp_path / own).parent.mkdir(exist_ok=True)
     (tmp_path / own).write_text("mine = True\n")
 
-    def said(code: str) -> str:
+    def output_of(code: str) -> str:
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
@@ -151,8 +151,8 @@ def test_the_public_name_is_ours_where_a_directory_has_a_runner_of_its_own(tmp_p
         return (done.stdout + done.stderr.strip()).splitlines()[-1]
 
     names = "gpu_runner.__all__, gpu_runner.submit.__module__, gpu_runner.runs(), gpu_runner.errors.Exit.USAGE.name"
-    assert said(f"import gpu_runner; print(*({names}))") == f"{[*api_names, 'errors']} runner.api [] USAGE"
-    refused = said("import runner; assert runner.mine; import gpu_runner")
+    assert output_of(f"import gpu_runner; print(*({names}))") == f"{[*api_names, 'errors']} runner.api [] USAGE"
+    refused = output_of("import runner; assert runner.mine; import gpu_runner")
     assert refused.startswith("ImportError: gpu_runner is the package runner") and str(tmp_path / own) in refused
 
 
