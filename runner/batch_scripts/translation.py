@@ -13,8 +13,9 @@ from runner.backends.schedulers.slurm.options import OTHER_NAMES, PLANNED, REFUS
 from runner.batch_scripts.placement import Placement, placement
 from runner.batch_scripts.reading import BatchScript, Launch
 from runner.core.text import counted, gpus_text
-from runner.model.request import parse_sbatch_time_s
-from runner.planning.shell_text import UNREAD, as_written
+from runner.model.backends import NATIVE
+from runner.model.request import parse_mount, parse_sbatch_time_s
+from runner.planning.shell_text import UNREAD, Command, as_written
 
 # What the launcher gives to each rank.
 _MEETS = frozenset(
@@ -61,7 +62,7 @@ def translation(script: BatchScript) -> Translation:
         values["wireup"] = "own"
     values |= dict(_options(script, launch))
     values["arguments"] = _program(launch)
-    return Translation(values, tuple(_dropped(script, launch)), "", known)
+    return Translation(values, tuple(_dropped(script, launch, has_mounts="mounts" in values)), "", known)
 
 
 def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> str:
@@ -96,12 +97,29 @@ def _options(script: BatchScript, launch: Launch) -> Iterator[tuple[str, Any]]:
         yield "gpu_type", kind[1]
     if launch.container and launch.container not in ("shifter", "singularity_wrapper", "apptainer_wrapper"):
         yield "image", as_written(launch.container)
+    mounts = launch.options.get("container-mounts", "")
+    with suppress(ValueError):  # listed as left out
+        if mounts and UNREAD not in mounts:
+            places = [(each if ":" in each else f"{each}:{each}") for each in mounts.split(",")]
+            yield "mounts", tuple(map(parse_mount, places))
+    if not launch.container:
+        yield "runtime", NATIVE
+    if not launch.container and (modules := [name for each in script.commands for name in _modules(each)]):
+        yield "modules", tuple(modules)
     more = [(name, value) for name, value in given.items() if name not in PLANNED and name not in _HERE]
     if more:
         yield "scheduler_options", tuple(more)
     env = [(name, value) for name, value in {**script.exports, **launch.env}.items() if _passes(name, value)]
     if env:
         yield "env", tuple(env)
+
+
+def _modules(command: Command) -> tuple[str, ...]:
+    """The modules that a command loads: ``module load A B``, ``ml A B``."""
+    words = command.words
+    at = 2 if words[1:2] in (("load",), ("add",)) else 1 if words[0] == "ml" and len(words) > 1 else 0
+    is_loading = words[0] in ("module", "ml") and at and words[at : at + 1] not in (("purge",), ("use",), ("restore",))
+    return words[at:] if is_loading and not any(word.startswith("-") or UNREAD in word for word in words[at:]) else ()
 
 
 def _passes(name: str, value: str) -> bool:
@@ -120,29 +138,32 @@ def _program(launch: Launch) -> tuple[str, ...]:
     return ("bash", "-c", text)
 
 
-def _dropped(script: BatchScript, launch: Launch) -> Iterator[tuple[int, str, str]]:
+def _dropped(script: BatchScript, launch: Launch, *, has_mounts: bool) -> Iterator[tuple[int, str, str]]:
     for each in script.header.directives:
         if each.name in REFUSED or each.name == "exclusive":
             yield each.line, f"--{each.name}", REFUSED.get(each.name, "a job with all GPUs of its nodes has them alone")
     for name in launch.options:
-        if name not in PLANNED and name != "container-image":
+        if name not in PLANNED and name != "container-image" and not (name == "container-mounts" and has_mounts):
             yield launch.line, f"srun --{name}", OTHER_NAMES.get(f"--{name}", "a run has its own srun")
     if launch.stated:
         yield launch.line, f"{launch.name}'s counts and rendezvous", "a run gives them to it"
     for command in script.commands:
-        name, line = command.words[0], command.line
-        if name == "export":
-            for word in command.words[1:]:
-                variable, _, value = word.partition("=")
-                if variable in _MEETS:
-                    yield line, variable, "the launcher gives it to each rank"
-                elif UNREAD in value and not re.search(r"\s--?\w|\.py\b", value):
-                    yield line, variable, f"only the job knows its value: {as_written(value)}"
-        elif name in ("module", "ml") or name in ("source", ".", "conda", "micromamba", "mamba"):
-            yield (
-                line,
-                as_written(" ".join(command.words)),
-                "a run uses the environment of the shell that submits, or --env-name",
-            )
-        elif line != launch.line and name not in _QUIET:
-            yield line, as_written(" ".join(command.words))[:80], "a run starts the program alone; do it before"
+        if command.line != launch.line:
+            yield from ((command.line, what, why) for what, why in _around(command, in_image=bool(launch.container)))
+
+
+def _around(command: Command, *, in_image: bool) -> Iterator[tuple[str, str]]:
+    """What of a command around the launch is left out, and why."""
+    name, text = command.words[0], as_written(" ".join(command.words))
+    if name == "export":
+        for variable, _, value in (word.partition("=") for word in command.words[1:]):
+            if variable in _MEETS:
+                yield variable, "the launcher gives it to each rank"
+            elif UNREAD in value and not re.search(r"\s--?\w|\.py\b", value):
+                yield variable, f"only the job knows its value: {as_written(value)}"
+    elif name in ("module", "ml", "source", ".", "conda", "micromamba", "mamba"):
+        if in_image or not _modules(command):
+            where = "the image's own" if in_image else "that of the shell that submits, or --env-name"
+            yield text, f"a run's environment is {where}"
+    elif name not in _QUIET:
+        yield text[:80], "a run starts the program alone; do it before"

@@ -174,7 +174,7 @@ def test_our_command_for_a_script_has_its_placement(runner: Runner, name: str, t
         (places := tmp_path / by).mkdir()
         row["start"]["program"] = f"python3 ours.py {by} {places}"
         (tmp_path / "ours.py").write_text(PROGRAM)
-        (tmp_path / "job.sbatch").write_text(script_of(row))
+        (tmp_path / "job.sbatch").write_text(script_of(row).replace("module load", ": module load"))
         if by == "sbatch":
             ran([runner.clients / "sbatch", "--wait", "job.sbatch"], cwd=tmp_path, timeout_s=120)
         else:
@@ -182,7 +182,7 @@ def test_our_command_for_a_script_has_its_placement(runner: Runner, name: str, t
                 "submit", "job.sbatch", "--check", "--json", code=3 if row.get("faults") else 0, cwd=tmp_path
             )
             words = shlex.split(result(checked.out)["command"].partition(" submit ")[2])
-            runner("submit", "--runtime", "native", "--wait", *words, code=0, cwd=tmp_path)
+            runner("submit", "--wait", *words, code=0, cwd=tmp_path)
         nodes = [each.name.split()[0] for each in places.iterdir()]
         seen[by] = sorted(map(nodes.count, set(nodes)))
     assert seen["ours"] == seen["sbatch"] == [row["placed"][1]] * row["placed"][0]

@@ -21,7 +21,7 @@ def user() -> Iterator[Kestrel]:
         yield made
 
 
-def shown(user: Kestrel, run: str) -> dict[str, object]:
+def allotment(user: Kestrel, run: str) -> dict[str, object]:
     facts: dict[str, object] = result(user("status", run, "--json").out)["allotment"]
     return facts
 
@@ -41,7 +41,7 @@ def test_an_account_is_named_refused_and_left_to_slurm(user: Kestrel) -> None:
     assert "--account" not in user(*PROBE, "--account", "none", "--dry-run").out
     other = result(user(*PROBE, "--account", "course7", "--queue", "gpu-lab7", "--json").out)["run"]
     user("wait", other)
-    assert (shown(user, other)["partition"], shown(user, other)["account"]) == ("gpu-lab7", "course7")
+    assert (allotment(user, other)["partition"], allotment(user, other)["account"]) == ("gpu-lab7", "course7")
 
 
 def test_a_job_that_waits_has_an_estimate_and_one_that_runs_its_time(user: Kestrel) -> None:
@@ -49,8 +49,8 @@ def test_a_job_that_waits_has_an_estimate_and_one_that_runs_its_time(user: Kestr
         result(user("submit", "--gpus", "8", "--runtime", "native", *words, "--json", "--", "sleep", "600").out)["run"]
         for words in ((), ("--time", "2:30:00"))
     )
-    until(lambda: bool(shown(user, first)["elapsed_s"]), timeout_s=120)
-    waits, runs = shown(user, second), shown(user, first)
+    until(lambda: bool(allotment(user, first)["elapsed_s"]), timeout_s=120)
+    waits, runs = allotment(user, second), allotment(user, first)
     assert (waits["limit_s"], waits["limit_is_default"], waits["elapsed_s"], waits["left_s"]) == (
         9000,
         False,
@@ -65,7 +65,7 @@ def test_a_job_that_waits_has_an_estimate_and_one_that_runs_its_time(user: Kestr
     user("wait", first, code=5)
 
 
-def test_gpu_nodes_are_asked_although_the_default_partition_has_none(user: Kestrel) -> None:
+def test_gpu_nodes_are_queried_although_the_default_partition_has_none(user: Kestrel) -> None:
     file = user.home / "mine.yaml"
     user("site", "detect", "--on-node", "-o", str(file))
     assert "on dgx0" in read(file).value["sources"]["runtimes"]

@@ -17,7 +17,7 @@ from tests.support.batch_scripts import Planted, planted, rows, script_of
 from tests.support.plans import SITE
 
 ROWS, PLANTED = rows(), planted()
-OF_A_SITE = ("queue", "account", "gpu_type", "scheduler_options", "image")
+OF_A_SITE = ("queue", "account", "gpu_type", "scheduler_options", "image", "runtime", "modules", "mounts")
 
 
 def by_us(values: dict[str, object]) -> list[int]:

@@ -50,6 +50,18 @@ def test_the_scripts_own_arguments_are_those_that_it_is_called_with() -> None:
     assert translation(read(text, {})).values["arguments"][2:] == ("--lr",)
 
 
+def test_modules_and_mounts_are_taken_over() -> None:
+    ours = translation(script("module purge\nmodule load a/1 b\nml c\nsrun python t.py"))
+    assert (ours.values["modules"], ours.values["runtime"]) == (("a/1", "b", "c"), "native")
+    assert [what for _, what, _ in ours.dropped] == ["module purge"]
+    ours = translation(script("module load a\nsrun --container-image=i --container-mounts=/d,/x:/y:ro python t.py"))
+    assert [(each.source, each.target, each.read_only) for each in ours.values["mounts"]] == [
+        ("/d", "/d", False), ("/x", "/y", True)
+    ]  # fmt: skip
+    assert [what for _, what, _ in ours.dropped] == ["module load a"]
+    assert "runtime" not in ours.values
+
+
 def test_what_is_left_out_is_listed_with_its_reason() -> None:
     line = "export MASTER_ADDR=$(hostname) LEVEL='a b'\nrsync -a /data /tmp\nconda activate x\nsrun -l python t.py"
     ours = translation(script(line, HEAD.replace("--nodes", "--output=o --qos=q --nodes")))
