@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 UNREAD = "\0"  # no argument of a program can hold one
 Values = dict[str, "str | list[str]"]
@@ -22,7 +22,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 _NO_NAME = re.compile(r"-|(?:export|declare|local|readonly|typeset)$")
 _SUM, _NO_SUM = re.compile(r"[\d\s+*/()-]{1,100}"), re.compile(r"\*\s*\*|/\s*/|\)\s*[\d(]|\d\s*\(")
 _OPENS, _CLOSES = ("if", "while", "until", "for", "case", "select", "{"), ("fi", "done", "esac", "}")
-_BETWEEN = ("then", "do", "else", "elif", "!", "time", "exec", "command")
+_PROGRAMS_ONLY = ("exec", "command")
+_BETWEEN = ("then", "do", "else", "elif", "!", "time", *_PROGRAMS_ONLY)
 _DECLARES = ("export", "declare", "local", "readonly", "typeset")
 
 
@@ -41,6 +42,7 @@ class Command:
     env: tuple[tuple[str, str], ...] = ()
     is_plain: bool = True
     in_background: bool = False
+    is_program: bool = False
 
 
 def commands(
@@ -56,6 +58,7 @@ def commands(
     values: Values = {**(variables or {}), "@": listed, "*": " ".join(listed)}
     values |= {str(place): word for place, word in enumerate(listed, 1)}
     depth, brackets, raw, line = 0, 0, list[str](), 0
+    by_name = False
     tokens = _tokens(text)
     for token, is_operator, at in tokens:
         if is_operator and ("<" in token or ">" in token):
@@ -69,6 +72,8 @@ def commands(
             if raw or token not in _BETWEEN:
                 line = line if raw else at
                 raw.append(token)
+            else:
+                by_name |= token in _PROGRAMS_ONLY
             continue
         brackets += {"(": 1, ")": -1}.get(token, 0)
         if brackets < 0:  # the end of a case's pattern
@@ -76,10 +81,12 @@ def commands(
         if raw[:1] == ["for"]:
             values.pop("".join(raw[1:2]), None)
         elif raw and raw[0] not in ("case", "select", "function"):
-            yield from _command(raw, line, values, depth, background=token == "&")
-        raw = []
+            found = _command(raw, line, values, depth, background=token == "&")
+            yield from (replace(each, is_program=True) for each in found) if by_name else found
+        raw, by_name = [], False
     if raw:
-        yield from _command(raw, line, values, depth, background=False)
+        found = _command(raw, line, values, depth, background=False)
+        yield from (replace(each, is_program=True) for each in found) if by_name else found
 
 
 def as_written(word: str) -> str:

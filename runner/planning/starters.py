@@ -186,10 +186,14 @@ KINDS: dict[str, Kind] = {
 }
 _CALLS = {tuple(call.split()): name for name, kind in KINDS.items() for call in kind.calls}
 _NAMES = frozenset(call[0] for call in _CALLS)
-# Programs that start the command after their own options.
+# Programs that start the command after their own options, and which of those, beside --no-..., take no value.
 _WRAPPERS = _flags(
-    "env nice ionice nohup setsid stdbuf time timeout numactl taskset uv poetry nsys ncu conda mamba micromamba pixi "
-    "strace exec command sudo xvfb-run"
+    "env nice ionice nohup setsid stdbuf time timeout numactl taskset uv uvx poetry pipenv pdm hatch rye nsys ncu "
+    "conda mamba micromamba pixi strace exec command sudo xvfb-run py-spy apptainer singularity"
+)
+_WRAPPER_FLAG = re.compile(
+    r"--|--.+=.*|--no-(?!extra|group|binary|build).+|"
+    r"--(active|isolated|frozen|locked|offline|exact|dev|all-extras|live-stream|localalloc|foreground|nv|rocm|cleanenv)"
 )
 # What the launcher fills in, as a script can write it.
 _IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
@@ -259,8 +263,12 @@ def in_script(
     Args:
         variables: of its environment, as far as they are known. arguments: its own.
     """
-    found = ((starter(command.words), command.line) for command in commands(text, variables, arguments))
-    return tuple(msgspec.structs.replace(each, line=line) for each, line in found if each is not None)
+    found = ((starter(command.words), command) for command in commands(text, variables, arguments))
+    return tuple(
+        msgspec.structs.replace(each, line=command.line, call=() if command.is_program else each.call)
+        for each, command in found
+        if each is not None
+    )
 
 
 def starts_of(plan: Plan, starter: Starter) -> tuple[int, int]:
@@ -406,9 +414,9 @@ def _wrapped(program: Sequence[str]) -> int:
         return 0
     for place in range(1, len(program)):
         base = _base(program[place])
-        if (_is_python(base) or base in _NAMES or base in _SHELLS or base.endswith(_SCRIPTS)) and program[place - 1][
-            :2
-        ] != "--":
+        starts = _is_python(base) or base in _NAMES or base in _SHELLS or base.endswith(_SCRIPTS)
+        before = program[place - 1]
+        if starts and (before[:2] != "--" or _WRAPPER_FLAG.fullmatch(before)):
             return place
     return 0
 
@@ -440,9 +448,10 @@ def _shell(program: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
         return "", "", ()
     place = 1
     while place < len(words) and words[place].startswith(("-", "+")):
-        if re.fullmatch(r"-[a-z]*c", words[place]):
+        takes = re.fullmatch(r"[-+][A-Za-z]*[oO]|--rcfile|--init-file", words[place])
+        if re.fullmatch(r"-[A-Za-z]*c[a-z]*", words[place]):
             return "", "".join(words[place + 1 : place + 2]), words[place + 3 :]
-        place += 2 if words[place] in ("-o", "+o", "-O", "--rcfile") else 1
+        place += 2 if takes else 1
     return "".join(words[place : place + 1]), "", words[place + 1 :]
 
 

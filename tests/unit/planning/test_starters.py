@@ -15,6 +15,11 @@ from runner.planning.starters import Counts, additions, conflict, counts, in_scr
         ("torchrun -r 3 --nproc-per-node gpu t.py --e 4", "torchrun", Counts(each="gpu"), "python t.py --e 4"),
         ("env A=1 torchrun --virtual-local-rank --nnode=1 t.py", "torchrun", Counts((1, 1)), "python t.py"),
         ("uv run torchrun --stand --nproc 8 t.py", "torchrun", Counts(each=8), "python t.py"),
+        ("uv run --no-sync -- torchrun --nproc 8 t.py", "torchrun", Counts(each=8), "python t.py"),
+        ("uv run --with deepspeed --python python3.11 torchrun t.py", "torchrun", Counts(), "python t.py"),
+        ("numactl --interleave=all torchrun t.py", "torchrun", Counts(), "python t.py"),
+        ("bash -euo pipefail -c 'torchrun t.py'", "torchrun", Counts(), "python t.py"),
+        ("bash -ce 'torchrun t.py'", "torchrun", Counts(), "python t.py"),
         ("nsys profile -o x python3 -m torch.distributed.run --nnodes=1:2 -m p", "torchrun", Counts((1, 2)),
          "python -m p"),
         ("bash -lc 'N=3; exec torchrun --nnodes $N --nproc_per_node $G t.py'", "torchrun",
@@ -48,6 +53,11 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
     first, second = starters(("bash", "-x", "s.sh", "t.py"), text, {"NNODES": "2"})
     assert (counts(first), first.arguments[-1], first.line, first.call) == (Counts((2, 2), 4), "t.py", 3, ("torchrun",))
     assert (second.line, second.call) == (4, ())
+    assert [each.call for each in in_script("torchrun a.py; exec torchrun b.py\ntime torchrun c.py")] == [
+        ("torchrun",),
+        (),
+        ("torchrun",),
+    ]  # exec finds no function of bash
     files = [script_of(line.split()) for line in ("bash -x s.sh a", "env A=1 ./s.sh", "bash -c x", "torchrun s.sh")]
     assert files == ["s.sh", "./s.sh", "", ""]
 
