@@ -5,6 +5,7 @@ An image is pinned where it can be: by the store, the file system, and what a si
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -72,6 +73,41 @@ class JobImage:
     python: PlannedPython | None = None
     note: str = ""
     owner: str = ""
+
+
+# In a dependency: what is no id of a job (7, 7_3, 7_*, 7[].server).
+_NAMED = re.compile(r"(?<=:)(?!\d+(_\d+|_\*)?(\[\d*\])?(\.[\w.-]+)?([:,?+]|\Z))[^:,?+]+", re.ASCII)
+
+
+def with_job_ids(request: Request, site: Site) -> Request:
+    """The request with job ids in the place of runs that its dependency names.
+
+    Raises:
+        UsageError: there is no such run, the site's scheduler does not know its job, or it has ended otherwise than it
+            must: a job that Slurm has forgotten is no obstacle to it.
+        NotAcceptedError, UnknownStateError: as ``scheduler_of``.
+    """
+    options = dict(request.scheduler_options)
+    if not _NAMED.search(options.get("dependency", "")):
+        return request
+    from runner.jobs.lookup import find
+    from runner.jobs.states import scheduler_of
+
+    def job_id(match: re.Match[str]) -> str:
+        run = find(match[0])
+        known, plan, record, ended = scheduler_of(run)[1], run.needed_plan(), run.submitted, run.ended
+        if (plan.site, plan.started_by) != (site.name, site.scheduler) or (record is not None and record.allocation):
+            what = f"{run.run_id} has no job of its own at {site.name}: it is a run of {plan.site}"
+            raise UsageError(what, where="--dependency", fix="name a run there, or a job by its id")
+        kind = re.split("[,?]", match.string[: match.start()])[-1].partition(":")[0]
+        must_end_well = {"afterok": True, "afternotok": False}.get(kind)
+        if ended is not None and must_end_well not in (None, ended.name == "COMPLETED"):
+            what = f"the job of {run.run_id} has ended ({ended.name}): {kind} cannot be met"
+            raise UsageError(what, where="--dependency", fix="leave it out, or name another run")
+        return known
+
+    options["dependency"] = _NAMED.sub(job_id, options["dependency"])
+    return msgspec.structs.replace(request, scheduler_options=tuple(options.items()))
 
 
 def choose(user_site: UserSite, request: Request, recipe: Recipe) -> tuple[Choices, JobImage]:

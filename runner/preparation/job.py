@@ -24,11 +24,11 @@ from runner.model.request import Request, RequestRecord
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
-from runner.preparation.choices import choose
+from runner.preparation.choices import choose, with_job_ids
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
 from runner.preparation.program_source import shell_script
-from runner.preparation.request import check_answers, complete, refuse_missing_script, with_job_ids
+from runner.preparation.request import check_answers, complete, refuse_missing_script
 from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
 
@@ -88,8 +88,9 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     user_site = read_user_site(request.site, request, for_job=True, say=say, keep=keep)
     for note in user_site.notes:
         say(note)
-    request, asked = (with_job_ids(each, user_site.site) for each in (user_site.request, asked))
+    request = user_site.request
     loaded = recipe_or_program(request.recipe, request.program)
+    request, asked = (with_job_ids(each, user_site.site) for each in (request, asked))
     choices, image = choose(user_site, request, loaded.recipe)
     if image.note:
         say(image.note)

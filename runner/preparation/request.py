@@ -20,7 +20,6 @@ from runner.images.store import store
 from runner.model.backends import NATIVE, run_runtime
 from runner.model.plan import WORKSPACE, Plan
 from runner.model.request import Mount, Request, RequestRecord
-from runner.model.site import Site
 from runner.planning.environment import OF_USERS
 from runner.planning.placement import parse_host_file, parse_hosts
 from runner.preparation.options import DEFAULT_RECIPE, FIELDS, default_of
@@ -125,41 +124,6 @@ def complete(request: Request) -> Request:
         home=home,
         caches=tuple(placed.items()),
     )
-
-
-# In a dependency: what is no id of a job (7, 7_3, 7_*, 7[].server).
-_NAMED = re.compile(r"(?<=:)(?!\d+(_\d+|_\*)?(\[\d*\])?(\.[\w.-]+)?([:,?+]|\Z))[^:,?+]+", re.ASCII)
-
-
-def with_job_ids(request: Request, site: Site) -> Request:
-    """The request with job ids in the place of runs that its dependency names.
-
-    Raises:
-        UsageError: there is no such run, the site's scheduler does not know its job, or it has ended otherwise than it
-            must: a job that Slurm has forgotten is no obstacle to it.
-        NotAcceptedError, UnknownStateError: as ``scheduler_of``.
-    """
-    options = dict(request.scheduler_options)
-    if not _NAMED.search(options.get("dependency", "")):
-        return request
-    from runner.jobs.lookup import find
-    from runner.jobs.states import scheduler_of
-
-    def job_id(match: re.Match[str]) -> str:
-        run = find(match[0])
-        known, plan, record, ended = scheduler_of(run)[1], run.needed_plan(), run.submitted, run.ended
-        if (plan.site, plan.started_by) != (site.name, site.scheduler) or (record is not None and record.allocation):
-            what = f"{run.run_id} has no job of its own at {site.name}: it is a run of {plan.site}"
-            raise UsageError(what, where="--dependency", fix="name a run there, or a job by its id")
-        kind = re.split("[,?]", match.string[: match.start()])[-1].partition(":")[0]
-        must_end_well = {"afterok": True, "afternotok": False}.get(kind)
-        if ended is not None and must_end_well not in (None, ended.name == "COMPLETED"):
-            what = f"the job of {run.run_id} has ended ({ended.name}): {kind} cannot be met"
-            raise UsageError(what, where="--dependency", fix="leave it out, or name another run")
-        return known
-
-    options["dependency"] = _NAMED.sub(job_id, options["dependency"])
-    return msgspec.structs.replace(request, scheduler_options=tuple(options.items()))
 
 
 def recipe_of(request: Request) -> loader.LoadedRecipe:

@@ -32,7 +32,6 @@ from runner.model.step import (
     text,
     texts,
 )  # fmt: skip
-from runner.planning.starters import KINDS, additions, starts_of
 
 SHELL = Path(__file__).parent / "shell"
 RANK = SHELL / "rank.sh"
@@ -82,15 +81,12 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
     Args:
         run: the run directory as the rank sees it.
     """
-    words, starts = _started(plan)
+    words, starts, without = _started(plan)
     wireups = {"rendezvous": (), "torchrun": ("--wireup", "torchrun"),
                "own": ("--wireup", "own", "--gpus", str(plan.gpus_per_node))}  # fmt: skip
     bind = ("--bind", "none") if plan.bind == "none" else ("--bind", "gpu-share") if plan.launch else ()
     first = ("--first-gpu", str(plan.launch.first_gpu)) if plan.launch and plan.launch.first_gpu else ()
-    hidden = (
-        *plan.unset,
-        *dict.fromkeys(name for each in plan.starters if not each.line for name in KINDS[each.name].without),
-    )
+    hidden = (*plan.unset, *without)
     unset = ("--unset", ",".join(hidden)) if hidden else ()
     return (
         *texts("python3", "-u"),
@@ -101,17 +97,22 @@ def launched_program(plan: Plan, *options: str, run: Argument = _RESULTS) -> tup
     )
 
 
-def _started(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The program with the arguments that a starter gets, and the launcher's options that complete them."""
+def _started(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The program with the arguments that a starter gets, the launcher's options that complete them, and the variables
+    that the starter must not see.
+    """
+    from runner.planning.starters import KINDS, additions, starts_of  # not for a look at a run
+
+    without = tuple(dict.fromkeys(name for each in plan.starters if not each.line for name in KINDS[each.name].without))
     calls: list[str] = []
     for each in plan.starters:
         given = additions(each, *starts_of(plan, each), by_gpu=plan.device == "cuda")
         if not each.line:
             fill = ("--fill", f"{each.at},{len(given)}")
-            return (*plan.program[: each.at], *given, *plan.program[each.at :]), fill
+            return (*plan.program[: each.at], *given, *plan.program[each.at :]), fill, without
         if each.call and given:
             calls += ["--call", shlex.join((str(len(each.call)), *each.call, *given))]
-    return plan.program, tuple(calls)
+    return plan.program, tuple(calls), without
 
 
 def shell(run: Argument = _RESULTS, *, directory: Argument = ()) -> tuple[Argument, ...]:

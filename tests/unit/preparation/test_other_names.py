@@ -13,9 +13,10 @@ from runner.cli.job_options import given
 from runner.cli.submit import command as submit
 from runner.core.errors import UsageError
 from runner.model.request import Request, RequestRecord, parse_sbatch_time_s
+from runner.preparation.choices import with_job_ids
 from runner.preparation.options import values_of
 from runner.preparation.other_names import instead_of
-from runner.preparation.request import make_request, repeated, with_job_ids
+from runner.preparation.request import make_request, repeated
 from runner.sites.loader import read_site
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -169,7 +170,6 @@ WRONG = {
     "an empty file": (["verify", "/dev/null"], Exit.USAGE, "cannot be read"),
     "another file": (["verify", __file__], Exit.NOT_PROVEN, "not a bundle"),
     "no run": (["export", "--bundle", "x"], Exit.USAGE, "RUN"),
-    "the run twice": (["export", "RUN", "RUN", "--bundle", "x.tar"], Exit.USAGE, "the same id"),
     "no directory for it": (["export", "RUN", "--bundle", "/nowhere/x"], Exit.USAGE, "there is no such directory"),
     "no key": (["export", "RUN", "--bundle", "x", "--sign", "/nowhere"], Exit.USAGE, "no such key"),
 }
@@ -179,3 +179,9 @@ WRONG = {
 def test_wrong_usage_is_explained(case: str, runs: list[str], call: Call) -> None:
     words, code, says = WRONG[case]
     assert says in call(*(runs[0] if word == "RUN" else word for word in words), code=code).err
+
+
+def test_two_runs_of_one_id_are_no_bundle(runs: list[str], tmp_path: Path, call: Call) -> None:
+    copied = shutil.copytree(runs[0], tmp_path / "other" / Path(runs[0]).name)
+    said = call("export", runs[0], str(copied), "--bundle", str(tmp_path / "x.tar"), code=Exit.USAGE)
+    assert "the same id" in said.err and not (tmp_path / "x.tar").exists()
