@@ -99,8 +99,8 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	$(BIN)/pytest tests/integration --numprocesses 0 --count-in="$$reports"
 
 # Each is a folder of tests/long. Record date and result of a run in docs/proofs.md.
-.PHONY: test-faults test-images test-prove test-recipes test-sites test-slurm-versions test-studies
-test-faults test-images test-prove test-recipes test-sites test-slurm-versions test-studies: test-%: venv ## a long test suite: faults, images, prove, recipes, sites, slurm-versions or studies
+.PHONY: test-faults test-images test-launchers test-prove test-recipes test-sites test-slurm-versions test-studies
+test-faults test-images test-launchers test-prove test-recipes test-sites test-slurm-versions test-studies: test-%: venv ## a long test suite: faults, images, launchers, prove, recipes, sites, slurm-versions or studies
 	@$(RUNNER) quickstart --only-prepare
 	@CI=true $(BIN)/pytest tests/long/$(subst -,_,$*)
 

@@ -39,7 +39,8 @@ class Kind:
         calls: how it is called; ``-m`` as a module of Python.
         nodes, each, total: options that state the number of starts, the processes of each, those of all.
         index, place: options that state which start this is, and where all meet.
-        flags: options that take no value. refused: options that hold on one node only.
+        flags: options that take no value. refused: options that hold on one node only. single: with which it starts
+            one process.
         needs: what it is given. several: starts on several nodes form one world.
         counts_gpus: without a number it starts a process for each GPU that it sees.
         without: variables that it must not see.
@@ -53,6 +54,7 @@ class Kind:
     place: tuple[str, ...] = ()
     flags: frozenset[str] = frozenset()
     refused: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
     several: bool = True
     counts_gpus: bool = False
@@ -104,6 +106,7 @@ KINDS: dict[str, Kind] = {
             "--quiet -q --cpu --multi-gpu --tpu --use-deepspeed --use-fsdp --use-megatron-lm --same-network -m "
             "--module --no-python --debug --enable-cpu-affinity --use-parallelism-config"
         ),
+        single=("--cpu",),
         needs=(
             Need("--multi_gpu", "uncounted", unless=("--cpu", "--tpu", "--use-", "--config-file")),
             Need("--num_processes={total}"),
@@ -302,6 +305,8 @@ def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> Ite
         yield f"{_name(given, kind.nodes)} is {text}, and the job has {counted(starts, 'node')}"
     if stated.total not in (None, starts * each):
         yield f"{_name(given, kind.total)} is {stated.total}, and the job has {counted(starts * each, 'GPU')}"
+    for name in given.keys() & kind.single if starts * each > 1 else ():
+        yield f"with {name} it starts one process, and the job has {counted(starts * each, 'GPU')}"
     for name, value in given.items() if starts > 1 else ():
         if name in kind.refused:
             yield f"{name} is for one node, and the job has {starts} nodes"

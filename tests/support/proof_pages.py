@@ -1,13 +1,16 @@
-"""The tables of docs/proofs.md and README.md, as ``make proofs`` writes them from runner/sites/proofs.yaml."""
+"""The tables of docs/proofs.md and README.md, as ``make proofs`` writes them from runner/sites/proofs.yaml, and that of
+docs/launchers.md, from the rows of its suite.
+"""
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from runner.sites.proofs import ProvenPath, RecordedRun, recorded
+from tests.support.launcher_table import page_rows
 
 CHECKOUT = Path(__file__).parents[2]
-PAGES = ("docs/proofs.md", "README.md")
+PAGES = ("docs/proofs.md", "docs/launchers.md", "README.md")
 ALWAYS = "make test"
 
 
@@ -20,6 +23,7 @@ def rendered(page: str) -> str:
             "site runtime wireup state besides",
             ((way.site, way.runtime, way.wireup, way.state, way.besides) for way in proofs.ways),
         ),
+        "launchers": table("start node nodes seen", page_rows()),
         "paths": table("path state", ((row.path, state(row, proofs.runs_by_id())) for row in proofs.paths)),
     }
     return re.sub(

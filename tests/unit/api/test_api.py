@@ -21,6 +21,7 @@ import pytest
 import runner
 from runner import CheckRefusedError, Options, Run, Study, runs, submit
 from runner.api import Runs, bundle, compare, expect, report, scale, verify
+from runner.api import __all__ as api_names
 from runner.cli import run as command_line
 from runner.cli.job_options import job_options
 from runner.cli.results import json_schema
@@ -135,6 +136,24 @@ def test_runs_are_a_table_in_a_notebook_in_which_nothing_is_markup(tmp_path: Pat
     assert "<td>lr=&lt;b&gt;&amp;é</td>" in html and f"<td>{run.run_id}</td>" in html and "<td>measured</td>" in html
     assert html.count("<tr>") == 2
     assert isinstance(runs(), Runs)
+
+
+@pytest.mark.parametrize("own", ["runner.py", "runner/__init__.py"])
+def test_the_public_name_is_ours_where_a_directory_has_a_runner_of_its_own(tmp_path: Path, own: str) -> None:
+    (tmp_path / own).parent.mkdir(exist_ok=True)
+    (tmp_path / own).write_text("mine = True\n")
+
+    def output_of(code: str) -> str:
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        return (done.stdout + done.stderr.strip()).splitlines()[-1]
+
+    names = "gpu_runner.__all__, gpu_runner.submit.__module__, gpu_runner.runs(), gpu_runner.errors.Exit.USAGE.name"
+    assert output_of(f"import gpu_runner; print(*({names}))") == f"{[*api_names, 'errors']} runner.api [] USAGE"
+    refused = output_of("import runner; assert runner.mine; import gpu_runner")
+    assert refused.startswith("ImportError: gpu_runner is the package runner") and str(tmp_path / own) in refused
 
 
 def plain(facts: object) -> Any:

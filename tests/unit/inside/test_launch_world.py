@@ -84,7 +84,7 @@ def test_horovods_variables() -> None:
     here = world.of_environment(LAST)
     made = wireup.by_rendezvous({"HOME": "/root", "HOROVOD_RANK": "9"}, here, "dgx02", MEETING)
     assert made["HOROVOD_RANK"] == made["RANK"] == "2"
-    assert (made["HOROVOD_CROSS_RANK"], made["HOROVOD_CROSS_SIZE"]) == ("1", "2")
+    assert (made["HOROVOD_CROSS_RANK"], made["HOROVOD_CROSS_SIZE"], made["NODE_RANK"]) == ("1", "2", "1")
     assert made["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.5:12042/ab12"
     assert (made["HOROVOD_GLOO_IFACE"], made["HOROVOD_HOSTNAME"]) == ("ib0", "dgx02")
     assert (made["MASTER_ADDR"], made["MASTER_PORT"], made["HOME"]) == ("10.0.0.5", "13000", "/root")

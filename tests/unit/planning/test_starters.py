@@ -95,6 +95,7 @@ def test_a_starter_gets_what_its_user_does_not_state(line: str, starts: int, by_
         ("torchrun --nproc-per-node 2 t.py", "--nproc-per-node is 2, and the job has 4 GPUs on each node"),
         ("torchrun --nnodes 1:4 t.py", "--nnodes is 1:4, and the job has 2 nodes"),
         ("accelerate launch --num_processes 4 t.py", "--num-processes is 4, and the job has 8 GPUs"),
+        ("accelerate launch --cpu t.py", "with --cpu it starts one process, and the job has 8 GPUs"),
         ("torchrun --standalone t.py", "--standalone is for one node"),
         ("torchrun --node-rank 0 t.py", "--node-rank is 0 on each of 2 nodes"),
         ("torchrun --rdzv_endpoint=localhost:29500 t.py", "where the nodes do not meet"),

@@ -144,6 +144,7 @@ def by_rendezvous(env: Mapping[str, str], world: World, host: str, meeting: Meet
     made.update(of_world(world))
     made.update(
         {
+            "NODE_RANK": str(world.node_rank),  # Lightning's, where a job's name turns its Slurm plugin off
             "HOROVOD_RANK": str(world.rank),
             "HOROVOD_SIZE": str(world.size),
             "HOROVOD_LOCAL_RANK": str(world.local_rank),
