@@ -248,9 +248,12 @@ def starters(
     if first is not None:
         return (first,)
     _, text, arguments = _shell(program)
+    shell = _base(program[_wrapped(program)]) if program else ""
+    interpreter = script.partition("\n")[0]
+    if not (shell in _SHELLS or shell.endswith(_SCRIPTS) or re.match(r"#!.*\b(ba|da|z|k)?sh\b", interpreter)):
+        return ()
     found = in_script(text or script, variables, arguments)
-    shell = _base(program[_wrapped(program)]) if found else ""
-    if shell == "bash" or (shell.endswith(_SCRIPTS) and "bash" in script.partition("\n")[0]):
+    if shell == "bash" or (shell not in _SHELLS and "bash" in interpreter):
         return found
     return tuple(msgspec.structs.replace(each, call=()) for each in found)  # no other shell takes functions so
 
@@ -442,9 +445,10 @@ def _run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int]:
 def _shell(program: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
     """The script's file, or the text behind ``-c``, and its arguments, of a shell that a program begins with."""
     words = tuple(program[_wrapped(program) :])
-    if words and words[0].endswith(_SCRIPTS):
-        return words[0], "", words[1:]
-    if not words or _base(words[0]) not in _SHELLS:
+    is_shell = bool(words) and _base(words[0]) in _SHELLS
+    if words and not is_shell and (words[0].endswith(_SCRIPTS) or ("/" in words[0] and not _is_python(words[0]))):
+        return words[0], "", words[1:]  # whatever its name, its first line says whether a shell runs it
+    if not is_shell:
         return "", "", ()
     place = 1
     while place < len(words) and words[place].startswith(("-", "+")):

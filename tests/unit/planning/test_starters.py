@@ -58,6 +58,9 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
         (),
         ("torchrun",),
     ]  # exec finds no function of bash
+    named = starters(("./launch", "t.py"), "#!/usr/bin/env bash\ntorchrun $1\n")
+    assert [(each.arguments, each.call) for each in named] == [(("t.py",), ("torchrun",))]
+    assert starters(("./launch",), "#!/usr/bin/env python3\ntorchrun\n") == starters(("./x",), "torchrun") == ()
     files = [script_of(line.split()) for line in ("bash -x s.sh a", "env A=1 ./s.sh", "bash -c x", "torchrun s.sh")]
     assert files == ["s.sh", "./s.sh", "", ""]
 

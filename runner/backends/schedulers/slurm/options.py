@@ -117,7 +117,15 @@ VARIABLES = {
 }
 _BARE = ("exclusive", "no-kill", "use-min-nodes")  # need no value
 _FIELDS = {"account": "account", "job-name": "job_name", "time": "walltime_s", "cpus-per-gpu": "cpus_per_gpu"}
-_READ: dict[str, Callable[[str], object]] = {"time": parse_sbatch_time_s, "cpus-per-gpu": int}
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
+
+
+_READ: dict[str, Callable[[str], object]] = {"time": parse_sbatch_time_s, "cpus-per-gpu": _whole}
 
 
 def with_variables(settings: SlurmFacts, request: Request, shell: Mapping[str, str]) -> tuple[Request, tuple[str, ...]]:
