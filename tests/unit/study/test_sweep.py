@@ -127,7 +127,7 @@ def test_two_of_one_name_do_not_mix(clients: Path, tmp_path: Path) -> None:
     assert [submit(), submit()] == [Exit.GOOD] * 2
     with pytest.raises(UsageError, match="matches 2 sweeps"):
         find_sweep("exp")
-    first, second = (find_subjects([each.name]) for each in sorted((tmp_path / "runs").glob("*-sweep")))
+    first, second = (find_subjects([each.name]) for each in sorted((tmp_path / "runs").glob("*-sweep*")))
     assert len({each.path for each in (*first, *second)}) == 6
 
 
