@@ -40,9 +40,9 @@ def test_an_array_with_a_limit_of_which_a_part_is_cancelled(cluster: Box, tmp_pa
     runner("cancel", "long.3", "long.1", code=0)
     until(lambda: states("long") == ["ended", "running", "ended"], "two have ended", timeout_s=60)
     runner("cancel", "long", code=0)
-    assert runner("wait", "long", "--timeout", "60", code=5).out.count("verdict: cancelled") == 3
+    assert runner("wait", "long", "--timeout", "300", code=5).out.count("verdict: cancelled") == 3
 
-    done = runner("wait", array, "--timeout", "120", code=5)
+    done = runner("wait", array, "--timeout", "400", code=5)
     assert done.out.count("verdict: failed") == 1
     facts = result(runner("status", "exp", "--json", code=0).out)["runs"]
     assert [(each["values"]["lr"], each["outcome"]) for each in facts] == [
