@@ -93,7 +93,8 @@ while True:
 def rendezvous_ports(daemons: Daemons) -> list[int]:
     from gpu_runner_inside.launcher import network
 
-    return network.candidates(12000 + daemons.next_job() % 16000)
+    submitted = daemons.next_job() + 1  # the trial that asks for the start takes a number, too
+    return network.candidates(12000 + submitted % 16000)
 
 
 STRANGER = """
@@ -239,9 +240,11 @@ def in_box(daemons: Daemons, program: str, *arguments: str, line: bytes = b"") -
     words = [str(daemons.box.bin_dir / "in-box"), "python3", "-c", program, *arguments]
     with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout is not None
-        assert not line or child.stdout.readline() == line
-        yield
-        child.terminate()
+        try:
+            assert not line or child.stdout.readline() == line
+            yield
+        finally:
+            child.terminate()
 
 
 @pytest.mark.parametrize("taken", [2, None], ids=["some", "all"])
