@@ -101,9 +101,8 @@ dist.destroy_process_group()
 @pytest.mark.parametrize("line", ["python3 -m torch.distributed.run train.py", "bash -e train.sh train.py"])
 def test_torchrun_on_two_nodes_needs_no_argument(runner: Runner, tmp_path: Path, line: str) -> None:
     """A task a node, which starts the processes of its GPUs: one world; they inherit nothing of what it was given."""
-    (tmp_path / "train.py").write_text(
-        SUMS + "assert not [name for name in os.environ if name[:4] in ('PET_', 'BASH')]\n"
-    )
+    inherits = "assert not [name for name in os.environ if name.startswith(('PET_', 'BASH_FUNC_'))]\n"
+    (tmp_path / "train.py").write_text(SUMS + inherits)
     (tmp_path / "train.sh").write_text("A=(--max-restarts 0)\npython3 -m torch.distributed.run ${A[@]} $1\n")
     said = runner("submit", "--gpus", "4", "--nodes", "2", "--wait", "--", *line.split(), code=0, cwd=tmp_path)
     assert "1 world of 4 devices" in said.out
