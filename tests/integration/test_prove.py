@@ -86,7 +86,7 @@ def test_a_climb_that_was_killed_goes_on_with_the_job_that_still_runs(tmp_path: 
     runs = where.root / "jobs"
 
     def started() -> list[Path]:
-        return [run for run in runs.glob("first-*/0/*") if has_started(2)(run)]
+        return [run for run in runs.glob("first-*/0/*-*") if has_started(2)(run)]
 
     [run] = until(started, "two ranks have started")
     assert child.pid is not None
@@ -97,7 +97,7 @@ def test_a_climb_that_was_killed_goes_on_with_the_job_that_still_runs(tmp_path: 
     assert begun == ["first"]
     assert [each.state for each in done.records] == ["passed"]
     assert done.records[0].runs == (str(run),)
-    assert list(runs.glob("*/0/*")) == [run]
+    assert list(runs.glob("*/0/*-*")) == [run]
 
 
 def test_a_result_that_is_damaged_is_made_anew(tmp_path: Path) -> None:
