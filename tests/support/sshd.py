@@ -85,8 +85,10 @@ class Nodes:
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", holder, "-f", str(directory / name)]
             subprocess.run(words, check=True)
         (directory / "authorized_keys").write_bytes((directory / "id.pub").read_bytes())
-        passwd = Path("/etc/passwd").read_text()
-        (directory / "passwd").write_text(passwd + "sshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n")
+        # Of this machine's users only the root of the nodes, whose shell reads no ~/.bashrc of this machine.
+        users = f"root:x:0:0::{directory}/home:/bin/bash\nsshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n"
+        (directory / "home").mkdir()
+        (directory / "passwd").write_text(users)
         for number, name in enumerate(("nodea", "nodeb")):
             nodes.nodes.append(Node(name, f"127.0.0.{2 + number}", _free_port()))
         names = "".join(f"{node.address} {node.name}\n" for node in nodes.nodes)
