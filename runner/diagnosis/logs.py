@@ -36,6 +36,7 @@ _OF_STARTERS = re.compile(r"(?:ChildFailedError|CalledProcessError|SignalExcepti
 # What the others report when a rank is gone: Gloo, NCCL, torch's store.
 _BROKEN = re.compile(r"(?i)connection (?:was likely )?(?:closed|reset)|broken pipe|ncclRemoteError|remote process exit")
 _CHAINED = re.compile(r"exception (?:occurred|was the direct cause of the following exception):")
+_IGNORED = "Exception ignored "  # Python's, of what failed in a destructor: mostly because the program ends
 _ROOT_CAUSE = "Root Cause (first observed failure)"  # torchrun's, and what stands below it
 _FIRST_RANK, _BY_SIGNAL = re.compile(r"rank\s+: (\d+) \("), re.compile(r"traceback : (Signal \d+ .*)")
 _NOISE = re.compile(r"[\W_]*\Z|wandb: |Extension modules: ")
@@ -102,6 +103,8 @@ class _Raised(NamedTuple):
 def _raised(lines: Sequence[str]) -> Iterator[_Raised]:
     chain = 0
     for head, match in ((at, match) for at, line in enumerate(lines) if (match := _TRACEBACK.match(line))):
+        if head and _IGNORED in lines[head - 1]:
+            continue
         chain += not any(map(_CHAINED.search, lines[max(0, head - 2) : head]))
         for at in range(head + 1, len(lines)):
             text = lines[at].removeprefix(match[1])

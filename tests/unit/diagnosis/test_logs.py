@@ -228,6 +228,7 @@ WATCHDOG = (
         ([*of_rank(0, "ModuleNotFoundError: No module named 'apex'"), *of_rank(0, "KeyError: 'lr'")],
             "[rank0]: KeyError: 'lr'"),
         (of_rank(0, "KeyError: 'lr'", "RuntimeError: no rate"), "[rank0]: RuntimeError: no rate"),
+        ([*of_rank(0, "KeyError: 'lr'"), *LOST], "[rank0]: KeyError: 'lr'"),
         (["usage: t.py [-h]", "t.py: error: unrecognized arguments: --lrr", "wandb: bye", "====="],
             "t.py: error: unrecognized arguments: --lrr"),
         (["[W] error: no tensorboard", "train.sh: line 2: python: command not found"],
