@@ -116,10 +116,11 @@ def describe(progress: JobProgress, tasks: int) -> str:
 
 
 @contextmanager
-def job_display(run: Run, *, quiet: bool) -> Iterator[Callable[[JobProgress], None]]:
+def job_display(run: Run, *, quiet: bool, named: bool = False) -> Iterator[Callable[[JobProgress], None]]:
     """Show what it is given, for the length of a ``with`` block, on standard error; ``quiet`` shows nothing. The clock
-    is the job's, from its submission on, whoever waits and since when.
+    is the job's, from its submission on, whoever waits and since when. ``named``: it is one of several.
     """
+    name = f"{run.run_id}: " if named else ""
     submitted = None if quiet else run.submitted
     age_s = max(0.0, time.time() - submitted.submitted_s) if submitted is not None else 0.0
     if quiet:
@@ -130,12 +131,12 @@ def job_display(run: Run, *, quiet: bool) -> Iterator[Callable[[JobProgress], No
         line = LiveLine("waiting for the scheduler", age_s)
 
         def update(progress: JobProgress) -> None:
-            line.text = describe(progress, run.tasks)
+            line.text = name + describe(progress, run.tasks)
 
         with Console(stderr=True).status(line):
             yield update
     else:
-        yield _Lines(run.tasks, age_s).show
+        yield _Lines(run.tasks, age_s, name).show
 
 
 @contextmanager
@@ -178,14 +179,15 @@ class LiveLine:
 class _Lines:
     """A line whenever something has changed, and after each minute without a change."""
 
-    def __init__(self, tasks: int, age_s: float) -> None:
+    def __init__(self, tasks: int, age_s: float, name: str) -> None:
         self._tasks = tasks
+        self._name = name
         self._age_s = age_s
         self._last = ""
         self._shown_s = 0.0
 
     def show(self, progress: JobProgress) -> None:
-        text = describe(progress, self._tasks)
+        text = self._name + describe(progress, self._tasks)
         if text != self._last or progress.elapsed_s - self._shown_s >= _SILENT_S:
             click.echo(f"[{self._age_s + progress.elapsed_s:6.1f} s] {text}", err=True)
             self._last, self._shown_s = text, progress.elapsed_s

@@ -195,14 +195,15 @@ def _cancelled(subject: Subject) -> tuple[Cancellation | StudyCancellation, str]
 def wait_and_judge(
     run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False, shows_good: bool = True
 ) -> int:
-    """Wait for the run's end and print its verdict; returns the exit code. ``shows_good``: also a verdict that is good.
+    """Wait for the run's end and print its verdict; returns the exit code. ``shows_good``: also one that is good, as
+    of a run that is not one of several.
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
     from runner.jobs.life import WaitInterrupted, finish
 
     try:
-        with job_display(run, quiet=as_json) as on_progress:
+        with job_display(run, quiet=as_json, named=not shows_good) as on_progress:
             verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
     except WaitInterrupted as stopped:
         if stopped.cancelled:

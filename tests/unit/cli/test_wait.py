@@ -53,10 +53,13 @@ def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(
 
 def test_the_clock_is_the_jobs_and_does_not_restart(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     run.write("job.json", Submitted("slurm", "7", "", "", time.time() - 3600))
-    for _ in "ab":
-        with job_display(run, quiet=False) as update:
+    for named in (False, True):
+        with job_display(run, quiet=False, named=named) as update:
             update(JobProgress(RUNNING, 4, 0, 1.0))
-    assert capsys.readouterr().err.count("[3601.") == 2
+    alone, of_several = capsys.readouterr().err.splitlines()
+    assert alone.startswith("[3601.")
+    assert of_several.startswith("[3601.")
+    assert of_several.endswith(f" s] {run.run_id}: running, ranks started 4/4, ended 0/4")
 
 
 @pytest.mark.parametrize(
