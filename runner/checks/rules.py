@@ -10,8 +10,9 @@ from typing import get_args
 
 from runner.checks.registry import Case, rule
 from runner.core.invocation import PROGRAM
+from runner.core.text import counted
 from runner.model.backends import RUNTIMES, SCHEDULERS
-from runner.model.plan import Finding
+from runner.model.plan import Finding, Plan, Starter
 from runner.model.site import Owned, RuntimeAtSite
 from runner.planning.environment import is_visible
 from runner.planning.starters import Counts, conflict, counts, plain, script_of, starts_of
@@ -225,7 +226,8 @@ def _starters(case: Case) -> Iterator[Finding]:
             f": -- {shlex.join(line)}" if line else ""
         )
         starts, processes = starts_of(plan, each)
-        what = conflict(each, starts, processes, by_gpu=plan.device == "cuda")
+        unit = "node" if plan.wireup == "own" else "rank"
+        what = conflict(each, starts, processes, by_gpu=plan.device == "cuda", unit=unit)
         fix = f"leave the option out, {each.name} gets it from gpu-runner; or request the GPUs that it says"
         if plan.wireup in BY_MPI or (plan.wireup != "own" and counts(each) == Counts()):
             what = f"{each.name} starts ranks itself: started for each GPU, each would form a world of its own"
@@ -238,5 +240,19 @@ def _starters(case: Case) -> Iterator[Finding]:
         elif each.line and "by its name alone" in what:
             fix = f"write these arguments there, or {each.name} without a path and with nothing before it, run by bash"
         if what:
-            where = f"line {each.line} of {script_of(plan.program) or 'the script'}: " if each.line else ""
-            yield Finding("other-world", "refuse", where + what, fix)
+            yield Finding("other-world", "refuse", _line(plan, each) + what, fix)
+
+
+@rule()
+def _unknown_starters(case: Case) -> Iterator[Finding]:
+    """Programs that may start ranks, in a way that is not known."""
+    plan = case.plan
+    unit = "node" if plan.wireup == "own" else "GPU"
+    for each in plan.unknown_starters if plan.world is None and plan.gpus > 1 else ():
+        what = f"gpu-runner cannot tell whether {each.name} starts ranks; it gets {counted(plan.tasks, 'start')}, "
+        fix = "see that each start is one rank; if it starts ranks itself, --wireup own starts it once for each node"
+        yield Finding("unknown-starter", "warn", f"{_line(plan, each)}{what}one for each {unit}", fix)
+
+
+def _line(plan: Plan, starter: Starter) -> str:
+    return f"line {starter.line} of {script_of(plan.program) or 'the script'}: " if starter.line else ""

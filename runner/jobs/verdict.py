@@ -229,9 +229,11 @@ def _good(evidence: Evidence) -> Verdict:
     plan = evidence.plan
     # With MPI the programs meet by themselves: only their framework's report shows that they did.
     has_met = plan.wireup not in BY_MPI or len(evidence.reports) == plan.tasks
-    met = "met, " if has_met and worlds.is_one(evidence) is not False else ""
-    hosts = counted(plan.nodes, "host")
-    proven = [f"{plan.tasks} of {counted(plan.tasks, 'rank')} began, {met}and ended with status 0, on {hosts}"]
+    one = worlds.is_one(evidence)
+    # A launcher that starts a program for a whole node met the other launchers; the ranks are the program's.
+    met = "met, " if has_met and one is not False and (one or plan.wireup != "own") else ""
+    hosts, began = counted(plan.nodes, "host"), counted(plan.tasks, "rank" if plan.wireup != "own" else "start")
+    proven = [f"{plan.tasks} of {began} began, {met}and ended with status 0, on {hosts}"]
     proven += worlds.proven(evidence)
     if plan.device == "cuda":
         proven.append(

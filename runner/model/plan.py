@@ -167,6 +167,7 @@ class Plan(msgspec.Struct, frozen=True):
         program: the argument list below the launcher.
         wireup: how ranks find each other.
         starters: programs that start ranks in it: the one that the program begins with, or those of its script.
+        unknown_starters: programs of which is only known that they may start ranks.
         world: how many devices shall be in one world; None where none is asked for.
         device: what each rank must compute on.
         transport: class of transport that is planned between nodes; None where the site does not say.
@@ -232,6 +233,7 @@ class Plan(msgspec.Struct, frozen=True):
     python: PlannedPython | None = None
     launch: LaunchPlace | None = None
     starters: tuple[Starter, ...] = ()
+    unknown_starters: tuple[Starter, ...] = ()
     limit_is_default: bool = False
     world: World | None = None
 

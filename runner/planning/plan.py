@@ -27,7 +27,8 @@ from runner.planning.environment import (
     with_modules,
 )
 from runner.planning.options import arguments, arms, samples_per_step
-from runner.planning.starters import starters
+from runner.planning.shell_text import Read, nothing
+from runner.planning.starters import KINDS, launchers
 
 # Variables of tasks, which a program that starts its own processes has not (gpu_runner_inside.launcher.wireup).
 _OF_TASKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
@@ -42,7 +43,7 @@ def plan(
     *,
     allocation: Allocation | None = None,
     python: PlannedPython | None = None,
-    script: str = "",
+    read: Read = nothing,
 ) -> Plan:
     """Decide everything about a job.
 
@@ -50,7 +51,7 @@ def plan(
         environment: replaces the setup of the site's native way.
         allocation: an existing one that the job becomes a step of; None for a job that gets its own.
         python: that each node must have, without a container.
-        script: the text of the shell script that the program is; empty where it is none.
+        read: gives the text of a shell script that the program is, or that such a script calls; empty for none.
 
     Raises UsageError, RefusedError: the request cannot be planned; says which option and the fix.
     """
@@ -77,7 +78,8 @@ def plan(
     env = (*variables.env, *meter_variables(recipe, request).items())
     options = arguments(recipe, site.options.get(recipe.name, {}), request.options)
     program = (*recipe.program, *options, *request.arguments)
-    found = starters(program, script, _of_script(scheduler, nodes, most) | dict(variables.env))
+    started = launchers(program, read, _of_script(scheduler, nodes, most) | dict(variables.env))
+    found = tuple(each for each in started if each.name in KINDS)
     requested = request.wireup or ("own" if recipe.processes == "own" or found else None)
     gloo_needed = recipe.framework == "horovod"
     chosen = wireup.choose(site, image, runtime, requested, request.gpus, gloo_needed=gloo_needed)
@@ -136,6 +138,7 @@ def plan(
         arms=arms(program, recipe.options),
         wireup=chosen.wireup,
         starters=found,
+        unknown_starters=tuple(each for each in started if each.name not in KINDS),
         world=_world(site.world if request.world is None else request.world, request.gpus, found),
         device=site.device,
         transport=site.transport,

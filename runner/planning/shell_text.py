@@ -8,11 +8,16 @@ stays as it is written, between two UNREAD characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 UNREAD = "\0"  # no argument of a program can hold one
+UNTOLD = f"{UNREAD}what is nested too deep{UNREAD}"  # a word that could not be read
 Values = dict[str, "str | list[str]"]
+Read = Callable[[str], str]  # the text of a script by its name in the job; empty where it cannot be read
+
+_DEEPEST, _MOST_TEXTS = 30, 5  # expansions within each other; texts of eval and source
 
 _CLOSING = {'"': '"', "`": "`", "(": ")", "{": "}"}
 _OPERATOR = re.compile(r"\n|;;|&&|\|\||\|&|&>>?|\d*(?:<<<|<<-?|>>|[<>]&|[<>])|[;&|()]")
@@ -45,21 +50,35 @@ class Command:
     is_program: bool = False
 
 
+def nothing(name: str) -> str:  # noqa: ARG001
+    """Reads no script."""
+    return ""
+
+
 def commands(
-    text: str, variables: Mapping[str, str | list[str]] | None = None, arguments: Sequence[str] = ()
+    text: str,
+    variables: Mapping[str, str | list[str]] | None = None,
+    arguments: Sequence[str] = (),
+    sourced: Read = nothing,
 ) -> Iterator[Command]:
     """The commands in the order of the text; ``export NAME=VALUE`` is one, too. A variable that a condition or a loop
-    changes is unread from there on.
+    changes is unread from there on. Of what is nested too deep to be read, one command stands there: UNTOLD.
 
     Args:
         variables: of its environment. arguments: the script's own, ``$1`` and so on.
+        sourced: the text of a file that the script reads with ``source``; empty where it can't be read.
     """
     listed = list(arguments)
     values: Values = {**(variables or {}), "@": listed, "*": " ".join(listed)}
     values |= {str(place): word for place, word in enumerate(listed, 1)}
+    yield from _commands(text, values, sourced, 0)
+
+
+def _commands(text: str, values: Values, sourced: Read, nested: int) -> Iterator[Command]:
+    """``nested``: how many texts of eval and source this one stands in."""
     depth, brackets, raw, line = 0, 0, list[str](), 0
     by_name = False
-    tokens = _tokens(text)
+    tokens = chain(_tokens(text), [("\n", True, 0)])
     for token, is_operator, at in tokens:
         if is_operator and ("<" in token or ">" in token):
             next(tokens, None)
@@ -81,12 +100,23 @@ def commands(
         if raw[:1] == ["for"]:
             values.pop("".join(raw[1:2]), None)
         elif raw and raw[0] not in ("case", "select", "function"):
-            found = _command(raw, line, values, depth, background=token == "&")
-            yield from (replace(each, is_program=True) for each in found) if by_name else found
+            for each in _command(raw, line, values, is_plain=not depth):
+                command = replace(each, is_program=by_name, in_background=token == "&")
+                yield from _followed(command, values, sourced, nested)
         raw, by_name = [], False
-    if raw:
-        found = _command(raw, line, values, depth, background=False)
-        yield from (replace(each, is_program=True) for each in found) if by_name else found
+
+
+def _followed(command: Command, values: Values, sourced: Read, nested: int) -> Iterator[Command]:
+    """A command; of eval and source those of their text, which see and change the same variables."""
+    name, *words = command.words
+    text = " ".join(words) if name == "eval" else sourced(words[0]) if name in ("source", ".") and words else ""
+    if not text:
+        yield command
+    elif nested == _MOST_TEXTS:
+        yield replace(command, words=(UNTOLD,))
+    else:
+        for each in _commands(text, values, sourced, nested + 1):
+            yield replace(each, line=command.line, is_plain=each.is_plain and command.is_plain)
 
 
 def as_written(word: str) -> str:
@@ -94,7 +124,7 @@ def as_written(word: str) -> str:
     return word.replace(UNREAD, "")
 
 
-def _command(raw: list[str], line: int, values: Values, depth: int, *, background: bool) -> Iterator[Command]:
+def _command(raw: list[str], line: int, values: Values, *, is_plain: bool) -> Iterator[Command]:
     declares = raw[0] in _DECLARES
     assigned: dict[str, str | list[str]] = {}
     place = 0
@@ -109,19 +139,16 @@ def _command(raw: list[str], line: int, values: Values, depth: int, *, backgroun
             assigned[parts[1]] = before + value if isinstance(before, type(value)) else value  # type: ignore[operator]
     if declares or place == len(raw):
         for name, value in assigned.items():
-            certain = not depth or values.get(name, value) == value
+            certain = is_plain or values.get(name, value) == value
             values[name] = value if certain else f"{UNREAD}${name}{UNREAD}"
     if raw[0] == "export":
         named = (*assigned, *(word for word in raw[place:] if word in values))
         texts = (value if isinstance(value := values[name], str) else "" for name in named)
         pairs = map("=".join, zip(named, texts, strict=True))
-        yield Command(("export", *pairs), line, is_plain=not depth)
+        yield Command(("export", *pairs), line, is_plain=is_plain)
     elif not declares and (words := tuple(_all_of(raw[place:], values))):
         env = tuple((name, value) for name, value in assigned.items() if isinstance(value, str))
-        if words[0] == "eval":
-            yield from commands(" ".join(words[1:]), values)
-        else:
-            yield Command(words, line, env, not depth, background)
+        yield Command(words, line, env, is_plain)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool, int]]:
@@ -146,7 +173,10 @@ def _tokens(text: str) -> Iterator[tuple[str, bool, int]]:
                 at = end.end() if end else len(text)
         else:
             while at < len(text) and (text[at] not in " \t\n;&|<>()"):
-                at = _after(text, at + 1 if text.startswith("=(", at) else at)
+                at = _after(text, at + 1 if text.startswith("=(", at) else at, 0)
+                if at < 0:
+                    yield UNTOLD, False, line
+                    return
             word = text[start:at]
             if is_end:
                 ends.append(word.strip("'\"\\"))
@@ -155,29 +185,31 @@ def _tokens(text: str) -> Iterator[tuple[str, bool, int]]:
         line += text.count("\n", start, at)
 
 
-def _after(text: str, at: int) -> int:
-    """Behind what begins here: an escaped character, a quoted text, an expansion, a bracket; else one character."""
+def _after(text: str, at: int, depth: int = 0) -> int:
+    """Behind what begins here: an escaped character, a quoted text, an expansion, a bracket; else one character.
+    Negative where that is nested too deep.
+    """
     opening = text[at]
     if opening == "\\":
         return min(at + 2, len(text))
     if opening == "'":
         return text.find("'", at + 1) + 1 or len(text)
     if opening == "$" and text[at + 1 : at + 2] in ("(", "{"):
-        return _after(text, at + 1) if text[at + 1] == "(" else _closed(text, at + 1)
-    return _closed(text, at) if opening in '"`(' else at + 1
+        return _closed(text, at + 1, depth + 1)
+    return _closed(text, at, depth + 1) if opening in '"`(' else at + 1
 
 
-def _closed(text: str, at: int) -> int:
+def _closed(text: str, at: int, depth: int) -> int:
     opening, closing = text[at], _CLOSING[text[at]]
-    at += 1
-    while at < len(text) and text[at] != closing:
+    at = at + 1 if depth <= _DEEPEST else -1
+    while 0 <= at < len(text) and text[at] != closing:
         if opening == "(" and text[at] == "#" and text[at - 1].isspace():
             at = text.find("\n", at) if "\n" in text[at:] else len(text)
         elif text[at] in ("\\$`" if opening == '"' else "\\'\"$`("):
-            at = _after(text, at)
+            at = _after(text, at, depth)
         else:
             at += 1
-    return min(at + 1, len(text))
+    return min(at + 1, len(text)) if at >= 0 else at
 
 
 def _all(text: str, values: Values) -> Iterator[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import msgspec
 
 from runner.core.text import counted
 from runner.model.plan import Plan, Starter
-from runner.planning.shell_text import UNREAD, commands
+from runner.planning.shell_text import UNREAD, Read, as_written, commands, nothing
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Need:
     Attributes:
         text: with ``{starts}``, ``{each}`` and ``{total}`` for numbers of processes, and what the launcher fills in:
             ``{index}`` of the start, ``{address}`` and ``{port}`` to meet at, ``{hostfile}`` that names the starts.
-        on: for one start (``alone``), for several (``together``), on CPUs (``cpu``), where it sees too few GPUs on its
-            node to know that there are several processes (``uncounted``).
+        on: for one start (``alone``), for several (``together``), for several processes (``many``), on CPUs (``cpu``),
+            where it sees too few GPUs on its node to know that there are several processes (``uncounted``).
         unless: options, or their beginnings, with which it is left out.
     """
 
@@ -154,7 +154,7 @@ KINDS: dict[str, Kind] = {
         counts_gpus=True,
     ),
     "fabric": Kind(
-        ("fabric run",),
+        ("fabric run", "lightning run model"),  # so until Lightning 2.2
         nodes=("--num-nodes",),
         each=("--devices",),
         index=("--node-rank",),
@@ -184,7 +184,19 @@ KINDS: dict[str, Kind] = {
     ),
     "srun": Kind(("srun",), nodes=("--nodes", "-N"), each=("--ntasks-per-node",), total=("--ntasks", "-n")),
 }
+# torchtune 0.6 (_cli/run.py): torchrun's options, any of which a recipe for one device refuses.
+KINDS["tune"] = replace(
+    KINDS["torchrun"],
+    calls=("tune run",),
+    needs=tuple(replace(need, on="many") for need in KINDS["torchrun"].needs[1:]),
+)
 _CALLS = {tuple(call.split()): name for name, kind in KINDS.items() for call in kind.calls}
+# Programs that start others, with counts and meetings of their own that are not known here.
+_OTHERS = (
+    "colossalai run", "lightning run", "docker run", "podman run", "ray start", "ray job", "dask-mpirun",
+    "bagua-launch", "jsrun", "aprun", "flux run", "pdsh",
+)  # fmt: skip
+_CALLS |= {tuple(call.split()): call for call in _OTHERS}
 _NAMES = frozenset(call[0] for call in _CALLS)
 # Programs that start the command after their own options, and which of those, beside --no-..., take no value.
 _WRAPPERS = _flags(
@@ -198,6 +210,7 @@ _WRAPPER_FLAG = re.compile(
 # What the launcher fills in, as a script can write it.
 _IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
 _SCRIPTS = (".sh", ".bash")
+_DEEPEST = 4  # scripts that call each other
 _SHELLS = _flags("bash sh dash zsh ksh")
 # Of Python's options the one that ends them (-c, -m), or takes a value (-W, -X), and what is attached to it.
 _PYTHON_OPTION = re.compile(r"-[^-cmWX]*([cmWX])(.*)", re.DOTALL)
@@ -222,6 +235,12 @@ def starter(program: Sequence[str]) -> Starter | None:
     """The one that an argument list begins with, by any path, behind ``python``, ``python -m``, ``env`` or a profiler,
     too; else None.
     """
+    found = _starter(program)
+    return found if found is not None and found.name in KINDS else None
+
+
+def _starter(program: Sequence[str]) -> Starter | None:
+    """``starter``, or a program of which is only known that it starts others."""
     place = _wrapped(program)
     words = tuple(program[place:])
     if not words:
@@ -236,42 +255,84 @@ def starter(program: Sequence[str]) -> Starter | None:
 
 
 def starters(
-    program: Sequence[str], script: str = "", variables: Mapping[str, str] | None = None
+    program: Sequence[str], read: Read = nothing, variables: Mapping[str, str] | None = None
 ) -> tuple[Starter, ...]:
-    """The starters of a program: the one that it begins with, or those of the shell script that it runs.
+    """The starters of a program: the one that it begins with, or those of the shell scripts that it runs.
 
     Args:
-        script: the text of the file that ``script_of`` names; empty where it can't be read.
-        variables: of the job's environment, as far as they are known, for the script.
+        variables: of the job's environment, as far as they are known, for the scripts.
     """
-    first = starter(program)
+    return tuple(each for each in launchers(program, read, variables) if each.name in KINDS)
+
+
+def launchers(
+    program: Sequence[str],
+    read: Read = nothing,
+    variables: Mapping[str, str] | None = None,
+    outer: tuple[str, ...] = (),
+) -> tuple[Starter, ...]:
+    """``starters``, and beside them those with a name that the table has not: of programs that start others in a way
+    that is not known, and of commands that only their shell could read.
+
+    Args:
+        outer: the scripts that this program stands in.
+    """
+    first = _starter(program)
     if first is not None:
         return (first,)
-    _, text, arguments = _shell(program)
+    name, text, arguments = _shell(program)
+    if program and _is_unread(program[0]):
+        return (Starter(as_written(program[0]), tuple(program[1:])),)
+    script, name = ("", "") if text or len(outer) == _DEEPEST else _nested(name, read, outer)
+    if name in outer:
+        return ()
     shell = _base(program[_wrapped(program)]) if program else ""
     interpreter = script.partition("\n")[0]
     if not (shell in _SHELLS or shell.endswith(_SCRIPTS) or re.match(r"#!.*\b(ba|da|z|k)?sh\b", interpreter)):
         return ()
-    found = in_script(text or script, variables, arguments)
+    found = in_script(text or script, variables, arguments, read, (*outer, name))
     if shell == "bash" or (shell not in _SHELLS and "bash" in interpreter):
         return found
     return tuple(msgspec.structs.replace(each, call=()) for each in found)  # no other shell takes functions so
 
 
 def in_script(
-    text: str, variables: Mapping[str, str] | None = None, arguments: Sequence[str] = ()
+    text: str,
+    variables: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    read: Read = nothing,
+    outer: tuple[str, ...] = (),
 ) -> tuple[Starter, ...]:
-    """The starters that a shell script calls, in the order of its text; ``line`` says where.
+    """The launchers that a shell script calls, in the order of its text; ``line`` says where, also of those in scripts
+    that it calls.
 
     Args:
-        variables: of its environment, as far as they are known. arguments: its own.
+        variables: of its environment, as far as they are known. arguments: its own. outer: as of ``launchers``.
     """
-    found = ((starter(command.words), command) for command in commands(text, variables, arguments))
-    return tuple(
-        msgspec.structs.replace(each, line=command.line, call=() if command.is_program else each.call)
-        for each, command in found
-        if each is not None
-    )
+    found: dict[Starter, None] = {}
+    environment = dict(variables or {})
+    for command in commands(text, variables, arguments, lambda name: _nested(name, read, outer)[0]):
+        if command.words[0] == "export":
+            environment |= {name: value for name, _, value in (word.partition("=") for word in command.words[1:])}
+        for each in launchers(command.words, read, {**environment, **dict(command.env)}, outer):
+            call = () if command.is_program and not each.line else each.call  # exec finds no function
+            found[msgspec.structs.replace(each, line=command.line, call=call)] = None
+    return tuple(found)
+
+
+def _nested(name: str, read: Read, outer: tuple[str, ...]) -> tuple[str, str]:
+    """The text of a script that one of others runs, from where they run or else from beside them, and its name. What
+    only a shell could read in front of it (``$(dirname "$0")``) is mostly the directory of its own script.
+    """
+    beside = outer[-1].rpartition("/")[0] if outer else ""
+    plain = re.sub(rf"^{UNREAD}+[^{UNREAD}]*{UNREAD}+/|^\./", "", name)
+    names = dict.fromkeys((name, plain, f"{beside}/{plain}" if beside else plain))
+    return next(((text, each) for each in names if each and UNREAD not in each and (text := read(each))), ("", name))
+
+
+def _is_unread(word: str) -> bool:
+    """Whether only a shell could read which program it is, and it is no Python."""
+    return _base(word).startswith(UNREAD) and _base(word).endswith(UNREAD) and "python" not in word.lower()
 
 
 def starts_of(plan: Plan, starter: Starter) -> tuple[int, int]:
@@ -281,39 +342,40 @@ def starts_of(plan: Plan, starter: Starter) -> tuple[int, int]:
     return 1 if alone else plan.tasks, plan.gpus_per_task
 
 
-def conflict(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> str:
+def conflict(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: str = "node") -> str:
     """Why it would form another world than one of ``each`` processes in each of so many starts; empty where it would
     not.
 
     Args:
         by_gpu: it sees GPUs there, so that it can count them.
+        unit: what it is started on: a ``node``, or each ``rank`` of a job that has several on a node.
     """
-    return next(_conflicts(starter, starts, each, by_gpu=by_gpu), "")
+    return next(_conflicts(starter, starts, each, by_gpu=by_gpu, unit=unit), "")
 
 
-def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> Iterator[str]:
+def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: str) -> Iterator[str]:
     kind, given, stated = KINDS[starter.name], _options(starter), counts(starter)
     fewest, most = stated.nodes or (starts, starts)
     if not kind.needs:
         yield f"{starter.name} starts ranks in the job, and the job's own ranks are started already"
     if starts > 1 and not kind.several:
-        yield f"{starter.name}, started on each of {starts} nodes, forms a world on each"
+        yield f"{starter.name}, started on each of {starts} {unit}s, forms a world on each"
     if stated.each is not None and stated.each != each and not (by_gpu and stated.each in ("gpu", "auto")):
-        yield f"{_name(given, kind.each)} is {stated.each}, and the job has {counted(each, 'GPU')} on each node"
+        yield f"{_name(given, kind.each)} is {stated.each}, and the job has {counted(each, 'GPU')} on each {unit}"
     if not fewest <= starts == most:
         text = _given(given, kind.nodes)
-        yield f"{_name(given, kind.nodes)} is {text}, and the job has {counted(starts, 'node')}"
+        yield f"{_name(given, kind.nodes)} is {text}, and the job has {counted(starts, unit)}"
     if stated.total not in (None, starts * each):
         yield f"{_name(given, kind.total)} is {stated.total}, and the job has {counted(starts * each, 'GPU')}"
     for name in given.keys() & kind.single if starts * each > 1 else ():
         yield f"with {name} it starts one process, and the job has {counted(starts * each, 'GPU')}"
     for name, value in given.items() if starts > 1 else ():
         if name in kind.refused:
-            yield f"{name} is for one node, and the job has {starts} nodes"
+            yield f"{name} is for one {unit}, and the job has {starts} {unit}s"
         if name in kind.index and value.isdigit():
-            yield f"{name} is {value} on each of {starts} nodes"
+            yield f"{name} is {value} on each of {starts} {unit}s"
         if name in kind.place and re.match(r"localhost\b|127\.|\[?::1", value):
-            yield f"{name} is {value}, where the nodes do not meet"
+            yield f"{name} is {value}, where the {unit}s do not meet"
     empty = [name for name in (*kind.nodes, *kind.each, *kind.total, *kind.index, *kind.place) if given.get(name) == ""]
     if empty:
         yield f"{empty[0]} has no value in the job"
@@ -329,6 +391,7 @@ def additions(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> tupl
     """The arguments that it gets before its own; ``Need`` says what is still to be filled in. Args: as ``conflict``."""
     kind, given = KINDS[starter.name], _options(starter)
     modes = {"together" if starts > 1 else "alone", "" if by_gpu else "cpu"}
+    modes |= {"many"} if starts * each > 1 else set()
     modes |= {"uncounted"} if starts * each > 1 and (each == 1 or not by_gpu) else set()
     numbers = {"starts": starts, "each": each, "total": starts * each}
     words: list[str] = []

@@ -24,10 +24,11 @@ from runner.model.request import Request, RequestRecord
 from runner.model.site import Site
 from runner.model.step import JobScript
 from runner.planning.plan import plan
+from runner.planning.shell_text import nothing
 from runner.preparation.choices import choose, with_job_ids
 from runner.preparation.observation import clients, observe
 from runner.preparation.options import words_of
-from runner.preparation.program_source import shell_script
+from runner.preparation.program_source import scripts
 from runner.preparation.request import check_answers, complete, refuse_missing_script
 from runner.preparation.site import Say, read_user_site, silent
 from runner.recipes.loader import library, recipe_or_program
@@ -105,7 +106,7 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
         image.environment,
         allocation=allocation,
         python=image.python,
-        script="" if is_shipped else shell_script(loaded.recipe.program, start, request.mounts),
+        read=nothing if is_shipped else scripts(start, request.mounts),
     )
     if request.step and allocation is None:
         raise _missing_allocation(planned, choices.site)

@@ -20,7 +20,7 @@ from runner.model.request import Recipe, Request
 from runner.model.site import Site
 from runner.planning.starters import KINDS, plain, starter, starters
 from runner.preparation.choices import image_reference
-from runner.preparation.program_source import ProgramOption, is_file, program_options, read_text, shell_script, sources
+from runner.preparation.program_source import ProgramOption, is_file, program_options, read_text, scripts, sources
 from runner.recipes.loader import FILE, recipe_of
 
 _GPUS, _GPUS_HERE = 16, 2
@@ -89,7 +89,7 @@ def new_recipe(name: str, program: Sequence[str], start: Path) -> NewRecipe:
         fix = f"{PROGRAM} recipe new DIR -- python train.py"
         raise UsageError("no program is given", where="recipe new", fix=fix)
     start = start.resolve()
-    found = starters(program, shell_script(tuple(program), start))
+    found = starters(program, scripts(start))
     other = next((each for each in found if not KINDS[each.name].several or not KINDS[each.name].needs), None)
     if other is not None:
         fix = f"leave {other.name} out: gpu-runner starts the ranks"

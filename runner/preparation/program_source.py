@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.model.plan import WORKSPACE
 from runner.model.request import Mount
-from runner.planning.starters import script_of
+from runner.planning.shell_text import Read
 
 _MOST_FILES, _MOST_BYTES = 200, 1 << 20
 _WORD = re.compile(r"[^\s'\"]+")  # of a shell's script, near enough
@@ -148,11 +148,17 @@ def _on_host(word: str, directory: Path, mounts: tuple[Mount, ...]) -> Path:
     return directory / next((source + word[len(top) :] for top, source in tops if word.startswith(f"{top}/")), word)
 
 
-def shell_script(program: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...] = ()) -> str:
-    """The text of the shell script that a program runs; empty where it runs none, or it is not on this machine."""
-    name = script_of(program)
-    file = _on_host(name, directory, mounts)
-    return read_text(file) if name and is_file(file) else ""
+def scripts(directory: Path, mounts: tuple[Mount, ...] = ()) -> Read:
+    """Gives the text of a shell script by its name in the job; empty where it is not on this machine. It reads 50 at
+    most.
+    """
+    left = iter(range(50))
+
+    def read(name: str) -> str:
+        file = _on_host(name, directory, mounts)
+        return read_text(file) if is_file(file) and next(left, None) is not None else ""
+
+    return read
 
 
 def read_text(file: Path) -> str:

@@ -109,6 +109,8 @@ def starts(words: str, **more: Any) -> dict[str, Any]:
          "-- python train.py; leave --wireup out"),
         ("other-world", PMIX, SEEN, starts("torchrun --nnodes 16 --nproc-per-node 1 t.py", wireup="pmix"),
          "each would form a world of its own"),
+        ("other-world", "technion", SEEN, starts("torchrun --nnodes 2 t.py", wireup="rendezvous"),
+         "the job has 16 ranks"),
         ("other-world", "technion", SEEN, starts("torchrun t.py", world=4), "a world of 16, and --world asks for 4"),
         *(("other-world", "technion", SEEN, starts(words), what) for words, what in (
             ("env A=1 torchrun --virtual-local-rank --nnode=1 t.py", "--nnodes is 1, and the job has 2 nodes"),
@@ -157,6 +159,7 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
         ("rendezvous-at-scale", "technion", SEEN, {"gpus": 128}, "about 2.8 s"),
         ("rendezvous-at-scale", "technion", SEEN, {"gpus": 128}, "4-8 ms"),
         ("wireup-unproven", PMIX, SEEN, {"wireup": "pmix", "image": OPEN_MPI}, "--wireup rendezvous"),
+        ("unknown-starter", "technion", SEEN, starts("docker run x"), "16 starts, one for each GPU"),
     ],
 )  # fmt: skip
 def test_a_warning_is_given_where_it_holds(

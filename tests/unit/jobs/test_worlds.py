@@ -27,9 +27,9 @@ def run(*seen: tuple[tuple[str, int, int], ...], **plan: Any) -> Evidence:
         for rank in range(sum(plan.get("tasks_per_node", (2, 2))))
     }
     starts = {rank: each for rank, each in GOOD.starts.items() if rank in exits}
-    if len(exits) == 2:  # one launcher a node
+    if len(exits) < 4:  # one launcher a node
         starts = {
-            rank: msgspec.structs.replace(GOOD.starts[2 * rank], rank=rank, size=2, local_rank=0, local_size=1)
+            rank: msgspec.structs.replace(GOOD.starts[2 * rank], rank=rank, size=len(exits), local_rank=0, local_size=1)
             for rank in exits
         }
     plan["starters"] = starters(plan.get("program", ()))
@@ -86,6 +86,17 @@ def test_several_worlds_are_a_fault_only_where_one_is_requested(
     assert all("fix: " in each for each in noted)
     silent = is_one or not devices or evidence.plan.world in ("any", "none")
     assert len(noted) == (0 if silent else 1)
+
+
+def test_starts_of_a_program_are_no_ranks_that_met() -> None:
+    starts = [run(program=program, **OWN) for program in (PLAIN, TORCHRUN)]
+    alone = run(program=TORCHRUN, wireup="own", tasks_per_node=(1,))
+    said = [judge(each).proven[0].split(", on")[0] for each in (*starts, alone, run(*ONE))]
+    assert said[:2] == ["2 of 2 starts began, and ended with status 0"] * 2
+    assert said[2:] == [
+        "1 of 1 start began, and ended with status 0",
+        "4 of 4 ranks began, met, and ended with status 0",
+    ]
 
 
 def test_gpus_that_one_process_may_have_left_idle_are_noted() -> None:

@@ -6,7 +6,17 @@ import shlex
 
 import pytest
 
-from runner.planning.starters import Counts, additions, conflict, counts, in_script, plain, script_of, starters
+from runner.planning.starters import (
+    Counts,
+    additions,
+    conflict,
+    counts,
+    in_script,
+    launchers,
+    plain,
+    script_of,
+    starters,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +41,8 @@ from runner.planning.starters import Counts, additions, conflict, counts, in_scr
         ("fabric run --devices=2 --num-nodes 2 t.py", "fabric", Counts((2, 2), 2), "python t.py"),
         ("horovodrun -np 4 --gloo python3 -u t.py", "horovodrun", Counts(total=4), "python3 -u t.py"),
         ("python -W ignore /opt/bin/mpirun --allow-run-as-root -np 4 ./s", "mpirun", Counts(total=4), ""),
+        ("tune run --nproc_per_node 4 full --config c", "tune", Counts(each=4), ""),
+        ("lightning run model --devices=2 t.py", "fabric", Counts(each=2), "python t.py"),
         ("srun -N2 -n 4 python t.py", "srun", Counts((2, 2), total=4), "python t.py"),
     ],
 )  # fmt: skip
@@ -50,7 +62,7 @@ def test_what_only_names_a_starter_is_none(line: str) -> None:
 
 def test_a_script_s_starters_have_its_variables_and_lines() -> None:
     text = 'G=${GPUS:-4}\nA=(--nnodes "$NNODES")\ntorchrun --nproc_per_node $G "${A[@]}" "$1"\n/x/torchrun e.py\n'
-    first, second = starters(("bash", "-x", "s.sh", "t.py"), text, {"NNODES": "2"})
+    first, second = starters(("bash", "-x", "s.sh", "t.py"), lambda name: text, {"NNODES": "2"})
     assert (counts(first), first.arguments[-1], first.line, first.call) == (Counts((2, 2), 4), "t.py", 3, ("torchrun",))
     assert (second.line, second.call) == (4, ())
     assert [each.call for each in in_script("torchrun a.py; exec torchrun b.py\ntime torchrun c.py")] == [
@@ -58,9 +70,10 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
         (),
         ("torchrun",),
     ]  # exec finds no function of bash
-    named = starters(("./launch", "t.py"), "#!/usr/bin/env bash\ntorchrun $1\n")
+    named = starters(("./launch", "t.py"), lambda name: "#!/usr/bin/env bash\ntorchrun $1\n")
     assert [(each.arguments, each.call) for each in named] == [(("t.py",), ("torchrun",))]
-    assert starters(("./launch",), "#!/usr/bin/env python3\ntorchrun\n") == starters(("./x",), "torchrun") == ()
+    assert starters(("./x",), lambda name: "#!/usr/bin/env python3\ntorchrun\n") == ()
+    assert starters(("./x",), lambda name: "torchrun") == ()
     files = [script_of(line.split()) for line in ("bash -x s.sh a", "env A=1 ./s.sh", "bash -c x", "torchrun s.sh")]
     assert files == ["s.sh", "./s.sh", "", ""]
 
@@ -81,6 +94,8 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
          "--master_port={port}"),
         ("horovodrun python t.py", 1, True, "-np 4 --disable-cache"),
         ("mpirun -n 4 ./t", 1, True, ""),
+        ("tune run full", 1, True,
+         "--nnodes=1 --node_rank={index} --rdzv_endpoint={address}:{port} --nproc_per_node=4"),
     ],
 )  # fmt: skip
 def test_a_starter_gets_what_its_user_does_not_state(line: str, starts: int, by_gpu: bool, given: str) -> None:
@@ -116,3 +131,39 @@ def test_what_would_form_another_world_is_named_with_both_numbers(line: str, wha
 
 def test_a_script_that_starts_nothing_has_no_starter() -> None:
     assert in_script("#!/bin/bash\npython train.py\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("bash 'a b.sh' 3", {"a b.sh": "torchrun --nproc-per-node $1 t.py"}),
+        ("source ./tr.sh", {"tr.sh": "torchrun --nproc-per-node 3 t.py"}),
+        ("N=3; . tr.sh; torchrun --nproc-per-node $N t.py", {"tr.sh": "M=2"}),
+        (". tr.sh\ntorchrun --nproc-per-node $N t.py", {"tr.sh": "N=3"}),
+        ("export N=3; nohup ./tr.sh &", {"d/tr.sh": "#!/bin/bash\ntorchrun --nproc-per-node $N t.py"}),
+        ('N=3 sh "$(dirname "$0")/tr.sh"', {"d/tr.sh": "torchrun --nproc-per-node $N t.py"}),
+        ("bash d/s.sh; bash tr.sh", {"d/tr.sh": "bash s.sh; bash -c 'torchrun --nproc-per-node 3 t.py'"}),
+    ],
+)
+def test_scripts_that_scripts_call_are_read_once_in_each_other(text: str, files: dict[str, str]) -> None:
+    found = starters(("bash", "d/s.sh"), lambda name: {"d/s.sh": text, **files}.get(name, ""))
+    assert [(each.name, counts(each).each, each.line) for each in found] == [("torchrun", 3, text.count("\n") + 1)]
+
+
+def test_a_variable_that_is_not_exported_reaches_no_other_script() -> None:
+    files = {"s.sh": "N=3; bash tr.sh", "tr.sh": "torchrun --nproc-per-node ${N:-2} t.py"}
+    assert counts(starters(("bash", "s.sh"), lambda name: files.get(name, ""))[0]).each == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("docker run x torchrun t.py", ["docker run"]),
+        ("$LAUNCHER t.py; $PYTHON t.py; $HOME/bin/tool", ["$LAUNCHER"]),
+        *((text, ["what is nested too deep"]) for text in ("$(" * 3000, "${a:-" * 3000, "X='eval $X'; eval $X")),
+        ("source s.sh", ["what is nested too deep"]),
+    ],
+)
+def test_of_what_cannot_be_read_is_said_that_it_may_start_ranks(text: str, names: list[str]) -> None:
+    assert starters(("bash", "s.sh"), lambda name: text) == ()
+    assert [each.name for each in launchers(("bash", "s.sh"), lambda name: text)] == names
