@@ -164,6 +164,6 @@ def test_a_variable_that_is_not_exported_reaches_no_other_script() -> None:
         ("source s.sh", ["what is nested too deep"]),
     ],
 )
-def test_of_what_cannot_be_read_is_said_that_it_may_start_ranks(text: str, names: list[str]) -> None:
+def test_what_cannot_be_read_may_start_ranks(text: str, names: list[str]) -> None:
     assert starters(("bash", "s.sh"), lambda name: text) == ()
     assert [each.name for each in launchers(("bash", "s.sh"), lambda name: text)] == names
