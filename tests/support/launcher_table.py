@@ -18,8 +18,7 @@ OF_ENVIRONMENT = ("python3", "torchrun", "accelerate", "deepspeed")
 Outcome = Literal["world", "refused", "noted", "not-proven"]
 EXIT = {"world": 0, "refused": 3, "noted": 0, "not-proven": 6}
 
-RUNTIMES = {"native": "natively", "charliecloud": "Charliecloud", "apptainer": "Apptainer"}
-SEEN_ON = "2026-11-23"
+RUNTIMES = ("native", "charliecloud", "apptainer")
 
 
 @dataclass(frozen=True)
@@ -100,49 +99,13 @@ ROWS = (
     Row("mpirun", "mpirun -np ALL python3 train.py mpi", "world", "refused", BY_MPI),
     Row("mpirun, Horovod", "mpirun -np ALL python3 train.py horovod", "world", "refused", BY_MPI, torch=True),
 )  # fmt: skip
-# In which runtimes (their first letters), each on which numbers of nodes; the suite runs them all.
-SEEN = {
-    "python": "n12 c2 a2",
-    "torchrun": "n12 c2 a2",
-    "torchrun, its counts right": "n12 c2 a2",
-    "torchrun, its counts wrong": "n12 c2 a2",
-    "torchrun --standalone": "n12 c2 a2",
-    "torchrun, its own rendezvous": "n12 c2 a2",
-    "python -m torch.distributed.run": "n1 a2",
-    "bash train.sh, torchrun in it": "n12 c2 a2",
-    "bash fixed.sh, two processes in it": "n12 c2 a2",
-    "python, which calls torchrun itself": "n12 a2",
-    "python, which sets RANK and WORLD_SIZE itself": "n12",
-    "the same, with --world": "n1",
-    "accelerate launch": "n12 c12 a2",
-    "accelerate launch --cpu": "n1 a2",
-    "deepspeed": "n12 c12 a2",
-    "Lightning by its Slurm plugin": "n2 c12 a2",
-    "Lightning, job named bash": "n12",
-    "Lightning, job named interactive": "n2",
-    "Lightning by torchrun": "n2 c12 a2",
-    "Lightning, --wireup torchrun": "n2",
-    "HF Trainer": "n2 c12 a2",
-    "HF Trainer by torchrun": "n2 c12 a2",
-    "jax.distributed": "n12 c12 a2",
-    "Horovod": "n12 c12 a2",
-    "horovodrun --gloo": "n12 c12",
-    "mpirun": "n12 c12 a2",
-    "mpirun, Horovod": "n12 c12 a2",
-}
 
 
 def page_rows() -> Iterator[tuple[str, ...]]:
     """Of the table in docs/launchers.md."""
     for row in ROWS:
-        seen = [
-            f"{name} {' and '.join(part[1:])}"
-            for part in SEEN[row.name].split()
-            for runtime, name in RUNTIMES.items()
-            if runtime[0] == part[0]
-        ]
         line = f"{row.name}: `{' '.join(filter(None, (row.options * (row.options != BY_MPI), '--', row.program)))}`"
-        yield line, row.one, row.two, ", ".join(seen)
+        yield line, row.one, row.two
 
 
 _FORMED = re.compile(r"formed (\d+) as (\d+) of (\S+)")

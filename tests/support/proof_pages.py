@@ -23,7 +23,7 @@ def rendered(page: str) -> str:
             "site runtime wireup state besides",
             ((way.site, way.runtime, way.wireup, way.state, way.besides) for way in proofs.ways),
         ),
-        "launchers": table("start node nodes seen", page_rows()),
+        "launchers": table("start node nodes", page_rows()),
         "paths": table("path state", ((row.path, state(row, proofs.runs_by_id())) for row in proofs.paths)),
     }
     return re.sub(
