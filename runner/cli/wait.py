@@ -149,9 +149,11 @@ def cancel(runs: tuple[str, ...], as_json: bool) -> int:
 
     made: list[tuple[Cancellation | StudyCancellation, str]] = []
     errors: list[RunnerError] = []
-    for sweep in filter(None, map(find_sweep, runs)):
+    subjects, sweeps = find_subjects(runs), [sweep for sweep in map(find_sweep, runs) if sweep is not None]
+    for sweep in sweeps:
         sweep.stop()
-    subjects = find_subjects(runs)
+    if sweeps:  # with what was submitted meanwhile
+        subjects = find_subjects(runs)
     for each in subjects:
         try:
             made.append(_cancelled(each))

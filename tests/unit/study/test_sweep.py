@@ -107,7 +107,8 @@ def test_a_sweep_of_which_a_part_was_refused_is_shown_as_that(
     assert [each["name"] for each in result(shown.out)["runs"]] == ["exp.1", "exp.2"]
     assert "1 of 3 runs" in shown.err and "no such qos" in shown.err
     sweep = find_sweep("exp")
-    assert sweep is not None and not sweep.is_stopped
+    assert run(["cancel", "exp", "typo"]) == Exit.USAGE
+    assert sweep is not None and not sweep.is_stopped, "nothing is cancelled by a line with a name that is none"
     run(["cancel", "exp"])
     assert sweep.is_stopped
 
