@@ -7,6 +7,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable
+from itertools import accumulate
 from random import Random
 from statistics import fmean
 
@@ -14,7 +15,7 @@ from benchmarks.planted_losses import HEALTHY, PLANTED, launches, share_in_its_r
 from runner.model.study import Estimate
 from runner.statistics.loss import attribution
 from runner.statistics.precision import mean_interval
-from runner.statistics.run import analyse_groups
+from runner.statistics.run import RankWindow, analyse_groups, throughput
 from runner.statistics.steadiness import steadiness
 from runner.statistics.stragglers import stragglers
 
@@ -89,6 +90,25 @@ def coverage(runs: int) -> None:
                 width += (interval.high - interval.low) / 2 / MEAN_S
             cells.append(f"{covered / runs:.2f} ({100 * width / runs:.2g} %)")
         print(f"| {name} | " + " | ".join(cells) + " |")
+
+
+def coverage_where_samples_vary(runs: int) -> None:
+    """How often the 95 % interval covers the true rate where groups take as long and hold other numbers of tokens."""
+    _head("tokens of a group vary by", *(f"{count} groups" for count in COUNTS))
+    for deviation in (0.05, 0.1, 0.2):
+        cells = []
+        for count in COUNTS:
+            random, covered, width = Random(count), 0, 0.0
+            for _ in range(runs):
+                taken = [max(1, round(10_000 * random.gauss(1.0, deviation))) for _ in range(count)]
+                ends_s = list(accumulate(autoregressive(0.0, 0.002)(random, count)))
+                made = throughput([RankWindow(0, 1, ends_s, taken)])
+                assert made.low is not None
+                assert made.high is not None
+                covered += made.low <= 10_000 / MEAN_S <= made.high
+                width += (made.high - made.low) / 2 / (10_000 / MEAN_S)
+            cells.append(f"{covered / runs:.2f} ({100 * width / runs:.2g} %)")
+        print(f"| {100 * deviation:g} % | " + " | ".join(cells) + " |")
 
 
 def false_cuts(runs: int) -> None:
@@ -222,6 +242,7 @@ def main() -> None:
     runs = parser.parse_args().runs
     print("Coverage of the 95 % interval (mean half width):")
     coverage(runs)
+    coverage_where_samples_vary(runs)
     print("\nFalse cuts (how far they move the figure):")
     false_cuts(runs)
     print("\nSteady / not steady / cannot tell, in %, at a true trend over the window (one group deviates by 1 %):")

@@ -212,8 +212,7 @@ def remarks(
     if shift is not None:
         low, high = sorted((abs(shift.low), abs(shift.high)))
         yield (
-            f"after {shift.group} groups the steps were {_slower(shift.size)} "
-            f"(99 %: {_percent(low)} to {_percent(high)})"
+            f"after {shift.group} groups the run was {_slower(shift.size)} (99 %: {_percent(low)} to {_percent(high)})"
         )
     if not claims:
         return

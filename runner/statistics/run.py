@@ -158,11 +158,9 @@ class RankWindow:
     ends_s: Sequence[float]
     group_samples: Sequence[int] = ()
 
-    def samples(self, first: int = 0) -> int:
-        """Samples of this rank from the group of this number on."""
-        if self.group_samples:
-            return sum(self.group_samples[first:])
-        return self.samples_per_step * self.steps_per_group * (len(self.ends_s) - first)
+    def by_group(self) -> Sequence[int]:
+        """Samples of this rank in each group."""
+        return self.group_samples or [self.samples_per_step * self.steps_per_group] * len(self.ends_s)
 
 
 @dataclass(frozen=True)
@@ -204,26 +202,43 @@ class Throughput:
 
 
 @lru_cache(maxsize=4)  # a judgement asks for the same run's more than once
-def analyse_groups(group_s: tuple[float, ...]) -> GroupAnalysis:
+def analyse_groups(group_s: tuple[float, ...], samples: tuple[int, ...] = ()) -> GroupAnalysis:
     """A run's group times, in order, through the rules for start, interval and steadiness.
 
     A cut stands only where what is kept is not "not steady"; else nothing is cut. A start that is a change of level by
     more than the margin makes the run not steady.
+
+    Args:
+        samples: of each group, all ranks together; empty: all groups took the same number.
 
     Raises:
         ValueError: no group, or a time that is not above 0 and finite.
     """
     if not group_s or not all(math.isfinite(value) and value > 0.0 for value in group_s):
         raise ValueError("group times must be above 0 and finite")
-    start = transient(group_s)
-    kept = group_s[start.groups :] if start.kind == "cut" else group_s
+    start = transient(_even_times(group_s, samples, len(group_s) // 4))
+    first = start.groups if start.kind == "cut" else 0
+    kept = _even_times(group_s[first:], samples[first:])
     steady = steadiness(kept)
     if start.kind == "cut" and steady.verdict == "not steady":
-        start, kept = Transient("level", start.groups, start.excess), group_s
+        start, kept = Transient("level", start.groups, start.excess), _even_times(group_s, samples)
         steady = steadiness(kept)
     if start.kind == "level" and abs(start.excess) > MARGIN:
         steady = replace(steady, verdict="not steady", groups_needed=0)
     return GroupAnalysis(start, mean_interval(kept), steady)
+
+
+def _even_times(group_s: Sequence[float], samples: Sequence[int], first: int = 0) -> Sequence[float]:
+    """Group times less what samples beyond the mean took, at the rate from the group ``first`` on.
+
+    Their mean from there is that of the times, and their error that of the ratio samples / time (Cochran 1977, Sampling
+    Techniques, 6.3).
+    """
+    counts = samples[first:]
+    if len(set(samples)) < 2 or not sum(counts):
+        return group_s
+    mean_s, sample_s = math.fsum(group_s[first:]) / len(counts), math.fsum(group_s[first:]) / sum(counts)
+    return [mean_s + seconds - count * sample_s for seconds, count in zip(group_s, samples, strict=True)]
 
 
 def throughput(ranks: Sequence[RankWindow]) -> Throughput:
@@ -240,19 +255,21 @@ def throughput(ranks: Sequence[RankWindow]) -> Throughput:
     if any(len(rank.ends_s) != groups or rank.steps_per_group != group_steps for rank in ranks):
         raise ValueError("the ranks did not do the same groups")
     latest = [max(ends) for ends in zip(*(rank.ends_s for rank in ranks), strict=True)]
-    analysis = analyse_groups(tuple(end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True)))
+    group_s = tuple(end - before for before, end in zip([0.0, *latest[:-1]], latest, strict=True))
+    samples = tuple(map(sum, zip(*(rank.by_group() for rank in ranks), strict=True)))
+    analysis = analyse_groups(group_s, samples)
     cut, interval = analysis.cut_groups, analysis.interval
     # After a cut the earliest rank's end: the window is never shorter than the work took.
     start_s = 0.0 if cut == 0 else min(rank.ends_s[cut - 1] for rank in ranks)
     window_s = latest[-1] - start_s
-    samples = sum(rank.samples(cut) for rank in ranks)
-    group_samples, figure = samples / (groups - cut), samples / window_s
+    kept = sum(samples[cut:])
+    group_samples, figure = kept / (groups - cut), kept / window_s
     return Throughput(
         samples_per_s=figure,
         # The figure is in it, though its window began at the earliest rank's end and the groups' times at the latest.
         low=None if interval is None else min(group_samples / interval.high, figure),
         high=None if interval is None or interval.low <= 0.0 else max(group_samples / interval.low, figure),
-        uncut_samples_per_s=sum(rank.samples() for rank in ranks) / latest[-1],
+        uncut_samples_per_s=sum(samples) / latest[-1],
         window_s=window_s,
         steps=(groups - cut) * group_steps,
         cut_steps=cut * group_steps,

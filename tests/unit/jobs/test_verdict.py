@@ -91,8 +91,8 @@ SLOW = msgspec.structs.replace(PLAIN.reports[3], compute_quarters_p50_s=(0.06,) 
 TUNED = "HOROVOD_AUTOTUNE changed the run while it was timed"
 # The evidence, whether it is steady, and what is said of it: a remark, or why it makes no claim. "" for nothing.
 REMARKED = [
-    (timed(deviation=0.002, step=0.05), False, r"after \d+ groups the steps were 4\.9 % slower \(99 %: 4\..*"),
-    (timed(deviation=0.002, step=-0.05), False, r"after \d+ groups the steps were 5\.. % faster \(99 %: 5\..*"),
+    (timed(deviation=0.002, step=0.05), False, r"after \d+ groups the run was 4\.9 % slower \(99 %: 4\..*"),
+    (timed(deviation=0.002, step=-0.05), False, r"after \d+ groups the run was 5\.. % faster \(99 %: 5\..*"),
     (timed(deviation=0.002, step=0.05, step_at=0.2), False,
         "the first 40 groups were 4.7 % faster: a change of level and no warm-up, so nothing was left out"),
     (timed(60, deviation=0.01), None,

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from random import Random
 
 import pytest
 
-from runner.statistics.run import LARGEST_CUT, ArmWindow, RankWindow, analyse_groups, arm_figure, throughput, transient
+from runner.statistics.run import (
+    LARGEST_CUT,
+    ArmWindow,
+    RankWindow,
+    Throughput,
+    analyse_groups,
+    arm_figure,
+    throughput,
+    transient,
+)
 from tests.support.series import group_times
 
 
@@ -71,14 +81,50 @@ def test_times_that_do_not_rise_and_ranks_of_other_groups_are_refused(ranks: lis
 
 
 def test_groups_that_took_other_samples_count_as_they_are_before_the_cut_and_after_it() -> None:
-    times = [2.0] * 4 + [1.0] * 76
+    times = [2.0] * 4 + [1.0] * 75 + [0.3125]
     taken = [400] * 4 + [320] * 75 + [100]
     figure = throughput([RankWindow(32, 10, list(accumulate(times)), taken)] * 2)
     assert figure.cut_steps == 40
-    assert figure.samples_per_s == pytest.approx(2 * (320 * 75 + 100) / 76.0)
-    assert figure.uncut_samples_per_s == pytest.approx(2 * sum(taken) / 84.0)
+    assert figure.samples_per_s == pytest.approx(2 * (320 * 75 + 100) / 75.3125)
+    assert figure.uncut_samples_per_s == pytest.approx(2 * sum(taken) / 83.3125)
     assert figure.low is not None and figure.high is not None
     assert figure.low <= figure.samples_per_s <= figure.high
+
+
+def other_samples(seed: int, taken: list[int], rate: Callable[[int], float]) -> Throughput:
+    """The figure of groups that took those samples at that rate, with 0.2 % of noise in their times."""
+    random = Random(seed)
+    times = [count / rate(group) * (1.0 + random.gauss(0.0, 0.002)) for group, count in enumerate(taken)]
+    return throughput([RankWindow(0, 1, list(accumulate(times)), taken)])
+
+
+@pytest.mark.parametrize(
+    ("taken", "rate", "verdict"),
+    [
+        ([1000] * 21 + [500] * 21, lambda group: 1000.0 if group < 21 else 500.0, "not steady"),
+        ([1000 - 5 * group for group in range(42)], lambda group: 1000.0 - 5 * group, "not steady"),
+        ([1000 + 7 * group for group in range(42)], lambda group: 1000.0, "steady"),
+        ([1500, 1400, 1300, 1200] + [1000] * 38, lambda group: 1000.0, "steady"),
+    ],
+    ids=["the rate halves", "the rate falls", "sorted by length", "the longest first"],
+)
+def test_the_rate_is_judged_and_not_the_time_of_a_group(
+    taken: list[int], rate: Callable[[int], float], verdict: str
+) -> None:
+    figure = other_samples(1, taken, rate)
+    assert (figure.analysis.steady.verdict, figure.cut_steps) == (verdict, 0)
+
+
+@pytest.mark.parametrize(("groups", "deviation"), [(42, 0.05), (42, 0.2), (150, 0.2)])
+def test_the_interval_covers_the_rate_where_tokens_vary(groups: int, deviation: float) -> None:
+    covered = 0
+    for seed in range(200):
+        random = Random(seed)
+        taken = [max(1, round(10_000 * (1.0 + random.gauss(0.0, deviation)))) for _ in range(groups)]
+        figure = other_samples(seed, taken, [float(count) for count in taken].__getitem__)  # each takes a second
+        assert figure.low is not None and figure.high is not None
+        covered += figure.low <= 10_000.0 <= figure.high
+    assert covered >= 190
 
 
 @pytest.mark.parametrize("autocorrelation", [0.0, 0.6])
