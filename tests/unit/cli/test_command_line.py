@@ -75,7 +75,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "mount of four parts": (submit("--mount", "/a:/b:/c:ro"), Exit.USAGE, "SRC:DST"),
     "mount over the run directory": (submit("--mount", "/tmp:/results"), Exit.USAGE, "/results"),
     "mount that the runtime cannot": (submit("--mount", "/a,b:/x"), Exit.USAGE, "','"),
-    "no image converted": (submit(), Exit.REFUSED, "python -m runner convert"),
+    "no image converted": (submit(), Exit.REFUSED, "gpu-runner convert"),
     "time that is no time": (submit("--time", "soon"), Exit.USAGE, "soon"),
     "time in an unclear unit": (submit("--time", "30"), Exit.USAGE, "10:00 is ten minutes"),
     "no time": (submit("--time", "00:00"), Exit.USAGE, "zero"),
@@ -110,7 +110,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "run of no UTF-8": (["status", "\udcff"], Exit.USAGE, "no run"),
     "run of no name": (["status", ""], Exit.USAGE, "no run"),
     "no run yet": (["wait"], Exit.USAGE, "there are no runs yet"),
-    "what other tools call the list": (["ls"], Exit.USAGE, 'no command "ls"; to list runs: python -m runner status'),
+    "what other tools call the list": (["ls"], Exit.USAGE, 'no command "ls"; to list runs: gpu-runner status'),
     "a list of one": (["status", "x", "--site", "y"], Exit.USAGE, "options of the list together with RUN"),
     "a list of no state": (["status", "--state", "fine"], Exit.USAGE, "'fine' is not one of 'pending', 'running'"),
     "a list of no time": (["status", "--since", "soon"], Exit.USAGE, "not an age such as 30d"),
@@ -198,7 +198,7 @@ def test_an_unfinished_site_file_is_named_in_the_command_that_checks_it(
     mine = tmp_path / "my site.yaml"
     mine.write_text("name: mine\nextends: technion\n# UNKNOWN transport: ask\n# DEFAULT walltime_s: ask\n")
     run(["submit", "--site", str(mine), "--gpus", "16", "--image", IMAGE, "--dry-run"])
-    assert capfd.readouterr().err.count(f"`python -m runner site check '{mine}'`") == 2
+    assert capfd.readouterr().err.count(f"`gpu-runner site check '{mine}'`") == 2
 
 
 def site(key: str = "name", value: str = "a") -> str:

@@ -107,7 +107,7 @@ def test_the_job_of_another_users_run_directory_is_not_cancelled(start: Start, c
 
 
 def test_the_list_of_runs_and_a_refused_submission_which_is_none(start: Start, call: Call) -> None:
-    assert call("status").out == "no runs yet; start one with `python -m runner submit`\n"
+    assert call("status").out == "no runs yet; start one with `gpu-runner submit`\n"
     run = start("exec sleep 60")
     refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
     refused.write("plan.json", PLAN)
@@ -124,7 +124,7 @@ def test_the_list_of_runs_and_a_refused_submission_which_is_none(start: Start, c
     assert head == ["RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT"]
     assert row[:6] == [run.run_id, "train", listed["job"].partition(".")[0], "running", "4", "s"]
     assert row[7:] == ["s", "-"]
-    assert "1 submission was refused, and no run: python -m runner status --state not-submitted" in said.err
+    assert "1 submission was refused, and no run: gpu-runner status --state not-submitted" in said.err
     assert refused.run_id in call("status", "--state", "not-submitted").out
     assert call("status", "--state", "cancelled").out.startswith("no run is of that selection; all: ")
     for words in (["status"], ["wait"], ["cancel"], ["logs"]):

@@ -27,9 +27,9 @@ IN_PATH = {"python3": "/usr/bin/python3", "gpu-runner": "/home/me/.venv/bin/gpu-
         (["/usr/bin/python3", "/home/me/.venv/bin/gpu-runner", "submit", "--", "python", "-m", "runner"], "gpu-runner"),
         (["/usr/bin/python3", "/home/mé/it's/gpu-runner"], """'/home/mé/it'"'"'s/gpu-runner'"""),
         (["gpu-runner"], "gpu-runner"),
-        (["python3", "-m", "pytest"], "python -m runner"),
-        (["python3", "-"], "python -m runner"),
-        ([], "python -m runner"),
+        (["python3", "-m", "pytest"], "gpu-runner"),
+        (["python3", "-"], "gpu-runner"),
+        ([], "gpu-runner"),
     ],
 )
 def test_the_words_of_the_call(words: list[str], name: str) -> None:

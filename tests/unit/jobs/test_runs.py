@@ -119,7 +119,7 @@ def test_what_fits_several_runs_or_none_is_answered_with_the_newest(root: Path) 
     with pytest.raises(UsageError) as caught:
         find("none")
     assert caught.value.what == (
-        f'no run matches "none". Recent: {", ".join(newest[:3])}. All: python -m runner status'
+        f'no run matches "none". Recent: {", ".join(newest[:3])}. All: gpu-runner status'
     )
 
 
