@@ -243,10 +243,11 @@ FAILURES = (
         "leave out --master-port and the like: MASTER_PORT is a free one; else submit again"),
     _said("no-space-left", r"(?i)no space left on device", "a disk was full, or had no more room for files",
         "free some (`df -h` and `df -i` of the path in that line), or write elsewhere"),
-    # NVIDIA, "XID Errors": of hardware; programs cause others, too.
-    Failure("gpu-xid-hardware", "GPU driver", r"^(?:48|74|79|94|95|119|120|140)$",
-        "the driver of {host} reported XID {xid}, an error of a GPU's hardware", _WITHOUT_NODE, "site",
-        "infrastructure"),
+    # https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (2026-11): errors of memory (48, 64, 94, 95,
+    # 140), of links (74, 79, 136) and of the GPU's own controllers (62, 119, 120); programs can cause others.
+    Failure("gpu-xid-hardware", "GPU driver", r"^(?:48|62|64|74|79|94|95|119|120|136|140)$",
+        "the driver of {host} reported XID {xid}, an error of a GPU itself, its memory or its links", _WITHOUT_NODE,
+        "site", "infrastructure"),
     Failure("gpu-xid", "GPU driver", r"", "the driver of {host} reported XID {xid}", "see the rank's log"),
     # EIO is no program's fault. A damaged image shows so where it is mounted, not unpacked (squashfuse).
     Failure("program-read-error", "program exit code", r"",

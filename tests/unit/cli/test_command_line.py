@@ -101,6 +101,9 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "packages for an image": (["prove", "--pretend-cpu", "--image", "x", "--wheels", "."], Exit.USAGE, "or --image"),
     "a rung that there is not": (["prove", "--pretend-cpu", "--again", "devcies"], Exit.USAGE, "mean 'devices'?"),
     "a cluster where there is none": (["site", "detect"], Exit.REFUSED, "no client of Slurm or PBS is here"),
+    "an account where nothing is charged": (submit("--site", "local", "-A", "lab"), Exit.USAGE, "leave it out"),
+    "an account of hosts": (["submit", "--gpus", "1", "--hosts", "a:1", "--account", "x"], Exit.USAGE, "leave it out"),
+    "a module of no name": (submit("--module", ""), Exit.USAGE, "is not the name of one module"),
     "a profiler as an option": (submit("--nsys", "0"), Exit.USAGE, "-- nsys profile -o "),
     "a runtime that is gone": (submit("--runtime", "sarus"), Exit.USAGE, "podman-hpc, enroot or pyxis"),
     "an array of jobs": (submit("-S", "array=0-3"), Exit.USAGE, "one run directory"),
@@ -198,7 +201,7 @@ def test_an_unfinished_site_file_is_named_in_the_command_that_checks_it(
     mine = tmp_path / "my site.yaml"
     mine.write_text("name: mine\nextends: technion\n# UNKNOWN transport: ask\n# DEFAULT walltime_s: ask\n")
     run(["submit", "--site", str(mine), "--gpus", "16", "--image", IMAGE, "--dry-run"])
-    assert capfd.readouterr().err.count(f"`gpu-runner site check '{mine}'`") == 2
+    assert capfd.readouterr().err.count(f"`gpu-runner site check '{mine}'`") == 1
 
 
 def site(key: str = "name", value: str = "a") -> str:

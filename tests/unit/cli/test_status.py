@@ -61,14 +61,14 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 def test_a_running_job_shows_its_last_output_and_what_to_do_next(start: Start, call: Call, tmp_path: Path) -> None:
     run = start(f"until [ -e '{tmp_path}/go' ]; do sleep 0.05; done; echo step 7; exec sleep 60")
-    assert "no log yet: running, ranks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
+    assert "no log yet: running, tasks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
     assert "\n  no output yet\n" in call("status", run.run_id).out
     (tmp_path / "go").touch()
     while not (run.logs / "batch.out").stat().st_size:
         time.sleep(0.05)
     first, last_output, *_, then = call("status", "train").out.splitlines()
     assert first.startswith(f"run {run.run_id}, job ")
-    assert first.endswith(": running, ranks started 0/4, ended 0/4")
+    assert first.endswith(": running, tasks started 0/4, ended 0/4")
     assert last_output.startswith("  last output ") and last_output.endswith(" s ago (logs/batch.out): step 7")
     assert then.endswith(f" logs --follow {run.run_id}")
 
