@@ -241,7 +241,7 @@ CONTAINERS: dict[str, Left] = {
 }  # fmt: skip
 
 
-def test_an_image_that_was_there_and_is_gone_is_said_to_be_gone(run: Run, tmp_path: Path) -> None:
+def test_an_image_that_was_removed_is_reported_as_gone(run: Run, tmp_path: Path) -> None:
     """And not that the node lacks it, as long as it is there, or where it was submitted without being seen."""
     image = tmp_path / "my $image.sqsh"
     log(run, "rank-0.err", f"ch-run[7]: error: can't stat: {image}: No such file or directory (ch_core.c:255 2)")
