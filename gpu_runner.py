@@ -6,6 +6,7 @@ working directory.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from runner.api import *  # noqa: F403
-    from runner.core import errors
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runner", "__init__.py")  # noqa: PTH118, PTH100, PTH120
 
@@ -33,9 +33,25 @@ def _load() -> None:
     spec.loader.exec_module(package)
 
 
-_load()
-from runner import api as _api  # noqa: E402
-from runner.core import errors  # noqa: E402
+def __getattr__(name: str) -> object:
+    """``runner.api`` is imported only when something of it is used: the command line imports none of it."""
+    if name == "errors":
+        return importlib.import_module("runner.core.errors")
+    if name.startswith("__") and name != "__all__":
+        raise AttributeError(f"module 'gpu_runner' has no attribute {name!r}")
+    api = importlib.import_module("runner.api")
+    if name != "__all__" and name not in api.__all__:
+        raise AttributeError(f"module 'gpu_runner' has no attribute {name!r}")
+    return [*api.__all__, "errors"] if name == "__all__" else getattr(api, name)
 
-__all__ = [*_api.__all__, "errors"]  # noqa: PLE0604
-globals().update({name: getattr(_api, name) for name in _api.__all__})
+
+def __dir__() -> list[str]:
+    return [*globals(), *__getattr__("__all__")]  # type: ignore[misc]
+
+
+def _main() -> None:
+    """The command ``gpu-runner``: it imports this package, too, whatever PYTHONPATH has."""
+    importlib.import_module("runner.cli").main()
+
+
+_load()

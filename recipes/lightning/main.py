@@ -25,7 +25,7 @@ try:
     import lightning
 except ImportError as error:
     sys.exit(
-        f"{error}; fix: python -m runner build pytorch --requirement lightning==2.6.6, then submit --image with the "
+        f"{error}; fix: gpu-runner build pytorch --requirement lightning==2.6.6, then submit --image with the "
         "name that this prints"
     )
 from models import MODELS  # noqa: E402

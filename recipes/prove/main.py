@@ -1,4 +1,4 @@
-"""One step of ``python -m runner prove``: it looks, counts or times, and leaves what it saw; it judges nothing.
+"""One step of ``gpu-runner prove``: it looks, counts or times, and leaves what it saw; it judges nothing.
 
 Writes ``ranks/N.proving.json`` (schema.json, ``proving``), whose facts ``runner/proving/facts.py`` reads.
 """
@@ -29,7 +29,7 @@ STEPS = {
 
 def main() -> int:
     """Exit 0 when the step came to its end; what its facts are worth is decided outside."""
-    parser = argparse.ArgumentParser(description="One step of `python -m runner prove`.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(description="One step of `gpu-runner prove`.", allow_abbrev=False)
     parser.add_argument("--step", choices=STEPS, required=True)
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--short", action="store_true", help="fewer repeats: a demonstration")

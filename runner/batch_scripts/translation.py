@@ -74,7 +74,7 @@ def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> s
     reasons = (
         (len(script.launches) > 1, f"it starts several programs, in lines {lines}: one `submit` for each"),
         (not launch.is_plain, f"only a run tells whether line {lines} is reached: a condition, a loop or a function"),
-        ("array" in script.header.options, "it is an array of jobs, and a run is one job"),
+        ("array" in script.header.options, "it is an array, and a run is one job: --sweep makes several"),
         (UNREAD in launch.words[0], f"only the job knows the program's name: {as_written(launch.words[0])}"),
         (launch.starter is not None and placed.starts > 1, f"it starts {launch.name} {placed.starts} times on a node"),
         (not placed.gpus, "it asks for no GPU, and a run has a rank for each"),

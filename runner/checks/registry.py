@@ -52,7 +52,6 @@ class Observed:
         absent: names of the user's values that the site needs and that are not set (``account``).
         site_file: the site's file, or its name where it is a shipped one; as a command takes it.
         left_open: keys that jobs need and the site's file leaves open (``# UNKNOWN key``).
-        defaulted: keys that the site's file leaves open and to their defaults (``# DEFAULT key``).
         workspaces: of the user.
         horovod_use: where the user's program, or the recipe's, is known to use Horovod.
         caches: directories with the user's caches that exist.
@@ -79,7 +78,6 @@ class Observed:
     absent: tuple[Owned, ...] = ()
     site_file: str = ""
     left_open: tuple[str, ...] = ()
-    defaulted: tuple[str, ...] = ()
     workspaces: tuple[Workspace, ...] = ()
     horovod_use: str = ""
     caches: tuple[str, ...] = ()

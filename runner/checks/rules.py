@@ -172,14 +172,10 @@ def _directives(case: Case) -> Iterator[Finding]:
 @rule("site-unfinished")
 def _left_open(case: Case) -> Iterator[Finding]:
     observed = case.observed
-    command = f"`{PROGRAM} site check {shlex.quote(observed.site_file)}`"
     if observed.left_open:
         what = f"the file of {case.plan.site} is not finished, it leaves open: {', '.join(observed.left_open)}"
-        yield Finding("site-unfinished", "refuse", what, f"{command} says how to find out each of them")
-    if observed.defaulted:
-        what = f"the file of {case.plan.site} leaves to their defaults: {', '.join(observed.defaulted)}"
-        fix = f"give them in the file, or delete their lines; {command} says more"
-        yield Finding("site-defaults", "warn", what, fix)
+        fix = f"`{PROGRAM} site check {shlex.quote(observed.site_file)}` says how to find out each of them"
+        yield Finding("site-unfinished", "refuse", what, fix)
 
 
 @rule()

@@ -112,7 +112,7 @@ def describe(progress: JobProgress, tasks: int) -> str:
             where += f" ({printable(progress.state.reason)})"
     if not tasks:  # of a batch script of the user nothing is known of ranks
         return where
-    return f"{where}, ranks started {progress.started}/{tasks}, ended {progress.ended}/{tasks}"
+    return f"{where}, tasks started {progress.started}/{tasks}, ended {progress.ended}/{tasks}"
 
 
 @contextmanager

@@ -31,7 +31,7 @@ IMAGE = "gpu-runner/horovod-pytorch:standin"
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step: its purpose, and the arguments of ``python -m runner``."""
+    """One step: its purpose, and the arguments of ``gpu-runner``."""
 
     purpose: str
     arguments: tuple[str, ...]

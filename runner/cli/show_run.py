@@ -15,7 +15,7 @@ from runner.cli.options import JSON, RUN, answer
 from runner.cli.table import field_lines, width_of_terminal
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import counted, first_of, printable
+from runner.core.text import first_of, printable, shape_text
 from runner.jobs.directory import CODE_DIFF
 from runner.jobs.facts import shown_run
 from runner.jobs.life import Standing, standing
@@ -82,7 +82,7 @@ def _fields(facts: ShownRun, problem: str) -> Iterator[tuple[str, str]]:
         yield "nodes", facts.scheduler.nodes if facts.scheduler else ""
         yield from _end_of(facts, problem)
         return
-    shape = f"{counted(facts.ranks, 'rank')} on {counted(facts.nodes, 'node')}"
+    shape = shape_text(facts.gpus, facts.nodes, facts.ranks)
     yield "job", f"{facts.job or 'no id'} ({facts.site}, {facts.runtime}), {shape}"
     if facts.image:
         yield "image", facts.image

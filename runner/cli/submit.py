@@ -18,7 +18,7 @@ from runner.cli.progress import slow
 from runner.cli.table import show
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.core.text import counted, printable
+from runner.core.text import counted, printable, shape_text
 from runner.model.backends import SCHEDULERS, run_runtime
 from runner.model.step import LIBRARY
 
@@ -332,7 +332,9 @@ def _show_start(run: Run, plan: Plan, job_id: str) -> None:
     job = f"job {job_id}"
     if plan.existing_allocation is not None:  # its own id is that of a process of this machine
         job = f"a step of job {plan.existing_allocation.job_id}"
-    click.echo(f"{job}: {counted(plan.tasks, 'rank')} on {counted(plan.nodes, 'node')} ({plan.site}, {plan.runtime})")
+    starters = {each.name for each in plan.starters}
+    shape = shape_text(plan.gpus, plan.nodes, plan.tasks, starters.pop() if len(starters) == 1 else "")
+    click.echo(f"{job}: {shape} ({plan.site}, {plan.runtime})")
     if not run_runtime(plan.runtime).is_container:
         click.echo(f"environment: {_environment(plan)}")
     else:

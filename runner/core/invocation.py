@@ -32,7 +32,6 @@ def missing_module(module: str, checkout: Path | None = None) -> str:
 
 _INSTALLED = "gpu-runner"
 _MODULE = "runner"
-_FALLBACK = f"python -m {_MODULE}"  # inside another program: a test, a notebook
 
 
 def _in_path(program: str) -> str | None:
@@ -54,7 +53,7 @@ def called(words: Sequence[str], find: Callable[[str], str | None] = _in_path) -
     module = next((at for at, word in enumerate(words) if word == "-m"), 0)
     if module and list(words[module + 1 : module + 2]) == [_MODULE]:
         return f"{_name(words[0], find)} -m {_MODULE}"
-    return _FALLBACK
+    return _INSTALLED  # inside another program: a test, a notebook
 
 
 def _name(program: str, find: Callable[[str], str | None]) -> str:

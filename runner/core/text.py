@@ -123,6 +123,18 @@ def gpus_text(gpus: int) -> str:
     return counted(gpus, "GPU")
 
 
+def shape_text(gpus: int, nodes: int, starts: int, starter: str = "") -> str:
+    """``8 ranks on 2 nodes``; where each start has several GPUs, and ranks of its own: ``8 GPUs on 2 nodes, 2 starts``.
+
+    Args:
+        starter: the program that starts the ranks then; empty where it is not known.
+    """
+    if gpus <= starts:
+        return f"{counted(starts, 'rank')} on {counted(nodes, 'node')}"
+    by = f" of {starter}" if starter else ""
+    return f"{gpus_text(gpus)} on {counted(nodes, 'node')}, {counted(starts, 'start')}{by}"
+
+
 def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
     """``a, b, c``; of more than ``most`` the first: ``a, b and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

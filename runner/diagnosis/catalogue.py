@@ -31,7 +31,8 @@ Source = Literal[
     "program log",  # the telling line of a rank's log, whatever its program ended with
     "GPU driver",  # the number of an XID error that the driver reported on the node of the rank that failed first
     "task starter",  # what srun reports of a rank that left no exit record; context: the last line of the rank's log
-    "container log",  # a line of a rank's or the batch script's log; context: whether "some" ranks started, or "none"
+    "container log",  # a line of a rank's or the batch script's log; context: whether "some" ranks
+    # started, or "none", and "gone" where the job's image is not there any more
     "NCCL log",  # a network that NCCL reports
 ]
 Who = Literal["user", "site", "infrastructure"]
@@ -86,6 +87,10 @@ _NO_PROGRAM = "{who} did not start its program: {error}: {message}"
 _BY_SIGNAL = "{who} was ended by signal {signal} ({name})"
 _WITHOUT_NODE = "submit again without that node, by an option of the scheduler, and report the GPU to the site"
 _OF_RUNTIMES = tuple(facts.failure for facts in RUNTIMES.values() if facts.failure)
+_NO_IMAGE = (
+    r"(?i)\[ERROR\] No such file or directory: (?P<path>/.+)|could not open image .*no such file or directory"
+    r"|ch-run\[\d+\]: error: can't stat: /.*: no such file or directory"
+)
 _PROGRAMS = "|".join(sorted(facts.program for facts in RUNTIMES.values() if facts.is_container and facts.program))
 
 
@@ -243,10 +248,11 @@ FAILURES = (
         "leave out --master-port and the like: MASTER_PORT is a free one; else submit again"),
     _said("no-space-left", r"(?i)no space left on device", "a disk was full, or had no more room for files",
         "free some (`df -h` and `df -i` of the path in that line), or write elsewhere"),
-    # NVIDIA, "XID Errors": of hardware; programs cause others, too.
-    Failure("gpu-xid-hardware", "GPU driver", r"^(?:48|74|79|94|95|119|120|140)$",
-        "the driver of {host} reported XID {xid}, an error of a GPU's hardware", _WITHOUT_NODE, "site",
-        "infrastructure"),
+    # https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html (2026-11): errors of memory (48, 64, 94, 95,
+    # 140), of links (74, 79, 136) and of the GPU's own controllers (62, 119, 120); programs can cause others.
+    Failure("gpu-xid-hardware", "GPU driver", r"^(?:48|62|64|74|79|94|95|119|120|136|140)$",
+        "the driver of {host} reported XID {xid}, an error of a GPU itself, its memory or its links", _WITHOUT_NODE,
+        "site", "infrastructure"),
     Failure("gpu-xid", "GPU driver", r"", "the driver of {host} reported XID {xid}", "see the rank's log"),
     # EIO is no program's fault. A damaged image shows so where it is mounted, not unpacked (squashfuse).
     Failure("program-read-error", "program exit code", r"",
@@ -297,6 +303,10 @@ FAILURES = (
         r"failed to create user namespace: (?P<why>.+)|ch-run\[\d+\]: error: can't init user\+mount namespaces",
         "the node lets this user make no user namespaces",
         "ask the site to allow them (user.max_user_namespaces), or choose another runtime (--runtime)"),
+    _not_started("image-gone", _NO_IMAGE + r"|cannot stage the image: the copy of .* failed",
+        "the image {image} is gone: something removed it after the job was submitted",
+        "make it again (`convert`, `build`), and keep it until the job has started", "user", outcome="failed",
+        context="gone"),
     _not_started("stage-image-differs", r"cannot stage the image: (?P<why>.*(?:SHA-256 differs|another size).*)",
         "the image could not be copied to the node's disk: {why}",
         "`images verify` tells whether the image is whole; convert it again if it is not", "user"),
@@ -336,10 +346,7 @@ FAILURES = (
         r"\[ERROR\] No such file or directory: (?P<path>\S.*/(?:runner-[^/]+|pyxis_[\d.]+))$",
         "{path}, which was unpacked for this job, is gone",
         "see what cleans Enroot's data path there; a home that nodes share must not hold it (ENROOT_DATA_PATH)"),
-    _not_started("image-missing",
-        r"(?i)\[ERROR\] No such file or directory: (?P<path>/.+)|could not open image .*no such file or directory"
-        r"|ch-run\[\d+\]: error: can't stat: /.*: no such file or directory",
-        "the image {image} is not there",
+    _not_started("image-missing", _NO_IMAGE, "the image {image} is not there",
         "convert it again if it was removed; keep images on a file system that every node mounts (--store, --image), "
         "or report the node to the site"),
     _not_started("container-name-taken",

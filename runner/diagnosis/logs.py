@@ -165,18 +165,20 @@ _LOG_LINE = "pyxis:     "
 _SILENT = "Enroot ended without a message"
 
 
-def container_fault(lines: Iterable[str], *, some_started: bool) -> ContainerFault | None:
+def container_fault(lines: Iterable[str], *, some_started: bool, image_gone: bool = False) -> ContainerFault | None:
     """The most specific failure of the catalogue that a log shows, its first line; None where it shows none.
 
     Args:
         some_started: ranks of the same job have started: then a line that only holds the word "container" counts no
             more.
+        image_gone: the image that the job was submitted with is not there any more.
     """
+    context = ("some" if some_started else "none") + (" gone" if image_gone else "")
     faults: list[ContainerFault] = []
     before = ""
     for text, node in _before_aftermath(lines):
         short = text.removeprefix(_LOG_LINE).strip()
-        if failure := find("container log", text, "some" if some_started else "none"):
+        if failure := find("container log", text, context):
             match = re.search(failure.pattern, text)
             values = {name: value for name, value in match.groupdict().items() if value} if match else {}
             faults.append(ContainerFault(failure, short, values | {"before": before or short}, node))

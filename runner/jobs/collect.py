@@ -238,23 +238,25 @@ def container_faults(run: Run, plan: Plan, starts: Container[int]) -> Iterator[C
     if not run_runtime(plan.runtime).is_container:
         return
     some = any(rank in starts for rank in range(plan.tasks))
+    was_there = plan.image.path.startswith("/") and "image-unusable" not in run.needed_plan().forced
+    gone = was_there and not os.path.lexists(plan.image.path)
     for rank in range(plan.tasks):
         if rank not in starts:
-            yield from _container_fault(run.logs / f"rank-{rank}.err", some, rank=rank)
+            yield from _container_fault(run.logs / f"rank-{rank}.err", some, gone, rank=rank)
     if some:
         return
     for path in sorted(run.logs.glob("node-*.log")):
-        yield from _container_fault(path, False, node=_node_of(path))
-    yield from _container_fault(run.logs / "batch.err", False)
+        yield from _container_fault(path, False, gone, node=_node_of(path))
+    yield from _container_fault(run.logs / "batch.err", False, gone)
 
 
 def _container_fault(
-    path: Path, some_started: bool, *, rank: int | None = None, node: str = ""
+    path: Path, some_started: bool, image_gone: bool, *, rank: int | None = None, node: str = ""
 ) -> Iterator[ContainerFault]:
     lines = _lines(path, from_start=_LOG_BYTES)
     if sum(map(len, lines)) >= _LOG_BYTES // 2:  # the cause stands at the beginning, what followed may be long
         lines += _lines(path)
-    fault = logs.container_fault(lines, some_started=some_started)
+    fault = logs.container_fault(lines, some_started=some_started, image_gone=image_gone)
     if fault is not None:
         yield replace(fault, file=path.name, rank=rank, node=node or fault.node)
 

@@ -29,6 +29,7 @@ from runner.model.site import RuntimeAtSite, Site
 from runner.planning import placement
 from runner.preparation.site import UserSite
 from runner.sites.loader import kept_path
+from runner.sites.user import NO_ACCOUNT
 
 NO_IMAGE = PlannedImage(reference="", digest="", path="")
 FindProgram = Callable[[str], Path | None]
@@ -138,8 +139,11 @@ def choose_all(user_site: UserSite, request: Request, find_program: FindProgram)
         find_program: where a program of this machine is; None where it is not in PATH.
     """
     site, request = placement.with_queue(placement.with_hosts(user_site.site, request.hosts), request)
-    name = request.runtime if request.env_name is None else _runtime_of_environment(request)
     nodes = SCHEDULERS[site.scheduler].nodes
+    if nodes != "allocated" and request.account not in (None, NO_ACCOUNT):
+        what = "there is no scheduler that charges an account"
+        raise UsageError(what, where=f"--account {request.account}", fix=f"leave it out, or --account {NO_ACCOUNT}")
+    name = request.runtime if request.env_name is None else _runtime_of_environment(request)
     if nodes == "this-machine":
         name = _runtime_of_this_machine(site, name, find_program)
     elif nodes == "listed" and name is None:

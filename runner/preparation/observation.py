@@ -77,7 +77,6 @@ def observe(
         plugin_fix=plugin_fix,
         site_file=user_site.file,
         left_open=tuple(unknown.key for unknown in user_site.unknowns if unknown.needed),
-        defaulted=tuple(unknown.key for unknown in user_site.unknowns if not unknown.needed),
         home=tuple(dict.fromkeys((own_home, os.path.realpath(own_home)))),
         scratch=user_site.personal.scratch,
         image_idle_s=_idle_s(image),

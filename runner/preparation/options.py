@@ -156,6 +156,13 @@ def _sbatch_nodes(text: str) -> int:
     return int(least)
 
 
+def _module(text: str) -> str:
+    """A module's name. Raises ValueError: it is empty, or several."""
+    if len(text.split()) != 1:
+        raise ValueError(f"{text!r} is not the name of one module, as `module avail` shows it")
+    return text
+
+
 def _first(element: Any) -> object:
     return element[0]
 
@@ -167,6 +174,7 @@ NUMBER = Kind(is_number=True)
 FLAG = Kind(is_flag=True, write=lambda _value: ())
 TEXTS = Kind(take=texts_of, write=tuple, key=_as_it_is)
 PAIRS = Kind(read=pair, take=pairs_of, write=lambda pairs: [f"{name}={value}" for name, value in pairs], key=_first)
+MODULES = Kind(_module, lambda names: tuple(map(_module, texts_of(names))), write=tuple, key=_as_it_is)
 WORLD = Kind(read=_world, take=_world)
 DURATION = Kind(read=parse_duration_s, take=_seconds, write=_clock)
 VARIABLES = Kind(
@@ -294,7 +302,7 @@ class Options(TypedDict, total=False):
         "Run without a container, in this environment made by `env create`.", PLAIN, metavar="NAME|DIR")]
     module: Annotated[Sequence[str], Option(
         "Load a module of the cluster for a job without a container; in the order given.",
-        TEXTS, "modules", metavar="NAME")]
+        MODULES, "modules", metavar="NAME")]
     snapshot: Annotated[bool, Option(
         "Copy your program's tracked files (git) into the run directory and run the copy.", FLAG)]
     no_diff: Annotated[bool, Option("Keep no copy of your program's uncommitted changes (git diff).", FLAG)]

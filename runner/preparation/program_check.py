@@ -32,6 +32,8 @@ def program_problem(request: Request, image: JobImage, *, is_container: bool, lo
     if not request.program or request.starts_in is None:
         return "", ""
     word = request.program[0]
+    if problem := _no_program(request.program, Path(request.starts_in)):
+        return problem
     if "/" in word:
         over = any(f"{mount.target}/".startswith(f"{WORKSPACE}/") for mount in request.mounts)
         relative = not word.startswith("/") and ".." not in Path(word).parts and not over
@@ -43,6 +45,16 @@ def program_problem(request: Request, image: JobImage, *, is_container: bool, lo
     environment = image.environment.directory if image.environment else ""
     path = f"{environment}/bin:{os.environ.get('PATH', '')}" if environment else None
     return _missing(word, Path(request.starts_in), [name for name in _KNOWN if process.find(name, path)], path)
+
+
+def _no_program(words: Sequence[str], start: Path) -> tuple[str, str] | None:
+    """Of a first word that only a shell would divide, or take as a variable: it names no program anywhere."""
+    line = " ".join(words)
+    if re.match(r"[A-Za-z_]\w*=", words[0]):
+        return f"{words[0]!r} sets a variable, for a shell, and is no program", f"write -- env {line}"
+    if words[0].split() in ([words[0]], []) or (start / words[0]).is_file():
+        return None
+    return f"{words[0]!r} is one word, and no program", f"leave out the quotes: -- {line}; or -- bash -c '...'"
 
 
 def _missing(word: str, start: Path, known: Sequence[str], path: str | None) -> tuple[str, str]:

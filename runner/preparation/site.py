@@ -199,6 +199,9 @@ def _detected(name: str, scheduler: str, say: Say, *, keep: bool) -> tuple[Docum
         loader.keep_site(name, text)
     state = f"kept in {path}: correct it there, or remove it to detect anew" if keep else f"not kept yet ({path})"
     say(f"site: {name}, detected from {detected.scheduler} on {detected.day}, {state} (--site NAME chooses another)")
+    if left := [unknown.key for unknown in loader.unknowns(documents) if not unknown.needed]:
+        how = f"; `{PROGRAM} site check {name}` says how to find them out" if keep else ""
+        say(f"site: left to their defaults: {', '.join(left)}{how}")
     shipped = name.removesuffix(_HERE)
     if shipped != name and shipped not in _NO_CLUSTERS:
         say(f"site: a shipped site is called {shipped}, too: if this cluster is that one, use --site {shipped}")

@@ -115,6 +115,9 @@ def _empty(
     for entry in sorted(cache.iterdir()):
         if entry.name in paths.CACHES:
             going = tuple(_going(entry, keep, whole))
+            if not going:
+                report(f"kept {entry}: jobs that have not ended need it")
+                continue
             size, count = _size(going)
             if not dry_run:
                 for path in going:

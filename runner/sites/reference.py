@@ -28,7 +28,7 @@ from runner.model.site import (
 _HEAD = """\
 # Site files
 
-A site is one YAML file: a shipped one (`python -m runner site list`), or your own, by its path. Unknown keys,
+A site is one YAML file: a shipped one (`gpu-runner site list`), or your own, by its path. Unknown keys,
 duplicate keys, tags and aliases are refused; the error names the file, the line and the nearest valid key. Your file
 may extend a shipped one and give only what differs:
 
@@ -49,9 +49,9 @@ differs by a letter is refused as misspelt:
     registries:                    # another host that gives out a registry's tokens (docs/security.md)
       registry.example.org: {token_service: auth.example.org}
 
-On a cluster's login node, `python -m runner site detect -o ours.yaml` writes such a file. It gives the source of each
+On a cluster's login node, `gpu-runner site detect -o ours.yaml` writes such a file. It gives the source of each
 fact; `--on-node` also queries a GPU node. A fact that could not be detected appears as `# UNKNOWN key: how to find
-out` if jobs need it: `python -m runner site check ours.yaml` refuses the file (exit 2) until you give each such key or
+out` if jobs need it: `gpu-runner site check ours.yaml` refuses the file (exit 2) until you give each such key or
 delete its line. What has a default that will do appears as `# DEFAULT key: how to find out`, which is a warning.
 Then it tries a script of every way and compares the file with the live cluster (exit 3 if they differ).
 
@@ -67,7 +67,7 @@ there are demonstrations. Any other cluster is taken to have real GPUs. `--site 
 the generic site's own node is an example, on which no job is planned. A file that extends it gives `node.gpus`,
 `node.cores` and `node.memory_mb`.
 
-This page is the output of `python -m runner site reference`; a test keeps it up to date.
+This page is the output of `gpu-runner site reference`; a test keeps it up to date.
 """
 
 _SECTIONS: tuple[tuple[str, Any], ...] = (

@@ -41,6 +41,13 @@ def test_what_every_user_needs_works_from_the_root_directory(installed: Installe
     check_everyday_verbs(installed, tmp_path)
 
 
+def test_a_runner_of_the_users_own_is_not_run_instead(installed: Installed, tmp_path: Path) -> None:
+    for own in ("runner.py", "runner/__init__.py"):
+        (tmp_path / own).parent.mkdir(exist_ok=True)
+        (tmp_path / own).write_text("raise SystemExit('mine')\n")
+    assert installed("--version", code=0, PYTHONPATH=str(tmp_path)).startswith("gpu-runner, version ")
+
+
 def test_the_installed_build_makes_the_very_image_of_the_checkout(
     installed: Installed, horovod_image: BuiltImage
 ) -> None:

@@ -33,7 +33,7 @@ def test_it_has_exactly_the_commands_that_take_json() -> None:
 
 def test_the_documented_one_is_this_one() -> None:
     is_same = json.loads(DOCUMENTED.read_text()) == json.loads(json.dumps(json_schema()))
-    assert is_same, "python -m runner --json-schema >docs/json-schema.json"
+    assert is_same, "gpu-runner --json-schema >docs/json-schema.json"
 
 
 WRONG: dict[str, tuple[Any, str]] = {

@@ -17,7 +17,7 @@ alive() {
 }
 if ! { read -r pid start mode <"$state/pid"; } 2>/dev/null || ! alive "$pid" "$start"; then
     name=$(cd "$state" && basename "$PWD")
-    echo "${0##*/}: box $name is not running; start it: python -m runner box up --name $name" >&2
+    echo "${0##*/}: box $name is not running; start it: gpu-runner box up --name $name" >&2
     exit 1
 fi
 user=

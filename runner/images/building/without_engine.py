@@ -140,7 +140,7 @@ def definition_file(framework: str, base: str | None, args: Mapping[str, str]) -
     context = paths.share("containers").parent
     stages = dockerfile_stages(framework, arguments(framework, _base(framework, base), args))
     head = (
-        f"containers/{framework}/Dockerfile, by `python -m runner build {framework} --definition`.",
+        f"containers/{framework}/Dockerfile, by `gpu-runner build {framework} --definition`.",
         "apptainer build --fakeroot IMAGE.sif THIS_FILE",
     )
     return apptainer.definition(stages, context, lambda source: (context / source).is_dir(), head)

@@ -237,7 +237,7 @@ def test_lightning_in_worlds_of_one_is_not_proven(local: Runner, engine_client: 
 def test_lightning_says_what_the_image_lacks(local: Runner) -> None:
     local("submit", "--recipe", "lightning", "--gpus", "2", "--wait", code=5)
     said = errors(local.newest())
-    assert "No module named 'lightning'; fix: python -m runner build pytorch --requirement lightning==2.6.6" in said
+    assert "No module named 'lightning'; fix: gpu-runner build pytorch --requirement lightning==2.6.6" in said
     assert "Traceback" not in said
 
 

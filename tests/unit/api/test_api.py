@@ -152,6 +152,8 @@ def test_the_public_name_is_ours_where_a_directory_has_a_runner_of_its_own(tmp_p
 
     names = "gpu_runner.__all__, gpu_runner.submit.__module__, gpu_runner.runs(), gpu_runner.errors.Exit.USAGE.name"
     assert output_of(f"import gpu_runner; print(*({names}))") == f"{[*api_names, 'errors']} runner.api [] USAGE"
+    script = f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; sys.argv = ['', '--version']"
+    assert output_of(f"{script}; from gpu_runner import _main; _main()").startswith("gpu-runner, version ")
     refused = output_of("import runner; assert runner.mine; import gpu_runner")
     assert refused.startswith("ImportError: gpu_runner is the package runner") and str(tmp_path / own) in refused
 

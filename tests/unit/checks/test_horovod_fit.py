@@ -122,13 +122,13 @@ def test_a_horovod_without_nccl_is_refused_where_it_is_used_and_else_warned_of(
     assert (finding.severity, "--force horovod-without-nccl" in finding.fix) == (severity, severity == "refuse")
     assert says in finding.what
     assert "operations: MPI, Gloo" in finding.what
-    assert "python -m runner build pytorch --base IMAGE" in finding.fix
+    assert "gpu-runner build pytorch --base IMAGE" in finding.fix
 
 
 def test_an_environment_is_made_again_by_its_own_command() -> None:
     assert "environment x:1 has no NCCL" in findings_of(NO_NCCL, **NATIVE)["horovod-without-nccl"].what
     fix = findings_of(with_horovod(cuda_architectures=(90,)), **NATIVE)[WITHOUT].fix
-    assert fix.endswith("python -m runner env create x:1 --site neuron --cuda-archs 80")
+    assert fix.endswith("gpu-runner env create x:1 --site neuron --cuda-archs 80")
 
 
 @pytest.mark.parametrize(

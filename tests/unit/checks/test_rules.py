@@ -139,7 +139,6 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
     [
         ("queue-unknown", "polaris", SEEN, {"queue": "prode"}, "prod'?"),
         ("queue-unknown", "polaris", SEEN, {"queue": "prode"}, "(queues: debug, debug-scaling, prod, preempt"),
-        ("site-defaults", "technion", Observed(defaulted=("needs", "mpi.pmi")), {}, "needs, mpi.pmi"),
         ("gpus-left-over", "technion", SEEN, {"gpus": 3, "nodes": 2}, "4 GPUs are allocated on 2 nodes, and 3"),
         ("gpus-left-over", "technion", SEEN, {"gpus": 13}, "16 GPUs are allocated on 2 nodes, and 13 are used"),
         ("gpus-left-over", "technion", SEEN, {"gpus": 1, "scheduler_options": (("exclusive", ""),)},

@@ -75,7 +75,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "mount of four parts": (submit("--mount", "/a:/b:/c:ro"), Exit.USAGE, "SRC:DST"),
     "mount over the run directory": (submit("--mount", "/tmp:/results"), Exit.USAGE, "/results"),
     "mount that the runtime cannot": (submit("--mount", "/a,b:/x"), Exit.USAGE, "','"),
-    "no image converted": (submit(), Exit.REFUSED, "python -m runner convert"),
+    "no image converted": (submit(), Exit.REFUSED, "gpu-runner convert"),
     "time that is no time": (submit("--time", "soon"), Exit.USAGE, "soon"),
     "time in an unclear unit": (submit("--time", "30"), Exit.USAGE, "10:00 is ten minutes"),
     "no time": (submit("--time", "00:00"), Exit.USAGE, "zero"),
@@ -101,6 +101,9 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "packages for an image": (["prove", "--pretend-cpu", "--image", "x", "--wheels", "."], Exit.USAGE, "or --image"),
     "a rung that there is not": (["prove", "--pretend-cpu", "--again", "devcies"], Exit.USAGE, "mean 'devices'?"),
     "a cluster where there is none": (["site", "detect"], Exit.REFUSED, "no client of Slurm or PBS is here"),
+    "an account where nothing is charged": (submit("--site", "local", "-A", "lab"), Exit.USAGE, "leave it out"),
+    "an account of hosts": (["submit", "--gpus", "1", "--hosts", "a:1", "--account", "x"], Exit.USAGE, "leave it out"),
+    "a module of no name": (submit("--module", ""), Exit.USAGE, "is not the name of one module"),
     "a profiler as an option": (submit("--nsys", "0"), Exit.USAGE, "-- nsys profile -o "),
     "a runtime that is gone": (submit("--runtime", "sarus"), Exit.USAGE, "podman-hpc, enroot or pyxis"),
     "an array of jobs": (submit("-S", "array=0-3"), Exit.USAGE, "one run directory"),
@@ -110,7 +113,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "run of no UTF-8": (["status", "\udcff"], Exit.USAGE, "no run"),
     "run of no name": (["status", ""], Exit.USAGE, "no run"),
     "no run yet": (["wait"], Exit.USAGE, "there are no runs yet"),
-    "what other tools call the list": (["ls"], Exit.USAGE, 'no command "ls"; to list runs: python -m runner status'),
+    "what other tools call the list": (["ls"], Exit.USAGE, 'no command "ls"; to list runs: gpu-runner status'),
     "a list of one": (["status", "x", "--site", "y"], Exit.USAGE, "options of the list together with RUN"),
     "a list of no state": (["status", "--state", "fine"], Exit.USAGE, "'fine' is not one of 'pending', 'running'"),
     "a list of no time": (["status", "--since", "soon"], Exit.USAGE, "not an age such as 30d"),
@@ -198,7 +201,7 @@ def test_an_unfinished_site_file_is_named_in_the_command_that_checks_it(
     mine = tmp_path / "my site.yaml"
     mine.write_text("name: mine\nextends: technion\n# UNKNOWN transport: ask\n# DEFAULT walltime_s: ask\n")
     run(["submit", "--site", str(mine), "--gpus", "16", "--image", IMAGE, "--dry-run"])
-    assert capfd.readouterr().err.count(f"`python -m runner site check '{mine}'`") == 2
+    assert capfd.readouterr().err.count(f"`gpu-runner site check '{mine}'`") == 1
 
 
 def site(key: str = "name", value: str = "a") -> str:

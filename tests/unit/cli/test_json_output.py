@@ -68,7 +68,7 @@ def test_an_error_is_a_document_too(case: str, capfd: pytest.CaptureFixture[str]
     assert (made.command, made.exit_code, made.result) == (command, code, None)
     assert made.error is not None and (made.error.code, made.error.who) == (name, "user")
     assert says in made.error.what and says in err, "people still get their words"
-    assert made.error.fix or "python -m runner" in made.error.what
+    assert made.error.fix or "gpu-runner" in made.error.what
 
 
 def test_what_follows_two_dashes_is_not_ours(capfd: pytest.CaptureFixture[str]) -> None:

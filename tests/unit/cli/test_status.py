@@ -61,14 +61,14 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 def test_a_running_job_shows_its_last_output_and_what_to_do_next(start: Start, call: Call, tmp_path: Path) -> None:
     run = start(f"until [ -e '{tmp_path}/go' ]; do sleep 0.05; done; echo step 7; exec sleep 60")
-    assert "no log yet: running, ranks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
+    assert "no log yet: running, tasks started 0/4" in call("logs", run.run_id, code=Exit.USAGE).err
     assert "\n  no output yet\n" in call("status", run.run_id).out
     (tmp_path / "go").touch()
     while not (run.logs / "batch.out").stat().st_size:
         time.sleep(0.05)
     first, last_output, *_, then = call("status", "train").out.splitlines()
     assert first.startswith(f"run {run.run_id}, job ")
-    assert first.endswith(": running, ranks started 0/4, ended 0/4")
+    assert first.endswith(": running, tasks started 0/4, ended 0/4")
     assert last_output.startswith("  last output ") and last_output.endswith(" s ago (logs/batch.out): step 7")
     assert then.endswith(f" logs --follow {run.run_id}")
 
@@ -107,7 +107,7 @@ def test_the_job_of_another_users_run_directory_is_not_cancelled(start: Start, c
 
 
 def test_the_list_of_runs_and_a_refused_submission_which_is_none(start: Start, call: Call) -> None:
-    assert call("status").out == "no runs yet; start one with `python -m runner submit`\n"
+    assert call("status").out == "no runs yet; start one with `gpu-runner submit`\n"
     run = start("exec sleep 60")
     refused = directory.create(run.path.parent, "refused-4", time.time() + 1)
     refused.write("plan.json", PLAN)
@@ -124,7 +124,7 @@ def test_the_list_of_runs_and_a_refused_submission_which_is_none(start: Start, c
     assert head == ["RUN", "NAME", "JOB", "STATE", "GPUS", "SITE", "AGE", "RESULT"]
     assert row[:6] == [run.run_id, "train", listed["job"].partition(".")[0], "running", "4", "s"]
     assert row[7:] == ["s", "-"]
-    assert "1 submission was refused, and no run: python -m runner status --state not-submitted" in said.err
+    assert "1 submission was refused, and no run: gpu-runner status --state not-submitted" in said.err
     assert refused.run_id in call("status", "--state", "not-submitted").out
     assert call("status", "--state", "cancelled").out.startswith("no run is of that selection; all: ")
     for words in (["status"], ["wait"], ["cancel"], ["logs"]):

@@ -42,12 +42,12 @@ def test_elsewhere_there_is_a_line_at_every_change_and_each_minute(
         for second in range(0, 301, 5):
             update(JobProgress(RUNNING, 4 if second >= 75 else 2, 0, float(second)))
     assert capsys.readouterr().err.splitlines() == [
-        "[   0.0 s] running, ranks started 2/4, ended 0/4",
-        "[  60.0 s] running, ranks started 2/4, ended 0/4",
-        "[  75.0 s] running, ranks started 4/4, ended 0/4",
-        "[ 135.0 s] running, ranks started 4/4, ended 0/4",
-        "[ 195.0 s] running, ranks started 4/4, ended 0/4",
-        "[ 255.0 s] running, ranks started 4/4, ended 0/4",
+        "[   0.0 s] running, tasks started 2/4, ended 0/4",
+        "[  60.0 s] running, tasks started 2/4, ended 0/4",
+        "[  75.0 s] running, tasks started 4/4, ended 0/4",
+        "[ 135.0 s] running, tasks started 4/4, ended 0/4",
+        "[ 195.0 s] running, tasks started 4/4, ended 0/4",
+        "[ 255.0 s] running, tasks started 4/4, ended 0/4",
     ]
 
 
@@ -59,7 +59,7 @@ def test_the_clock_is_the_jobs_and_does_not_restart(run: Run, capsys: pytest.Cap
     alone, of_several = capsys.readouterr().err.splitlines()
     assert alone.startswith("[3601.")
     assert of_several.startswith("[3601.")
-    assert of_several.endswith(f" s] {run.run_id}: running, ranks started 4/4, ended 0/4")
+    assert of_several.endswith(f" s] {run.run_id}: running, tasks started 4/4, ended 0/4")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_is_mostly_fast_is_shown_only_where_it_is_slow() -> None:
 
 
 def test_a_state_in_words() -> None:
-    assert describe(JobProgress(None, 0, 0, 0.0), 2) == "waiting for the scheduler, ranks started 0/2, ended 0/2"
+    assert describe(JobProgress(None, 0, 0, 0.0), 2) == "waiting for the scheduler, tasks started 0/2, ended 0/2"
     pending = JobState("pending", "PENDING", "Reso\x1burces")
     assert describe(JobProgress(pending, 0, 0, 0.0), 2).startswith("pending (Reso\\x1burces), ")
     assert describe(JobProgress(JobState("unknown"), 0, 0, 0.0), 2).startswith("not known to the scheduler, ")

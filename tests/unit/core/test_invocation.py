@@ -27,9 +27,9 @@ IN_PATH = {"python3": "/usr/bin/python3", "gpu-runner": "/home/me/.venv/bin/gpu-
         (["/usr/bin/python3", "/home/me/.venv/bin/gpu-runner", "submit", "--", "python", "-m", "runner"], "gpu-runner"),
         (["/usr/bin/python3", "/home/mé/it's/gpu-runner"], """'/home/mé/it'"'"'s/gpu-runner'"""),
         (["gpu-runner"], "gpu-runner"),
-        (["python3", "-m", "pytest"], "python -m runner"),
-        (["python3", "-"], "python -m runner"),
-        ([], "python -m runner"),
+        (["python3", "-m", "pytest"], "gpu-runner"),
+        (["python3", "-"], "gpu-runner"),
+        ([], "gpu-runner"),
     ],
 )
 def test_the_words_of_the_call(words: list[str], name: str) -> None:
@@ -48,16 +48,22 @@ def test_help_and_hints_have_them() -> None:
 
 
 def test_no_message_has_the_words_of_another_call() -> None:
-    """``PROGRAM`` is to be used in messages; pages and files that others read may have a name."""
-    files_and_pages = {"invocation.py", "reference.py", "quickstart.py", "without_engine.py", "__main__.py"}
+    """``PROGRAM`` is to be used in messages."""
     named = [
         f"{path.relative_to(CHECKOUT)}:{node.lineno}"
         for path in sorted((CHECKOUT / "runner").rglob("*.py"))
-        if path.name not in files_and_pages
+        if path.name != "__main__.py"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "python -m runner" in node.value
     ]
     assert named == []
+
+
+def test_pages_call_it_by_its_name_and_explain_the_other_once() -> None:
+    pages = (CHECKOUT / "README.md", *(CHECKOUT / "docs").rglob("*.md"))
+    assert [page.name for page in pages for _ in range(page.read_text().count("python -m runner"))] == [
+        "README.md", "jobs.md",
+    ]  # fmt: skip
 
 
 def test_without_any_package_the_fix_is_named() -> None:

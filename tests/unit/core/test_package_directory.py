@@ -70,7 +70,7 @@ def test_a_file_that_is_not_what_was_collected_is_named(damage: str, packages: P
     with pytest.raises(RefusedError) as caught:
         check(packages, read(packages), Silent())
     assert says in caught.value.what
-    assert f"python -m runner env wheels {shlex.quote(str(packages))};" in caught.value.fix
+    assert f"gpu-runner env wheels {shlex.quote(str(packages))};" in caught.value.fix
     assert ("remove what is not" in caught.value.fix) == says.startswith("not of")
 
 

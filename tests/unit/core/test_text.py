@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.core import text
-from runner.core.text import coloured, counted, duration, first_of, gpus_text, plain, printable
+from runner.core.text import coloured, counted, duration, first_of, gpus_text, plain, printable, shape_text
 
 ROOT = Path(__file__).resolve().parents[3]
 COPIES = re.compile(r"unicode_escape|\} \w+\{'' if [^}]* == 1 else 's'\}|\"1 (?:node|job|launch|run|host)\" if")
@@ -43,6 +43,9 @@ def test_colours_reach_a_terminal_and_end_and_nothing_else_does(text: str, shown
 
 
 def test_one_is_no_plural() -> None:
+    assert [shape_text(8, 2, 8), shape_text(1, 1, 1, "torchrun")] == ["8 ranks on 2 nodes", "1 rank on 1 node"]
+    assert shape_text(8, 2, 2, "torchrun") == "8 GPUs on 2 nodes, 2 starts of torchrun"
+    assert shape_text(4, 1, 1) == "4 GPUs on 1 node, 1 start"
     assert [gpus_text(count) for count in (0, 1, 2)] == ["0 GPUs", "1 GPU", "2 GPUs"]
     assert [counted(2, noun) for noun in ("node", "launch", "process", "study")] == [
         "2 nodes", "2 launches", "2 processes", "2 studies",

@@ -90,6 +90,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "run-directory-not-on-node": ("[ERROR] No such file or directory: /runs/my run/enroot.rc",),
     "container-gone": ("[ERROR] No such file or directory: /var/tmp/data/runner-92",),
+    "image-gone": ("ch-run[6]: error: can't stat: /my image.sqsh: No such file or directory", "none gone"),
     "image-missing": ("pyxis:     [ERROR] No such file or directory: /lustre/my image.sqsh", "some"),
     "container-name-taken": ("[ERROR] File already exists: /home/u/data/runner-92",),
     "no-room-for-image": ("pyxis:     Write on output file failed because No space left on device",),

@@ -254,7 +254,7 @@ def test_only_what_has_come_to_its_end_is_there(tmp_path: Path) -> None:
     assert [each for _, each in directory.all_environments(root)] == [None]
     for name, scratch, error, says in (
         ("a", str(tmp_path), RefusedError, "not finished"),
-        ("b", str(tmp_path), RefusedError, "not there.*python -m runner env create b --site alpha"),
+        ("b", str(tmp_path), RefusedError, "not there.*gpu-runner env create b --site alpha"),
         ("a", "", RefusedError, "your scratch directory is unknown"),
         ("..", str(tmp_path), UsageError, r"'\.\.'"),
     ):

@@ -17,6 +17,7 @@ from runner.jobs.directory import Run
 from runner.jobs.states import cancel
 from runner.jobs.verdict import judge
 from runner.model.job import ExitMarker, JobState
+from runner.model.plan import PlanRecord
 from runner.model.records import ExitRecord, StartRecord
 from tests.support.evidence import GOOD, ended, node, start, write_plan, write_record
 from tests.support.plans import PLAN
@@ -200,6 +201,7 @@ STARTED: list[StartRecord | ExitRecord] = [
     *(ended(rank, status=int(rank == 2), exit_code=int(rank == 2)) for rank in range(4)),
 ]
 PORT_TAKEN = ended(0, status=114, exit_code=None, error="rendezvous-port-taken", message="why")
+UNSEEN = PlanRecord(**msgspec.structs.asdict(PLAN), forced=("image-unusable",))  # the image is on the nodes alone
 # Logs, records, the job's end, and of the verdict how its first sentence and the line that it quotes begin.
 Left = tuple[dict[str, Sequence[str]], Sequence[StartRecord | ExitRecord], JobState, str, str]
 CONTAINERS: dict[str, Left] = {
@@ -239,9 +241,27 @@ CONTAINERS: dict[str, Left] = {
 }  # fmt: skip
 
 
+def test_an_image_that_was_removed_is_reported_as_gone(run: Run, tmp_path: Path) -> None:
+    """And not that the node lacks it, as long as it is there, or where it was submitted without being seen."""
+    image = tmp_path / "my $image.sqsh"
+    log(run, "rank-0.err", f"ch-run[7]: error: can't stat: {image}: No such file or directory (ch_core.c:255 2)")
+    for plan, is_there, outcome, says in (
+        (PLAN, True, "infrastructure", "is not there"), (PLAN, False, "failed", "is gone: something removed it"),
+        (UNSEEN, False, "infrastructure", "is not there"),
+    ):  # fmt: skip
+        image.touch() if is_there else image.unlink(missing_ok=True)
+        run.write(
+            "plan.json", msgspec.structs.replace(plan, image=msgspec.structs.replace(PLAN.image, path=str(image)))
+        )
+        judged = judge(collect(run, ENDED))
+        assert judged.outcome == outcome
+        assert f"the image {image} {says}" in judged.reasons[0]
+
+
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_why_ranks_did_not_run_by_logs_and_records_together(run: Run, name: str) -> None:
     logs, records, state, says, line = CONTAINERS[name]
+    run.write("plan.json", UNSEEN)
     for file, lines in logs.items():
         log(run, file, *lines)
     for record in records:

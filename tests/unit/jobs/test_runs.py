@@ -118,9 +118,7 @@ def test_what_fits_several_runs_or_none_is_answered_with_the_newest(root: Path) 
         assert caught.value.what == f'"{wanted}" matches 10 runs: {", ".join(newest[:8])} and 2 more'
     with pytest.raises(UsageError) as caught:
         find("none")
-    assert caught.value.what == (
-        f'no run matches "none". Recent: {", ".join(newest[:3])}. All: python -m runner status'
-    )
+    assert caught.value.what == (f'no run matches "none". Recent: {", ".join(newest[:3])}. All: gpu-runner status')
 
 
 def test_what_cannot_be_read_in_the_list_of_runs_is_no_obstacle(root: Path) -> None:

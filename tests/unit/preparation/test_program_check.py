@@ -47,6 +47,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("./train $é.sh",), "chmod +x"),
         (("./run.py", "--x"), "-- python3 ./run.py"),
         (("./absent.sh",), "correct its name"),
+        (("python3 run.py", "--x"), "leave out the quotes: -- python3 run.py --x"),
+        (("./train $é.sh --x",), "leave out the quotes: -- ./train $é.sh --x"),
+        (("FOO=1", "python3", "run.py"), "write -- env FOO=1 python3 run.py"),
     ],
 )
 def test_what_cannot_be_started_is_refused_with_the_line_to_write(
@@ -117,6 +120,8 @@ def test_only_what_is_imported_whatever_happens_is_needed(tmp_path: Path) -> Non
 def test_modules_are_loaded_in_a_native_job_and_not_in_a_container(tmp_path: Path) -> None:
     modules = ("gcc/13", "cuda/12 4")
     assert prepared(tmp_path, "python3", "run.py", modules=modules).plan.load[0] == ("module", "load", *modules)
+    said, fix = codes(prepared(tmp_path, "A=$x", "python3", site="box", runtime="charliecloud"))[0]
+    assert "sets a variable" in said and fix == "write -- env A=$x python3"
     with pytest.raises(UsageError, match="sees no modules"):
         prepared(tmp_path, "python3", site="box", runtime="charliecloud", modules=modules)
 

@@ -89,8 +89,10 @@ def test_the_slurm_that_answers_is_detected_once_and_kept(shell: Shell) -> None:
     site = shell.read().site
     assert (site.name, site.node.gpus, site.node.count) == ("our", 8, 2)
     file = shell.state / "sites/our.yaml"
-    assert shell.lines[-1].startswith("site: our, detected from Slurm 22.05.8 on ")
-    assert f"kept in {file}: correct it there" in shell.lines[-1]
+    *_, detected, defaults = shell.lines
+    assert detected.startswith("site: our, detected from Slurm 22.05.8 on ")
+    assert f"kept in {file}: correct it there" in detected
+    assert "left to their defaults: " in defaults and "site check our` says" in defaults
     file.write_text(file.read_text().replace("gpus: 8", "gpus: 6"))
     shell.client("sinfo", "exit 1")
     assert shell.read().site.node.gpus == 6, "as the user corrected it, and not detected again"

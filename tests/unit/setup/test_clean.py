@@ -130,7 +130,10 @@ def test_a_box_with_a_job_that_has_not_ended_stays_with_all_that_is_in_it(
     over.write("plan.json", PLAN)
     over.write("job.json", Submitted("slurm", "1", str(cache / "boxes/over/bin"), "", 0.0))
     monkeypatch.setattr(box, "find", lambda name: name == "busy" or None)
-    facts = result(call("clean", "--yes", "--json").out)
+    out, said = call("clean", "--yes", "--json")
+    facts = result(out)
     assert facts["kept_boxes"] == ["busy"]
+    assert [Path(each["path"]).name for each in facts["removed"]] == ["boxes"]
+    assert f"kept {cache / 'box-roots'}: " in said
     assert (cache / "boxes/busy/bin/file").is_file() and (cache / "box-roots/trixie/file").is_file()
     assert not (cache / "boxes/over").exists()

@@ -37,14 +37,14 @@ OWN = {
 
 
 def commands(page: Path) -> list[list[str]]:
-    """The words of every ``python -m runner`` line in the blocks of a page."""
-    lines = re.findall(r"^ {4,}python -m runner (.*)$", page.read_text(), re.MULTILINE)
+    """The words of every ``gpu-runner`` line in the blocks of a page."""
+    lines = re.findall(r"^ {4,}gpu-runner (.*)$", page.read_text(), re.MULTILINE)
     return [shlex.split(line, comments=True) for line in lines]
 
 
 def rows_of(page: Path) -> list[list[str]]:
     """The words of every ``submit``, ``scale`` and ``expect`` in the table of a recipe's page."""
-    lines = re.findall(r"^\|.*`python -m runner ((?:submit|scale|expect) [^`]*)`", page.read_text(), re.MULTILINE)
+    lines = re.findall(r"^\|.*`gpu-runner ((?:submit|scale|expect) [^`]*)`", page.read_text(), re.MULTILINE)
     return [shlex.split(line) for line in lines]
 
 

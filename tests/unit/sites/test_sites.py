@@ -53,7 +53,7 @@ def test_a_site_that_is_written_is_read_as_it_was(name: str, tmp_path: Path) -> 
 
 
 def test_the_reference_is_the_codes() -> None:
-    """``python -m runner site reference >docs/sites.md`` after a change of the schema."""
+    """``gpu-runner site reference >docs/sites.md`` after a change of the schema."""
     assert (Path(__file__).parents[3] / "docs/sites.md").read_text() == reference()
 
 

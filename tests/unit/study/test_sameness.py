@@ -104,7 +104,7 @@ def test_launches_of_one_point_have_one_command_line(tmp_path: Path) -> None:
     left_out = next(each for each in found.launches if each.launch.key == second)
     assert left_out.why == (
         f"its program's options are not those of {of.runs(first)[0].run_id} (--batch-size 8 -> 16): no figure is made "
-        "of both; `python -m runner scale --resume` measures it anew"
+        "of both; `gpu-runner scale --resume` measures it anew"
     )
     with_plan(of.runs(second)[0], program=("python3", "main.py", "--hub-token", "hunter22", "8"))
     assert "hunter22" not in "".join(why(gather.facts(of)))

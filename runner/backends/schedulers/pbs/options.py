@@ -18,7 +18,7 @@ PLANNED = {
 }
 # Options that would break a run, and why (qsub(1B)).
 REFUSED = {
-    "J": "all jobs of an array would write into one run directory: submit once for each",
+    "J": "all jobs of an array would write into one run directory: --sweep makes one for each",
     "I": "qsub would wait for a person at a terminal: use `qsub -I` itself",
     "f": "qsub would not answer until the job's end: `submit --wait`, or `wait`",
     "z": "qsub would not say the job's number",

@@ -153,7 +153,7 @@ class Launch:
             return
         what = (
             f"Horovod here has no Gloo ({library}), by which its ranks would meet: start them by MPI "
-            "(--wireup pmix, pmi2 or mpich), or use an image of `python -m runner build`"
+            "(--wireup pmix, pmi2 or mpich), or use an image of `gpu-runner build`"
         )
         if self.options.run_dir is not None and _plan(self.options.run_dir).get("framework") == "horovod":
             raise LaunchError("horovod-without-gloo", what)
