@@ -113,7 +113,7 @@ def test_modules_of_the_cluster_are_loaded_in_a_native_job(cluster: Box, tmp_pat
     )
     for name, lines in (
         ("core/gcc/13", f"prepend-path MODULEPATH {tmp_path}/gcc13"),
-        ("gcc13/lib/1 2", "setenv FOUND_LIB {by $gcc}"),
+        ("gcc13/lib/$1", "setenv FOUND_LIB {by $gcc}"),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"#%Module\n{lines}\n")
@@ -124,10 +124,10 @@ def test_modules_of_the_cluster_are_loaded_in_a_native_job(cluster: Box, tmp_pat
     try:
         job = ("submit", "--runtime", "native", "--gpus", "2", "--nodes", "2", "--wait")
         shows = ("--", "python3", "-c", "import os; print(os.environ.get('FOUND_LIB'), os.environ['LOADEDMODULES'])")
-        done = runner(*job, "--module", "gcc/13", "--module", "lib/1 2", *shows, code=0)
-        assert "by $gcc gcc/13:lib/1 2" in runner("logs", "--all", runner.newest().name, code=0).out, done
-        absent = runner(*job, "--module", "lib/1 2", *shows, code=8)
-        assert "lib/1 2" in absent.out
+        done = runner(*job, "--module", "gcc/13", "--module", "lib/$1", *shows, code=0)
+        assert "by $gcc gcc/13:lib/$1" in runner("logs", "--all", runner.newest().name, code=0).out, done
+        absent = runner(*job, "--module", "lib/$1", *shows, code=8)
+        assert "lib/$1" in absent.out
         loaded = {"LOADEDMODULES": "gcc/13"}
         warned = runner(*job[:-1], "--dry-run", *shows, code=0, env=loaded)
         assert "warning [modules-dropped]" in warned.err
