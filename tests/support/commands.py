@@ -81,7 +81,13 @@ class Runner:
         return {**os.environ, "RUNNER_STATE": str(self.state), **self.more, **(extra or {})}
 
     def newest(self) -> Path:
-        return max(self.runs.glob("[!.]*"), key=lambda path: path.stat().st_ctime_ns if path.is_dir() else 0)
+        """The one whose plan was written last: a run's directory itself changes for as long as its job does."""
+
+        def written_ns(path: Path) -> int:
+            plan = path / "plan.json"
+            return (plan if plan.exists() else path).stat().st_ctime_ns if path.is_dir() else 0
+
+        return max(self.runs.glob("[!.]*"), key=written_ns)
 
     def start(
         self, *words: str, site: Path | None = None, env: Mapping[str, str] | None = None
