@@ -11,6 +11,8 @@ import re
 from functools import cache
 
 CALLS = {
+    "builtin": "print open range enumerate zip len int float str min max getattr dict",
+    "adds": "append extend update add insert setdefault",
     # Numbers of a rank.
     "rank": "hvd.rank dist.get_rank",
     "local_rank": "hvd.local_rank dist.get_node_local_rank",
@@ -56,6 +58,7 @@ CALLS = {
     "wraps horovod": "hvd.Distributed(Optimizer|GradientTape|AdasumOptimizer) "
     "hvd.(load_model|create_distributed_optimizer)",
     "wraps ddp": "*.(DistributedDataParallel|FullyShardedDataParallel|fully_shard)",
+    "gradients": "*(allreduce|all_reduce|all_gather)*",
     "parameters": "hvd.broadcast_(parameters|variables|global_variables|model_weights)",
     "objects": "hvd.broadcast(_object|_)?",
     "callbacks": "hvd.callbacks.BroadcastGlobalVariablesCallback(Impl)? hvd.BroadcastGlobalVariablesHook",
@@ -136,8 +139,7 @@ FIXES = {
         "hvd.broadcast_parameters(model.state_dict(), root_rank=0); "
         "hvd.broadcast_optimizer_state(optimizer, root_rank=0)",
         "callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), ...]"),
-    7: ("if dist.get_rank() == 0: torch.save(...)", "if hvd.rank() == 0: torch.save(...)",
-        "if hvd.rank() == 0: model.save(...)"),
+    7: ("if dist.get_rank() == 0: {}", "if hvd.rank() == 0: {}", ""),
     8: ("dist.all_reduce(loss, op=dist.ReduceOp.AVG)  # on every rank, before rank 0 prints",
         'loss = hvd.allreduce(loss, name="loss")  # on every rank, before rank 0 prints',
         "callbacks = [..., hvd.callbacks.MetricAverageCallback()]"),

@@ -6,7 +6,6 @@ a value that comes from elsewhere has the name that it was imported by. Attribut
 
 from __future__ import annotations
 
-import builtins
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -25,22 +24,6 @@ from runner.linting.values import NOTHING, SCALARS, Call, Value, combined, eithe
 # on every node.
 _OPPOSITE = {"root": "not_root", "not_root": "root", "local_root": "", "": ""}
 _MOST_STEPS, _MOST_DEPTH, _MOST_CALLS, _MOST_MODULES = 150_000, 300, 8, 40
-_BUILTINS = [
-    "print",
-    "open",
-    "range",
-    "enumerate",
-    "zip",
-    "len",
-    "int",
-    "float",
-    "str",
-    "min",
-    "max",
-    "getattr",
-    "dict",
-]
-_ADDS = ("append", "extend", "update", "add", "insert", "setdefault")
 _EXITS = ("sys.exit(", "exit(", "quit(", "os._exit(")
 _INNER = (nodes.FunctionDef, nodes.ClassDef, nodes.Lambda)
 
@@ -93,7 +76,7 @@ class Resolver:
                         self._attributes[str(node.slice.value)].append(node)
                 case nodes.Call():
                     self._calls[dotted(node.func).rpartition(".")[2]].append(node)
-                    if isinstance(node.func, nodes.Attribute) and node.func.attrname in _ADDS:
+                    if isinstance(node.func, nodes.Attribute) and matches("adds", node.func.attrname):
                         self._changes[dotted(node.func.expr)].append(node)
                 case nodes.Import() | nodes.ImportFrom():
                     wanted += self.imported(node)
@@ -218,8 +201,7 @@ class Resolver:
         spent = self._spend(len(scope.locals.get(name, ())) // 10)
         if spent and getattr(scope, "name", "") != "builtins" and not name.startswith("__"):
             return self._with_changes(self._any(definitions, name), node)
-        known = getattr(builtins, name, None) in _BUILTINS
-        return Value(path=f"builtins.{name}") if known else Value(meaning(name))
+        return Value(path=f"builtins.{name}") if matches("builtin", name) else Value(meaning(name))
 
     def _any(self, definitions: list[nodes.NodeNG], name: str) -> Value:
         """What a name is that has one of these definitions."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from astroid import nodes
 
-from runner.linting.script import Finding, Script, ok, rule, sharding, unclear, wrong
+from runner.linting.script import Finding, Script, ok, one, rule, sharding, unclear, wrong
 from runner.linting.values import NOTHING, Call, Value, rate_of, tagged, union
 
 _ANY_GPU = tagged("any GPU")
@@ -50,14 +50,14 @@ def gpu(script: Script) -> Iterator[Finding]:
     yield from wrong("every rank of a node takes the same GPU", fixed)
     yield from ok("by the local rank", good)
     if any(value.constant in ("", "-1", ()) for _, value in pins):
-        yield Finding("ok", "it hides the GPUs")
+        yield one("ok", "it hides the GPUs")
     known = (call for call, value in pins if value is not _ANY_GPU)
     yield from unclear("the number of the GPU could not be followed", known)
     if script.is_tensorflow:
         yield script.missing("TensorFlow takes every GPU of the node on each rank")
     if pins:
         yield script.missing("no GPU is chosen, so every rank of a node takes GPU 0")
-    yield Finding("cannot tell", "it uses no GPU that can be seen")
+    yield one("cannot tell", "it uses no GPU that can be seen")
 
 
 def _pin(call: Call) -> Value | None:
@@ -114,19 +114,15 @@ def loaders(script: Script) -> Iterator[Finding]:
         yield from unclear("the loader's arguments could not be followed", _with_unknown(first))
         own = (call for call in first if union(call.values).things("plainsampler"))
         yield from unclear("a sampler of its own, that is not seen to ask for the rank", own)
-        yield from wrong(
-            "the sampler is not given to the loader that is trained on" if script.samplers else _WHOLE, first
-        )
+        lost = "the sampler is not given to the loader that is trained on"
+        yield from wrong(lost if script.samplers else _WHOLE, first)
     shuffled = (call for call in chosen if sharding(call) == "sampler" and call.argument(2, "shuffle").constant is True)
-    reason = "shuffle=True and a sampler exclude each other"
-    yield from wrong(reason, shuffled, "leave shuffle out: the sampler shuffles")
+    fix = "leave shuffle out: the sampler shuffles"
+    yield from wrong("shuffle=True and a sampler exclude each other", shuffled, fix)
     for call in (call for call in chosen if sharding(call) in ("sampler", "rank")):
-        reason, fix = (
-            "set_epoch is not called: every epoch has the same order",
-            "sampler.set_epoch(epoch)  # first in each",
-        )
-        yield from wrong(reason, _without_epoch(script, call), f"{fix} epoch")
-        yield from ok("by a sampler" if sharding(call) == "sampler" else "by the rank", [call])
+        fix = "sampler.set_epoch(epoch)  # first in each epoch"
+        yield from wrong("set_epoch is not called: every epoch has the same order", _without_epoch(script, call), fix)
+        yield one("ok", "by a sampler" if sharding(call) == "sampler" else "by the rank", [call])
     yield from unclear("the data depend on the number of ranks, and not on the rank", first)
 
 
@@ -154,29 +150,21 @@ def _without_epoch(script: Script, loader: Call) -> list[Call]:
 def other_data(script: Script) -> Iterator[Finding]:
     """Data without a DataLoader: tf.data, arrays, generators."""
     given = [(call, value) for call in script.fits if (value := call.given(0, "x")) is not None]
-    data = [*(value for _, value in given), *script.trained_on]
-    yield from ok("by the rank", (call for call, value in given if value.has("rank") or value.things("sampler")))
-    by_loop = any(value.has("rank") or value.things("sampler") for value in script.trained_on)
-    if by_loop:
-        yield Finding("ok", "by the rank")
+    data = [*given, *((Call("for", None), over) for over in script.trained_on)]
+    yield from ok("by the rank", (call for call, value in data if value.has("rank") or value.things("sampler")))
     yield from ok("by the rank", (call for call in script.calls(".shard") if "rank" in call.tags))
     if "webdataset.split_by_node" in script.names:
-        yield Finding("ok", "by webdataset's split_by_node")
-    steps = [
-        call for call in script.fits for name in ("steps_per_epoch", "epochs") if call.argument(None, name).has("size")
-    ]
+        yield one("ok", "by webdataset's split_by_node")
+    steps = [(call, call.argument(None, name)) for call in script.fits for name in ("steps_per_epoch", "epochs")]
     reason = "each rank takes a part of the steps, and shuffles all data with its own seed"
-    yield from unclear(reason, [call for call, value in given if value.has("size")])
-    if any(value.has("size") for value in script.trained_on):
-        yield Finding("cannot tell", reason)
-    yield from unclear(reason, steps)
+    yield from unclear(reason, (call for call, value in (*data, *steps) if value.has("size")))
     if script.uncertain:
-        yield Finding("cannot tell", script.uncertain)
+        yield one("cannot tell", script.uncertain)
     if data:
         yield from wrong(_WHOLE, script.calls("made data") or (script.calls("fit data") if given else []))
     if script.way == "none" and data:
         yield script.missing("the data are not divided among the ranks")
-    yield Finding("cannot tell", "no data set that can be seen")
+    yield one("cannot tell", "no data set that can be seen")
 
 
 @rule(4)
@@ -192,15 +180,13 @@ def rate(script: Script) -> Iterator[Finding]:
     by_size = (call for call, value in (*rates, *schedules) if value.has("size"))
     yield from ok("by the number of ranks" + ("" if warm else "; no warm-up that can be seen"), by_size)
     if script.names & {"hvd.Adasum", "hvd.DistributedAdasumOptimizer"}:
-        yield from ok("Adasum needs no scaling", first)
-        yield Finding("ok", "Adasum needs no scaling")
+        yield one("ok", "Adasum needs no scaling", first)
     batches = [*((call, call.argument(1, "batch_size")) for call in script.loaders),
                *((call, call.argument(0)) for call in script.calls(".batch"))]  # fmt: skip
     yield from ok("the batch is divided instead", (call for call, size in batches if size.has("over_size")))
     reason = "the rate does not depend on the number of ranks"
     if script.way == "ddp":
-        yield from unclear(f"{reason}; with DDP many leave it to the user", first)
-        yield Finding("cannot tell", f"{reason}; with DDP many leave it to the user")
+        yield one("cannot tell", f"{reason}; with DDP many leave it to the user", first)
     local = (call for call, value in rates if value.has("local_size"))
     yield from wrong("the rate is scaled by the ranks of one node only", local)
     if script.way == "none":
@@ -211,8 +197,7 @@ def rate(script: Script) -> Iterator[Finding]:
     if not script.reads_data:
         yield from unclear("no data set that can be seen: a benchmark needs no scaled rate", first)
     yield from wrong(reason, first)
-    yield from unclear("no optimizer whose rate can be seen", script.calls("hvd.DistributedOptimizer"))
-    yield Finding("cannot tell", "no optimizer whose rate can be seen")
+    yield one("cannot tell", "no optimizer whose rate can be seen", script.calls("hvd.DistributedOptimizer"))
 
 
 def _rate(optimizer: Call) -> Value:
@@ -235,16 +220,13 @@ def wrapped(script: Script) -> Iterator[Finding]:
     if script.way == "none":
         yield script.missing("nothing averages the gradients")
     is_ddp = script.way == "ddp"
-    wraps = _wraps(script)
+    wraps, kept = script.calls(f"wraps {script.way}"), _kept(script)
     if not wraps:
-        by_hand = (
-            call for call in script.every if re.search("all_?(reduce|gather)", call.name) and "grad" in call.text
-        )
-        for call in (call for call in by_hand if call.loops or is_ddp):
-            yield from ok(f"by {call.last} of each gradient", [call])
+        by_hand = (call for call in script.calls("gradients") if "grad" in call.text and (call.loops or is_ddp))
+        for call in by_hand:
+            yield one("ok", f"by {call.last} of each gradient", [call])
         lacks = "the model is not wrapped" if is_ddp else "nothing averages the gradients"
         yield script.missing(f"{lacks}: every rank trains a model of its own")
-    kept = [call for call in wraps if not call.discarded or call.last == "fully_shard"]
     what, wrapper = ("model", "DistributedDataParallel") if is_ddp else ("optimizer", "it")
     if not kept:
         yield from wrong(f"the wrapped {what} is not kept: what {wrapper} returns must be used", wraps)
@@ -253,8 +235,10 @@ def wrapped(script: Script) -> Iterator[Finding]:
         yield from wrong(f"only rank 0 wraps the {what}: {waits} waits for the others", kept)
 
 
-def _wraps(script: Script) -> list[Call]:
-    return script.calls(f"wraps {script.way}")
+def _kept(script: Script) -> list[Call]:
+    """The wrappers whose result is used."""
+    every = script.calls(f"wraps {script.way}")
+    return [call for call in every if not call.discarded or call.last == "fully_shard"]
 
 
 @rule(5)
@@ -263,7 +247,7 @@ def horovod_gradients(script: Script) -> Iterator[Finding]:
 
     Keras 3 does not call what Horovod's optimizer replaces: each rank trains alone, without a message.
     """
-    wraps = [call for call in _wraps(script) if not call.discarded] if script.way == "horovod" else []
+    wraps = _kept(script) if script.way == "horovod" else []
     inner = union(value for call in wraps for value in call.values).things("optimizer", "tape")
     names = {call.name for call in wraps}
     steps = script.calls(".step", ".apply_gradients", ".minimize", ".compile")
@@ -287,7 +271,7 @@ def horovod_gradients(script: Script) -> Iterator[Finding]:
 @rule(5)
 def ddp_gradients(script: Script) -> Iterator[Finding]:
     """A loop that trains the model inside, and an optimizer of a model that is not wrapped."""
-    wraps = [call for call in _wraps(script) if not call.discarded or call.last == "fully_shard"]
+    wraps = _kept(script)
     if script.way != "ddp":
         yield from ok(wraps[0].last, wraps)
     whole = [call.arguments[0] for call in wraps if call.arguments and call.last != "fully_shard"]
@@ -325,7 +309,8 @@ def broadcast(script: Script) -> Iterator[Finding]:
         for call in script.calls("wraps ddp"):
             yield from ok(f"{call.last} does it", [call])
         yield script.missing("nothing gives all ranks the same parameters")
-    callbacks, every = script.calls("callbacks"), [*_sent(script), *_state(script), *script.calls("callbacks")]
+    callbacks = script.calls("callbacks")
+    every = [*_sent(script), *script.calls("hvd.broadcast_optimizer_state"), *callbacks]
     if not every:
         yield from ok("by the elastic state", script.calls("elastic"))
         yield script.missing("every rank begins with its own parameters")
@@ -334,10 +319,6 @@ def broadcast(script: Script) -> Iterator[Finding]:
     roots = ((call, call.argument(0 if call in callbacks else 1, "root_rank")) for call in every)
     named = (call for call, root in roots if root.has("rank", "local_rank"))
     yield from wrong("every rank names itself as the root", named)
-
-
-def _state(script: Script) -> list[Call]:
-    return script.calls("hvd.broadcast_optimizer_state")
 
 
 def _sent(script: Script) -> list[Call]:
@@ -352,7 +333,7 @@ def torch_state(script: Script) -> Iterator[Finding]:
     """PyTorch: the optimizer's state, and parameters that rank 0 loads."""
     if script.is_tensorflow:
         return
-    sent, state = _sent(script), _state(script)
+    sent, state = _sent(script), script.calls("hvd.broadcast_optimizer_state")
     if not sent:
         fix = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
         yield script.missing("the parameters are not broadcast", fix=fix)
@@ -437,11 +418,10 @@ def writes(script: Script) -> Iterator[Finding]:
             doubtful += unclear(f"nothing is seen to call what {what}", [call])
         else:
             reason = f"every rank{' but rank 0' if 'not_root' in call.guards else ''} {what}"
-            fix = script.fix(7).replace("torch.save(...)", _written(call)).replace("model.save(...)", _written(call))
-            yield Finding("missing" if script.way == "none" else "wrong", reason, call.place, fix)
+            yield one("missing" if script.way == "none" else "wrong", reason, [call], script.fix(7, _written(call)))
     yield from doubtful
     yield from ok("rank 0 writes", good)
-    yield Finding("ok", "it writes no checkpoint that can be seen")
+    yield one("ok", "it writes no checkpoint that can be seen")
 
 
 def _opens_a_text(call: Call) -> bool:
@@ -487,7 +467,7 @@ def averages(script: Script) -> Iterator[Finding]:
     for call in shared:
         yield from ok(f"by {call.last}", [call])
     if script.imports("torchmetrics", "torcheval"):
-        yield Finding("ok", "the metrics' package synchronises")
+        yield one("ok", "the metrics' package synchronises")
     if script.fits and script.is_tensorflow:
         yield script.missing("the metrics of fit are those of each rank", script.fits)
 
@@ -510,7 +490,7 @@ def reports(script: Script) -> Iterator[Finding]:
     """Whether what is reported is a metric of one rank."""
     every = [call for call in script.calls("report") if _is_metric(call)]
     if not every:
-        yield Finding("ok", "it reports no metric that can be seen")
+        yield one("ok", "it reports no metric that can be seen")
     if script.way == "none":
         yield script.missing("nothing averages what the ranks measure")
     whole = {f"loader:{call.number}" for call in script.loaders if not sharding(call)}

@@ -66,6 +66,11 @@ def unclear(reason: str, calls: Iterable[Call]) -> Iterator[Finding]:
     return (Finding("cannot tell", reason, call.place) for call in calls)
 
 
+def one(state: State, reason: str, calls: Iterable[Call] = (), fix: str | None = None) -> Finding:
+    """What is so in any case, at the first of these calls if there is one."""
+    return Finding(state, reason, next((call.place for call in calls), ""), fix)
+
+
 class Script:
     """A script that was read.
 
@@ -85,7 +90,7 @@ class Script:
         self.bases: list[str] = []
         self._top = next(iter(resolver.sources))
         self._sites: dict[nodes.NodeNG, list[nodes.NodeNG]] = defaultdict(list)
-        self._reached: dict[nodes.NodeNG, dict[str, Any] | None] = {}
+        self._reached: dict[nodes.NodeNG, Call | None] = {}
         self._references = [node for node in resolver.nodes if isinstance(node, nodes.Name | nodes.Attribute)]
         for node in resolver.nodes:
             self._find_sites(node)
@@ -93,7 +98,8 @@ class Script:
             for call in self._calls(node):
                 if (reach := self._reach(node)) is not None:
                     place = resolver.sources[node.root()].place(node.lineno)
-                    self.every.append(replace(call, **reach, place=place))
+                    how = {key: getattr(reach, key) for key in ("guards", "loops", "order", "certain")}
+                    self.every.append(replace(call, place=place, **how))
         self.every.sort(key=lambda call: call.order)
         by_call = self.calls("dist.init_process_group", "ddp") or self.imports("torch.distributed")
         by_ddp = by_call or self.imports("torch.nn.parallel.DistributedDataParallel")
@@ -147,8 +153,8 @@ class Script:
                 elif key.constant in ("lr", "learning_rate"):
                     yield Call("set.lr", node, arguments=(new,))
 
-    def _reach(self, node: nodes.NodeNG) -> dict[str, Any] | None:
-        """How a place is reached, as fields of ``Call``; None where nothing comes to it."""
+    def _reach(self, node: nodes.NodeNG) -> Call | None:
+        """How a place is reached, as a call without a name; None where nothing comes to it."""
         if node not in self._reached:
             self._reached[node] = None  # while it is looked for: a function may call itself
             around = [node, *around_in_function(node)]
@@ -156,36 +162,27 @@ class Script:
             if outer is not None:
                 loops = [each for child, each in zip(around[-2::-1], around[:0:-1], strict=True)
                          if isinstance(each, nodes.For | nodes.While) and child in each.body]  # fmt: skip
-                ends = (node.end_lineno or 0, node.end_col_offset or 0)  # inner calls end before outer ones
-                self._reached[node] = outer | {
-                    "guards": outer["guards"] | self.resolver.guards_at(node),
-                    "loops": (*outer["loops"], *loops),
-                    "order": (*outer["order"], *ends),
-                }
+                order = (*outer.order, node.end_lineno or 0, node.end_col_offset or 0)  # inner calls end before outer
+                guards = outer.guards | self.resolver.guards_at(node)
+                self._reached[node] = replace(outer, guards=guards, loops=(*outer.loops, *loops), order=order)
         return self._reached[node]
 
-    def _entry(self, scope: Any) -> dict[str, Any] | None:
+    def _entry(self, scope: Any) -> Call | None:
         """How the body of a function or a module is reached: by all the calls that are seen, or by none of them."""
-        reached = [reach for each in self._sites.get(scope, ()) if (reach := self._reach(each)) is not None]
-        entry: dict[str, Any] = {"guards": frozenset(), "loops": (), "order": (), "certain": True}
         if scope is self._top:
-            return entry
-        certain = [each for each in reached if each["certain"]] or reached
-        if certain:
-            deepest = max(certain, key=lambda each: (len(each["loops"]), each["order"]))
-            entry = {
-                "guards": frozenset.intersection(*(each["guards"] for each in certain)),
-                "loops": deepest["loops"],
-                "order": min(each["order"] for each in certain),
-                "certain": certain[0]["certain"],
-            }
-        elif self._may_be_called(scope):
-            entry |= {"order": (1_000_000_000,), "certain": False}
-        else:
+            return Call("", None)
+        reached = [reach for each in self._sites.get(scope, ()) if (reach := self._reach(each)) is not None]
+        certain = [each for each in reached if each.certain] or reached
+        if not certain and not self._may_be_called(scope):
             return None
+        entry = Call("", None, order=(1_000_000_000,), certain=False)
+        if certain:
+            deepest = max(certain, key=lambda each: (len(each.loops), each.order))
+            guards = frozenset.intersection(*(each.guards for each in certain))
+            entry = replace(deepest, guards=guards, order=min(each.order for each in certain))
         decorators = scope.decorators.nodes if getattr(scope, "decorators", None) else ()
         by_root = any(matches(ROOT_DECORATORS, dotted(each)) for each in decorators)
-        return entry | {"guards": entry["guards"] | {"root"}} if by_root else entry
+        return replace(entry, guards=entry.guards | {"root"}) if by_root else entry
 
     def _may_be_called(self, scope: Any) -> bool:
         """Whether a function may be called where that is not seen: by a framework, a table, a command line."""
@@ -264,14 +261,13 @@ class Script:
 
     def missing(self, reason: str, calls: Iterable[Call] = (), fix: str | None = None) -> Finding:
         """A step that was not found: missing, unless something of the script could not be read."""
-        place = next((call.place for call in calls), "")
         if self.uncertain:
-            return Finding("cannot tell", f"{reason}; but {self.uncertain}", place, fix)
-        return Finding("missing", reason, place, fix)
+            return one("cannot tell", f"{reason}; but {self.uncertain}", calls, fix)
+        return one("missing", reason, calls, fix)
 
-    def fix(self, step: int) -> str:
+    def fix(self, step: int, writes: str = "torch.save(...)") -> str:
         """What to write: for the way that it has, or a line for each of both where it has none."""
-        ddp, horovod, tensorflow = FIXES[step]
+        ddp, horovod, tensorflow = (each.replace("{}", writes) for each in FIXES[step])
         if self.way == "ddp":
             return ddp
         if self.is_tensorflow:
