@@ -66,7 +66,8 @@ def check(path: Path) -> Report:
 def _row(script: Script, step: int, name: str) -> Row:
     reason = script.not_judged()
     if reason:
-        return Row(step, name, Finding("cannot tell", reason, fix=""))
-    finding = next(finding for judge in RULES[step] for finding in judge(script))
-    fix = script.fix(step) if finding.fix is None and finding.state != "ok" else finding.fix or ""
+        return Row(step, name, Finding("cannot tell", reason))
+    findings = (finding for judge in RULES[step] for finding in judge(script))
+    finding = next(findings, Finding("cannot tell", "no rule of this step decides it"))
+    fix = finding.fix or (script.fix(step) if finding.state != "ok" else "")
     return Row(step, name, replace(finding, fix=fix))

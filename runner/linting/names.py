@@ -293,8 +293,8 @@ class Resolver:
             return {**bound, **dict(zip(places, arguments, strict=False)), **by_name}.get(name, NOTHING)
 
         values = []
-        is_init = owner is not None and function.name == "__init__"
-        for node in self._calls.get(owner.name if is_init else getattr(function, "name", ""), ())[:_MOST_CALLS]:
+        called = owner.name if owner is not None and function.name == "__init__" else getattr(function, "name", "")
+        for node in self._calls.get(called, ())[:_MOST_CALLS]:
             if self.callee(node).function is function:
                 call = self.call(node)
                 values.append(given(parameters[0 if owner is None else 1 :], call.arguments, dict(call.keywords)))

@@ -30,11 +30,11 @@ def initialise(script: Script) -> Iterator[Finding]:
         yield script.missing(f"{name} is never called")
     if all(call.guards & {"root", "local_root"} for call in first):
         yield from wrong(f"{name} is called on rank 0 only: the other ranks never join", first)
-    needs = [call for call in script.calls(f"needs {script.way}") if call.certain and first[0].certain]
-    for call in [call for call in needs if call.order < first[0].order][:1]:
-        if not call.node.frame().name.startswith("is_"):
-            yield from wrong(f"{call.last} is called before {name}", [call])
-    yield from ok(first[0].last, first)
+    needs = [call for call in script.calls(f"needs {script.way}") if call.order < first[0].order]
+    early = [call for call in needs if call.certain and first[0].certain][:1]
+    for call in (each for each in early if not each.node.frame().name.startswith("is_")):
+        yield one("wrong", f"{call.last} is called before {name}", [call])
+    yield from ok("{}", first)
 
 
 @rule(2)
@@ -223,8 +223,7 @@ def wrapped(script: Script) -> Iterator[Finding]:
     wraps, kept = script.calls(f"wraps {script.way}"), _kept(script)
     if not wraps:
         by_hand = (call for call in script.calls("gradients") if "grad" in call.text and (call.loops or is_ddp))
-        for call in by_hand:
-            yield one("ok", f"by {call.last} of each gradient", [call])
+        yield from ok("by {} of each gradient", by_hand)
         lacks = "the model is not wrapped" if is_ddp else "nothing averages the gradients"
         yield script.missing(f"{lacks}: every rank trains a model of its own")
     what, wrapper = ("model", "DistributedDataParallel") if is_ddp else ("optimizer", "it")
@@ -273,7 +272,7 @@ def ddp_gradients(script: Script) -> Iterator[Finding]:
     """A loop that trains the model inside, and an optimizer of a model that is not wrapped."""
     wraps = _kept(script)
     if script.way != "ddp":
-        yield from ok(wraps[0].last, wraps)
+        yield from ok("{}", wraps)
     whole = [call.arguments[0] for call in wraps if call.arguments and call.last != "fully_shard"]
     inner = union(whole).tags | frozenset[str]().union(*(value.things("object") for value in whole))
     in_batch = (call for call in script.every if call.loops and call.loops[-1] in script.batches)
@@ -299,15 +298,14 @@ def ddp_gradients(script: Script) -> Iterator[Finding]:
         is_known = call.certain and not call.guards and f"optimizer:{call.number}" in stepped
         if is_known and models and not models & inner:
             yield from wrong("the model of this optimizer is not wrapped: every rank trains its own", [call])
-    yield from ok(wraps[0].last, wraps)
+    yield from ok("{}", wraps)
 
 
 @rule(6)
 def broadcast(script: Script) -> Iterator[Finding]:
     """Whether parameters and optimizer state are broadcast, by all ranks from one."""
     if script.way == "ddp":
-        for call in script.calls("wraps ddp"):
-            yield from ok(f"{call.last} does it", [call])
+        yield from ok("{} does it", script.calls("wraps ddp"))
         yield script.missing("nothing gives all ranks the same parameters")
     callbacks = script.calls("callbacks")
     every = [*_sent(script), *script.calls("hvd.broadcast_optimizer_state"), *callbacks]
@@ -364,8 +362,7 @@ def tensorflow_state(script: Script) -> Iterator[Finding]:
     if callbacks and (unused or not given):
         fix = "model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), ...])"
         yield from wrong("the callback is not given to fit", unused or script.fits, fix)
-    for call in callbacks:
-        yield from ok(call.last, [call])
+    yield from ok("{}", callbacks)
     fix = (
         "if step == 0: hvd.broadcast_variables(model.variables, root_rank=0); "
         "hvd.broadcast_variables(optimizer.variables(), root_rank=0)  # after apply_gradients"
@@ -464,8 +461,7 @@ def averages(script: Script) -> Iterator[Finding]:
     trains = any(call.certain for call in script.backward)
     if trains and not any(call.certain for call in shared):
         yield from unclear("nothing is seen to call what averages", shared)
-    for call in shared:
-        yield from ok(f"by {call.last}", [call])
+    yield from ok("by {}", shared)
     if script.imports("torchmetrics", "torcheval"):
         yield one("ok", "the metrics' package synchronises")
     if script.fits and script.is_tensorflow:

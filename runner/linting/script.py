@@ -27,13 +27,13 @@ class Finding:
 
     Attributes:
         place: the line, or ``file:line`` of another file; empty where there is no line.
-        fix: what to do, with a line of code, one line for each way of several; None for what ``FIXES`` has of the step.
+        fix: what to do, with a line of code, one line for each way of several; empty for what ``FIXES`` has.
     """
 
     state: State
     reason: str
     place: str = ""
-    fix: str | None = None
+    fix: str = ""
 
 
 # The rules of a step are asked in the order of the source; the first finding is the answer.
@@ -52,11 +52,11 @@ def rule(step: int) -> Callable[[Rule], Rule]:
 
 
 def ok(reason: str, calls: Iterable[Call]) -> Iterator[Finding]:
-    """A step that is there, by these calls."""
-    return (Finding("ok", reason, call.place) for call in calls)
+    """A step that is there, by these calls; ``{}`` in the reason stands for the last part of a call's name."""
+    return (Finding("ok", reason.format(call.last), call.place) for call in calls)
 
 
-def wrong(reason: str, calls: Iterable[Call], fix: str | None = None) -> Iterator[Finding]:
+def wrong(reason: str, calls: Iterable[Call], fix: str = "") -> Iterator[Finding]:
     """A step that these calls do wrongly."""
     return (Finding("wrong", reason, call.place, fix) for call in calls)
 
@@ -66,7 +66,7 @@ def unclear(reason: str, calls: Iterable[Call]) -> Iterator[Finding]:
     return (Finding("cannot tell", reason, call.place) for call in calls)
 
 
-def one(state: State, reason: str, calls: Iterable[Call] = (), fix: str | None = None) -> Finding:
+def one(state: State, reason: str, calls: Iterable[Call] = (), fix: str = "") -> Finding:
     """What is so in any case, at the first of these calls if there is one."""
     return Finding(state, reason, next((call.place for call in calls), ""), fix)
 
@@ -259,7 +259,7 @@ class Script:
         heads = tuple(f"{package}." for package in packages)
         return any(name in packages or name.startswith(heads) for name in self.resolver.imports)
 
-    def missing(self, reason: str, calls: Iterable[Call] = (), fix: str | None = None) -> Finding:
+    def missing(self, reason: str, calls: Iterable[Call] = (), fix: str = "") -> Finding:
         """A step that was not found: missing, unless something of the script could not be read."""
         if self.uncertain:
             return one("cannot tell", f"{reason}; but {self.uncertain}", calls, fix)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import Any
 
 from astroid import nodes
@@ -138,11 +138,11 @@ class Call:
     order: tuple[int, ...] = ()
     certain: bool = True
     place: str = ""
-    last: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Keep the last part of the name."""
-        object.__setattr__(self, "last", self.name.rpartition(".")[2])
+    @cached_property
+    def last(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition(".")[2]
 
     def means(self, *rows: str) -> bool:
         """Whether it is of one of these rows of ``CALLS``."""

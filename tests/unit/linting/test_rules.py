@@ -241,6 +241,8 @@ MISTAKES: list[tuple[Any, ...]] = [
     ("keras", 6, "wrong", "callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), ",
      "hvd.callbacks.BroadcastGlobalVariablesCallback(0)\ncallbacks = ["),
     ("keras", 6, "missing", *(each.format("", SENT) for each in STEPS), "Adam(0.001", "SGD(momentum=0.9, lr=0.001"),
+    ("keras", 6, "cannot tell", "callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), ",
+     "hvd.broadcast_optimizer_state(opt, root_rank=0)\ncallbacks = ["),
     ("ddp", 7, "cannot tell", "", CALLBACK),
     ("ddp", 7, "wrong", "", f"{CALLBACK}Callback()\n"),
     ("horovod", 4, "cannot tell", *WITHOUT_DATA),
