@@ -93,8 +93,9 @@ def parts(script: Script) -> Iterator[Finding]:
     node = (call for call, number, _ in every if number.has("local_size") and not number.has("size"))
     yield from wrong("the data are divided by the ranks of one node only", node)
     yield from wrong("every rank takes part 0 of the data", (call for call, _, rank in every if rank.constant == 0))
-    swapped = (call for call, number, rank in every if number.has("rank") and rank.has("size"))
-    yield from wrong("shard takes the number of parts first, then the part", swapped)
+    swapped = ((call, number) for call, number, rank in every if number.has("rank") and rank.has("size"))
+    reason = "shard takes the number of parts first, then the part"
+    yield from wrong(reason, (call for call, number in swapped if not number.has("size")))
     if script.way == "horovod" and not script.calls("dist.init_process_group"):
         named = [call for call in script.samplers if "Distributed" in call.last and not call.has_unknown_arguments]
         bare = (call for call in named if call.given(1, "num_replicas") is call.given(2, "rank") is None)

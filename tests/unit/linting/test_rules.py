@@ -314,6 +314,8 @@ SOUND: list[tuple[str, ...]] = [
     ("ddp", SAVES, "if dist.get_rank(): os._exit(0)\ntorch.save(model.module.state_dict(), 'last.pt')"),
     ("ddp", "dist.get_rank() == 0", "max(dist.get_rank(), 0) == 0"),
     ("ddp", "dist.get_rank() == 0", "getattr(config, 'rank', 0) == 0"),
+    ("keras", "shard(hvd.size(), hvd.rank())", "shard(same(hvd.size()), same(hvd.rank()))",
+     LEGACY, f"def same(x): return x\n{LEGACY}"),
     ("keras", *SESSION),
     ("keras", *SESSION, "tf.ConfigProto()", "make()", "tf.Session(config=config)",
      "keras.backend.set_session(tf.Session(config=config))"),
