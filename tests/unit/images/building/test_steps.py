@@ -12,10 +12,11 @@ from runner.core import paths
 from runner.core.errors import RefusedError, UsageError
 from runner.images.building import apptainer, dockerfile
 from runner.images.building.bases import BASES, newest
-from runner.images.building.build import DEFAULT_ARGS, DEFAULT_BASES
+from runner.images.building.build import DEFAULT_ARGS
 from runner.images.building.buildlog import BuildLog, Event, Failed, Line, Started, Step
 from runner.images.building.dockerfile import Arg, Copy, Env, Label, Run, Stage, environment, parse_stages
 from runner.images.building.engine_build import pull_error
+from runner.images.reference import DEFAULT_BASES
 
 TEXT = r"""
 # A comment.
