@@ -83,7 +83,7 @@ def _pin(call: Call) -> Value | None:
 
 
 @rule(3)
-def parts(script: Script) -> Iterator[Finding]:
+def wrong_parts(script: Script) -> Iterator[Finding]:
     """Parts of the data that are not those of the ranks of the whole job."""
     places = [*((call, 1) for call in script.samplers), *((call, 0) for call in script.calls(".shard"))]
     every = [(call, call.argument(place, "num_replicas", "num_shards"), call.argument(place + 1, "rank", "index"))
