@@ -55,7 +55,6 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False, dry_run: b
     cache = paths.cache_dir()
     _check_ours(cache)
     busy, needed = _needed(cache)
-    needed = {} if keep_cache else needed
     would = "would be " if dry_run else ""
     stopped: list[str] = []
     for name in box.names():
@@ -75,11 +74,22 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False, dry_run: b
     elif cache.is_dir():
         if not dry_run:
             private_engine.remove_private(state)
+        now_busy, needed = _needed(cache)  # to stop takes a while: a job that was submitted meanwhile counts
+        busy |= now_busy
         kept = {*(cache / "boxes" / name for name in busy), *((cache / "box-roots",) if busy else ())}
         removed, left = _empty(cache, needed, kept, report, dry_run=dry_run)
     else:
         report(f"nothing to remove: no {cache}")
-    return Cleaned(str(cache), tuple(stopped), engine, removed, left, tuple(map(str, needed)), tuple(busy), dry_run)
+    return Cleaned(
+        str(cache),
+        tuple(stopped),
+        engine,
+        removed,
+        left,
+        tuple(map(str, () if keep_cache else needed)),
+        tuple(busy),
+        dry_run,
+    )
 
 
 def _needed(cache: Path) -> tuple[dict[str, str], dict[Path, str]]:
