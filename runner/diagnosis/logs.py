@@ -99,17 +99,11 @@ def reason(lines: Sequence[str]) -> str:
     of_first = [each for each in raised if first and each.prefix.strip() == f"[rank{first[1]}]:"]
     own = [each for each in of_first or raised if not each.follows]
     causes = [each.line for each in reversed(own) if each.chain == own[-1].chain]
-    by_traceback = [min(causes, key=_place)] if causes else []
+    by_traceback = [line for row in FAILURES for line in causes if find("program log", line) is row] or causes
     known = (line for line in reversed(shown) if find("program log", line))
-    return next(
-        chain(
-            *((known, by_traceback) if signal else (by_traceback, known)),
-            (line for line in reversed(shown) if line.startswith("what(): ")),
-            [signal[0]] if signal else [],
-            (each.line for each in reversed(raised)),
-        ),
-        "",
-    )
+    by_cpp = (line for line in reversed(shown) if line.startswith("what(): "))
+    first_two, of_signal = ((known, by_traceback), [signal[0]]) if signal else ((by_traceback, known), [])
+    return next(chain(*first_two, by_cpp, of_signal, (each.line for each in reversed(raised))), "")
 
 
 def _shown(lines: Iterable[str]) -> list[str]:
@@ -117,15 +111,9 @@ def _shown(lines: Iterable[str]) -> list[str]:
     return [text for line in lines if not _NOISE.match(text := _COLOUR.sub("", line).strip())]
 
 
-def _place(line: str) -> int:
-    """In the catalogue, whose specific rows stand first."""
-    row = find("program log", line)
-    return FAILURES.index(row) if row else len(FAILURES)
-
-
 class _Raised(NamedTuple):
-    """A traceback's exception, what stands before its lines, a number that it shares with those that led to it, and
-    whether it may only follow from another one.
+    """A traceback's exception, what stands before its lines, a number that those that led to it share, and whether it
+    may only follow from another one.
     """
 
     prefix: str
@@ -145,9 +133,8 @@ def _raised(lines: Sequence[str]) -> Iterator[_Raised]:
             if _EXCEPTION.match(text) and not _OF_STARTERS.search(text.partition(":")[0]):
                 below = [line.removeprefix(match[1]).strip() for line in lines[at + 1 : at + 5]]
                 cause = "".join(below[below.index(_LAST_ERROR) + 1 :][:1]) if _LAST_ERROR in below else ""
-                follows = _ASIDE.search(lines[head - 1]) if head else None
-                is_consequence = bool(follows or _BROKEN.search(text + cause))
-                yield _Raised(match[1], cause or lines[at].strip(), number, is_consequence)
+                follows = bool(_ASIDE.search("".join(lines[max(0, head - 1) : head])) or _BROKEN.search(text + cause))
+                yield _Raised(match[1], cause or lines[at].strip(), number, follows)
             break
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -169,7 +169,7 @@ def collect(run: Run, state: JobState) -> Evidence:
         result=_result(run, plan, damaged),
         damaged=tuple(damaged),
         batch_line=logs.script_line(batch),
-        node_lines={_node_of(log): line for log in run.logs.glob("node-*.log") if (line := _last_line(log))},
+        node_lines={_node_of(log): line for log in run.logs.glob("node-*.log") if (line := _last(_lines(log)))},
         rank_lines={rank: line for rank, (_quote, line) in told.items()},
         rank_quotes={rank: quote for rank, (quote, _line) in told.items()},
         # Of those only whose launcher says itself that it ran there.
@@ -281,7 +281,7 @@ def _telling(run: Run, rank: int) -> tuple[str, str]:
     image where that is the last. Of the standard output, where the standard error gives no reason.
     """
     lines, name = _lines(run.logs / f"rank-{rank}.err"), f"logs/rank-{rank}.err: "
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    last = _last(lines)
     if logs.IMAGE_LOST.search(last) or logs.END.search(last):
         return name + (logs.before_end(lines) or last), last
     line = logs.reason(lines)
@@ -293,9 +293,8 @@ def _telling(run: Run, rank: int) -> tuple[str, str]:
     return name + line, line
 
 
-def _last_line(path: Path) -> str:
-    """The last line that is not empty, of a log of any size; empty if there is none."""
-    return next((line.strip() for line in reversed(_lines(path)) if line.strip()), "")
+def _last(lines: Sequence[str]) -> str:
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _lines(path: Path, *, from_start: int = 0) -> list[str]:

@@ -284,20 +284,15 @@ class _Reader:
 
 def _tail_start(file: BinaryIO, size: int, lines: int) -> int:
     """Where the last lines begin, from the end on; O(bytes of these lines)."""
-    at, missing = size, lines + 1  # the last line's own end counts, too
-    floor = max(0, size - _LINES_BYTES)
-    while at > floor:
-        length = min(_BLOCK_BYTES, at - floor)
-        at -= length
+    at, missing, floor = size, lines, max(0, size - _LINES_BYTES)
+    while lines and at > floor:
+        block_end, at = at, max(floor, at - _BLOCK_BYTES)
         file.seek(at)
-        block = file.read(length)
-        if at + length == size and not block.endswith(b"\n"):
-            missing -= 1
-        place = len(block)
-        while missing and (place := block.rfind(b"\n", 0, place)) >= 0:
-            missing -= 1
-            if not missing:
-                return at + place + 1
-        if not missing:
-            return size
+        block = file.read(block_end - at)
+        ends = [
+            match.end() for match in re.finditer(b"\n", block) if at + match.end() < size
+        ]  # but its last line's own
+        if len(ends) >= missing:
+            return at + ends[-missing]
+        missing -= len(ends)
     return at

@@ -54,7 +54,7 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False, dry_run: b
     """
     cache = paths.cache_dir()
     _check_ours(cache)
-    busy, needed = _needed(cache)
+    busy, needed = _needed(cache)[0], dict[Path, str]()
     would = "would be " if dry_run else ""
     stopped: list[str] = []
     for name in box.names():
@@ -80,16 +80,7 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False, dry_run: b
         removed, left = _empty(cache, needed, kept, report, dry_run=dry_run)
     else:
         report(f"nothing to remove: no {cache}")
-    return Cleaned(
-        str(cache),
-        tuple(stopped),
-        engine,
-        removed,
-        left,
-        tuple(map(str, () if keep_cache else needed)),
-        tuple(busy),
-        dry_run,
-    )
+    return Cleaned(str(cache), tuple(stopped), engine, removed, left, tuple(map(str, needed)), tuple(busy), dry_run)
 
 
 def _needed(cache: Path) -> tuple[dict[str, str], dict[Path, str]]:
