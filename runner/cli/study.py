@@ -228,6 +228,7 @@ def _notes(facts: StudyFacts) -> Iterator[str]:
             else "one GPU alone is not measured (--gpus 1,... or --arms solo)"
         )
         yield f"no efficiency: {missing}"
+    yield from dict.fromkeys(f"no efficiency: {each.why}" for each in points if each.why)
     yield from (f"{gpus_text(each.gpus)}: no attribution of the loss: {each.why}" for each in facts.losses if each.why)
     yield from (f"not comparable: {each}" for each in facts.differences)
     yield from (f"gap: {each}; figures without it may be chosen ones" for each in facts.gaps)

@@ -73,7 +73,7 @@ class ComparedPoint(msgspec.Struct, frozen=True):
 
     Attributes:
         settings: options of the recipe that a study set for it, ``NAME=VALUE``; empty for runs.
-        order: the side of each launch, as they ran: ``ABBABA``.
+        order: the side of each launch, as they ran: ``ABBAAB``.
         verdict: ``faster`` or ``slower`` (the 95 % interval of the change excludes 0), with ``, within the margin``
             where it is small; ``equivalent`` (the 90 % interval lies within the margin); ``no verdict``.
         change: of B against A. low, high: its 95 % interval; null where there are too few launches.

@@ -155,6 +155,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 COMES_AGAIN = ("ran", "failed")  # outcomes that another run of the same program would have, too
+Scaling = Literal["weak", "strong"]
 LaunchState = Literal["missing", "pending", "running", "proven", "not-proven"]
 
 
@@ -171,6 +172,8 @@ class LaunchFacts(FigureKeys, frozen=True):
             has the first of its nodes and of their GPUs; empty else.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
         arms: of its verdict (``Verdict.arms``).
+        batch: samples of the first rank in a step, as it recorded them, the mean of its window; None where it recorded
+            none, and of a figure in steps.
     """
 
     launch: Launch
@@ -185,6 +188,7 @@ class LaunchFacts(FigureKeys, frozen=True):
     gpus_by_node: tuple[int, ...] = ()
     sm_clock_mhz: float | None = None
     arms: tuple[ArmFigure, ...] = ()
+    batch: float | None = None
 
 
 class PointFacts(msgspec.Struct, frozen=True):
@@ -195,6 +199,9 @@ class PointFacts(msgspec.Struct, frozen=True):
         images_per_s: over the proven launches; None where there is none.
         efficiency_of_one: against one GPU alone (solo, else the full arm of one GPU). efficiency_of_uncoupled: against
             as many GPUs at once that do not communicate. None without that base.
+        scaling: what the efficiency against one GPU is of, by the batches that the ranks recorded: ``weak`` where a GPU
+            has the same at every size, ``strong`` where all GPUs together have. why: there is none though both rates
+            are known.
         spread: standard deviation between launches over their mean; None below 2.
         launches_needed: to find a change of 1, 2 and 5 % ("0.01" ...), each side, 80 % power; without
             those that 10,000 do not find, and empty without a spread.
@@ -212,6 +219,8 @@ class PointFacts(msgspec.Struct, frozen=True):
     spread: float | None = None
     launches_needed: dict[str, int] = {}
     doubts: tuple[Doubt, ...] = ()
+    scaling: Scaling | None = None
+    why: str = ""
 
 
 class SingleGpus(msgspec.Struct, frozen=True):

@@ -11,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
-from statistics import median
+from statistics import fmean, median
 
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
+from runner.core.text import gpus_text
 from runner.jobs.directory import NODES, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.watch import REAL_CLOCK, Clock
@@ -29,6 +30,7 @@ from runner.model.study import (
     ListedStudy,
     Loss,
     PointFacts,
+    Scaling,
     Study,
     StudyFacts,
 )
@@ -44,6 +46,7 @@ from runner.study.sameness import only_first_program, only_own, run_differences
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
+_SAME_BATCH = 1.1  # largest over smallest: batches of text differ, and a whole batch may not divide evenly
 
 
 @dataclass(frozen=True)
@@ -148,8 +151,28 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
         for arm in each.launch.arms or (each.launch.arm,):
             groups[each.launch.settings, each.launch.gpus, arm].append(each)
     rates = {point: _rates(each, point[2]) for point, each in groups.items()}
+    kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
-    return tuple(_point(study, point, groups, rates) for point in order)
+    return tuple(_point(study, point, groups, rates, kinds[point[0]]) for point in order)
+
+
+def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> tuple[Scaling | None, str]:
+    """Which scaling the proven launches of a setting show, or why none, by the batches that their ranks recorded."""
+    proven = [each for each in launches if each.state == "proven" and each.launch.settings == setting]
+    each_gpu = [(each.launch.gpus, each.batch) for each in proven if each.batch]
+    if not proven or len(each_gpu) < len(proven):
+        return (
+            None,
+            "the ranks recorded no batch: give the samples of a step (--meter-batch, or the meter's batch_size)",
+        )
+    sizes = {size: fmean(batch for gpus, batch in each_gpu if gpus == size) for size, _ in sorted(each_gpu)}
+    whole = [gpus * batch for gpus, batch in sizes.items()]
+    kinds: list[tuple[Scaling, list[float]]] = [("weak", [*sizes.values()]), ("strong", whole)]
+    for kind, batches in reversed(kinds) if study.strong else kinds:
+        if max(batches) <= _SAME_BATCH * min(batches):
+            return kind, ""
+    shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
+    return None, f"neither the batch of a GPU nor the whole batch is the same at all sizes: a rank took {shown}"
 
 
 def _losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
@@ -159,8 +182,11 @@ def _losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
     by_setting: dict[Setting, list[LaunchFacts]] = defaultdict(list)
     for each in launches:
         by_setting[each.launch.settings].append(each)
+    kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     return tuple(
-        attribution(gpus, setting, by_setting[setting], study.way, strong=study.strong)
+        attribution(gpus, setting, by_setting[setting], study.way, strong=kinds[setting][0] == "strong")
+        if kinds[setting][0]
+        else Loss(gpus, setting, why=kinds[setting][1])
         for setting in study.settings
         for gpus in study.gpus
         if gpus > 1
@@ -226,7 +252,11 @@ def wait(study: StudyDirectory, warn: Warn, *, timeout_s: float | None = None, c
 
 
 def _point(
-    study: Study, point: _Point, groups: Mapping[_Point, Sequence[LaunchFacts]], rates: Mapping[_Point, _Rates]
+    study: Study,
+    point: _Point,
+    groups: Mapping[_Point, Sequence[LaunchFacts]],
+    rates: Mapping[_Point, _Rates],
+    kind: tuple[Scaling | None, str],
 ) -> PointFacts:
     setting, gpus, arm = point
     own, launches = rates[point], groups[point]
@@ -248,7 +278,9 @@ def _point(
         proven=sum(each.state == "proven" for each in launches),
         wanted=len(launches),
         images_per_s=statistics.mean_rate(values) if values else None,
-        efficiency_of_one=_efficiency(study, own, gpus, base) if base and own else None,
+        efficiency_of_one=_efficiency(study, own, gpus, base) if base and own and kind[0] else None,
+        scaling=kind[0] if base and own else None,
+        why=kind[1] if base and own else "",
         # Of one process and one allocation: what changes from launch to launch cancels.
         efficiency_of_uncoupled=statistics.efficiency(
             [own[each] for each in both], [together[each] for each in both], rounds=True
@@ -314,7 +346,16 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Sequence[str] =
         gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),
         sm_clock_mhz=verdict.sm_clock_mhz if verdict else None,
         arms=verdict.arms if verdict else (),
+        batch=_batch(run) if verdict and verdict.unit != "steps" else None,
     )
+
+
+def _batch(run: Run) -> float | None:
+    """Samples of rank 0 in a step, the mean of its window."""
+    report = run.records.report(0)
+    if report is None or not report.group_samples or not report.group_steps:
+        return report.batch_size if report else None
+    return sum(report.group_samples) / len(report.group_samples) / report.group_steps
 
 
 def _step_s(run: Run) -> float | None:

@@ -156,7 +156,6 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
     for key, plan in plans.items():
         if why := _misfit(study, launches.get(key), plan):
             raise NotProvenError(f"{proven[key].run_id} is not of the launch {key}: {why}", where=STUDY)
-    check_batches(study, plans)
     try:
         points, losses = figures(study, proven)
     except (ArithmeticError, LookupError, ValueError, RunnerError) as error:
@@ -184,23 +183,6 @@ def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
     if launch.arm.startswith("solo") and launch.gpus != 1:
         return f"one GPU alone has no {gpus_text(launch.gpus)}"
     return next((f"it has another {name}" for name, value in launch.settings if not _is(options.get(name), value)), "")
-
-
-def check_batches(study: Study, plans: Mapping[str, Plan]) -> None:
-    """Of each setting the batch of a GPU is one at every size, or the whole batch is (``--strong``).
-
-    Raises:
-        NotProvenError: it is not.
-    """
-    batches: dict[tuple[tuple[str, str], ...], set[int]] = {}
-    for launch in study.launches:
-        plan = plans.get(launch.key)
-        if plan is not None and plan.samples_per_step is not None:
-            whole = plan.samples_per_step * (plan.tasks if study.strong else 1)
-            batches.setdefault(launch.settings, set()).add(whole)
-    if any(len(each) > 1 for each in batches.values()):
-        what = "the whole batch" if study.strong else "the batch of a GPU"
-        raise NotProvenError(f"{what} is not the same at all sizes of the study", where=STUDY)
 
 
 def _is(given: str | None, wanted: str) -> bool:

@@ -24,7 +24,7 @@ from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
 from runner.figures.bundle.proof import RUNS, STUDY, Figures, check_different, difference, proven_run, proven_study
 from runner.model.output import Bundle, BundledRun, VerifiedBundle
 
-_LATER = ("figure", "doubts")
+_LATER = ("figure", "doubts", "scaling", "why")
 _MOST_BYTES = 1 << 33
 
 

@@ -11,15 +11,13 @@ import msgspec
 import pytest
 
 from runner.cli import run as runner
-from runner.core.errors import Exit, NotProvenError
-from runner.figures.bundle.proof import check_batches
+from runner.core.errors import Exit
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory
 from tests.support.bundles import edited, forged
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
-from tests.support.plans import PLAN
 from tests.support.studies import on_disk, study
 
 SETTINGS = ((("fp16", "false"),), (("fp16", "true"),))
@@ -189,18 +187,6 @@ def test_a_forged_study_is_found_by_its_runs(
     forged(Path(bundle), change)
     assert runner(["verify", bundle]) == Exit.NOT_PROVEN
     assert says in capsys.readouterr().err
-
-
-def test_the_batch_of_a_study_in_a_bundle_is_what_it_says() -> None:
-    """One batch for each GPU: the whole batch of 4 and of 8 GPUs is not the same."""
-    asked = study((4, 8), 1)
-    plans = {
-        each.key: msgspec.structs.replace(PLAN, tasks_per_node=(4,) * (each.gpus // 4), samples_per_step=10)
-        for each in asked.launches
-    }
-    check_batches(asked, plans)
-    with pytest.raises(NotProvenError, match="the whole batch is not the same at all sizes of the study"):
-        check_batches(msgspec.structs.replace(asked, strong=True), plans)
 
 
 def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

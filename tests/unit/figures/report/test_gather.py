@@ -77,7 +77,8 @@ def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_name
     [
         ({"demonstration": "CPU"}, "nothing is expected of a demonstration (CPU)"),
         ({"site": "nowhere"}, "no site"),
-        ({"strong": True}, "strong scaling"),
+        ({"points": (PointFacts(8, "full", (), 3, 3, estimate(1.0), scaling="strong"),)}, "strong scaling"),
+        ({"points": (PointFacts(8, "full", (), 3, 3, estimate(1.0), why="no batch"),)}, "no batch"),
         ({"recipe": "probe"}, "does not cover the recipe probe"),
     ],
 )
@@ -95,7 +96,7 @@ def test_studies_without_what_is_usual(tmp_path: Path) -> None:
     assert values(none) == {"Throughput per GPU": ("not proven", "the queue is closed")}
     assert none.detailed == ()
     one = study_report(study_facts([launch_facts(measured_run(tmp_path, "20261122-120000-r-1", 1), 1, 1, 0)], []))
-    assert "on technion, 1 GPU, weak scaling; 1 of 1 run proven" in one.subtitle
+    assert "on technion, 1 GPU; 1 of 1 run proven" in one.subtitle
 
 
 def test_of_each_size_the_median_run_is_shown_in_detail(study: StudyFacts, report: Report) -> None:
