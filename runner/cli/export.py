@@ -118,6 +118,7 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
     proven = sum(bool(run) for run in study.runs.values())
     yield "study", f"{study.study}: {proven} of {counted(len(study.runs), 'launch')} proven"
     yield from (("gap", f"{each}; figures without it may be chosen ones") for each in study.gaps)
+    yield from (("log", each) for each in study.log)
     for point in study.points:
         settings = "".join(f" {name}={value}" for name, value in point.settings)
         whole, of_one = point.images_per_s, point.efficiency_of_one

@@ -85,6 +85,8 @@ def problem(facts: StudyFacts) -> Problem | None:
     if facts.state != "incomplete":
         return None
     missing = [each for each in facts.launches if each.state != "proven"]
+    if not missing:
+        return Problem("not-proven", facts.gaps[0], facts.directory, facts.next_step)
     first = next((each for each in missing if each.why), missing[0])
     of_all = f"{len(missing)} of {counted(len(facts.launches), 'launch')}"
     what = f"{of_all} not proven; {first.launch.key}: {first.why or 'missing'}"

@@ -232,7 +232,7 @@ class SingleGpus(msgspec.Struct, frozen=True):
         launches: proven ones of the GPU that has the fewest, without those that have none.
         spread: standard deviation between GPUs over their mean, each by the mean of its launches; None below 2.
         slowest: which one, empty below 2. slowest_by: share that it is below the mean.
-        missing: GPUs with launches that are not proven, by name.
+        missing: GPUs with launches that are not proven, by name. demonstration: as of ``StudyFacts``.
     """
 
     arm: Arm
@@ -244,6 +244,7 @@ class SingleGpus(msgspec.Struct, frozen=True):
     slowest: str = ""
     slowest_by: float | None = None
     missing: tuple[str, ...] = ()
+    demonstration: str = ""
 
 
 class LossRow(msgspec.Struct, frozen=True):
@@ -266,20 +267,24 @@ class LossRow(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Where the rest goes at one size. ``why``: why there is no attribution; then ``rows`` is empty."""
+    """Where the rest goes at one size. ``why``: why there is no attribution; then ``rows`` is empty. ``demonstration``:
+    as of ``StudyFacts``.
+    """
 
     gpus: int
     settings: tuple[tuple[str, str], ...]
     efficiency: Estimate | None = None
     rows: tuple[LossRow, ...] = ()
     why: str = ""
+    demonstration: str = ""
 
 
 class StudyFacts(msgspec.Struct, frozen=True):
     """A study now: the JSON of ``scale`` and ``status STUDY``, and all that a report shows but the runs' own records.
 
     Attributes:
-        state: ``running`` while a job of it is in the queue or runs; ``complete`` where every launch is proven.
+        state: ``running`` while a job of it is in the queue or runs; ``complete`` where every launch is proven, and
+            nothing that was launched is missing.
         demonstration: why no figure of it is a performance claim; empty where they are.
         gpu_hours: that its jobs have used so far, by their own records.
         single_gpus: of its GPUs alone, in one allocation.
@@ -310,6 +315,8 @@ class StudyFacts(msgspec.Struct, frozen=True):
     @property
     def next_step(self) -> str:
         """What to do about one that is incomplete: another run of the same program would only repeat what it does."""
+        if self.gaps and all(each.state == "proven" for each in self.launches):
+            return "no further run closes a gap: cite its figures with it, or begin a new study"
         again = next((each for each in self.launches if each.state != "proven" and each.outcome in COMES_AGAIN), None)
         if again is None:
             return f"{PROGRAM} scale --resume {self.study}"

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from statistics import fmean, median
 
+from msgspec.structs import replace
+
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text
@@ -39,6 +41,7 @@ from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import launches_of_size, log_rates, single_gpus
 from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
+from runner.study.campaign import told_by_log
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
 from runner.study.sameness import only_first_program, only_own, run_differences
@@ -86,7 +89,8 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     seen = look(study) if seen is None else seen
     made, gaps = seen.attempts, seen.gaps
     asked = study.study
-    launches = tuple(_launch_facts(launch, made.get(launch.key, ()), gaps) for launch in asked.launches)
+    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), gaps) for launch in asked.launches)
+    demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
@@ -97,7 +101,11 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
         study=study.path.name,
         directory=str(study.path),
         name=study.name,
-        state="running" if stand & {"pending", "running"} else "complete" if stand == {"proven"} else "incomplete",
+        state="running"
+        if stand & {"pending", "running"}
+        else "complete"
+        if stand == {"proven"} and not gaps
+        else "incomplete",
         site=asked.site,
         recipe=asked.recipe,
         way=asked.way,
@@ -106,24 +114,31 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
         launches=launches,
         points=all_points,
         losses=all_losses,
-        demonstration=next((each.demonstration for each in launches if each.demonstration), ""),
+        demonstration=demonstration,
         gpu_hours=one_allocation.gpu_hours(study.path, runs) if together else math.fsum(map(_gpu_hours, runs)),
-        single_gpus=single_gpus(launches) if together else (),
+        single_gpus=tuple(replace(each, demonstration=demonstration) for each in single_gpus(launches))
+        if together
+        else (),
         differences=differences,
         switches=one_allocation.switches(study.path) if together else {},
         gaps=gaps,
     )
 
 
-def figures(study: Study, proven: Mapping[str, Run]) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...]]:
-    """Points and losses of a study from the runs that its launches are proven by, by the launch's key. No scheduler is
-    queried: these runs were judged.
+def figures(
+    study: Study, proven: Mapping[str, Run], log: bytes | None
+) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]:
+    """Points and losses of a study from the runs that its launches are proven by, by the launch's key, and what its log
+    says beside them. No scheduler is queried: these runs were judged.
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
     alike = only_first_program(study.launches, only_own(study, made))
-    launches = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
-    return _figures(study, launches, proven)[:2]
+    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
+    places = {launch.key: launch.place for launch in study.launches}
+    ids_of = {key: run.run_id for key, run in proven.items()}
+    told = told_by_log(log, places, ids_of) if study.logged or log is not None else ()
+    return (*_figures(study, launches, proven)[:2], told)
 
 
 def _figures(
@@ -137,7 +152,24 @@ def _figures(
     if differences:
         why = f"the launches differ: {differences[0]}"
         all_losses = tuple(Loss(each.gpus, each.settings, why=why) for each in all_losses)
-    return points(study, launches), all_losses, differences
+    label = _demonstration(launches)
+    return points(study, launches), tuple(replace(each, demonstration=label) for each in all_losses), differences
+
+
+def _demonstration(launches: Iterable[LaunchFacts]) -> str:
+    return next((each.demonstration for each in launches if each.demonstration), "")
+
+
+def _labelled(launches: Iterable[LaunchFacts]) -> tuple[LaunchFacts, ...]:
+    """Where one figure of a study is a demonstration's, each is."""
+    every = tuple(launches)
+    label = _demonstration(every)
+    return tuple(
+        replace(each, figure=each.figure.labelled(label), demonstration=each.demonstration or label)
+        if each.figure and label
+        else each
+        for each in every
+    )
 
 
 def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, ...]:
@@ -215,7 +247,11 @@ def _listed(study: StudyDirectory) -> ListedStudy:
         study=study.path.name,
         directory=str(study.path),
         name=study.name,
-        state="running" if is_running else "complete" if proven == len(asked.launches) else "incomplete",
+        state="running"
+        if is_running
+        else "complete"
+        if proven == len(asked.launches) and not seen.gaps
+        else "incomplete",
         site=asked.site,
         recipe=asked.recipe,
         gpus=asked.gpus,

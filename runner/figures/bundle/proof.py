@@ -131,9 +131,12 @@ def canonical_json(value: Any) -> bytes:
     return (json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True) + "\n").encode("ascii")
 
 
-RUNS, STUDY = "runs", "study.json"
-# From a study and the run of each proven launch to its points and losses; the layer above knows how.
-Figures = Callable[[Study, Mapping[str, Run]], tuple[tuple[PointFacts, ...], tuple[Loss, ...]]]
+RUNS, STUDY, LOG = "runs", "study.json", "launches.log"
+# From a study, the run of each proven launch and the study's log, None without one, to its points and losses, and to
+# what the log says beside these runs; the layer above knows how.
+Figures = Callable[
+    [Study, Mapping[str, Run], bytes | None], tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]
+]
 
 
 def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> BundledStudy:
@@ -157,11 +160,12 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
         if why := _misfit(study, launches.get(key), plan):
             raise NotProvenError(f"{proven[key].run_id} is not of the launch {key}: {why}", where=STUDY)
     try:
-        points, losses = figures(study, proven)
+        log = (data / LOG).read_bytes() if (data / LOG).is_file() else None
+        points, losses, told = figures(study, proven, log)
     except (ArithmeticError, LookupError, ValueError, RunnerError) as error:
         raise NotProvenError(f"no table can be made of the study: {error}", where=STUDY) from None
     named = {key: proven[key].run_id if key in proven else "" for key in sorted(launches)}
-    return BundledStudy(study.study, named, points, losses)
+    return BundledStudy(study.study, named, points, losses, log=told)
 
 
 def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:

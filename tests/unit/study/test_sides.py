@@ -12,8 +12,10 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
+from runner.jobs.directory import Run
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
+from runner.study.campaign import LOG
 from runner.study.directory import StudyDirectory
 from tests.support.bundles import edited, forged
 from tests.support.documents import result
@@ -135,6 +137,32 @@ def test_the_table_of_a_study_is_proven_by_its_bundle(original: Path, capsys: py
     assert [key for key, run in study["runs"].items() if not run] == ["g0004-full-true-r2"]
     assert runner(["verify", str(original)]) == Exit.GOOD
     assert "5 of 6 launches proven" in capsys.readouterr().out
+
+
+def test_the_log_of_a_study_is_in_its_bundle_and_says_what_was_launched_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one whose slow first run was removed, and measured again at the end."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    first = of.study.launches[0].key
+    slow = of.runs(first)[0].path
+    log = (of.path / LOG).read_bytes().splitlines()
+    begun, lines = log[0], log[1:]
+    again = slow.rename(slow.with_name(slow.name + ".9"))
+    of.note("launched", first, [Run(again)])
+    bundle = tmp_path / "b.tar"
+    assert runner(["export", "train", "--bundle", str(bundle)]) == Exit.GOOD
+    capsys.readouterr()
+    assert runner(["verify", str(bundle), "--json"]) == Exit.GOOD
+    told = result(capsys.readouterr().out)["study"]["log"]
+    assert told == [
+        f"{first}: {slow.name} was launched, too, and is no run of the figures",
+        f"{first}: {again.name} was launched after launches that were planned behind it",
+    ]
+    forged(bundle, lambda payload: payload.update({LOG: b"\n".join([begun, *lines[1:]]) + b"\n"}))
+    assert runner(["verify", str(bundle)]) == Exit.NOT_PROVEN
+    assert "study.log" in capsys.readouterr().err
 
 
 def of_study(**changes: Any) -> Any:
