@@ -25,6 +25,7 @@ from tests.support.measured_runs import measured_run
 EVERY = Verdict(
     "measured", proven=("4 of 4 ranks",), images_per_s=400.0, window_s=31.0, synchronisation="not-examined",
     transport="unproven", demonstration="a demonstration, of nothing", forced=("too-long",), steady=False,
+    mixed="device: A on rank 0, B on rank 1",
 )  # fmt: skip
 VERDICTS = {"not steady": EVERY, "steadiness unknown": msgspec.structs.replace(EVERY, steady=None)}
 Printed = pytest.CaptureFixture[str]
