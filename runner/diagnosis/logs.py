@@ -240,7 +240,9 @@ def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 _LINE = re.compile(r"NCCL INFO (?:\[[^\]]*\] )?(.+)")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?$")
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,(]+)")
-_ADAPTERS = re.compile(r"NET/IB ?: Using (.+?)(?:; OOB|$)")
+# HPC-X calls itself so from NCCL 2.26 on, and says in a line of its own what it runs over: IBext_v8, UCX.
+_RDMA_PLUGIN, _RUNS_OVER = "NCCL RDMA Plugin", re.compile(r"P2P plugin (?:v\d+ )?(\S+)$")
+_ADAPTERS = re.compile(r"NET/g?IB ?: Using (.+?)(?:; OOB|$)")
 _ADAPTER = re.compile(r"\[\d+\] ?([\w.-]+:\d+)[:\d]*/(?:IB|RoCE)")
 # "Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0(4)/GDRDMA(PCI)/Shared". A peer's bus id instead of its index before
 # 2.15. Names of networks may hold a blank ("AWS Libfabric").
@@ -248,9 +250,10 @@ _CHANNEL = re.compile(
     r"(?:Channel|CollNet) \d+(?:/\d+)? ?: \d+(?:\[\w+\])?(?: -> \d+\[\w+\])?(?: \[(?P<direction>send|receive)\])? "
     r"via (?P<way>.+)$"
 )
-_NETWORK_WAY = re.compile(r"(?:NET|COLLNET)/.+?/\d+(?:\(\d+\))?(?P<flags>(?:/.*)?)$")
+_NETWORK_WAY = re.compile(r"(?P<kind>NET|COLLNET)/(?P<name>.+?)/\d+(?:\(\d+\))?(?P<flags>(?:/.*)?)$")
 _COMMUNICATOR = re.compile(r"rank \d+ nranks (\d+) .*commId (\w+)")  # src/init.cc; older than 2.18: no id
-_BY_COLLNET = re.compile(r"Connected Coll[nN]et|via COLLNET/")
+_WITH_COLLNET = re.compile(r"(?i:connected collnet)")
+_WITHOUT_COLLNET = re.compile(r"NCCL WARN (?:Cannot initialize CollNet|SHARP .*failed)")  # src/transport.cc, the plugin
 _BY_NVLS = re.compile(r"Connected NVLS tree|NVLS comm 0x")
 
 
@@ -259,14 +262,16 @@ class NcclLog:
     """What the logs of a run's processes say together.
 
     Attributes:
-        networks: names, as NCCL gives them: ``IB``, ``Socket``, ``AWS Libfabric``.
+        networks: names, as NCCL gives them: ``IB``, ``Socket``, ``AWS Libfabric``; ``MNNVL``: NVLink between nodes.
+            Of a process whose connections show them, those; else what it chose when it began.
         providers: what libfabric runs over, by its plugin for NCCL: ``cxi``, ``efa``, ``tcp;ofi_rxm``.
         processes: how many of them name their network.
         adapters: ports that NCCL's own verbs transport uses: ``mlx5_0:1``.
         with_gdr, without_gdr: connections between nodes with and without GPUDirect RDMA.
         p2p, shm: connections inside nodes that go from GPU to GPU, and through the host's memory.
         mnnvl: NVLink connects GPUs of several nodes.
-        nvls: NVLink SHARP between the GPUs of a node was set up; collnet: reductions in the network (SHARP) were.
+        nvls: NVLink SHARP between the GPUs of a node was set up; collnet: reductions in the network (SHARP) were;
+            collnet_failed: their setup failed in a process that then did without.
         communicators: of each process, their ids and sizes.
     """
 
@@ -282,6 +287,7 @@ class NcclLog:
     providers: frozenset[str] = frozenset()
     processes: int = 0
     communicators: frozenset[frozenset[tuple[str, int]]] = frozenset()
+    collnet_failed: bool = False
 
     @property
     def sentence(self) -> str:
@@ -293,7 +299,7 @@ class NcclLog:
             f"inside nodes {inside} from GPU to GPU, {self.shm} through the host's memory": self.p2p or self.shm,
             "NVLink between nodes": self.mnnvl,
             "NVLink SHARP": self.nvls,
-            "reductions in the network (CollNet)": self.collnet,
+            "reductions in the network (CollNet)": self.collnet and not self.collnet_failed,
             "libfabric's provider " + ", ".join(sorted(self.providers)): self.providers,
             "ports " + ", ".join(sorted(self.adapters)): self.adapters,
         }
@@ -302,18 +308,23 @@ class NcclLog:
 
 def parse(text: str) -> NcclLog:
     """One process's log. O(n); lines of other programs are passed over."""
-    networks, adapters, providers = set[str](), set[str](), set[str]()
+    chosen, connected, adapters, providers = set[str](), set[str](), set[str](), set[str]()
     communicators = set[tuple[str, int]]()
     counts: Counter[str] = Counter()
-    mnnvl = nvls = collnet = False
+    runs_over = ""
+    mnnvl = nvls = collnet = has_collnet = False
     # Rare, and dear to look for in every line: a job of 16,384 ranks has millions.
-    rare = any(word in text for word in ("MNNVL", "NVLS", "COLLNET", "Connected Coll"))
+    rare = any(word in text for word in ("MNNVL", "NVLS", "COLLNET", "Connected Coll", "Connected coll"))
     for line in map(str.rstrip, _LINE.findall(text)):
         if line.startswith(("Channel", "CollNet")):  # most lines
             if channel := _CHANNEL.match(line):
                 counts[_way(channel["way"], channel["direction"])] += 1
+                if (way := _NETWORK_WAY.match(channel["way"])) and way["kind"] == "NET":
+                    connected.add(way["name"])
         elif network := _NETWORK.match(line):
-            networks.add(network[1])
+            chosen.add(network[1])
+        elif plugin := _RUNS_OVER.match(line):
+            runs_over = plugin[1]
         elif "commId" in line and (communicator := _COMMUNICATOR.search(line)):
             communicators.add((communicator[2], int(communicator[1])))
         elif used := _ADAPTERS.match(line):
@@ -323,11 +334,15 @@ def parse(text: str) -> NcclLog:
         if rare:
             mnnvl = mnnvl or "via P2P/MNNVL" in line
             nvls = nvls or _BY_NVLS.search(line) is not None
-            collnet = collnet or _BY_COLLNET.search(line) is not None
+            has_collnet = has_collnet or _WITH_COLLNET.search(line) is not None
+            collnet = collnet or "via COLLNET/" in line
+    names = (connected | {"MNNVL"} if mnnvl else connected) or chosen
+    networks = {runs_over if runs_over and name.startswith(_RDMA_PLUGIN) else name for name in names}
     return NcclLog(
         frozenset(networks), frozenset(adapters), counts["gdr"], counts["net"], counts["p2p"], counts["shm"],
-        mnnvl, nvls, collnet, frozenset(providers), int(bool(networks)),
+        mnnvl, nvls, collnet or has_collnet, frozenset(providers), int(bool(networks)),
         frozenset({frozenset(communicators)} if communicators else ()),
+        not has_collnet and _WITHOUT_COLLNET.search(text) is not None,
     )  # fmt: skip
 
 

@@ -335,6 +335,50 @@ def test_a_log_says_which_networks_ports_and_ways_were_used(text: str, log: Nccl
     assert log.sentence == sentence
 
 
+# Lines of public logs: what NCCL says that it uses -> the networks between nodes that it used.
+SHARP_PLUGIN = "NET/Plugin: Loaded net plugin NCCL RDMA Plugin", "Plugin Path : /opt/hpcx/lib/libnccl-net.so"
+OF_VERSIONS: dict[str, tuple[tuple[str, ...], set[str]]] = {
+    "2.18, H100": (("Using network IBext", "Channel 00/0 : 7[7] -> 8[0] [receive] via NET/IBext/0/GDRDMA"), {"IBext"}),
+    "2.20, GH200": (("P2P plugin IBext_v8", "NET/IB : Using [0]mlx5_2:1/IB/SHARP [RO]; OOB bond0:10.0.0.1<0>",
+        "Using non-device net plugin version 0", "Using network IBext_v8"), {"IBext_v8"}),
+    "2.21, A100": (("Using network IB", "Channel 03/0 : 5[5] -> 12[4] [send] via NET/IB/3"), {"IB"}),
+    "2.22, GB200": (("Using network IB", "MNNVL 1 cliqueId 7ffe cliqueSize 8 cliqueRank 2",
+        "Channel 00/0 : 4[0] -> 3[3] via P2P/MNNVL"), {"MNNVL"}),
+    "2.22, GB200, two of its domains": (("Using network IB", "Channel 00/0 : 4[0] -> 3[3] via P2P/MNNVL/read",
+        "Channel 00/0 : 4[0] -> 72[0] [send] via NET/IB/0/GDRDMA"), {"IB", "MNNVL"}),
+    "2.26, H100": ((f"{SHARP_PLUGIN[0]} v8 (v8)", SHARP_PLUGIN[1], "P2P plugin v8 IBext_v8",
+        "Using network NCCL RDMA Plugin v8"), {"IBext_v8"}),
+    "2.26, H20": (("P2P plugin IBext", "Using network NCCL RDMA Plugin v6",
+        "Channel 01/1 : 3[0] -> 0[1] [send] via NET/NCCL RDMA Plugin v6/0(2)/GDRDMA/Shared"), {"IBext"}),
+    "2.26, HPC-X by UCX": (("P2P plugin v8 UCX", "Using network NCCL RDMA Plugin v8"), {"UCX"}),
+    "2.26, H200 by EFA": (("NET/OFI Selected Provider is efa (found 16 nics)", "Using network Libfabric"),
+        {"Libfabric"}),
+    "2.27, EFA's plugin fails": (("NET/IB : Using [RO]; OOB eth0:10.0.4.51<0>", "Initialized NET plugin Socket",
+        "Assigned NET plugin Socket to comm", "Using network Socket"), {"Socket"}),
+    "2.28, B300": ((f"{SHARP_PLUGIN[0]} v10 (v10)", "P2P plugin v10 IBext_v10", "Using network NCCL RDMA Plugin v10"),
+        {"IBext_v10"}),
+    "2.28, H200 by Google's": (("NET/gIB : Initializing gIB v1.0.2", "Assigned NET plugin gIB to comm",
+        "Using network gIB", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/0/GDRDMA"), {"gIB"}),
+    "2.30, RoCE": (("Initialized NET plugin IB", "Using network IB"), {"IB"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", OF_VERSIONS)
+def test_the_networks_by_the_connections_else_by_what_was_chosen(version: str) -> None:
+    lines, networks = OF_VERSIONS[version]
+    assert parse("".join(f"h:1:2 [0] NCCL INFO {line}\n" for line in lines)).networks == networks
+
+
+def test_reductions_in_the_network_whose_setup_failed_are_none() -> None:
+    channel = "h:1:2 [5] NCCL INFO CollNet 05/0 : 5 [receive] via COLLNET/SHARP/5/GDRDMA\n"
+    failed = "h:1:2 [3] transport.cc:301 NCCL WARN Cannot initialize CollNet, using point-to-point network instead\n"
+    by_plugin = "h:1:2 [3] sharp_plugin.c:354 NCCL WARN SHARP group create: Streaming Tree lock failed (-18)\n"
+    made = "h:1:2 [5] NCCL INFO Connected collnet + chain\n"
+    assert "CollNet" in together([parse(channel + made), parse(channel)]).sentence
+    for each in (failed, by_plugin):
+        assert "CollNet" not in together([parse(channel), parse(each)]).sentence
+
+
 def test_logs_of_processes_add_up() -> None:
     log = together([parse(INFINIBAND), parse(WITHOUT_GDR), NcclLog()])
     assert log.networks == {"IB", "IBext_v8"}

@@ -504,3 +504,9 @@ def operations(evidence: Evidence) -> int:
 def test_eight_times_the_ranks_cost_no_more_than_ten_times_the_operations() -> None:
     operations(many(2))  # what the first judgement of a process prepares is not counted
     assert operations(many(1024)) < 10 * operations(many(128))
+
+
+def test_reports_that_are_whole_beside_a_result_that_is_lost_are_remarked() -> None:
+    lost = judge(replace(with_plan(PLAIN, result="if-left"), result=None))
+    assert lost.outcome == "ran"
+    assert any("result.json, which the first rank leaves last, is missing" in each for each in lost.remarks)
