@@ -156,7 +156,7 @@ def collect(run: Run, state: JobState) -> Evidence:
     meters = records.records("meter", MeterRecord, there.get("meter", ()))
     ends = _task_ends(run)
     failed = (rank for rank in range(plan.tasks) if rank not in exits or exits[rank].status != 0)
-    told = {rank: line for rank in failed if (line := _telling(run, rank))[1]}
+    told = {rank: pair for rank in failed if (pair := _telling(run, rank))[1]}
     batch, disk = _lines(run.logs / "batch.err"), os.statvfs(run.path)
     return Evidence(
         plan=plan,
