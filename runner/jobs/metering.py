@@ -86,7 +86,7 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
         elif taken[0] != taken[1]:
             yield f"a step takes {batch} {unit(evidence)} of a rank"
     same = Counter(report.inputs_checksum for report in metered if report.inputs_checksum)
-    alike = [each.rank for each in metered if same[each.inputs_checksum] > 1]
+    alike = [each.rank for each in metered if same[each.inputs_checksum or ""] > 1]
     if alike:
         yield (
             f"{format_ranks(alike)} were given the same first batch as another rank: so much data is counted more than "
