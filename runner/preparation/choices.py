@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -129,6 +129,8 @@ def choose(user_site: UserSite, request: Request, recipe: Recipe) -> tuple[Choic
         local = references.is_local(image.planned.reference)
         problem, fix = image_problem(choices.runtime, image.planned.reference, _mount_points(choices), local=local)
         image = JobImage(image.planned, problem, fix)
+    if image.problem and request.image is None and NATIVE in choices.site.runtimes:
+        image = replace(image, fix=f"{image.fix}; or name another (--image), or run in none: --runtime {NATIVE}")
     return choices, image
 
 
@@ -258,10 +260,10 @@ def _mount_points(choices: Choices) -> tuple[str, ...]:
 
 
 def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
-    """The image reference a job will use: the user's, or the recipe's with the site's tag."""
+    """The image reference a job will use: the user's, or the recipe's with the site's tag, or its usual one."""
     if request.image is not None:
         return request.image
-    tag = site.image_tags.get(recipe.image)
+    tag = site.image_tags.get(recipe.image) or references.default_tag(recipe.image)
     return f"{recipe.image}:{tag}" if tag else recipe.image
 
 
