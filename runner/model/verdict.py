@@ -63,6 +63,8 @@ class Verdict(msgspec.Struct, frozen=True):
         images_per_s: throughput of the whole world, only where ``measured``; in ``unit`` per second.
         unit: what it counts: images, or samples, tokens or steps of a user's program.
         synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
+        batch: ``not-checked`` where the samples are those that a user's script states, and its model's forward passes
+            do not show them; ``not-stated`` where they are as the model was given them alone; else empty.
         uncut_images_per_s: the same of the whole window.
         window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
         steady: neither trend nor shift of more than 1 % in the window; None where that is unknown.
@@ -91,6 +93,7 @@ class Verdict(msgspec.Struct, frozen=True):
     images_per_s: float | None = None
     unit: Unit = "images"
     synchronisation: Literal["not-examined", ""] = ""
+    batch: Literal["not-checked", "not-stated", ""] = ""
     uncut_images_per_s: float | None = None
     window_s: float | None = None
     cut_steps: int = 0

@@ -79,6 +79,11 @@ def test_a_script_is_measured_and_not_changed(contained: Runner) -> None:
         check(record)
 
 
+def test_samples_are_counted_as_the_scripts_do(contained: Runner) -> None:
+    names = ("stated_of_all_ranks", "accumulated", "compiled", "adversarial", "recomputed")
+    assert counted_and_unchanged(contained, *names) == len(names)
+
+
 JOB = ("submit", "--recipe", "horovod-tensorflow", "--nodes", "2", "--wait")
 
 
