@@ -11,7 +11,7 @@ from tests.support.commands import Runner
 from tests.support.json_schema import check
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import document_of, outcome, printed, records
-from tests.support.recipes import UNCHANGED, measure, states
+from tests.support.recipes import UNCHANGED, counted_and_unchanged, measure, states
 
 pytestmark = pytest.mark.integration
 

@@ -45,6 +45,17 @@ def net(outputs: int = 10, inputs: int = WIDTH) -> nn.Module:
     return nn.Sequential(nn.Linear(inputs, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, outputs))
 
 
+class Net(nn.Module):
+    """With a forward pass of its own, which torch.compile compiles; that of nn.Sequential it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return self.net(images)
+
+
 def batch(size: int = BATCH) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(size, WIDTH), torch.randint(10, (size,))
 
@@ -122,7 +133,7 @@ def compiled() -> Script:
 
 @script("script")
 def compiled_within() -> Script:
-    model = net()
+    model = Net()
     model.compile(backend="aot_eager")
     return simple(model, size=64 * BATCH, sizes=lambda number: 5 if number % 9 == 8 else BATCH)
 
