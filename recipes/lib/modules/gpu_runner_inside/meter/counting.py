@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Iterable, Mapping
 
@@ -121,16 +122,9 @@ def samples_of(inputs: Iterable[Any], expected: int, *, tokens: bool = False, ti
         if getattr(each, "shape", None) and (not tokens or str(each.dtype).endswith(("int32", "int64")))
     ]
     if tokens:
-        sizes = {_product(shape) for shape in shapes}
+        sizes = {math.prod(map(int, shape)) for shape in shapes}
         return expected if expected in sizes else max(sizes, default=0)
     sizes = {int(length) for shape in shapes for length in shape[: 2 if time_major else 1]}
     if len(sizes) > 1:
         sizes.discard(1)  # broadcast
     return sizes.pop() if len(sizes) == 1 else expected if expected in sizes else 0
-
-
-def _product(shape: Iterable[int]) -> int:
-    product = 1
-    for length in shape:
-        product *= int(length)
-    return product

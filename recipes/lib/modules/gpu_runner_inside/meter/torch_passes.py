@@ -101,8 +101,10 @@ class Passes:
         if self._looks:
             if not self._first:
                 self._versions = self._version()
-            elif self._open or self._versions != self._version() or self._is_reset():
+            elif self._open or self._versions != self._version():
                 self._mixed = True
+            elif not self._divided and all(each.grad is None for each in self._parameters):
+                self._mixed = True  # the first gradients are thrown away
             self._open = True
         self._first.append(samples)
 
@@ -121,9 +123,6 @@ class Passes:
     def _version(self) -> int:
         """Changes with each change of a parameter in its place."""
         return sum(each._version for each in self._parameters)
-
-    def _is_reset(self) -> bool:
-        return not self._divided and all(each.grad is None for each in self._parameters)
 
     def _begin_step(self) -> None:
         self._first: list[int] = []
