@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any, NamedTuple
 
 from runner.core.text import counted
@@ -33,14 +34,25 @@ _FRAMES = tuple(" \t│╭╰|+")  # what the lines begin with between a traceba
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
 # Of a program that starts ranks, and of one that was stopped: another one failed.
 _OF_STARTERS = re.compile(r"(?:ChildFailedError|CalledProcessError|SignalException|KeyboardInterrupt|SystemExit)\b")
-# What the others report when a rank is gone: Gloo, NCCL, torch's store.
-_BROKEN = re.compile(r"(?i)connection (?:was likely )?(?:closed|reset)|broken pipe|ncclRemoteError|remote process exit")
+# What the others report when a rank is gone: Gloo, NCCL, torch's store; and what started them.
+_BROKEN = re.compile(
+    r"(?i)connection (?:was likely )?(?:closed|reset)|broken pipe|ncclRemoteError|remote process exit"
+    r"|communicator was aborted|processes exited with non-zero status"
+)
 _CHAINED = re.compile(r"exception (?:occurred|was the direct cause of the following exception):")
-_IGNORED = "Exception ignored "  # Python's, of what failed in a destructor: mostly because the program ends
+# Python's, of what failed in a destructor, a thread or as the program ended: mostly because it ends.
+_ASIDE = re.compile(r"Exception ignored |Exception in thread |Error in atexit")
+_LAST_ERROR = "Last error:"  # NCCL's, two lines or three below torch's exception; the next line is its cause
 _ROOT_CAUSE = "Root Cause (first observed failure)"  # torchrun's, and what stands below it
 _FIRST_RANK, _BY_SIGNAL = re.compile(r"rank\s+: (\d+) \("), re.compile(r"traceback : (Signal \d+ .*)")
-_NOISE = re.compile(r"[\W_]*\Z|wandb: |Extension modules: ")
-_SAYS_WHY = re.compile(rf"{PROGRAM_ERROR.pattern}|not found|No such file|Input/output error|oom.kill|\bKilled\b")
+_NOISE = re.compile(
+    r"[\W_]*\Z|wandb: |Extension modules: |Set the environment variable HYDRA_FULL_ERROR|.*\b(?:WARNING\b|\w*Warning: )"
+)
+_SAYS_WHY = re.compile(
+    rf"{PROGRAM_ERROR.pattern}|not found|No such file|Input/output error|oom.kill|\bKilled\b|Segmentation fault"
+    r"|MPI_ERR_\w+:|^(?:In '.*': )?Could not "
+)
+_COLOUR = re.compile(r"\x1b\[[\d;:]*m")
 # How srun reports that tasks ended, or could not start: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
 # "srun: error: task 2 launch failed: Slurmd could not connect IO".
 TASK_END = re.compile(r"srun: error: (?:(\S+): )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")
@@ -64,54 +76,65 @@ def script_line(lines: Iterable[str]) -> str:
 
 
 def telling(lines: Sequence[str]) -> str:
-    """The line of a rank's log that says most of why it failed; empty for an empty log.
+    """The line of a rank's log that says most of why it failed; empty for an empty log: as ``reason``, else a line that
+    reports an error, else the last line.
+    """
+    shown = _shown(lines)[::-1]
+    errors = (line for line in shown if _SAYS_WHY.search(line) and not _OF_STARTERS.search(line))
+    return reason(lines) or next(chain(errors, shown, filter(None, map(str.strip, reversed(lines)))), "")
+
+
+def reason(lines: Sequence[str]) -> str:
+    """The line of a log with which a program says why it failed; empty where there is none.
 
     The exception of the last traceback, or one of those that led to it if the catalogue knows that; by torchrun's
-    report, of the rank that failed first. Else a line that the catalogue knows; the signal in torchrun's report; an
-    exception that follows from another rank's end; a line that reports an error; the last line.
+    report, of the rank that failed first. Else a line that the catalogue knows; what C++ says of its exception; the
+    signal in torchrun's report; an exception that follows from another rank's end.
     """
-    shown = [line.strip() for line in lines if line.strip()]
+    shown = _shown(lines)
     root = max((at for at, line in enumerate(shown) if _ROOT_CAUSE in line), default=len(shown))
     report = "\n".join(shown[root:])
     first, signal = _FIRST_RANK.search(report), _BY_SIGNAL.search(report)
-    raised = list(_raised(lines))
+    raised = list(_raised([_COLOUR.sub("", line) for line in lines]))
     of_first = [each for each in raised if first and each.prefix.strip() == f"[rank{first[1]}]:"]
-    own = [each for each in of_first or raised if not _BROKEN.search(each.line)]
-    chain = [each.line for each in own if each.chain == own[-1].chain]
-    known = [line for line in reversed(shown) if find("program log", line)]
-    last_first = [line for line in reversed(shown) if not _NOISE.match(line)] + shown[-1:]
-    groups = (
-        known if signal else [],
-        [line for row in FAILURES for line in chain if find("program log", line) is row] or chain[-1:],
-        known,
-        [signal[0]] if signal else [],
-        [each.line for each in reversed(raised)],
-        [line for line in last_first if _SAYS_WHY.search(line) and not _OF_STARTERS.search(line)],
-        last_first,
-    )
-    return next((group[0] for group in groups if group), "")
+    own = [each for each in of_first or raised if not each.follows]
+    causes = [each.line for each in reversed(own) if each.chain == own[-1].chain]
+    by_traceback = [line for row in FAILURES for line in causes if find("program log", line) is row] or causes
+    known = (line for line in reversed(shown) if find("program log", line))
+    by_cpp = (line for line in reversed(shown) if line.startswith("what(): "))
+    first_two, of_signal = ((known, by_traceback), [signal[0]]) if signal else ((by_traceback, known), [])
+    return next(chain(*first_two, by_cpp, of_signal, (each.line for each in reversed(raised))), "")
+
+
+def _shown(lines: Iterable[str]) -> list[str]:
+    """Those that may say something of a failure, without colours."""
+    return [text for line in lines if not _NOISE.match(text := _COLOUR.sub("", line).strip())]
 
 
 class _Raised(NamedTuple):
-    """A traceback's exception, what stands before its lines, and a number that it shares with those that led to it."""
+    """A traceback's exception, what stands before its lines, a number that those that led to it share, and whether it
+    may only follow from another one.
+    """
 
     prefix: str
     line: str
     chain: int
+    follows: bool
 
 
 def _raised(lines: Sequence[str]) -> Iterator[_Raised]:
-    chain = 0
+    number = 0
     for head, match in ((at, match) for at, line in enumerate(lines) if (match := _TRACEBACK.match(line))):
-        if head and _IGNORED in lines[head - 1]:
-            continue
-        chain += not any(map(_CHAINED.search, lines[max(0, head - 2) : head]))
+        number += not any(map(_CHAINED.search, lines[max(0, head - 2) : head]))
         for at in range(head + 1, len(lines)):
             text = lines[at].removeprefix(match[1])
             if not text.strip() or text.startswith(_FRAMES) or (match[1] and text == lines[at]):
                 continue
             if _EXCEPTION.match(text) and not _OF_STARTERS.search(text.partition(":")[0]):
-                yield _Raised(match[1], lines[at].strip(), chain)
+                below = [line.removeprefix(match[1]).strip() for line in lines[at + 1 : at + 5]]
+                cause = "".join(below[below.index(_LAST_ERROR) + 1 :][:1]) if _LAST_ERROR in below else ""
+                follows = bool(_ASIDE.search("".join(lines[max(0, head - 1) : head])) or _BROKEN.search(text + cause))
+                yield _Raised(match[1], cause or lines[at].strip(), number, follows)
             break
 
 

@@ -236,6 +236,23 @@ WATCHDOG = (
         (["Fatal Python error: Segmentation fault", "", "Current thread 0x0 (most recent call first):", '  File "t"'],
             "Fatal Python error: Segmentation fault"),
         (['  File "t.py", line 1', "    def f(:", "SyntaxError: invalid syntax"], "SyntaxError: invalid syntax"),
+        # Colours: of rich, of Python 3.13, of wandb.
+        (["\x1b[31m╭─\x1b[0m \x1b[1mTraceback \x1b[0m\x1b[2m(most recent call last)\x1b[0m", "\x1b[31m│\x1b[0m fatal:",
+            "\x1b[1;91mKeyError: \x1b[0m\x1b[32m'lr'\x1b[0m", "\x1b[34mwandb\x1b[0m: bye"], "KeyError: 'lr'"),
+        # What fails as a program ends, in a thread, or because another rank is gone.
+        *(([*of_rank(0, "KeyError: 'lr'"), said, *of_rank(0, "EOFError")], "[rank0]: KeyError: 'lr'")
+            for said in ("Error in atexit._run_exitfuncs:", "Exception in thread Thread-3 (_pin_memory_loop):")),
+        (["Exception in thread Thread-3:", *of_rank(0, "EOFError")], "[rank0]: EOFError"),
+        *(([*of_rank(1, "KeyError: 'lr'"), *of_rank(0, f"RuntimeError: {said}")], "[rank1]: KeyError: 'lr'")
+            for said in ("NCCL communicator was aborted on rank 0.", "processes exited with non-zero status")),
+        ([*of_rank(0, "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, unhandled system error"),
+            "[rank0]: ncclSystemError: x", "[rank0]: Last error:", "[rank0]: Duplicate GPU"], "Duplicate GPU"),
+        (["terminate", "  what():  no eth9", "Fatal Python error: Aborted", "", "Thread 0x7f"], "what():  no eth9"),
+        (["WARNING: No module named 'apex'", "t.py:1: UserWarning: x not found", "cannot go on"], "cannot go on"),
+        (["In 'config': Could not find 'model/x'", "Search path:", "Set the environment variable HYDRA_FULL_ERROR=1"],
+            "In 'config': Could not find 'model/x'"),
+        (["[n1:7] *** Process received signal ***", "[n1:7] Signal: Segmentation fault (11)", "[n1:7] *** End ***"],
+            "[n1:7] Signal: Segmentation fault (11)"),
         (["epoch 1", "cannot go on", "wandb: bye", "====", ""], "cannot go on"), (["===="], "===="), ([], ""),
     ],
 )  # fmt: skip
