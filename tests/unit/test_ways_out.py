@@ -136,7 +136,7 @@ def test_other_programs_get_the_codes(form: Any, runs: tuple[Run, Run], capsys: 
 
 def test_a_list_has_the_gravest_and_how_many_there_are(runs: tuple[Run, Run], capsys: Printed) -> None:
     assert in_short(doubts_of(runs[0])) == "demo, 7 more"
-    assert written(["status"], capsys).count("400.0 images/s (demo, 6 more)") == 2
+    assert written(["status"], capsys).count("400.0 images/s (demo, 7 more)") == 2
 
 
 def test_a_rate_that_an_expectation_is_made_from_has_its_doubts(tmp_path: Path) -> None:
