@@ -134,6 +134,12 @@ def without_figure(evidence: Evidence) -> Iterable[str]:
     metered = metering.reports(evidence)
     if not metered or any(report.synchronisation != "not-given" for report in metered):
         yield from metering.why_unmeasured(evidence)
+        timed = [report for report in evidence.reports.values() if report.ends_s]
+        if evidence.plan.result == "if-left" and len(timed) == evidence.plan.tasks:
+            yield (
+                "every rank left its report of a timed window, and result.json, which the first rank leaves last, is "
+                "missing: no figure is made of them; fix: run it again, and leave that file in its run directory"
+            )
     elif why := next(iter(faults(evidence)), ""):
         yield f"the meter: its records hold no rate: {why}"
     else:

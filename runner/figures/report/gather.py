@@ -49,8 +49,8 @@ def study_report(study: StudyFacts) -> Report:
     rows = tuple(_row_of_launch(each, study.demonstration) for each in study.launches)
     sizes = sorted({row.gpus for row in rows})
     shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
-    kind = "strong scaling" if study.strong else "weak scaling"
-    subtitle = f"{study.recipe} on {study.site}, {shape}, {kind}; {_proven(rows)}"
+    kind = "".join(f", {kind} scaling" for kind in dict.fromkeys(each.scaling for each in study.points) if kind)
+    subtitle = f"{study.recipe} on {study.site}, {shape}{kind}; {_proven(rows)}"
     return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows)
 
 
@@ -326,7 +326,9 @@ def _comparisons(
         return (), "no point has a figure"
     if study.demonstration:
         return (), f"nothing is expected of a demonstration ({study.demonstration})"
-    if study.strong:
+    if why := next((each.why for each in study.points if each.why), ""):
+        return (), why
+    if any(each.scaling == "strong" for each in study.points):
         return (), "strong scaling: with another batch on each size, one GPU's rate says nothing of the others"
     points = curve(study.points, settings)
     try:
