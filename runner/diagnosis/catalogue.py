@@ -367,7 +367,7 @@ FAILURES = (
         "free some in Enroot's data path there (ENROOT_DATA_PATH; `df -h` and `df -i`), or ask the site"),
     _not_started("data-path-not-writable",
         r"(?:cannot create directory ['\u2018]|failed to (?:make directory|create file) )(?P<path>[^,'\u2019]+).?"
-        r"(?:: |, because )(?P<why>Read-only file system|Permission denied|No such file or directory)",
+        r"(?:: |, because )(?P<why>Read-only file system|Permission denied|No such file or directory|File exists)",
         "{path} cannot be written: {why}",
         "ENROOT_DATA_PATH, ENROOT_CACHE_PATH and ENROOT_RUNTIME_PATH must name directories of the node's own disk that "
         "you may write to: ask the site"),
@@ -378,7 +378,8 @@ FAILURES = (
     _not_started("image-damaged",
         r"\[ERROR\] Invalid (?:image format|argument): /|File system corruption detected|uncompress failed with error"
         r"|failed to read/uncompress|Can't find a valid SQUASHFS superblock|FATAL ERROR: ?read_|Input/output error"
-        r"|failed to read (?:block|inode|fragment)", "the image {image} is damaged, or cannot be read there",
+        r"|failed to read (?:block|inode|fragment)|went wrong trying to read the squashfs image",
+        "the image {image} is damaged, or cannot be read there",
         "`images verify` tells whether the image is whole; convert it again, or report the node to the site", "user"),
     _not_started("image-with-devices",
         r"could not create \w+ device (?P<path>\S+), because you're not superuser!",
