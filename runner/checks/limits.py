@@ -21,6 +21,9 @@ def _queue(case: Case) -> Iterator[Finding]:
         fits = fitting_queue(site.queues, gpus, plan.nodes, plan.walltime_s)
         fix = f"--queue {fits}" if fits else "ask for another number of nodes (--nodes) or less time (--time)"
         yield Finding("queue-unfit", "refuse", f"the queue {plan.queue} of {plan.site} {why}", fix)
+    elif queue is not None and queue.warning:
+        what = f"the queue {plan.queue} of {plan.site}: {queue.warning}"
+        yield Finding("queue-risk", "warn", what, "nothing, if that is good; else another queue with --queue")
     elif plan.queue and site.queues and queue is None:
         known = f"queues: {', '.join(site.queues)}"
         what = f"{plan.site} is not known to have a queue {plan.queue!r} ({known}): its limits are not checked"
@@ -40,9 +43,9 @@ def _walltime(case: Case) -> Iterator[Finding]:
 def _cpus(case: Case) -> Iterator[Finding]:
     plan, node = case.plan, case.site.node
     cpus, gpus = plan.cpus_per_task // plan.gpus_per_task, plan.gpus_per_node
-    if node.cpus_per_gpu is not None and cpus > node.cpus_per_gpu:
-        what = f"{plan.site} gives at most {counted(node.cpus_per_gpu, 'CPU')} for each GPU, not {cpus}"
-        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {node.cpus_per_gpu}")
+    if (most := node.most_cpus_per_gpu(gpus)) is not None and cpus > most:
+        what = f"{plan.site} gives at most {counted(most, 'CPU')} for each GPU, not {cpus}"
+        yield Finding("too-many-cpus", "refuse", what, f"--cpus-per-gpu {most}")
     elif cpus * gpus > node.cpus and SCHEDULERS[plan.scheduler].nodes == "allocated":  # ranks on CPUs may share them
         fit = f"do not fit on a node of {counted(node.cpus, 'CPU')}"
         unsure = case.site.settings.divides_cpus({})  # the node may have hardware threads

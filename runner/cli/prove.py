@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     "--wheels", metavar="DIR",
     help="For that environment: packages that `env wheels DIR` collected; nothing is fetched from a network.",
 )  # fmt: skip
+@click.option(
+    "--requirement", "requirements", multiple=True, metavar="SPEC",
+    help="For that environment: a requirement for pip, instead of the pinned framework.",
+)  # fmt: skip
 @some_job_options("account", "project", "scratch", "queue", "scheduler_option", "force")
 @click.option(
     "--runs", type=Path, metavar="PATH", default=Path("runs"), show_default=True,

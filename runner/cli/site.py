@@ -153,7 +153,10 @@ def _lines(site: Site, proven: Proven) -> Iterator[str]:
     for name, queue in site.queues.items():
         most = "any number of nodes" if queue.max_nodes is None else counted(queue.max_nodes, "node")
         hours = "any time" if queue.max_walltime_s is None else f"{queue.max_walltime_s / 3600:g} h"
-        yield f"  queue {name}: {queue.min_nodes} to {most}, {hours}"
+        less = (f"{seconds / 3600:g} h up to {counted(nodes, 'node')}" for nodes, seconds in queue.walltimes_s)
+        yield f"  queue {name}: {queue.min_nodes} to {most}, {', '.join((hours, *less))}" + (
+            f"; {queue.warning}" if queue.warning else ""
+        )
     if site.submit_below:
         yield f"  jobs are submitted from below: {', '.join(site.submit_below)}"
     if site.home.quota_gb is not None:

@@ -25,11 +25,31 @@ REQUIREMENTS: dict[tuple[Framework, str], tuple[str, ...]] = {
     ("tensorflow", "cuda"): ("tensorflow[and-cuda]==2.21.0",),
     ("tensorflow", "cpu"): ("tensorflow-cpu==2.21.0",),
 }
+# The pinned torch has CUDA 13, which R580 carries; its 2.6.0 has CUDA 12.4, which every driver from R525 on carries.
+_CUDA_13, _CUDA_12 = 580, 525
 CONDA_PYTHON = "3.11"  # of what conda makes: the one that images are proven with
 # Of base images: NVIDIA's had 3.8, 3.10 and 3.12 so far.
 IMAGE_PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 # Keras 2, which Horovod's optimizer knows, as in our images.
 VARIABLES: dict[Framework, dict[str, str]] = {"pytorch": {}, "tensorflow": {"TF_USE_LEGACY_KERAS": "1"}}
+
+
+def driver_misfit(requirements: tuple[str, ...], driver: str) -> tuple[str, str]:
+    """Why the pinned framework could not use GPUs with this driver (``535.104.05``; empty: unknown), and what to do;
+    empty where nothing is known against it.
+
+    >>> driver_misfit(REQUIREMENTS["pytorch", "cuda"], "570.86.10")[1]
+    '--requirement torch==2.6.0 --requirement "numpy<3"'
+    """
+    branch = int(driver.partition(".")[0]) if driver[:1].isdigit() else _CUDA_13
+    if requirements != REQUIREMENTS["pytorch", "cuda"] or branch >= _CUDA_13:
+        return "", ""
+    fix = (
+        '--requirement torch==2.6.0 --requirement "numpy<3"'
+        if branch >= _CUDA_12
+        else (f"--requirement torch==VERSION of a CUDA that it carries; or ask for a driver of R{_CUDA_12} or newer")
+    )
+    return f"{requirements[0]} has CUDA 13, which needs driver {_CUDA_13} or newer, and {driver} is there", fix
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ _SCHEMES = ("docker://", "dockerd://", "podman://", "docker-daemon://")
 _LOCAL_REGISTRIES = ("docker.io", "localhost")
 # What ``build`` names its images with. At Docker's hub anyone may own that name.
 OURS = "gpu-runner/"
+# The bases of the Dockerfiles, and so of the images that recipes run in.
+DEFAULT_BASES = {"pytorch": "nvcr.io/nvidia/pytorch:25.02-py3", "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"}
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,15 @@ class Reference:
         """As engines write it: ``nvcr.io/nvidia/pytorch:25.02-py3``."""
         suffix = (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
         return "/".join(filter(None, (self.registry, self.repository))) + suffix
+
+
+def default_tag(image: str) -> str:
+    """The tag of the image that a plain ``build`` makes under this name; empty for any other image.
+
+    >>> default_tag("gpu-runner/horovod-tensorflow")
+    '25.02-tf2-py3'
+    """
+    return DEFAULT_BASES.get(image.removeprefix(f"{OURS}horovod-"), "").rpartition(":")[2]
 
 
 def parse(text: str) -> Reference:

@@ -161,6 +161,8 @@ class Plan(msgspec.Struct, frozen=True):
         modules: modules of the container runtime's own.
         host_paths: containers show the run directory and the program's own under the paths of the host.
         library_path: put before the image's own LD_LIBRARY_PATH.
+        library_variable: whose value the script puts behind ``library_path``; empty for none.
+        runtime_options: further options of the container runtime's own.
         mounts: besides the run directory, which is always at RESULTS.
         env: environment of every rank, sorted by name; a later source (site < recipe < user) has won.
         unset: variables that the user takes away from every rank, whoever has set them.
@@ -220,6 +222,8 @@ class Plan(msgspec.Struct, frozen=True):
     load: tuple[tuple[str, ...], ...] = ()
     modules: tuple[str, ...] = ()
     library_path: str = ""
+    library_variable: str = ""
+    runtime_options: tuple[str, ...] = ()
     workdir: str = f"{RESULTS}/recipe"
     existing_allocation: StepNodes | None = msgspec.field(default=None, name="held")
     stage: str = ""

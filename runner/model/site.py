@@ -79,6 +79,7 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         gpu_type: the GRES type (``a100``); empty where GPUs are requested untyped.
         gpu_model: the GPU's name, for messages.
         cpus_per_gpu: the most schedulable CPUs that a job may have for each GPU; None where only the node bounds it.
+        shared_cpus: the most schedulable CPUs of a job that does not have all GPUs of the node; None for no limit.
         count: nodes that one job may have; None where unknown.
     """
 
@@ -89,12 +90,22 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_type: str = ""
     gpu_model: str = ""
     cpus_per_gpu: int | None = None
+    shared_cpus: int | None = None
     count: int | None = None
 
     @property
     def cpus(self) -> int:
         """Schedulable CPUs: hardware threads."""
         return self.cores * self.threads_per_core
+
+    def most_cpus_per_gpu(self, gpus: int) -> int | None:
+        """Of a job with so many GPUs on the node; None where only the node bounds it.
+
+        >>> NodeShape(cores=48, memory_mb=1, gpus=8, cpus_per_gpu=6, shared_cpus=40).most_cpus_per_gpu(7)
+        5
+        """
+        shared = self.shared_cpus // gpus if self.shared_cpus is not None and gpus < self.gpus else None
+        return min((most for most in (self.cpus_per_gpu, shared) if most is not None), default=None)
 
 
 NO_NODE = NodeShape(cores=0, memory_mb=0, gpus=0)  # the file does not say
@@ -106,8 +117,11 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         min_nodes, max_nodes: of one job; None where there is no limit, or none known.
         max_gpus: of one job; None as above.
-        max_walltime_s: the longest job, seconds; None as above.
+        min_walltime_s, max_walltime_s: the shortest and the longest job, seconds; None as above.
+        walltimes_s: where the longest job depends on its nodes: pairs of the most nodes and their seconds, the fewest
+            nodes first.
         by_name: only jobs that name it (``--queue``) go there.
+        warning: what its jobs must expect; empty for nothing.
         whole_nodes: its jobs get whole nodes, and are charged for them, however few GPUs they ask for.
         gpu_type: ``--gpu-type`` with this name goes there, and the queue decides the type: the scheduler is asked for
             GPUs without one.
@@ -118,8 +132,11 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_nodes: int = 1
     max_nodes: int | None = None
     max_gpus: int | None = None
+    min_walltime_s: int = 0
     max_walltime_s: int | None = None
+    walltimes_s: tuple[tuple[int, int], ...] = ()
     by_name: bool = False
+    warning: str = ""
     whole_nodes: bool = False
     gpu_type: str = ""
     node: NodeShape | None = None
@@ -145,12 +162,17 @@ class MpiFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         pmi: PMI plugins that the site's starter of tasks is known to have (``srun --mpi=list``).
         abi: the host's MPI, whose ABI a program in a container must share to use it; empty where unknown.
-        load: lines that make it available, as in ``ways``; left out where ranks meet without MPI.
+        load: lines that make it available, as in ``ways``; left out, with the rest, where ranks meet without MPI.
+        mounts: what a container needs of the host to use it, besides those of its way.
+        library_variable: that ``load`` sets to the directories of its libraries, which go before the image's own
+            (Apptainer, Singularity).
     """
 
     pmi: tuple[Literal["pmix", "pmi2"], ...] = ()
     abi: Literal["openmpi", "mpich", ""] = ""
     load: tuple[tuple[str, ...], ...] = ()
+    mounts: tuple[Mount, ...] = ()
+    library_variable: str = ""
 
 
 class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -165,6 +187,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         visible: for ``shifter``: directories of the host that every container shows under the same path. The run
             directory, and the program's own, must lie below them; they need no mount point in the image then.
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
+        options: further options of Apptainer's or Singularity's ``exec``: ``[--fakeroot]``.
         setup: for ``native``: the modules, and what is activated, that bring the program's Python, or on which
             ``env create`` builds.
         environment: for ``native``: the environment that ``env create`` makes; jobs without ``--env-name`` use it.
@@ -178,6 +201,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modules: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
     library_path: str = ""
+    options: tuple[str, ...] = ()
     setup: Setup = Setup()
     environment: str = ""
     kind: EnvironmentKind = "virtualenv"
@@ -268,7 +292,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         max_walltime_s: the longest time limit allowed, seconds; null for none.
         idle_gpus_s: after how long the site ends a job that leaves a GPU idle, seconds; null where that is unknown.
         local_scratch: directory on each node's own disk for large files of a job (``--stage``); absolute.
-        image_tags: image reference without tag -> tag that fits this site.
+        image_tags: image reference without tag -> tag that fits this site; left out for that of a plain ``build``.
         env: environment of every job there (fabric, caches); recipe and user override it, null takes away what the
             extended site sets. What only concerns data between nodes (``NCCL_NET``, ``NCCL_IB_*``, ``NCCL_SOCKET_*``,
             ``FI_*``, ``HOROVOD_GLOO_IFACE``, ``MELLANOX_VISIBLE_DEVICES`` and their like) is set for jobs on several

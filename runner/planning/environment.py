@@ -136,7 +136,7 @@ LAUNCHER_OWNED = frozenset((
 # not have (a network plugin, an interface) ends even a job that needs no network (NCCL's guide, "Environment
 # Variables"; fi_cxi(7); UCX's parameters; Enroot's 99-mellanox).
 _FABRIC = re.compile(
-    r"(NCCL_(NET|NET_\w+|IB_\w+|SOCKET_\w+|CROSS_NIC|COLLNET_\w+|SHARP_\w+)|OFI_NCCL_\w+|FI_\w+|UCX_NET_DEVICES"
+    r"(NCCL_(NET|NET_\w+|IB_\w+|SOCKET_\w+|CROSS_NIC|COLLNET_\w+|SHARP_\w+|PROTO)|OFI_NCCL_\w+|FI_\w+|UCX_NET_DEVICES"
     r"|HOROVOD_GLOO_IFACE|GLOO_SOCKET_IFNAME|TP_SOCKET_IFNAME|MELLANOX_VISIBLE_DEVICES)\Z",
     re.ASCII,
 )

@@ -20,14 +20,18 @@ MOST_NODES = 10_000  # more than any cluster has today
 
 def queue_misfit(queue: Queue, gpus: int, nodes: int, walltime_s: int) -> str:
     """Why a job does not fit into a queue; empty if it does."""
-    if nodes < queue.min_nodes:
-        return f"takes {queue.min_nodes} nodes or more, and {nodes} are requested"
-    if queue.max_nodes is not None and nodes > queue.max_nodes:
-        return f"takes at most {queue.max_nodes} nodes, and {nodes} are requested"
-    if queue.max_gpus is not None and gpus > queue.max_gpus:
-        return f"takes at most {queue.max_gpus} GPUs, and {gpus} are requested"
-    if queue.max_walltime_s is not None and walltime_s > queue.max_walltime_s:
-        return f"takes jobs of at most {queue.max_walltime_s} s, and {walltime_s} s are requested"
+    of_nodes = next((longest for most, longest in queue.walltimes_s if nodes <= most), None)
+    limits = (
+        (nodes, queue.min_nodes, queue.max_nodes, "takes", "nodes"),
+        (gpus, 0, queue.max_gpus, "takes", "GPUs"),
+        (walltime_s, 0, of_nodes, f"takes jobs of {counted(nodes, 'node')} for", "s"),
+        (walltime_s, queue.min_walltime_s, queue.max_walltime_s, "takes jobs of", "s"),
+    )
+    for requested, least, most, takes, unit in limits:
+        if requested < least:
+            return f"{takes} at least {least} {unit}, and {requested} are requested"
+        if most is not None and requested > most:
+            return f"{takes} at most {most} {unit}, and {requested} are requested"
     return ""
 
 

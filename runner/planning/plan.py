@@ -15,7 +15,7 @@ from runner.model.image import Environment
 from runner.model.job import Allocation
 from runner.model.plan import COPY, RESULTS, WORKSPACE, ListedHosts, Plan, PlannedImage, PlannedPython, Starter
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount, Recipe, Request, World
-from runner.model.site import RuntimeAtSite, Site
+from runner.model.site import MpiFacts, RuntimeAtSite, Site
 from runner.planning import placement, wireup
 from runner.planning.environment import (
     carried_caches,
@@ -71,7 +71,6 @@ def plan(
     runtime = request.runtime or site.runtimes[0]
     way = site.ways.get(runtime, RuntimeAtSite())
     mounts = (*way.mounts, *_with_directory(request))
-    _check_mounts(mounts, request.mounted_directory, is_container=RUNTIMES[runtime].is_container)
     of_shell = carried_caches(dict(request.caches), runtime, mounts)
     provided = nccl_log(site) | (environment.env if environment else {})
     variables = merge({**provided, **site.env, **way.env, **of_shell}, recipe.env, request.env, nodes=nodes)
@@ -84,6 +83,9 @@ def plan(
     gloo_needed = recipe.framework == "horovod"
     chosen = wireup.choose(site, image, runtime, requested, request.gpus, gloo_needed=gloo_needed)
     placed = wireup.task_a_node(tasks_per_node) if chosen.wireup == "own" else tasks_per_node
+    mpi = site.mpi if chosen.wireup in wireup.BY_MPI else MpiFacts()
+    mounts = (*mounts, *mpi.mounts)
+    _check_mounts(mounts, request.mounted_directory, is_container=RUNTIMES[runtime].is_container)
 
     whole = most == node.gpus
     site_settings, given = site.settings, dict(request.scheduler_options)
@@ -95,8 +97,7 @@ def plan(
     cpus_per_task = cpus_per_gpu * (most if chosen.wireup == "own" else 1)
 
     setup = with_modules(environment.setup if environment else way.setup, way.setup, request, runtime)
-    load = (*way.load, *setup_lines(setup))
-    load = (*load, *site.mpi.load) if chosen.wireup in wireup.BY_MPI else load
+    load = (*way.load, *setup_lines(setup), *mpi.load)
     caches = choose_caches(site, runtime, mounts, request.home)
     hosts = None
     if listed:
@@ -129,6 +130,8 @@ def plan(
         modules=way.modules,
         host_paths=bool(way.visible),
         library_path=way.library_path,
+        library_variable=mpi.library_variable,
+        runtime_options=way.options,
         image=image,
         mounts=mounts,
         env=tuple(sorted(env)),
@@ -187,8 +190,8 @@ def _cpus_per_gpu(site: Site, request: Request, gpus: int, divided: Allocation |
         return request.cpus_per_gpu
     if divided:
         return max(1, min(node.cpus for node in divided.nodes) // gpus)
-    share = site.node.cpus // site.node.gpus
-    return max(1, share if site.node.cpus_per_gpu is None else min(share, site.node.cpus_per_gpu))
+    share, most = site.node.cpus // site.node.gpus, site.node.most_cpus_per_gpu(gpus)
+    return max(1, share if most is None else min(share, most))
 
 
 def _demonstration(site: Site, program: Sequence[str]) -> str:

@@ -258,10 +258,10 @@ def _mount_points(choices: Choices) -> tuple[str, ...]:
 
 
 def image_reference(recipe: Recipe, site: Site, request: Request) -> str:
-    """The image reference a job will use: the user's, or the recipe's with the site's tag."""
+    """The image reference a job will use: the user's, or the recipe's with the site's tag, or its usual one."""
     if request.image is not None:
         return request.image
-    tag = site.image_tags.get(recipe.image)
+    tag = site.image_tags.get(recipe.image) or references.default_tag(recipe.image)
     return f"{recipe.image}:{tag}" if tag else recipe.image
 
 

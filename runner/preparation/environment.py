@@ -18,16 +18,18 @@ from runner.environments.script import (
     REQUIREMENTS,
     EnvironmentSpec,
     PackagesSpec,
+    driver_misfit,
     environment_spec,
     nccl_for,
     packages_of_images,
     packages_of_site,
 )
-from runner.model.backends import NATIVE
+from runner.model.backends import NATIVE, SCHEDULERS
 from runner.model.image import Environment, EnvironmentKind, Framework, Setup
 from runner.model.request import Request
 from runner.model.site import RuntimeAtSite
 from runner.preparation.site import Say, UserSite, read_user_site, silent
+from runner.sites.loader import gpu_driver
 
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}  # platforms of images -> what uname(1) calls them
 OWN_CONDA = ".conda"  # beside the environments: of a site that names no other
@@ -101,6 +103,12 @@ def prepare_environment(
     spec = environment_spec(user_site.site, name, framework=framework or "pytorch", conda=conda, **choices)
     if packages is not None:
         spec = _from_packages(spec, user_site, packages, choices.get("requirements") or ())
+    site_driver = user_site.site.hardware.driver
+    if not site_driver and SCHEDULERS[user_site.site.scheduler].nodes == "this-machine":
+        site_driver = gpu_driver()
+    why, fix = driver_misfit(spec.requirements, site_driver)
+    if why:  # before gigabytes are fetched, and Horovod compiled
+        raise RefusedError(why, where=f"site {user_site.site.name}", fix=fix)
     if conda_installer is not None and spec.kind != "conda":
         what = f"this environment is of the kind {spec.kind}"
         raise UsageError(what, where="--conda-installer", fix="--kind conda, or leave it out")

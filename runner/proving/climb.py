@@ -306,6 +306,7 @@ def choose(
     at: Path | None,
     kind: str | None,
     wheels: Path | None,
+    requirements: tuple[str, ...] = (),
     **options: Any,
 ) -> Choices:
     """Decide it.
@@ -313,7 +314,7 @@ def choose(
     Args:
         runs: directory for run directories; the ladder's own lies in it.
         gpus: None for all of a node.
-        at, kind, wheels: of the environment, as ``env create`` takes them.
+        at, kind, wheels, requirements: of the environment, as ``env create`` takes them.
         options: of every job, as ``make_options`` takes them.
 
     Raises:
@@ -339,10 +340,10 @@ def choose(
     root = runs.absolute() / f"prove-{read.name}"
     environment = None
     given = [name for name in ("image", "env_name", "runtime") if options.get(name)]
-    if given and (at or kind or wheels):
+    if given and (at or kind or wheels or requirements):
         raise UsageError(
             "no environment is made where an image, an environment or a runtime is named",
-            where="--at, --kind, --wheels",
+            where="--at, --kind, --wheels, --requirement",
             fix=f"leave out these, or --{given[0].replace('_', '-')}",
         )
     if not given:
@@ -358,7 +359,7 @@ def choose(
             modules=(),
             mpi="auto",
             nccl="auto",
-            requirements=(),
+            requirements=requirements,
             cuda_archs=None,
             channels=(),
         )

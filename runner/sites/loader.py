@@ -310,8 +310,9 @@ def gpu_uuids(root: Path = Path("/")) -> frozenset[str]:
 
 
 def gpu_driver(root: Path = Path("/")) -> str:
-    """What NVIDIA's driver says of its version, for comparing; empty where there is none."""
-    return _text(root / "proc/driver/nvidia/version").partition("\n")[0]
+    """The version of NVIDIA's driver, ``535.104.05``; empty where there is none."""
+    match = re.search(r"\s(\d{3}\.[\d.]*\d)\s", _text(root / "proc/driver/nvidia/version"))
+    return match[1] if match else ""
 
 
 def fit_to_machine(site: Site, machine: Machine) -> Site:

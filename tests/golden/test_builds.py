@@ -11,9 +11,9 @@ import pytest
 
 from runner.core import paths
 from runner.images.building import apptainer, dockerfile
-from runner.images.building.build import DEFAULT_BASES
 from runner.images.building.dockerfile import Stage
 from runner.images.building.without_engine import arguments, dockerfile_stages
+from runner.images.reference import DEFAULT_BASES
 
 BUILDS = Path(__file__).parent / "builds"
 DIGEST = "sha256:1f0ce1d2a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6"

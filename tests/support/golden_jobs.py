@@ -99,6 +99,8 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "alpha-hostile": ("alpha", "singularity", HOSTILE),
     "neuron-16": ("neuron", "singularity", PLAIN),
     "neuron-hostile": ("neuron", "singularity", HOSTILE),
+    "neuron-pyxis-hostile": ("neuron", "pyxis", HOSTILE),
+    "neuron-enroot-hostile": ("neuron", "enroot", ENROOT),
     "neuron-v100-16": ("neuron", "singularity", Request(gpus=16, gpu_type="v100")),
     "neuron-own-8": ("neuron", "singularity", Request(gpus=8, wireup="own")),
     "polaris-16": ("polaris", "apptainer", PLAIN),

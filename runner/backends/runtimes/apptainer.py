@@ -8,7 +8,7 @@ from runner.backends.runtimes import common
 from runner.core.errors import UsageError
 from runner.model.backends import RUNTIMES, MountSyntax, RuntimeFacts
 from runner.model.plan import Plan
-from runner.model.step import StepSpec, text, texts
+from runner.model.step import StepSpec, Var, text, texts
 
 # Not listed with user_namespaces: it may be installed set-uid instead.
 FACTS = RuntimeFacts(
@@ -41,11 +41,15 @@ def step(plan: Plan) -> StepSpec:
         if byte := re.search("[\udc80-\udcff]", value):
             what = f"Apptainer cannot carry the byte {byte[0]!r}, which is no UTF-8"
             raise UsageError(what, where=where, fix="leave it out")
+    values = {name: text(value) for name, value in env}
+    if plan.library_variable:
+        own = text(f"{plan.library_path}:") if plan.library_path else ()
+        values["RUNNER_LIBRARY_PATH"] = (*own, Var(plan.library_variable))
     return StepSpec(
-        prelude=(*common.loads(plan), *(common.prefixed(name, text(value)) for name, value in env)),
+        prelude=(*common.loads(plan), *(common.prefixed(name, value) for name, value in values.items())),
         command=(
             *texts(RUNTIMES[plan.runtime].program, "exec", *(("--nv",) if plan.device == "cuda" else ())),
-            *texts("--no-home", "--pwd", plan.workdir),
+            *texts(*plan.runtime_options, "--no-home", "--pwd", plan.workdir),
             *(text("--bind"), common.RUN_AT_RESULTS, *common.mount_options(plan, "--bind")),
             *(common.image_file(plan), *common.shell(), *common.launched_program(plan)),
         ),

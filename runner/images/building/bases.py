@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from runner.core.errors import RefusedError
+from runner.images.reference import DEFAULT_BASES
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,12 @@ class NvidiaBase:
         return f"nvcr.io/nvidia/{self.framework}:{self.tag}"
 
 
+# Of PyTorch alone: TensorFlow's images ended with 25.02. All of CUDA 13 runs on R580 without a compat package (NVIDIA's
+# "Supported Drivers and CUDA Toolkit Versions", 620, read 2026-11-26); which older branches theirs carry: unconfirmed.
+_OF_PYTORCH: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
+    ("26.07", "13.3", "580", ()),  # pull request 846 of microsoft/superbenchmark
+    ("25.12", "13.1", "580", ()),  # its own notes
+)
 # Newest first: the month, its CUDA, the driver, the branches of the compat package.
 _RELEASES = (
     # PyTorch 25.02 as pull request 675 of foundation-model-stack/fms-hf-tuning quotes it; its branches: SGLang 25.10.
@@ -54,15 +61,16 @@ _KINDS = {"pytorch": "py3", "tensorflow": "tf2-py3"}
 BASES = tuple(
     NvidiaBase(framework, f"{month}-{kind}", cuda, driver, compat)
     for framework, kind in _KINDS.items()
-    for month, cuda, driver, compat in _RELEASES
+    for month, cuda, driver, compat in (*(_OF_PYTORCH if framework == "pytorch" else ()), *_RELEASES)
 )
 
 
 def newest(framework: str, driver: str, site: str) -> tuple[NvidiaBase, str]:
-    """The newest known base that this driver carries, and why; an unknown driver (empty) gets the newest of all."""
+    """The newest known base that this driver carries, and why; an unknown driver (empty) gets the usual one."""
     known = [base for base in BASES if base.framework == framework]
     if not driver:
-        return known[0], f"{site} does not say which driver it has, so the newest known one is taken"
+        usual = next(base for base in known if base.reference == DEFAULT_BASES[framework])
+        return usual, f"{site} does not say which driver it has, so the usual one is taken"
     have = _version(driver)
     if not have:
         raise RefusedError(f"{driver!r} is no driver's version", where=f"site {site}: hardware.driver")

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from docker.models.images import Image
 
 
-DEFAULT_BASES = {"pytorch": "nvcr.io/nvidia/pytorch:25.02-py3", "tensorflow": "nvcr.io/nvidia/tensorflow:25.02-tf2-py3"}
 INPUTS_LABEL = "gpu-runner.inputs"
 _REVISION, _BASE_DIGEST = "org.opencontainers.image.revision", "org.opencontainers.image.base.digest"
 _TAG_LIMIT = 128  # characters that a tag may have
@@ -91,10 +90,10 @@ def build(
         RefusedError: the base is not available, or the packages are not those that were collected, or for another base.
         ProgramFailedError: a build step failed, its proof included. InfrastructureError: the engine failed.
     """
-    if framework not in DEFAULT_BASES:
-        raise UsageError(f"no framework named {framework!r}", fix=f"one of: {', '.join(DEFAULT_BASES)}")
+    if framework not in reference.DEFAULT_BASES:
+        raise UsageError(f"no framework named {framework!r}", fix=f"one of: {', '.join(reference.DEFAULT_BASES)}")
     started = time.monotonic()
-    wanted = base or DEFAULT_BASES[framework]
+    wanted = base or reference.DEFAULT_BASES[framework]
     stand_in = standin.find_standin(framework, wanted)
     base_reference = standin.standin_reference(stand_in) if stand_in else str(reference.parse(wanted))
     if packages is not None:
@@ -164,7 +163,7 @@ def image_name(framework: str, base: str, args: Mapping[str, str] | None = None)
         return f"gpu-runner/horovod-{framework}:{base}{ending}"
     parsed = reference.parse(base)
     version = parsed.tag or parsed.digest.removeprefix("sha256:")[:12]
-    usual = reference.parse(DEFAULT_BASES[framework])
+    usual = reference.parse(reference.DEFAULT_BASES[framework])
     origin = [parsed.registry, parsed.repository]
     owner = [] if origin == [usual.registry, usual.repository] else origin
     tag = re.sub(r"[^A-Za-z0-9_.-]", "-", "-".join(filter(None, [*owner, version]))) + ending

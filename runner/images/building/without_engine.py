@@ -20,7 +20,6 @@ from runner.images import writable_root
 from runner.images.building import apptainer, dockerfile, standin, wheels
 from runner.images.building.build import (
     DEFAULT_ARGS,
-    DEFAULT_BASES,
     INPUTS_LABEL,
     BuildResult,
     build_labels,
@@ -98,7 +97,7 @@ def dockerfile_stages(framework: str, values: Mapping[str, str]) -> tuple[docker
 
 
 def _base(framework: str, base: str | None) -> str:
-    wanted = base or DEFAULT_BASES[framework]
+    wanted = base or references.DEFAULT_BASES[framework]
     if standin.find_standin(framework, wanted):
         raise RefusedError(
             f"the stand-in base {wanted} is made in a container engine, and none is used here",

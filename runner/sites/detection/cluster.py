@@ -189,7 +189,7 @@ _SECTION = "the scheduler's own section"  # and what else has no place below
 _ORDER = (
     *("name", "description", "extends", "scheduler", "runtimes", "ways", "node", "queues", "needs", "hints"),
     _SECTION,
-    *("mpi", "hardware", "device", "demonstration", "local_scratch", "scratch", "home", "env", "image_tags", "sources"),
+    *("mpi", "hardware", "device", "demonstration", "local_scratch", "scratch", "home", "env", "sources"),
 )
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z", re.ASCII)
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
@@ -236,7 +236,6 @@ def _head(detected: Detected, name: str) -> Iterator[Entry]:
         return
     yield Fact("scheduler", detected.scheduler_name, "")
     yield Fact("env", {name: value for name, value in base.env.items() if value is not None}, "")
-    yield Fact("image_tags", dict(base.image_tags), "")
 
 
 def _block(listed: Sequence[Entry], path: tuple[str, ...], indent: str) -> Iterator[str]:

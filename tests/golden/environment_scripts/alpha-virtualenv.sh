@@ -9,7 +9,7 @@ export CONDA_PKGS_DIRS='/scratch/e/elvis/gpu-runner/environments/.caches/conda'
 set +u   # what follows reads names that are not set
 type module &>/dev/null || . /etc/profile   # without the user's own start-up files
 module purge || exit 74
-module load release/24.10 GCC/12.3.0 OpenMPI/4.1.5 PyTorch/2.1.2 || exit 74
+module load release/24.04 GCC/12.3.0 OpenMPI/4.1.5 PyTorch/2.1.2-CUDA-12.1.1 || exit 74
 set -u
 python3 -m venv --system-site-packages /scratch/e/elvis/gpu-runner/environments/horovod/made || exit 75
 set +u   # what follows reads names that are not set
@@ -23,7 +23,7 @@ python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --place environment || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
   auto --place environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
-export BASE='virtualenv release/24.10 GCC/12.3.0 OpenMPI/4.1.5 PyTorch/2.1.2'
+export BASE='virtualenv release/24.04 GCC/12.3.0 OpenMPI/4.1.5 PyTorch/2.1.2-CUDA-12.1.1'
 python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --proof \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json --write \

@@ -5,7 +5,7 @@ export PYTHONNOUSERSITE='1'
 export PYTHONDONTWRITEBYTECODE='1'
 set +u   # what follows reads names that are not set
 type module &>/dev/null || . /etc/profile   # without the user's own start-up files
-module load PrgEnv-gnu cudatoolkit python || exit 74
+module load PrgEnv-gnu cudatoolkit nccl python || exit 74
 [ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"
 conda activate /scratch/e/elvis/gpu-runner/environments/horovod/made || exit 74
 set -u

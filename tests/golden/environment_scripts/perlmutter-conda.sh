@@ -8,7 +8,7 @@ export PIP_CACHE_DIR='/scratch/e/elvis/gpu-runner/environments/.caches/pip'
 export CONDA_PKGS_DIRS='/scratch/e/elvis/gpu-runner/environments/.caches/conda'
 set +u   # what follows reads names that are not set
 type module &>/dev/null || . /etc/profile   # without the user's own start-up files
-module load PrgEnv-gnu cudatoolkit python || exit 74
+module load PrgEnv-gnu cudatoolkit nccl python || exit 74
 set -u
 set +u   # what follows reads names that are not set
 [ "$(type -t conda)" = function ] || eval "$(conda shell.bash hook)"
@@ -29,7 +29,7 @@ python3 /home/elvis/gpu-runner/containers/horovod/install.py --framework pytorch
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --place environment || exit 77
 python3 /home/elvis/gpu-runner/containers/horovod/prove.py --framework pytorch --mpi auto --nccl \
   auto --place environment --write /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json || exit 78
-export BASE='conda PrgEnv-gnu cudatoolkit python'
+export BASE='conda PrgEnv-gnu cudatoolkit nccl python'
 python3 /home/elvis/gpu-runner/containers/horovod/describe.py --framework pytorch --wheel \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/wheel --proof \
   /scratch/e/elvis/gpu-runner/environments/horovod/work/proof.json --write \

@@ -36,7 +36,13 @@ module load spack-pe-base apptainer || exit 74
 set -u
 unset -v PYTHONPATH PYTHONHOME LD_PRELOAD
 export RUNNER_ENV_FI_CXI_DEFAULT_CQ_SIZE='131072'
+export RUNNER_ENV_FI_CXI_DEFAULT_TX_SIZE='2048'
 export RUNNER_ENV_FI_CXI_DISABLE_HOST_REGISTER='1'
+export RUNNER_ENV_FI_CXI_RDZV_EAGER_SIZE='0'
+export RUNNER_ENV_FI_CXI_RDZV_GET_MIN='0'
+export RUNNER_ENV_FI_CXI_RDZV_PROTO='alt_read'
+export RUNNER_ENV_FI_CXI_RDZV_THRESHOLD='0'
+export RUNNER_ENV_FI_CXI_RX_MATCH_MODE='hybrid'
 export RUNNER_ENV_FI_MR_CACHE_MONITOR='userfaultfd'
 export RUNNER_ENV_HOROVOD_GLOO_IFACE='hsn0'
 export RUNNER_ENV_HTTPS_PROXY='http://proxy.alcf.anl.gov:3128'
@@ -47,6 +53,7 @@ export RUNNER_ENV_NCCL_DEBUG_FILE='/results/nccl/%h.%p.log'
 export RUNNER_ENV_NCCL_DEBUG_SUBSYS='INIT,NET'
 export RUNNER_ENV_NCCL_NET='AWS Libfabric'
 export RUNNER_ENV_NCCL_NET_GDR_LEVEL='PHB'
+export RUNNER_ENV_NCCL_PROTO='Simple'
 export RUNNER_ENV_NCCL_SOCKET_IFNAME='hsn'
 export RUNNER_ENV_OMP_NUM_THREADS='8'
 export RUNNER_ENV_PYTHONNOUSERSITE='1'
@@ -55,13 +62,14 @@ export RUNNER_ENV_ftp_proxy='http://proxy.alcf.anl.gov:3128'
 export RUNNER_ENV_http_proxy='http://proxy.alcf.anl.gov:3128'
 export RUNNER_ENV_https_proxy='http://proxy.alcf.anl.gov:3128'
 export RUNNER_ENV_no_proxy='localhost,127.0.0.1,.alcf.anl.gov'
-export RUNNER_ENV_RUNNER_LIBRARY_PATH='/soft/libraries/aws-ofi-nccl/v1.9.1-aws/lib:/soft/libraries/hwloc/lib:/opt/cray/libfabric/1.15.2.0/lib64:/host/lib64'
+export RUNNER_ENV_RUNNER_LIBRARY_PATH='/soft/libraries/aws-ofi-nccl/v1.6.0-libfabric-1.22.0/lib:/opt/cray/libfabric/2.3.1/lib64:/host/lib64'
 runner_record_versions pbs 'qstat --version' apptainer 'apptainer --version'
 
 runner_pass_signals
 mpiexec --hostfile "$PBS_NODEFILE" -n 16 --ppn 4 --depth=8 --cpu-bind none /bin/bash "$runner_run"/lib/output.sh rank \
-  apptainer exec --nv --no-home --pwd /results/recipe --bind "$runner_run":/results --bind /opt/cray:/opt/cray --bind \
-    /soft:/soft --bind /usr/lib64/libcxi.so.1:/host/lib64/libcxi.so.1 /lustre/u/images/horovod.sif \
+  apptainer exec --nv --fakeroot --no-home --pwd /results/recipe --bind "$runner_run":/results --bind \
+    /opt/cray:/opt/cray --bind /soft:/soft --bind /usr/lib64/libcxi.so.1:/host/lib64/libcxi.so.1 \
+    /lustre/u/images/horovod.sif \
   /bin/bash /results/lib/rank.sh python3 -u /results/lib/launch.py --run /results --umask 022 --caches node --world 16 \
     --local-sizes 4,4,4,4 -- \
   python3 -u main.py --model resnet50 --batch-size 256 --image-size 224 --precision amp-bf16 --channels-last &

@@ -69,6 +69,7 @@ MACHINES = {
         NodeShape(cores_per_socket=32, threads_per_core=1, memory_mb=512_000),
         "amd_a100nv_8",
         further=("cas_v100nv_8",),
+        plugins="pyxis",
     ),
     "slurm": Machine(
         4, NodeShape(cores_per_socket=16, threads_per_core=1, memory_mb=256_000, gpus=4), plugins="pyxis shifter"

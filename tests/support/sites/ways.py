@@ -43,7 +43,7 @@ _OF_SITES = {
         *("podman-hpc", "podman-hpc pmi2", "podman-hpc mpich"),
     ),
     "alpha": ("native", "native pmix", "singularity", "singularity pmix", "singularity 8+5"),
-    "neuron": ("native", "singularity", "singularity 4"),
+    "neuron": ("native", "singularity", "singularity 4", "pyxis", "enroot"),
     "slurm": (
         *("apptainer", "apptainer 4+4+3", "singularity", "enroot", "pyxis", "charliecloud", "podman-hpc", "shifter"),
     ),

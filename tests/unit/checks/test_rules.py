@@ -92,8 +92,12 @@ def starts(words: str, **more: Any) -> dict[str, Any]:
         ("queue-unfit", "polaris", SEEN, {"queue": "prod"}, "--queue debug-scaling"),
         ("queue-unfit", "perlmutter", SEEN, {"gpus": 3, "queue": "shared"}, "3 are requested --queue"),
         ("queue-unfit", "polaris", SEEN, {"gpus": 8, "walltime_s": 700_000}, "--nodes"),
+        ("queue-unfit", "polaris", SEEN, {"gpus": 40, "walltime_s": 10_801, "queue": "prod"}, "at most 10800 s"),
+        ("queue-unfit", "polaris", SEEN, {"gpus": 100, "walltime_s": 21_601, "queue": "prod"}, "at most 21600 s"),
+        ("queue-unfit", "polaris", SEEN, {"gpus": 8, "walltime_s": 299, "queue": "debug"}, "at least 300 s"),
         ("walltime-too-long", technion(max_walltime_s=600), SEEN, {"walltime_s": 601}, "--time"),
         ("too-many-cpus", "alpha", SEEN, {"cpus_per_gpu": 8}, "--cpus-per-gpu 6"),
+        ("too-many-cpus", "alpha", SEEN, {"gpus": 7, "cpus_per_gpu": 6}, "--cpus-per-gpu 5"),
         ("too-many-cpus", "box", SEEN, {"cpus_per_gpu": 33}, "--cpus-per-gpu 32"),
         ("directive-emptied", "neuron", SEEN, {"scheduler_options": (("comment", ""),)}, "-S comment=VALUE"),
         ("site-unfinished", "technion", Observed(left_open=("node.count",)), {}, "site check"),
@@ -137,6 +141,7 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
 @pytest.mark.parametrize(
     ("code", "site", "observed", "asked", "says"),
     [
+        ("queue-risk", "polaris", SEEN, {"gpus": 16, "walltime_s": 7200}, "killed there at any time"),
         ("queue-unknown", "polaris", SEEN, {"queue": "prode"}, "prod'?"),
         ("queue-unknown", "polaris", SEEN, {"queue": "prode"}, "(queues: debug, debug-scaling, prod, preempt"),
         ("gpus-left-over", "technion", SEEN, {"gpus": 3, "nodes": 2}, "4 GPUs are allocated on 2 nodes, and 3"),

@@ -56,7 +56,7 @@ WORDS: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "an option of the recipe": (("submit", "--recipe", "horovod-pytorch", "--set", "mo"), ["model="]),
     "a runtime": (("submit", "--runtime", "charlie"), ["charliecloud"]),
     "a code": (("submit", "--force", "mount-s"), ["mount-source-missing"]),
-    "a queue of the site": (("submit", "--site", "perlmutter", "--queue", "deb"), ["debug"]),
+    "a queue of the site": (("submit", "--site", "perlmutter", "--queue", "deb"), ["debug", "debug_preempt"]),
     "a queue without a site": (("submit", "--queue", ""), []),
     "a queue of a site that is none": (("submit", "--site", "/no/such.yaml", "--queue", ""), []),
     "the program's files": (("submit", "--gpus", "2", "--", "python", "tr"), ["tr"]),

@@ -401,6 +401,19 @@ def test_the_verbs_refuse_with_a_fix(
         assert "-m venv" in call(*words, "--force", "environment-in-home", "--dry-run").out
 
 
+@pytest.mark.parametrize(("driver", "fix"), [("570.86.10", "torch==2.6.0"), ("470.57.02", "of a CUDA that it carries")])
+def test_a_framework_that_the_sites_driver_cannot_run_is_refused_before_it_is_fetched(
+    tmp_path: Path, call: Call, driver: str, fix: str
+) -> None:
+    site = tmp_path / "old.yaml"
+    site.write_text(f'name: old\nextends: neuron\nhardware: {{driver: "{driver}"}}\n')
+    words = ("env", "create", "x", "--site", str(site), "--at", str(tmp_path), "--dry-run")
+    said = call(*words, code=Exit.REFUSED).err
+    assert f"needs driver 580 or newer, and {driver} is there" in said
+    assert fix in said
+    assert "torch==2.6.0" in call(*words, "--requirement", "torch==2.6.0").out
+
+
 def test_a_dry_run_names_what_would_be_made_and_lists_nothing(tmp_path: Path, call: Call) -> None:
     said = call("env", "create", "x", "--scratch", str(tmp_path), "--site", "neuron", "--dry-run").out
     made = f"conda create --yes --quiet --prefix {tmp_path}/gpu-runner/environments/x/conda-"

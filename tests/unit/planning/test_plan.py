@@ -23,7 +23,9 @@ from runner.planning.environment import merge, refuse_reason
 from runner.planning.options import arguments, arms
 from runner.planning.plan import plan
 from runner.preparation.choices import image_reference
+from runner.recipes import loader as recipes
 from runner.recipes.loader import read_recipe
+from runner.sites import loader as sites
 from tests.support.plans import RECIPE, SITE
 
 IMAGE = PlannedImage(reference="img:tag", digest="sha256:ab", path="/store/x.sqsh")
@@ -179,6 +181,15 @@ def test_impossible_names_and_mounts_are_refused(asked: dict[str, Any], says: st
 def test_the_site_chooses_the_tag_and_the_user_the_image() -> None:
     assert image_reference(RECIPE, SITE, Request(gpus=1)) == "img:tag"
     assert image_reference(RECIPE, SITE, Request(gpus=1, image="other:1")) == "other:1"
+
+
+def test_each_recipe_has_an_image_with_a_tag_at_each_site() -> None:
+    """The one that a plain ``build`` makes, unless the site says another."""
+    for recipe in (read_recipe(name).recipe for name in recipes.names()):
+        usual = "25.02-tf2-py3" if recipe.image.endswith("tensorflow") else "25.02-py3"
+        for site in map(sites.read_site, sites.names()):
+            tag = site.image_tags.get(recipe.image, usual)
+            assert image_reference(recipe, site, Request(gpus=1)) == f"{recipe.image}:{tag}"
 
 
 def test_directives_come_sorted_and_a_jobs_memory_replaces_the_sites() -> None:

@@ -68,7 +68,7 @@ def test_listed_hosts_give_the_site_its_shape() -> None:
         ("a100", None, "amd_a100nv_8", None, "8.0", 8),
         (None, "cas_v100nv_8", "cas_v100nv_8", None, "7.0", 4),
         ("v100", "cas_v100nv_8", "cas_v100nv_8", None, "7.0", 4),
-        ("h200", None, None, "h200", "8.0", 8),  # the scheduler gets a type that no queue has
+        ("mi300", None, None, "mi300", "8.0", 8),  # the scheduler gets a type that no queue has
     ],
 )
 def test_a_type_of_gpu_picks_its_queue_and_a_queue_its_nodes(

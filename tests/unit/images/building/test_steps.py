@@ -12,10 +12,11 @@ from runner.core import paths
 from runner.core.errors import RefusedError, UsageError
 from runner.images.building import apptainer, dockerfile
 from runner.images.building.bases import BASES, newest
-from runner.images.building.build import DEFAULT_ARGS, DEFAULT_BASES
+from runner.images.building.build import DEFAULT_ARGS
 from runner.images.building.buildlog import BuildLog, Event, Failed, Line, Started, Step
 from runner.images.building.dockerfile import Arg, Copy, Env, Label, Run, Stage, environment, parse_stages
 from runner.images.building.engine_build import pull_error
+from runner.images.reference import DEFAULT_BASES
 
 TEXT = r"""
 # A comment.
@@ -169,7 +170,9 @@ def test_digits_of_a_name_are_no_status_of_the_registry(message: str, what: str)
     ("framework", "driver", "tag", "how"),
     [
         ("pytorch", "570.86.10", "25.02-py3", "natively"),
-        ("pytorch", "580.65.06", "25.02-py3", "natively"),
+        ("pytorch", "575.57.08", "25.02-py3", "natively"),
+        ("pytorch", "580.65.06", "26.07-py3", "natively"),
+        ("tensorflow", "595.58.03", "25.02-tf2-py3", "natively"),
         ("tensorflow", "535.104.05", "25.02-tf2-py3", "by its compat package"),
         ("pytorch", "535.54.03", "23.10-py3", "natively"),
         ("pytorch", "530.30.02", "23.03-py3", "natively"),
@@ -186,7 +189,7 @@ def test_the_newest_base_that_a_driver_carries(framework: str, driver: str, tag:
     assert driver in why
 
 
-def test_a_driver_that_is_not_known_gets_the_newest_with_a_note_and_one_that_carries_nothing_is_refused() -> None:
+def test_a_driver_that_is_not_known_gets_the_usual_one_with_a_note_and_one_that_carries_nothing_is_refused() -> None:
     chosen, why = newest("pytorch", "", "there")
     assert chosen.reference == DEFAULT_BASES["pytorch"]
     assert "there does not say" in why
