@@ -6,18 +6,24 @@ Tables in Markdown, as docs/measurement.md shows them. About two minutes on one 
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
 from itertools import accumulate
 from random import Random
 from statistics import fmean
 
-from benchmarks.planted_losses import HEALTHY, PLANTED, launches, share_in_its_row
-from runner.model.study import Estimate
+from benchmarks import planted_losses
+from benchmarks.planted_losses import HEALTHY, PLANTED, share_in_its_row
+from runner.model.job import CommandLine
+from runner.model.study import Estimate, LaunchFacts, Study
+from runner.statistics.launches import compare
 from runner.statistics.loss import attribution
 from runner.statistics.precision import mean_interval
 from runner.statistics.run import RankWindow, analyse_groups, throughput
 from runner.statistics.steadiness import steadiness
 from runner.statistics.stragglers import stragglers
+from runner.study.gather import scaling
+from runner.study.plan import launches
 
 MEAN_S = 0.1
 COUNTS = (30, 60, 150, 600)
@@ -111,6 +117,83 @@ def coverage_where_samples_vary(runs: int) -> None:
         print(f"| {100 * deviation:g} % | " + " | ".join(cells) + " |")
 
 
+def steadiness_where_samples_vary(runs: int) -> None:
+    """Verdicts where tokens vary at one rate, and where the rate falls in the middle though steps take as long."""
+    _head("tokens of a group vary by", "rate the same", "rate 20 % lower from the middle on")
+    for deviation in (0.0, 0.02, 0.1):
+        cells = []
+        for fall in (0.0, 0.2):
+            random, verdicts = Random(7), []
+            for _ in range(runs):
+                count = 150
+                taken = [
+                    round(10_000 * random.gauss(1.0, deviation) * (1.0 - fall * (i >= count // 2)))
+                    for i in range(count)
+                ]
+                times = autoregressive(0.0, 0.002)(random, count)
+                if not fall:  # a step of more tokens takes longer
+                    times = [time * tokens / 10_000 for time, tokens in zip(times, taken, strict=True)]
+                verdicts.append(throughput([RankWindow(0, 1, list(accumulate(times)), taken)]).analysis.steady.verdict)
+            cells.append(_shares(verdicts, "steady", "not steady", "cannot tell"))
+        print(f"| {100 * deviation:g} % | " + " | ".join(cells) + " |")
+
+
+def _shares(values: Sequence[str | None], *wanted: str | None) -> str:
+    return " / ".join(f"{100 * values.count(each) / len(values):.0f}" for each in wanted)
+
+
+def first_launches(runs: int) -> None:
+    """False verdicts of two equal sides whose first launch is slower, by its excess over the deviation of a launch."""
+    excesses = (0.0, 1.0, 2.0, 3.0, 5.0)
+    _head("order", *(f"{excess:g} deviations" for excess in excesses))
+    for order in ("ABBABA", "ABBAAB", "ABBAABBA"):
+        cells = []
+        for excess in excesses:
+            random, false = Random(3), 0
+            for _ in range(runs):
+                logs = [random.gauss(0.0, 0.01) - 0.01 * excess * (place == 0) for place in range(len(order))]
+                false += compare(order, list(map(math.exp, logs))).verdict.startswith(("faster", "slower"))
+            cells.append(f"{100 * false / runs:.1f} %")
+        print(f"| {order} | " + " | ".join(cells) + " |")
+
+
+def kinds_of_scaling(runs: int) -> None:
+    """What a study on 1 to 16 GPUs is called by the batches that its ranks recorded over 42 groups."""
+    sizes = (1, 2, 4, 8, 16)
+    wanted, now = launches(sizes, ("full",), ((),), 3), datetime.now(timezone.utc)
+    asked = Study(
+        "1",
+        "",
+        now,
+        CommandLine((), "/"),
+        "",
+        "",
+        "separate",
+        sizes,
+        ("full",),
+        ((),),
+        3,
+        strong=False,
+        launches=wanted,
+    )
+    _head("batch of a GPU", "weak / strong / none")
+    batches: dict[str, Callable[[Random, int], float]] = {
+        "the same": lambda _random, _gpus: 64.0,
+        "a whole batch over the GPUs": lambda _random, gpus: 1024.0 / gpus,
+        "tokens, groups vary by 10 %": lambda random, _gpus: random.gauss(8192.0, 819.2 / math.sqrt(42)),
+        "tokens of a whole batch, groups vary by 10 %": lambda random, gpus: (
+            random.gauss(8192.0, 819.2 / math.sqrt(42)) / gpus
+        ),
+        "the same up to 8 GPUs, half of it on 16": lambda _random, gpus: 64.0 if gpus < 16 else 32.0,
+    }
+    for name, batch in batches.items():
+        random, kinds = Random(5), []
+        for _ in range(max(runs // 10, 1)):
+            made = [LaunchFacts(each, "proven", batch=batch(random, each.gpus)) for each in asked.launches]
+            kinds.append(scaling(asked, (), made)[0])
+        print(f"| {name} | {_shares(kinds, 'weak', 'strong', None)} |")
+
+
 def false_cuts(runs: int) -> None:
     """How often a start is cut from a series that has none, and by how much that moves the figure."""
     _head("series", *(f"{count} groups" for count in COUNTS))
@@ -198,12 +281,14 @@ def covered(runs: int) -> None:
     for gpus in (4, 16):
         cells = []
         for repeats in (3, 6):
-            truth = attribution(gpus, (), launches(Random(1), gpus, HEALTHY, 400), "one-allocation")
+            truth = attribution(gpus, (), planted_losses.launches(Random(1), gpus, HEALTHY, 400), "one-allocation")
             hits, rows = 0, 0
             count = max(runs // 10, 1)
             for seed in range(count):
                 # The same GPUs, other launches.
-                made = attribution(gpus, (), launches(Random(1), gpus, HEALTHY, repeats, noise=seed), "one-allocation")
+                made = attribution(
+                    gpus, (), planted_losses.launches(Random(1), gpus, HEALTHY, repeats, noise=seed), "one-allocation"
+                )
                 hits += _covers(made.efficiency, truth.efficiency)
                 rows += sum(_covers(one.loss, other.loss) for one, other in zip(made.rows, truth.rows, strict=True))
             cells += [f"{hits / count:.2f}", f"{rows / count / len(truth.rows):.2f}"]
@@ -243,6 +328,12 @@ def main() -> None:
     print("Coverage of the 95 % interval (mean half width):")
     coverage(runs)
     coverage_where_samples_vary(runs)
+    print("\nSteady / not steady / cannot tell, in %, where samples vary (150 groups):")
+    steadiness_where_samples_vary(runs)
+    print("\nFalse verdicts of `compare` with a slow first launch:")
+    first_launches(runs)
+    print("\nWhat scaling is called, in %:")
+    kinds_of_scaling(runs)
     print("\nFalse cuts (how far they move the figure):")
     false_cuts(runs)
     print("\nSteady / not steady / cannot tell, in %, at a true trend over the window (one group deviates by 1 %):")

@@ -2,13 +2,12 @@
 
 Each rank keeps a part of every parameter, gradient and optimizer state. Gathered parameters are equal on all ranks
 whatever happened to the gradients, so they prove little. Therefore the gradients of the first step are compared, too:
-what the ranks reduced must be the mean of what each had by itself before the model was divided.
+what the ranks reduced must be the mean of what each had by itself in the same backward pass.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 from pathlib import Path
@@ -20,8 +19,11 @@ import distributed  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import training  # noqa: E402
-from gpu_runner_inside.benchmark import benchmark, proof  # noqa: E402
+from gpu_runner_inside.benchmark import benchmark  # noqa: E402
 from gpu_runner_inside.benchmark.options import options_of  # noqa: E402
+from gpu_runner_inside.benchmark.torch_checksum import checksum_of  # noqa: E402
+from gpu_runner_inside.meter import reduction  # noqa: E402
+from gpu_runner_inside.meter.torch_reduction import ReductionLook  # noqa: E402
 from models import MODELS, Basic, Bottleneck  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
@@ -61,39 +63,28 @@ class Training(distributed.Training):
         self.world, self.versions = World(self._place), distributed.versions()
         for parameter in self.model.parameters():  # equal by their seed; FSDP itself sends none
             dist.broadcast(parameter.data, 0)
-        self.look_at_local_gradients(compressed=False)
-        self.allreduce_bytes = None  # other collectives carry them
-        own = self._gradients()
-        self.model.zero_grad(set_to_none=True)
+        self.allreduce_bytes, self.gradients_device = None, device.kind  # other collectives carry them
         mesh = init_device_mesh(device.kind, (self.world.size,))
         for module in self.model.modules():
             if isinstance(module, UNITS):
                 fully_shard(module, mesh=mesh)
         fully_shard(self.model, mesh=mesh)
         self._optimizer = torch.optim.SGD(self.model.parameters(), lr=0.005, momentum=0.9)
-        self.reduced_gradients_error = self._error_of_reduced(own)
+        self._look_at_first_steps()
 
     def parameters_checksum(self) -> str:
         """Of the whole parameters, gathered; every rank takes part."""
-        return proof.checksum(training.raw_bytes(each.full_tensor() for each in self.model.parameters()))
+        return checksum_of(each.full_tensor() for each in self.model.parameters())
 
-    def _gradients(self) -> list[torch.Tensor]:
-        """This rank's own, of the whole model."""
-        self._loss().backward()
-        return [each.grad.detach().clone() for each in self.model.parameters() if each.grad is not None]
-
-    def _error_of_reduced(self, own: list[torch.Tensor]) -> float:
-        """How far the gradients that FSDP reduced are from the mean of the ranks' own: 0 equal, about 1 unrelated."""
-        self._loss().backward()
-        wrong = total = 0.0
-        reduced = [each.grad for each in self.model.parameters() if each.grad is not None]
-        for gradient, summed in zip(reduced, own):
-            dist.all_reduce(summed)
-            mean = summed / self.world.size
-            wrong += float(((gradient.full_tensor() - mean) ** 2).sum().item())
-            total += float((mean**2).sum().item())
-        self._optimizer.zero_grad()
-        return math.sqrt(wrong / total) if total > 0 and len(reduced) == len(own) else 1.0
+    def _look_at_first_steps(self) -> None:
+        """Until one has finite gradients: this rank's own, and how far what FSDP reduced is from their mean."""
+        look = ReductionLook(self.model, list(self.model.parameters()), self.sharded)
+        while look.is_open:
+            self.step()
+            look.after_step()
+        self.local_gradients = look.own or ""
+        looks = self.world.gather(look.seen, "runner.reduction")
+        self.reduced_gradients_error = reduction.error_of(looks) if self.world.size > 1 else 0.0
 
 
 def main() -> int:

@@ -8,11 +8,12 @@ import os
 import platform
 import resource
 import sys
-from typing import Any, Callable, Iterable
+from typing import Any, Callable
 
 import torch
-from gpu_runner_inside.benchmark import benchmark, proof
+from gpu_runner_inside.benchmark import benchmark
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
+from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from models import CLASSES, MODELS
 from torch import Tensor, nn
 
@@ -41,12 +42,6 @@ def device_of(wanted: str, rank: int, local_rank: int) -> benchmark.Device:
     uuid = getattr(properties, "uuid", None)
     identity = device_uuid(index) or (f"GPU-{uuid}" if uuid else f"index-{index}")
     return benchmark.Device("cuda", properties.name, identity, index)
-
-
-def raw_bytes(tensors: Iterable[Tensor]) -> Iterable[bytes]:
-    for tensor in tensors:
-        here = tensor.detach().cpu().contiguous()
-        yield from proof.memory(here.data_ptr(), here.numel() * here.element_size())
 
 
 class Training:
@@ -83,7 +78,7 @@ class Training:
         """
         self._loss().backward()
         gradients = [each.grad for each in self.model.parameters() if each.grad is not None]
-        self.local_gradients = proof.checksum(raw_bytes(gradients))
+        self.local_gradients = checksum_of(gradients)
         self.gradients_device = gradients[0].device.type
         self.allreduce_bytes = sum(
             each.numel() * (min(2, each.element_size()) if compressed else each.element_size()) for each in gradients
@@ -91,7 +86,7 @@ class Training:
         self.model.zero_grad(set_to_none=True)
 
     def parameters_checksum(self) -> str:
-        return proof.checksum(raw_bytes(self.model.parameters()))
+        return checksum_of(self.model.parameters())
 
     def loss(self) -> float:
         return float(self._last.item())

@@ -216,9 +216,9 @@ class Fit(Way):
         self._scale = 1.0  # Keras scales by itself
         self._net = self._model()
         hvd.broadcast_variables(plain(self._net.variables), root_rank=0)
+        batch = tf.constant(self._images), tf.constant(self._labels)  # on the device, once
         with tf.GradientTape() as tape:
-            logits = self._net(tf.constant(self._images), training=True)
-            loss = self._local_loss(logits, tf.constant(self._labels))
+            loss = self._local_loss(self._net(batch[0], training=True), batch[1])
         gradients = tape.gradient(loss, plain(self._net.trainable_variables))
         self.gradients_device = kind_of(gradients)
         self.allreduce_bytes = sent_bytes(gradients, compressed=options.fp16_allreduce)
@@ -228,9 +228,12 @@ class Fit(Way):
         )
         losses = self._keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         self._net.compile(optimizer, loss=losses)
+        # What train_on_batch calls, which would take the batch from the host in each step.
+        self._step = tf.function(lambda: self._net.train_step(batch))
 
     def step(self) -> None:
-        self._loss = self._net.train_on_batch(self._images, self._labels)
+        self._net.reset_metrics()  # its loss is a mean since the last time
+        self._loss = self._step()["loss"]
 
     def parameters_checksum(self) -> str:
         return proof.checksum(raw_bytes(plain(self._net.trainable_variables)))

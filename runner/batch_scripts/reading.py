@@ -18,35 +18,9 @@ _WITH_VALUE = frozenset(
     ("-B", "--bind", "--env", "--env-file", "-H", "--home", "--pwd", "-W", "--workdir", "--overlay", "--mount", "-S")
 )
 _TOOLS = frozenset(
-    (
-        "hostname",
-        "mkdir",
-        "rm",
-        "cp",
-        "mv",
-        "ls",
-        "cat",
-        "echo",
-        "date",
-        "env",
-        "printenv",
-        "tar",
-        "rsync",
-        "sleep",
-        "nvidia-smi",
-        "rocm-smi",
-        "dcgmi",
-        "true",
-        "test",
-        "uname",
-        "lscpu",
-        "free",
-        "pip",
-        "chmod",
-        "touch",
-        *_SHELLS,
-    )
-)
+    ("hostname", "mkdir", "rm", "cp", "mv", "ls", "cat", "echo", "date", "env", "printenv", "tar", "rsync", "sleep",
+     "nvidia-smi", "rocm-smi", "dcgmi", "true", "test", "uname", "lscpu", "free", "pip", "chmod", "touch", *_SHELLS)
+)  # fmt: skip
 _PYTHON = re.compile(r"python[\d.]*")
 
 

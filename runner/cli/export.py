@@ -118,6 +118,7 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
     proven = sum(bool(run) for run in study.runs.values())
     yield "study", f"{study.study}: {proven} of {counted(len(study.runs), 'launch')} proven"
     yield from (("gap", f"{each}; figures without it may be chosen ones") for each in study.gaps)
+    yield from (("log", each) for each in study.log)
     for point in study.points:
         settings = "".join(f" {name}={value}" for name, value in point.settings)
         whole, of_one = point.images_per_s, point.efficiency_of_one
@@ -125,7 +126,7 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
         efficiency = f", {with_span(of_one.value, of_one.low, of_one.high)} of one GPU" if of_one else ""
         made_of = f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}"
         doubts = f"; {in_words(point.doubts)}" if point.doubts else ""
-        yield "", f"{made_of}: {figure}{efficiency}{doubts}"
+        yield "", f"{made_of}: {figure}{efficiency}{f'; no efficiency: {point.why}' if point.why else ''}{doubts}"
     for loss in study.losses:
         if loss.rows:
             rows = ", ".join(f"{row.name} {percent(row.loss.value)}" for row in loss.rows)

@@ -85,6 +85,8 @@ def problem(facts: StudyFacts) -> Problem | None:
     if facts.state != "incomplete":
         return None
     missing = [each for each in facts.launches if each.state != "proven"]
+    if not missing:
+        return Problem("not-proven", facts.gaps[0], facts.directory, facts.next_step)
     first = next((each for each in missing if each.why), missing[0])
     of_all = f"{len(missing)} of {counted(len(facts.launches), 'launch')}"
     what = f"{of_all} not proven; {first.launch.key}: {first.why or 'missing'}"
@@ -228,6 +230,7 @@ def _notes(facts: StudyFacts) -> Iterator[str]:
             else "one GPU alone is not measured (--gpus 1,... or --arms solo)"
         )
         yield f"no efficiency: {missing}"
+    yield from dict.fromkeys(f"no efficiency: {each.why}" for each in points if each.why)
     yield from (f"{gpus_text(each.gpus)}: no attribution of the loss: {each.why}" for each in facts.losses if each.why)
     yield from (f"not comparable: {each}" for each in facts.differences)
     yield from (f"gap: {each}; figures without it may be chosen ones" for each in facts.gaps)

@@ -188,6 +188,9 @@ def replacement(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:  # where a disk is full, the system names no file
+        error.filename = error.filename or str(path)
+        raise
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

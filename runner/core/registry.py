@@ -11,6 +11,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -97,7 +98,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def every(self) -> tuple[str, ...]:
         """The names as they are iterated, with all that other distributions offer and that can be used."""
-        for entry in self._entry_points():
+        for entry in self._entry_points:
             with suppress(UsageError):  # reported where it is asked for
                 self.module(entry.name)
         return tuple(self)
@@ -115,7 +116,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def _offered_module(self, name: str) -> ModuleType:
         """The backend of that name of another distribution."""
-        offered = [entry for entry in self._entry_points() if entry.name == name]
+        offered = [entry for entry in self._entry_points if entry.name == name]
         if len(offered) == 1:
             return self._loaded(offered[0])
         if offered:
@@ -131,7 +132,9 @@ class Registry(Mapping[str, T], Generic[T]):
             fix=self._gone.get(name) or instead(name, known, f"{self._kind}s: {', '.join(known)}"),
         )
 
+    @cached_property
     def _entry_points(self) -> tuple[EntryPoint, ...]:
+        """Asked for once: each time, the metadata of every installed distribution are read."""
         from importlib.metadata import entry_points
 
         return tuple(entry_points(group=self._group))

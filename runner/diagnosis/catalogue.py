@@ -233,7 +233,7 @@ FAILURES = (
         "install it there, or name the environment or image that has it (--env-name, --image); a module of your own "
         "must lie beside the script, or in PYTHONPATH"),
     _said("wrong-arguments", r": error: (?:unrecognized arguments|the following arguments are required|argument "
-        r"|ambiguous option|one of the arguments)|^Error: (?:No such option|Missing option|Invalid value)",
+        r"|ambiguous option|one of the arguments)|^(?:Error: |│ )(?:No such option|Missing option|Invalid value)",
         "it does not take its arguments", "correct what stands after the program's name"),
     _said("quota-exceeded", r"(?i)disk quota exceeded|\[Errno 122\]", "a quota of space or of files is used up",
         "free some there (`quota -s`, `lfs quota`), or write elsewhere; caches in the home: HF_HOME, XDG_CACHE_HOME"),
@@ -241,7 +241,8 @@ FAILURES = (
         r"|(?:extend|segment) /dev/shm/|/dev/shm/.*No space left|DataLoader worker .*Bus error|Signal 7 \(SIGBUS\)",
         "/dev/shm, the memory that processes of a node share, was full",
         "fewer data workers or smaller batches; a container needs the host's /dev/shm, or a larger one"),
-    _said("worker-killed", r"^traceback : Signal 9 |DataLoader worker .*(?:killed by signal|exited unexpectedly)",
+    _said("worker-killed", r"^traceback : Signal 9 |exits with return code = -9"
+        r"|DataLoader worker .*(?:killed by signal|exited unexpectedly)",
         "a process that it started was ended, often for lack of memory{limit}",
         "a smaller batch, fewer data workers, or whole nodes, which have all their memory"),
     _said("address-in-use", r"(?i)address already in use|EADDRINUSE", "another process of the node has the port",

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from runner.core.text import counted
@@ -33,14 +34,25 @@ _FRAMES = tuple(" \t│╭╰|+")  # what the lines begin with between a traceba
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
 # Of a program that starts ranks, and of one that was stopped: another one failed.
 _OF_STARTERS = re.compile(r"(?:ChildFailedError|CalledProcessError|SignalException|KeyboardInterrupt|SystemExit)\b")
-# What the others report when a rank is gone: Gloo, NCCL, torch's store.
-_BROKEN = re.compile(r"(?i)connection (?:was likely )?(?:closed|reset)|broken pipe|ncclRemoteError|remote process exit")
+# What the others report when a rank is gone: Gloo, NCCL, torch's store; and what started them.
+_BROKEN = re.compile(
+    r"(?i)connection (?:was likely )?(?:closed|reset)|broken pipe|ncclRemoteError|remote process exit"
+    r"|communicator was aborted|processes exited with non-zero status"
+)
 _CHAINED = re.compile(r"exception (?:occurred|was the direct cause of the following exception):")
-_IGNORED = "Exception ignored "  # Python's, of what failed in a destructor: mostly because the program ends
+# Python's, of what failed in a destructor, a thread or as the program ended: mostly because it ends.
+_ASIDE = re.compile(r"Exception ignored |Exception in thread |Error in atexit")
+_LAST_ERROR = "Last error:"  # NCCL's, two lines or three below torch's exception; the next line is its cause
 _ROOT_CAUSE = "Root Cause (first observed failure)"  # torchrun's, and what stands below it
 _FIRST_RANK, _BY_SIGNAL = re.compile(r"rank\s+: (\d+) \("), re.compile(r"traceback : (Signal \d+ .*)")
-_NOISE = re.compile(r"[\W_]*\Z|wandb: |Extension modules: ")
-_SAYS_WHY = re.compile(rf"{PROGRAM_ERROR.pattern}|not found|No such file|Input/output error|oom.kill|\bKilled\b")
+_NOISE = re.compile(
+    r"[\W_]*\Z|wandb: |Extension modules: |Set the environment variable HYDRA_FULL_ERROR|.*\b(?:WARNING\b|\w*Warning: )"
+)
+_SAYS_WHY = re.compile(
+    rf"{PROGRAM_ERROR.pattern}|not found|No such file|Input/output error|oom.kill|\bKilled\b|Segmentation fault"
+    r"|MPI_ERR_\w+:|^(?:In '.*': )?Could not "
+)
+_COLOUR = re.compile(r"\x1b\[[\d;:]*m")
 # How srun reports that tasks ended, or could not start: "srun: error: dgx01: tasks 0-2,5: Exited with exit code 3",
 # "srun: error: task 2 launch failed: Slurmd could not connect IO".
 TASK_END = re.compile(r"srun: error: (?:(\S+): )?tasks? ([\d,-]+):? ((?<=: ).+|launch failed: .+)")
@@ -64,54 +76,65 @@ def script_line(lines: Iterable[str]) -> str:
 
 
 def telling(lines: Sequence[str]) -> str:
-    """The line of a rank's log that says most of why it failed; empty for an empty log.
+    """The line of a rank's log that says most of why it failed; empty for an empty log: as ``reason``, else a line that
+    reports an error, else the last line.
+    """
+    shown = _shown(lines)[::-1]
+    errors = (line for line in shown if _SAYS_WHY.search(line) and not _OF_STARTERS.search(line))
+    return reason(lines) or next(chain(errors, shown, filter(None, map(str.strip, reversed(lines)))), "")
+
+
+def reason(lines: Sequence[str]) -> str:
+    """The line of a log with which a program says why it failed; empty where there is none.
 
     The exception of the last traceback, or one of those that led to it if the catalogue knows that; by torchrun's
-    report, of the rank that failed first. Else a line that the catalogue knows; the signal in torchrun's report; an
-    exception that follows from another rank's end; a line that reports an error; the last line.
+    report, of the rank that failed first. Else a line that the catalogue knows; what C++ says of its exception; the
+    signal in torchrun's report; an exception that follows from another rank's end.
     """
-    shown = [line.strip() for line in lines if line.strip()]
+    shown = _shown(lines)
     root = max((at for at, line in enumerate(shown) if _ROOT_CAUSE in line), default=len(shown))
     report = "\n".join(shown[root:])
     first, signal = _FIRST_RANK.search(report), _BY_SIGNAL.search(report)
-    raised = list(_raised(lines))
+    raised = list(_raised([_COLOUR.sub("", line) for line in lines]))
     of_first = [each for each in raised if first and each.prefix.strip() == f"[rank{first[1]}]:"]
-    own = [each for each in of_first or raised if not _BROKEN.search(each.line)]
-    chain = [each.line for each in own if each.chain == own[-1].chain]
-    known = [line for line in reversed(shown) if find("program log", line)]
-    last_first = [line for line in reversed(shown) if not _NOISE.match(line)] + shown[-1:]
-    groups = (
-        known if signal else [],
-        [line for row in FAILURES for line in chain if find("program log", line) is row] or chain[-1:],
-        known,
-        [signal[0]] if signal else [],
-        [each.line for each in reversed(raised)],
-        [line for line in last_first if _SAYS_WHY.search(line) and not _OF_STARTERS.search(line)],
-        last_first,
-    )
-    return next((group[0] for group in groups if group), "")
+    own = [each for each in of_first or raised if not each.follows]
+    causes = [each.line for each in reversed(own) if each.chain == own[-1].chain]
+    by_traceback = [line for row in FAILURES for line in causes if find("program log", line) is row] or causes
+    known = (line for line in reversed(shown) if find("program log", line))
+    by_cpp = (line for line in reversed(shown) if line.startswith("what(): "))
+    first_two, of_signal = ((known, by_traceback), [signal[0]]) if signal else ((by_traceback, known), [])
+    return next(chain(*first_two, by_cpp, of_signal, (each.line for each in reversed(raised))), "")
+
+
+def _shown(lines: Iterable[str]) -> list[str]:
+    """Those that may say something of a failure, without colours."""
+    return [text for line in lines if not _NOISE.match(text := _COLOUR.sub("", line).strip())]
 
 
 class _Raised(NamedTuple):
-    """A traceback's exception, what stands before its lines, and a number that it shares with those that led to it."""
+    """A traceback's exception, what stands before its lines, a number that those that led to it share, and whether it
+    may only follow from another one.
+    """
 
     prefix: str
     line: str
     chain: int
+    follows: bool
 
 
 def _raised(lines: Sequence[str]) -> Iterator[_Raised]:
-    chain = 0
+    number = 0
     for head, match in ((at, match) for at, line in enumerate(lines) if (match := _TRACEBACK.match(line))):
-        if head and _IGNORED in lines[head - 1]:
-            continue
-        chain += not any(map(_CHAINED.search, lines[max(0, head - 2) : head]))
+        number += not any(map(_CHAINED.search, lines[max(0, head - 2) : head]))
         for at in range(head + 1, len(lines)):
             text = lines[at].removeprefix(match[1])
             if not text.strip() or text.startswith(_FRAMES) or (match[1] and text == lines[at]):
                 continue
             if _EXCEPTION.match(text) and not _OF_STARTERS.search(text.partition(":")[0]):
-                yield _Raised(match[1], lines[at].strip(), chain)
+                below = [line.removeprefix(match[1]).strip() for line in lines[at + 1 : at + 5]]
+                cause = "".join(below[below.index(_LAST_ERROR) + 1 :][:1]) if _LAST_ERROR in below else ""
+                follows = bool(_ASIDE.search("".join(lines[max(0, head - 1) : head])) or _BROKEN.search(text + cause))
+                yield _Raised(match[1], cause or lines[at].strip(), number, follows)
             break
 
 
@@ -225,7 +248,9 @@ def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 _LINE = re.compile(r"NCCL INFO (?:\[[^\]]*\] )?(.+)")
 _NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?$")
 _PROVIDER = re.compile(r"NET/OFI Selected [Pp]rovider is ([^\s,(]+)")
-_ADAPTERS = re.compile(r"NET/IB ?: Using (.+?)(?:; OOB|$)")
+# HPC-X calls itself so from NCCL 2.26 on, and says in a line of its own what it runs over: IBext_v8, UCX.
+_RDMA_PLUGIN, _RUNS_OVER = "NCCL RDMA Plugin", re.compile(r"P2P plugin (?:v\d+ )?(\S+)$")
+_ADAPTERS = re.compile(r"NET/g?IB ?: Using (.+?)(?:; OOB|$)")
 _ADAPTER = re.compile(r"\[\d+\] ?([\w.-]+:\d+)[:\d]*/(?:IB|RoCE)")
 # "Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0(4)/GDRDMA(PCI)/Shared". A peer's bus id instead of its index before
 # 2.15. Names of networks may hold a blank ("AWS Libfabric").
@@ -233,9 +258,10 @@ _CHANNEL = re.compile(
     r"(?:Channel|CollNet) \d+(?:/\d+)? ?: \d+(?:\[\w+\])?(?: -> \d+\[\w+\])?(?: \[(?P<direction>send|receive)\])? "
     r"via (?P<way>.+)$"
 )
-_NETWORK_WAY = re.compile(r"(?:NET|COLLNET)/.+?/\d+(?:\(\d+\))?(?P<flags>(?:/.*)?)$")
+_NETWORK_WAY = re.compile(r"(?P<kind>NET|COLLNET)/(?P<name>.+?)/\d+(?:\(\d+\))?(?P<flags>(?:/.*)?)$")
 _COMMUNICATOR = re.compile(r"rank \d+ nranks (\d+) .*commId (\w+)")  # src/init.cc; older than 2.18: no id
-_BY_COLLNET = re.compile(r"Connected Coll[nN]et|via COLLNET/")
+_WITH_COLLNET = re.compile(r"(?i:connected collnet)")
+_WITHOUT_COLLNET = re.compile(r"NCCL WARN (?:Cannot initialize CollNet|SHARP .*failed)")  # src/transport.cc, the plugin
 _BY_NVLS = re.compile(r"Connected NVLS tree|NVLS comm 0x")
 
 
@@ -244,14 +270,16 @@ class NcclLog:
     """What the logs of a run's processes say together.
 
     Attributes:
-        networks: names, as NCCL gives them: ``IB``, ``Socket``, ``AWS Libfabric``.
+        networks: names, as NCCL gives them: ``IB``, ``Socket``, ``AWS Libfabric``; ``MNNVL``: NVLink between nodes.
+            Of a process whose connections show them, those; else what it chose when it began.
         providers: what libfabric runs over, by its plugin for NCCL: ``cxi``, ``efa``, ``tcp;ofi_rxm``.
         processes: how many of them name their network.
         adapters: ports that NCCL's own verbs transport uses: ``mlx5_0:1``.
         with_gdr, without_gdr: connections between nodes with and without GPUDirect RDMA.
         p2p, shm: connections inside nodes that go from GPU to GPU, and through the host's memory.
         mnnvl: NVLink connects GPUs of several nodes.
-        nvls: NVLink SHARP between the GPUs of a node was set up; collnet: reductions in the network (SHARP) were.
+        nvls: NVLink SHARP between the GPUs of a node was set up; collnet: reductions in the network (SHARP) were;
+            collnet_failed: their setup failed in a process that then did without.
         communicators: of each process, their ids and sizes.
     """
 
@@ -267,6 +295,7 @@ class NcclLog:
     providers: frozenset[str] = frozenset()
     processes: int = 0
     communicators: frozenset[frozenset[tuple[str, int]]] = frozenset()
+    collnet_failed: bool = False
 
     @property
     def sentence(self) -> str:
@@ -278,7 +307,7 @@ class NcclLog:
             f"inside nodes {inside} from GPU to GPU, {self.shm} through the host's memory": self.p2p or self.shm,
             "NVLink between nodes": self.mnnvl,
             "NVLink SHARP": self.nvls,
-            "reductions in the network (CollNet)": self.collnet,
+            "reductions in the network (CollNet)": self.collnet and not self.collnet_failed,
             "libfabric's provider " + ", ".join(sorted(self.providers)): self.providers,
             "ports " + ", ".join(sorted(self.adapters)): self.adapters,
         }
@@ -287,18 +316,23 @@ class NcclLog:
 
 def parse(text: str) -> NcclLog:
     """One process's log. O(n); lines of other programs are passed over."""
-    networks, adapters, providers = set[str](), set[str](), set[str]()
+    chosen, connected, adapters, providers = set[str](), set[str](), set[str](), set[str]()
     communicators = set[tuple[str, int]]()
     counts: Counter[str] = Counter()
-    mnnvl = nvls = collnet = False
+    runs_over = ""
+    mnnvl = nvls = collnet = has_collnet = False
     # Rare, and dear to look for in every line: a job of 16,384 ranks has millions.
-    rare = any(word in text for word in ("MNNVL", "NVLS", "COLLNET", "Connected Coll"))
+    rare = any(word in text for word in ("MNNVL", "NVLS", "COLLNET", "Connected Coll", "Connected coll"))
     for line in map(str.rstrip, _LINE.findall(text)):
         if line.startswith(("Channel", "CollNet")):  # most lines
             if channel := _CHANNEL.match(line):
                 counts[_way(channel["way"], channel["direction"])] += 1
+                if (way := _NETWORK_WAY.match(channel["way"])) and way["kind"] == "NET":
+                    connected.add(way["name"])
         elif network := _NETWORK.match(line):
-            networks.add(network[1])
+            chosen.add(network[1])
+        elif plugin := _RUNS_OVER.match(line):
+            runs_over = plugin[1]
         elif "commId" in line and (communicator := _COMMUNICATOR.search(line)):
             communicators.add((communicator[2], int(communicator[1])))
         elif used := _ADAPTERS.match(line):
@@ -308,11 +342,15 @@ def parse(text: str) -> NcclLog:
         if rare:
             mnnvl = mnnvl or "via P2P/MNNVL" in line
             nvls = nvls or _BY_NVLS.search(line) is not None
-            collnet = collnet or _BY_COLLNET.search(line) is not None
+            has_collnet = has_collnet or _WITH_COLLNET.search(line) is not None
+            collnet = collnet or "via COLLNET/" in line
+    names = (connected | {"MNNVL"} if mnnvl else connected) or chosen
+    networks = {runs_over if runs_over and name.startswith(_RDMA_PLUGIN) else name for name in names}
     return NcclLog(
         frozenset(networks), frozenset(adapters), counts["gdr"], counts["net"], counts["p2p"], counts["shm"],
-        mnnvl, nvls, collnet, frozenset(providers), int(bool(networks)),
+        mnnvl, nvls, collnet or has_collnet, frozenset(providers), int(bool(networks)),
         frozenset({frozenset(communicators)} if communicators else ()),
+        not has_collnet and _WITHOUT_COLLNET.search(text) is not None,
     )  # fmt: skip
 
 

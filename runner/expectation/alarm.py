@@ -23,6 +23,8 @@ def compare(point: ExpectedPoint, measured: Estimate, signs: Signs | None = None
         why = f"{measured.value:.4g} samples/s, without an interval: too few launches; {reach}"
         return Comparison(point.gpus, measured, expected, "cannot tell", why)
     why = f"{measured.low:.4g} to {measured.high:.4g} samples/s measured, {reach}"
+    if measured.high < expected.low and point.no_alarm:
+        return Comparison(point.gpus, measured, expected, "cannot tell", f"{why}; {point.no_alarm}")
     if measured.high < expected.low:
         why += f": at least {percent(1 - measured.value / expected.low, 0)} is missing"
         return Comparison(point.gpus, measured, expected, "below", why, _causes(point, signs))

@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from runner.core import strict_yaml
+from runner.core.text import counted
 from runner.expectation.network import Curve, Network, expected_maximum
 from runner.model.expectation import Bound, ExpectedPoint, Input, Range, Sensitivity
 
@@ -28,6 +29,7 @@ _EXPOSED = 0.1  # of a step: more is bound by communication
 _CHANGE = 0.2  # of an input, for the sensitivities
 _NEGLIGIBLE = 5e-5
 _MOST_SHARE = 0.95  # of a step before its backward pass
+_LEAST_PAIRS, _LEAST_HELD = 4, 0.9  # published pairs, and the share of them, in which a range held that may alarm
 
 
 class Parameter(Range, frozen=True, forbid_unknown_fields=True):
@@ -40,12 +42,18 @@ class Parameter(Range, frozen=True, forbid_unknown_fields=True):
 class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A GPU model, by a regular expression in its name, with what connects GPUs of a node, and the bus bandwidth of an
     allreduce inside it, GB/s.
+
+    Attributes:
+        inside_pairs, between_pairs: in how many the range held, of how many published pairs that nothing was fitted to:
+            on one node, and on several.
     """
 
     pattern: str
     link: Literal["nvlink", "pcie"]
     bus_gb_s: Range
     source: str
+    inside_pairs: tuple[int, int] = (0, 0)
+    between_pairs: tuple[int, int] = (0, 0)
 
 
 class Gradients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +66,7 @@ class Gradients(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rate(Range, frozen=True, forbid_unknown_fields=True):
-    """What one GPU is known to reach, images per second. ``precision``: the beginning of the recipe's word for it."""
+    """What one GPU is known to reach, images per second. ``precision``: as recipes call it."""
 
     pattern: str
     model: str
@@ -78,9 +86,20 @@ class Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The GPU that a site's file calls so."""
         return next((each for each in self.gpus if re.search(each.pattern, name)), None)
 
+    def no_alarm(self, gpu: str, nodes: int) -> str:
+        """Why a figure of several such GPUs below the range is no alarm on so many nodes; empty where it is one."""
+        known = self.gpu(gpu)
+        held, pairs = (known.between_pairs if nodes > 1 else known.inside_pairs) if known else (0, 0)
+        if pairs >= _LEAST_PAIRS and held >= _LEAST_HELD * pairs:
+            return ""
+        return (
+            f"no alarm: on {'several nodes' if nodes > 1 else 'one node'} of such GPUs the range held for {held} of "
+            f"{counted(pairs, 'published pair')}, and {_LEAST_HELD:.0%} of {_LEAST_PAIRS} or more would be needed"
+        )
+
     def rate(self, gpu: str, model: str, precision: str) -> Rate | None:
         """The rate of one GPU."""
-        of_model = (each for each in self.rates if each.model == model and precision.startswith(each.precision))
+        of_model = (each for each in self.rates if each.model == model and precision == each.precision)
         return next((each for each in of_model if re.search(each.pattern, gpu)), None)
 
 
@@ -263,7 +282,8 @@ def names(placement: Placement, workload: Workload, curve: Curve | None, given: 
     cases = {
         ("one-gpu-images-per-s",): True,
         ("input-images-per-s",): "input-images-per-s" in given,
-        ("gradient-mb", "forward-share", "spread"): several,
+        ("gradient-mb", "forward-share", "spread", "inside-share"): several,
+        ("between-share",): placement.nodes > 1,
         ("cycle-ms", "fusion-mb"): several and is_horovod,
         ("coordination-us",): several and is_horovod and not has_coordination,
         ("bucket-mb",): several and not is_horovod,
@@ -290,6 +310,8 @@ def _evaluate(
             messages = float((ranks - 1).bit_length() if workload.by_mpi else ranks)
             coordination_s = values["coordination-us"] * 1e-6 * messages
         made = step(workload, values, _allreduce(placement, machine, values, curve), ranks, coordination_s)
+        between = values.get("between-share", 1.0) if placement.nodes > 1 else 1.0
+        made = replace(made, total_s=made.total_s / (values.get("inside-share", 1.0) * between))
     images_per_s = ranks * workload.batch / made.total_s
     bound: Bound = "communication" if made.exposed_s > _EXPOSED * made.total_s else "compute"
     ceiling = values.get("input-images-per-s")

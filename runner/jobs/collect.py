@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -62,6 +62,7 @@ def nodes_of(starts: Mapping[int, StartRecord], tasks_per_node: tuple[int, ...])
 
 
 _LOG_BYTES = 50_000  # of the end of a log
+_LINE_LENGTH = 1000  # of a line of it: what is longer says no more, and costs patterns their square
 _NCCL_BYTES = 1 << 19  # of each process: hundreds of connections
 _VERSION = re.compile(r"\d+(\.\d+)+[-+~.\w]*")
 _NODES_BYTES = 1 << 20  # a line for each
@@ -81,9 +82,10 @@ class Evidence:
         damaged: files that are there but cannot be read as what they should be, each with the reason.
         batch_line: the last line of the batch script's log that reports an error, and no consequence of one where there
             is another; empty for none.
-        rank_lines: of the standard error of each rank that failed or left no exit record, the line that says most; the
+        rank_lines: of the logs of each rank that failed or left no exit record, the line that says most; the
             last one where that is their step's end or the loss of their image.
-        rank_quotes: of ranks whose log ends with their step's end or the loss of their image, the telling line before.
+        rank_quotes: of these ranks what the verdict quotes: the log's name, and that line; or the telling one before
+            such an end.
         node_lines: the last line of what was run once a node before the ranks, by node.
         task_ends: what srun reports of ranks that failed, in its order; task_nodes: the node of each, where it says so.
         hosts: the job's nodes in the order in which the ranks fill them; empty where the script left no list.
@@ -153,11 +155,8 @@ def collect(run: Run, state: JobState) -> Evidence:
     watched = records.records("node", NodeRecord, there.get("node", ()))
     meters = records.records("meter", MeterRecord, there.get("meter", ()))
     ends = _task_ends(run)
-    rank_lines = {
-        rank: line
-        for rank in range(plan.tasks)
-        if (rank not in exits or exits[rank].status != 0) and (line := _telling_line(run.logs / f"rank-{rank}.err"))
-    }
+    failed = (rank for rank in range(plan.tasks) if rank not in exits or exits[rank].status != 0)
+    told = {rank: pair for rank in failed if (pair := _telling(run, rank))[1]}
     batch, disk = _lines(run.logs / "batch.err"), os.statvfs(run.path)
     return Evidence(
         plan=plan,
@@ -170,14 +169,9 @@ def collect(run: Run, state: JobState) -> Evidence:
         result=_result(run, plan, damaged),
         damaged=tuple(damaged),
         batch_line=logs.script_line(batch),
-        node_lines={_node_of(log): line for log in run.logs.glob("node-*.log") if (line := _last_line(log))},
-        rank_lines=rank_lines,
-        rank_quotes={
-            rank: quote
-            for rank, line in rank_lines.items()
-            if (logs.IMAGE_LOST.search(line) or logs.END.search(line))
-            and (quote := logs.before_end(_lines(run.logs / f"rank-{rank}.err")))
-        },
+        node_lines={_node_of(log): line for log in run.logs.glob("node-*.log") if (line := _last(_lines(log)))},
+        rank_lines={rank: line for rank, (_quote, line) in told.items()},
+        rank_quotes={rank: quote for rank, (quote, _line) in told.items()},
         # Of those only whose launcher says itself that it ran there.
         watched={record.node_rank: record for record in watched.values() if record.is_by(starts.get(record.rank))},
         meters=meters,
@@ -282,15 +276,25 @@ def _node_of(log: Path) -> str:
     return log.name.removeprefix("node-").removesuffix(".log")
 
 
-def _telling_line(path: Path) -> str:
-    """Of a rank's log; where its step's end or the loss of its image is the last line, that one."""
-    last = _last_line(path)
-    return last if logs.IMAGE_LOST.search(last) or logs.END.search(last) else logs.telling(_lines(path))
+def _telling(run: Run, rank: int) -> tuple[str, str]:
+    """Of a rank's logs what the verdict quotes, and the line by which it is judged: its step's end or the loss of its
+    image where that is the last. Of the standard output, where the standard error gives no reason.
+    """
+    lines, name = _lines(run.logs / f"rank-{rank}.err"), f"logs/rank-{rank}.err: "
+    last = _last(lines)
+    if logs.IMAGE_LOST.search(last) or logs.END.search(last):
+        return name + (logs.before_end(lines) or last), last
+    line = logs.reason(lines)
+    if not line:
+        output = _lines(run.logs / f"rank-{rank}.out")
+        if line := logs.reason(output) if last else logs.telling(output):
+            name = f"logs/rank-{rank}.out: "
+    line = line or logs.telling(lines)
+    return name + line, line
 
 
-def _last_line(path: Path) -> str:
-    """The last line that is not empty, of a log of any size; empty if there is none."""
-    return next((line.strip() for line in reversed(_lines(path)) if line.strip()), "")
+def _last(lines: Sequence[str]) -> str:
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _lines(path: Path, *, from_start: int = 0) -> list[str]:
@@ -303,6 +307,7 @@ def _lines(path: Path, *, from_start: int = 0) -> list[str]:
             return file.read(from_start or _LOG_BYTES)
 
     try:
-        return files.again_if_stale(read).decode("utf-8", "replace").splitlines()
+        lines = files.again_if_stale(read).decode("utf-8", "replace").splitlines()
+        return [line[:_LINE_LENGTH] for line in lines]
     except OSError:
         return []

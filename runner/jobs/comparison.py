@@ -42,7 +42,7 @@ class Ran:
     """What ran, and what its figure is of.
 
     Attributes:
-        batch: samples of a rank in a step; None where unknown.
+        batch: samples of a rank in a step; None where unknown, or not one number.
         figure: with its doubts; None unless it is ``measured``.
         code: what ran, as ``runner.jobs.comparison.code_facts``; only repeats and studies ask for it.
     """
@@ -181,9 +181,10 @@ def ran_of(run: Run) -> Ran | None:
 def ran_with(run: Run, plan: Plan, verdict: Verdict | None, code: Mapping[str, str]) -> Ran:
     """What a run was, of what was read of it already."""
     report = run.records.report(0)
+    batch = report.batch_size if report and report.batch_size is not None else plan.samples_per_step
     return Ran(
         plan=plan,
-        batch=report.batch_size if report and report.batch_size is not None else plan.samples_per_step,
+        batch=None if verdict is not None and verdict.varying_batch else batch,
         figure=figure_of(verdict, plan.arms[-1] if plan.arms else None),
         code=code,
     )

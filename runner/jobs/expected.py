@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
+import msgspec
+
 from runner.core import files
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import counted, instead
@@ -33,9 +35,9 @@ _SHARDED = ("fsdp-pytorch",)  # other collectives than allreduces carry their pa
 ASSUMABLE = (
     *("one-gpu-images-per-s", "gradient-mb", "forward-share", "spread", "start-us", "hop-inside-us", "hop-between-us"),
     *("inside-gb-s", "between-gb-s", "tree-share", "cycle-ms", "coordination-us", "fusion-mb", "bucket-mb"),
-    *("curve-spread", "input-images-per-s"),
+    *("inside-share", "between-share", "curve-spread", "input-images-per-s"),
 )
-_SHARES = ("forward-share", "tree-share")
+_SHARES = ("forward-share", "tree-share", "inside-share", "between-share")
 _MAY_BE_ZERO = ("spread", "start-us", "hop-inside-us", "hop-between-us", "cycle-ms", "coordination-us", "forward-share")
 _MOST = 1e12
 _MOST_BYTES = 1 << 24  # of a file of nccl-tests
@@ -102,7 +104,9 @@ def expect(
         for name in wanted:
             if name not in inputs:
                 inputs[name] = known.input(name, placement.nodes)
-        points.append(point(placement, machine, work, [inputs[name] for name in wanted], curve))
+        made = point(placement, machine, work, [inputs[name] for name in wanted], curve)
+        why = known.parameters.no_alarm(site.node.gpu_model, len(ranks)) if count > 1 else ""
+        points.append(msgspec.structs.replace(made, no_alarm=why))
     notes = [f"{name} is given, and no point needs it" for name in given if name not in inputs]
     return Expectation(
         site.name,
@@ -321,7 +325,10 @@ class _Known:
         if name == "gradient-mb":
             return self._gradients(name)
         key = name
-        if name in ("inside-gb-s", "hop-inside-us"):
+        if name == "inside-share":
+            known = self.parameters.gpu(self.site.node.gpu_model)
+            key = f"inside-share-{known.link if known else 'pcie'}"
+        elif name in ("inside-gb-s", "hop-inside-us"):
             gpu = self.parameters.gpu(self.site.node.gpu_model)
             if gpu is None:
                 model = self.site.node.gpu_model or "of unknown model"
@@ -382,7 +389,7 @@ def _missing(name: str, what: str) -> RefusedError:
 
 
 def _notes(
-    curve: Curve | None, points: Iterable[ExpectedPoint], one_gpu: OneGpu | None, inputs: Mapping[str, Input]
+    curve: Curve | None, points: Sequence[ExpectedPoint], one_gpu: OneGpu | None, inputs: Mapping[str, Input]
 ) -> Iterable[str]:
     if one_gpu is None:
         yield "the rate of one GPU is a published one: measure it (submit --gpus 1) and give the run with --one-gpu"
@@ -396,4 +403,5 @@ def _notes(
         bounds = [inputs[name].value * 1e6 for name in ("gradient-mb", "fusion-mb", "bucket-mb") if name in inputs]
         if bounds and min(bounds) > curve.times[-1][0]:
             yield f"messages have up to {min(bounds):.0f} bytes: beyond the measured ones times are extrapolated"
+    yield from dict.fromkeys(each.no_alarm for each in points if each.no_alarm)
     yield "no run has shown the model right on this site: it is arithmetic with these inputs, not a measurement"

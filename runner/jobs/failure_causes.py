@@ -427,9 +427,7 @@ def failed_verdict(
     Its log line is that of ``rank``, or the batch script's where it has none.
     """
     log = f"logs/batch.err: {evidence.batch_line}" if evidence.batch_line else ""
-    line = "" if rank is None else evidence.rank_quotes.get(rank) or evidence.rank_lines.get(rank, "")
-    if line:
-        log = f"logs/rank-{rank}.err: {line}"
+    log = log if rank is None else evidence.rank_quotes.get(rank, log)
     verdict = Verdict(
         outcome=failure.outcome if isinstance(failure, Failure) else failure,
         reasons=tuple(dict.fromkeys(reasons)),

@@ -66,7 +66,12 @@ def faults(evidence: Evidence) -> Iterable[str]:
         yield "the records are of an older version (1), from which no figure can be made"
         return
     yield from _one_job(evidence)
-    shapes = {(len(report.ends_s), report.group_steps, report.batch_size) for report in reports.values()}
+    # A user's program may take batches of its own on each rank and in each step.
+    own_batches = bool(metering.reports(evidence))
+    shapes = {
+        (len(report.ends_s), report.group_steps, 1 if own_batches and report.batch_size else report.batch_size)
+        for report in reports.values()
+    }
     if len(reports) != len(planned) or not shapes:
         yield "the ranks' reports lack what a throughput is computed from"
         return
@@ -80,7 +85,9 @@ def faults(evidence: Evidence) -> Iterable[str]:
         yield "the ranks' reports lack what a throughput is computed from"
         return
     times = [_times_fault(evidence, rank, report) for rank, report in sorted(reports.items())]
-    if broken := _batch_fault(evidence, batch) or first_and_others(times):
+    batches = () if metering.varies(evidence) else sorted({report.batch_size or 0 for report in reports.values()})
+    broken = next(filter(None, (_batch_fault(evidence, each) for each in batches)), first_and_others(times))
+    if broken:
         yield broken
         return
     began_s = {
@@ -127,6 +134,12 @@ def without_figure(evidence: Evidence) -> Iterable[str]:
     metered = metering.reports(evidence)
     if not metered or any(report.synchronisation != "not-given" for report in metered):
         yield from metering.why_unmeasured(evidence)
+        timed = [report for report in evidence.reports.values() if report.ends_s]
+        if evidence.plan.result == "if-left" and len(timed) == evidence.plan.tasks:
+            yield (
+                "every rank left its report of a timed window, and result.json, which the first rank leaves last, is "
+                "missing: no figure is made of them; fix: run it again, and leave that file in its run directory"
+            )
     elif why := next(iter(faults(evidence)), ""):
         yield f"the meter: its records hold no rate: {why}"
     else:

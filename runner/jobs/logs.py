@@ -16,7 +16,7 @@ from runner.core import files
 from runner.core.errors import RunnerError, UnknownStateError, UsageError
 from runner.jobs.directory import Run
 from runner.jobs.states import scheduler_of
-from runner.jobs.watch import SILENCE_S, JobProgress, progress
+from runner.jobs.watch import REAL_CLOCK, SILENCE_S, Clock, JobProgress, Pace, presence
 
 _TAIL_BYTES = 4096
 _LONGEST_LINE = 200
@@ -104,8 +104,7 @@ _LINES_BYTES = 1 << 28  # of a log with one: lines without end must not fill the
 _CHUNK_BYTES, _BLOCK_BYTES = 1 << 20, 1 << 16
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?\Z", re.ASCII)
 _NOT_WHOLE = re.compile(rb"(\x1b(\[[0-9;:]{0,40})?|[\xc2-\xf4]|[\xe0-\xf4][\x80-\xbf]|[\xf0-\xf4][\x80-\xbf]{2})\Z")
-_POLL_S = 0.5  # files
-_QUERY_S, _LONGEST_QUERY_S = 2.0, 10.0  # the scheduler
+_POLL_S, _SOON_S = 0.5, 0.1  # until files are looked at again; that have just grown
 
 
 @dataclass(frozen=True)
@@ -205,6 +204,7 @@ def follow(
     *,
     lines: int | None = None,
     parts: bool = False,
+    clock: Clock = REAL_CLOCK,
 ) -> None:
     """Pass on what is and comes into the logs, whole lines at a time, until the job has ended and they stop growing.
 
@@ -221,8 +221,8 @@ def follow(
     readers = {log.path: _Reader(log.path, lines) for log in log_files(run, selection)}
     last: Path | None = None
     ended = False
-    began = answered = time.monotonic()
-    query_at, pause_s = began, _QUERY_S
+    began = answered = clock.monotonic()
+    pace = Pace(run, clock)
     while True:
         gained = False
         for log in log_files(run, selection):
@@ -233,22 +233,17 @@ def follow(
                 gained = True
         if ended and not gained:
             return
-        if gained:
-            pause_s = _QUERY_S
-            continue
-        now = time.monotonic()
-        if now >= query_at or run.has_marker:
+        if not gained and pace.is_due(there := presence(run)):
             try:
                 state = scheduler.state(job_id, run.path)
-                answered = now
-                on_progress(progress(run, state, now - began))
+                answered = clock.monotonic()
+                on_progress(JobProgress(state, len(there.starts), len(there.exits), answered - began))
                 ended = state.phase in ("ended", "unknown")
             except UnknownStateError:
-                if now - answered > SILENCE_S:
+                if clock.monotonic() - answered > SILENCE_S:
                     raise
-            query_at, pause_s = now + pause_s, min(pause_s * 1.2, _LONGEST_QUERY_S)
         if not ended:
-            time.sleep(_POLL_S)
+            clock.sleep(_SOON_S if gained else _POLL_S)
 
 
 class _Reader:
@@ -289,20 +284,15 @@ class _Reader:
 
 def _tail_start(file: BinaryIO, size: int, lines: int) -> int:
     """Where the last lines begin, from the end on; O(bytes of these lines)."""
-    at, missing = size, lines + 1  # the last line's own end counts, too
-    floor = max(0, size - _LINES_BYTES)
-    while at > floor:
-        length = min(_BLOCK_BYTES, at - floor)
-        at -= length
+    at, missing, floor = size, lines, max(0, size - _LINES_BYTES)
+    while lines and at > floor:
+        block_end, at = at, max(floor, at - _BLOCK_BYTES)
         file.seek(at)
-        block = file.read(length)
-        if at + length == size and not block.endswith(b"\n"):
-            missing -= 1
-        place = len(block)
-        while missing and (place := block.rfind(b"\n", 0, place)) >= 0:
-            missing -= 1
-            if not missing:
-                return at + place + 1
-        if not missing:
-            return size
+        block = file.read(block_end - at)
+        ends = [
+            match.end() for match in re.finditer(b"\n", block) if at + match.end() < size
+        ]  # but its last line's own
+        if len(ends) >= missing:
+            return at + ends[-missing]
+        missing -= len(ends)
     return at

@@ -24,7 +24,7 @@ from runner.model.job import Submitted
 _MOST_RECENT, _MOST_CANDIDATES = 3, 8
 _BACK = re.compile(r"@([1-9][0-9]{0,8})\Z", re.ASCII)  # @1: the newest run, @2: the one before
 
-_JOB_ID = re.compile(r"\d+(_\d+)?\Z", re.ASCII)
+_JOB_ID = re.compile(r"[1-9]\d*(_\d+)?\Z", re.ASCII)  # to Slurm, 0 is any job
 
 
 def find(run: str | None) -> Run:

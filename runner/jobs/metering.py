@@ -4,6 +4,7 @@ of them: of a user's program, whose own statements are marked as such.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
@@ -37,6 +38,23 @@ def is_divided(evidence: Evidence) -> bool:
     return bool(metered) and all(report.synchronisation == "not-examined" for report in metered)
 
 
+def step_samples(evidence: Evidence) -> tuple[float, float] | None:
+    """The fewest and the most samples that a rank took in a step, each a mean over a group; None where no meter
+    counted.
+    """
+    means = [
+        samples / report.group_steps for report in reports(evidence) if report.group_steps
+        for samples in report.group_samples
+    ]  # fmt: skip
+    return (min(means), max(means)) if means else None
+
+
+def varies(evidence: Evidence) -> bool:
+    """Whether the batch is no part of a step: it is what the model was given, and that differs."""
+    taken = step_samples(evidence)
+    return taken is not None and taken[0] != taken[1] and all(each.batch_seen for each in reports(evidence))
+
+
 def longer(evidence: Evidence) -> str:
     """How a longer window is asked for, with ``{}`` for its seconds."""
     return "runner_meter.start(..., window_seconds={})" if reports(evidence) else "--set window-seconds={}"
@@ -58,10 +76,26 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
             "the figure counts the steps of every rank: it is not known how many samples one takes; "
             "fix: --meter-batch N"
         )
-    elif first.batch_seen:
+    elif taken := step_samples(evidence):
+        batch = f"{taken[0]:.4g}" if taken[0] == taken[1] else f"{taken[0]:.4g} to {taken[1]:.4g}"
+        if first.batch_seen:
+            yield (
+                f"a step takes {batch} samples of a rank by the first dimension of what the model was given; "
+                "--meter-batch N states it"
+            )
+        elif taken[0] != taken[1]:
+            yield f"a step takes {batch} {unit(evidence)} of a rank"
+    same = Counter(report.inputs_checksum for report in metered if report.inputs_checksum)
+    alike = [each.rank for each in metered if same[each.inputs_checksum or ""] > 1]
+    if alike:
         yield (
-            f"a step takes {first.batch_size} samples of a rank by the first dimension of what the model was given; "
-            "--meter-batch N states it"
+            f"{format_ranks(alike)} were given the same first batch as another rank: so much data is counted more than "
+            "once; fix: a sampler, or a seed of its own for each rank's data"
+        )
+    if any(report.reduction_unseen for report in metered) and not is_divided(evidence):
+        yield (
+            "in no step of the warm-up could the reduced gradients be compared with the ranks' own: they were changed "
+            "in between, are too much alike, or were not seen; equal parameters alone show the ranks' synchronisation"
         )
     beside = max(report.trained_beside for report in metered)
     if beside:
@@ -193,7 +227,8 @@ def _passes(metered: Iterable[Report]) -> Iterable[str]:
     """Whether each step had a forward pass: a script that counts one twice would have a higher figure."""
     for report in metered:
         steps = len(report.ends_s) * (report.group_steps or 0)
-        if report.forwards_seen is not None and 0 < report.forwards_seen < steps:
+        # The hook's steps are the optimizer's: no script can count one twice.
+        if report.meter == "script" and report.forwards_seen is not None and 0 < report.forwards_seen < steps:
             yield (
                 f"rank {report.rank} counted {steps} steps, and {report.forwards_seen} of them had a forward pass of "
                 "its model in training; fix: call step() once after each step of the optimizer"

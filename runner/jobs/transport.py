@@ -252,15 +252,15 @@ def _by_log(evidence: Evidence) -> tuple[str, str]:
     if not names:
         planned_log = "NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,NET and NCCL_DEBUG_FILE are planned"
         return "", f"NCCL left no log of it ({planned_log})"
-    used, shown = {transport_of(name) for name in names}, ", ".join(names)
+    used, shown = {transport_of(name) for name in names if name != "MNNVL"}, ", ".join(names)
     if any(find("NCCL log", f"libfabric {provider}") for provider in log.providers):
         used = (used - {"libfabric"}) | {"sockets"}
     if None in used:
         return "", f"the name of NCCL's network, {shown}, does not tell what it runs over"
     if planned is None and used == {"sockets"}:
         return "", "NCCL used sockets, and the site does not say whether it has more; fix: `transport:` in its file"
-    kinds = ", ".join(sorted(kind for kind in used if kind))
-    if planned in ("verbs", "libfabric") and used != {planned}:
+    kinds = ", ".join(sorted(kind for kind in used if kind)) or "NVLink"
+    if used and planned in ("verbs", "libfabric") and used != {planned}:
         return "", f"NCCL used {shown} ({kinds}), the site plans {planned}"
     wanted = "the site plans none" if planned is None else f"planned {planned}"
     some = f", in the logs of {log.processes} of {counted(tasks, 'rank')}" if 0 < log.processes < tasks else ""

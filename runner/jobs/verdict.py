@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from runner.core.text import counted
-from runner.jobs import arms, device_state, metering, transport, worlds
+from runner.jobs import arms, device_state, metering, mixture, transport, worlds
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
 from runner.jobs.failure_causes import (
@@ -31,7 +31,7 @@ from runner.model.verdict import Verdict
 from runner.planning.wireup import BY_MPI
 
 _MOST_NODES = 8  # in one sentence
-# Relative, of reduced gradients from the mean of the ranks' own: the same in another precision, and unrelated ones 1.
+# Of reduced gradients from the mean of the ranks' own, of the same pass: rounding lies below, one rank's own is 1.
 _REDUCED = 0.05
 
 
@@ -48,6 +48,7 @@ def _unproven(evidence: Evidence) -> Verdict | None:
     faults = [*_incomplete(evidence), *_world(evidence), *worlds.faults(evidence), *_devices(evidence)]
     if _claims_a_figure(evidence):
         faults += [*transport.faults(evidence), *_collectives(evidence), *_synchronised(evidence), *_figure(evidence)]
+        faults += mixture.faults(evidence)
     return failed_verdict(evidence, "not-proven", faults) if faults else None
 
 
@@ -174,7 +175,7 @@ def _equal_parameters(reports: Iterable[Report], *, coupled: bool) -> Iterable[s
 
 
 def _reduced(reports: Sequence[Report]) -> Iterable[str]:
-    """Of divided parameters: what is gathered is equal on all ranks even if gradients were never reduced."""
+    """Equal parameters do not show it: they may be gathered from parts, or one rank's gradients sent to all."""
     errors = [report.reduced_gradients_error for report in reports]
     known = [error for error in errors if error is not None]
     divided = any(report.sharded and report.synchronisation != "not-examined" for report in reports)
@@ -254,6 +255,9 @@ def _good(evidence: Evidence) -> Verdict:
         proven.append(
             "synchronised: gradients differed before the first allreduce, parameters are equal after the last step"
             if evidence.reports[0].reduced_gradients_error is None
+            else "synchronised: gradients differed, what the ranks reduced in one step was their mean, parameters are "
+            "equal after the last step"
+            if evidence.reports[0].meter and not evidence.reports[0].sharded
             else "synchronised: the ranks' own gradients differed, what they reduced was their mean in the first step, "
             "and the gathered parameters are equal after the last step"
         )
@@ -277,6 +281,7 @@ def _good(evidence: Evidence) -> Verdict:
             *device_state.remarks(evidence),
         ),
         unit=unit,
+        varying_batch=metering.varies(evidence),
         synchronisation="not-examined" if divided and plan.tasks > 1 else "",
         gpu_energy_j_per_sample=device_state.energy_j_per_sample(evidence),
         transport=ways.state,
@@ -289,6 +294,7 @@ def _good(evidence: Evidence) -> Verdict:
         precision=None if run.low is None or run.high is None or arm == "uncoupled" else (run.low, run.high),
         demonstration=demonstration,
         arm=arm,
+        mixed=mixture.hardware(evidence),
         arms=figures_of_arms if len(plan.arms) > 1 else (),
         sm_clock_mhz=device_state.sm_clock_mhz(evidence),
     )

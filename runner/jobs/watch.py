@@ -158,6 +158,29 @@ class Clock:
 REAL_CLOCK = Clock()
 
 
+class Pace:
+    """When a job's scheduler is asked: when the run directory has changed, and often near the end, as it will soon tell
+    of that; else as seldom as it is to be left alone.
+    """
+
+    def __init__(self, run: Run, clock: Clock = REAL_CLOCK) -> None:
+        record = run.submitted
+        self._every_s = quiet_s(record.scheduler) if record is not None else 0.0
+        self._clock = clock
+        self._asked_s, self._near_s = -math.inf, _SHORTEST_S
+        self._seen: Presence | None = None
+
+    def is_due(self, there: Presence) -> bool:
+        """Whether it is asked now, which is kept in mind."""
+        is_near = there.marker or there.cancelled
+        self._near_s = min(self._near_s * 1.2, self._every_s) if is_near else _SHORTEST_S
+        now, pause_s = self._clock.monotonic(), self._near_s if is_near else self._every_s
+        if there == self._seen and now - self._asked_s < pause_s:
+            return False
+        self._asked_s, self._seen = now, there
+        return True
+
+
 def wait(
     run: Run,
     scheduler: Scheduler,
@@ -187,16 +210,11 @@ def wait(
     ended_since: float | None = None
     pause = _SHORTEST_S
     ended = 0
-    record = run.submitted
-    every_s = quiet_s(record.scheduler) if record is not None else 0.0
     state: JobState | None = None
-    # The scheduler is asked when the run directory has changed; and often near the end, as it will soon tell of that.
-    asked_s, near_s, seen = -math.inf, _SHORTEST_S, None
+    pace = Pace(run, clock)
     while True:
         there = presence(run)
-        near_s = min(near_s * 1.2, every_s) if there.marker or there.cancelled else _SHORTEST_S
-        if there != seen or clock.monotonic() - asked_s >= (near_s if near_s > _SHORTEST_S else every_s):
-            asked_s, seen = clock.monotonic(), there
+        if pace.is_due(there):
             try:
                 state = scheduler.state(job_id, run.path)
                 answered = clock.monotonic()

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.core.errors import Exit, UsageError
-from runner.linting.resolve import Resolver
-from runner.linting.rules import data, gradients, output  # noqa: F401  # each registers its rules
-from runner.linting.script import RULES, Finding, Script
-from runner.linting.source import Folder, read_script
+from runner.linting import rules  # noqa: F401  # registers them
+from runner.linting.names import Resolver
+from runner.linting.script import RULES, STEPS, Finding, Script
+from runner.linting.source import read_script
 
 _MOST_CALLS = 5000
 
 
 @dataclass(frozen=True)
 class Row:
-    """One step of the report."""
+    """One step of the report, from 1."""
 
     step: int
     name: str
@@ -53,17 +53,21 @@ def check(path: Path) -> Report:
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _MOST_CALLS))  # of a reader's own calls a line of a script may need twenty
     try:
-        resolver = Resolver(Folder(path.absolute().parent))
-        resolver.load(read_script(path))
-        script = Script(resolver)
-        reason = script.not_judged()
-        rows = tuple(
-            Row(step, name, Finding("cannot tell", reason) if reason else next(judge(script)))
-            for step, (name, judge) in sorted(RULES.items())
-        )
+        script = Script(Resolver(read_script(path), path.absolute().parent))
+        rows = tuple(_row(script, step, name) for step, name in enumerate(STEPS, 1))
         return Report(str(path), script.way, script.does_it_itself, rows)
     except RecursionError:
         fix = "give the training script itself"
         raise UsageError("nested too deeply to be read", where=str(path), fix=fix) from None
     finally:
         sys.setrecursionlimit(before)
+
+
+def _row(script: Script, step: int, name: str) -> Row:
+    reason = script.not_judged()
+    if reason:
+        return Row(step, name, Finding("cannot tell", reason))
+    findings = (finding for judge in RULES[step] for finding in judge(script))
+    finding = next(findings, Finding("cannot tell", "no rule of this step decides it"))
+    fix = finding.fix or (script.fix(step) if finding.state != "ok" else "")
+    return Row(step, name, replace(finding, fix=fix))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from astroid.exceptions import AstroidSyntaxError
 from astroid.manager import AstroidManager
 
 from runner.core.errors import UsageError
+from runner.core.files import UnusableFileError, read_bytes
 
 MOST_BYTES, MOST_TEXT = 2_000_000, 200_000  # of a file, with the pictures of a notebook; of its Python
-MOST_MODULES = 40
 _SHELLS = ("sh", "bash", "zsh", "ksh", "dash", "csh", "tcsh", "fish")
 _GIVE_THE_SCRIPT = "give the training script itself"
 
@@ -37,7 +38,9 @@ class Source:
 
     def place(self, line: int) -> str:
         """Where a line is, as a person finds it."""
-        return _in_cell(self.cells, line) if self.cells else f"{self.name}:{line}" if self.name else str(line)
+        if self.cells:
+            return "cell {}:{}".format(*self.cells[min(line, len(self.cells)) - 1])
+        return f"{self.name}:{line}" if self.name else str(line)
 
     def nodes(self) -> Iterator[nodes.NodeNG]:
         """Every node, in the order of the source."""
@@ -46,41 +49,6 @@ class Source:
             node = pending.pop()
             yield node
             pending.extend(reversed(list(node.get_children())))
-
-
-@dataclass
-class Folder:
-    """The modules beside a script, read when they are first looked for.
-
-    Attributes:
-        unread: modules that are there and could not be read.
-    """
-
-    top: Path
-    unread: list[str] = field(default_factory=list)
-    _sources: dict[str, Source | None] = field(default_factory=dict)
-
-    def module(self, name: str) -> Source | None:
-        """The module of that dotted name; None where no file has it, or it cannot be read."""
-        if name not in self._sources:
-            self._sources[name] = None
-            base = self.top.joinpath(*name.split("."))
-            try:
-                path = next(filter(Path.is_file, (base.with_name(f"{base.name}.py"), base / "__init__.py")), None)
-            except (OSError, ValueError):
-                path = None
-            if path is not None:
-                self._sources[name] = self._read(name, path)
-        return self._sources[name]
-
-    def _read(self, name: str, path: Path) -> Source | None:
-        if sum(each is not None for each in self._sources.values()) < MOST_MODULES:
-            try:
-                return Source(_tree(_text(path), str(path)), name=str(path.relative_to(self.top)))
-            except UsageError:
-                pass
-        self.unread.append(name)
-        return None
 
 
 def read_script(path: Path) -> Source:
@@ -100,28 +68,32 @@ def read_script(path: Path) -> Source:
     return Source(_tree(text, str(path)))
 
 
+def read_module(path: Path, name: str) -> Source:
+    """A module beside a script, shown by this name. Raises UsageError: as ``read_script``."""
+    return Source(_tree(_text(path), str(path)), name)
+
+
 def _text(path: Path) -> str:
     try:
-        if not path.is_file():
-            what = "this is a directory" if path.is_dir() else "this is no file" if path.exists() else "no such file"
-            raise UsageError(what, where=str(path), fix="give the script's file")
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+        raw = read_bytes(path, MOST_BYTES)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "no path has a NUL"
-        raise UsageError(f"cannot be read: {why}", where=ascii(str(path)), fix="give the script's path") from None
-    if len(raw) > MOST_BYTES:
-        what = f"larger than {MOST_BYTES // 1_000_000} MB: no script"
-        raise UsageError(what, where=str(path), fix=_GIVE_THE_SCRIPT)
+        what, fix = "cannot be read: no path has a NUL", "give the script's file"
+        if isinstance(error, UnusableFileError) and error.errno == errno.EFBIG:
+            what, fix = f"larger than {MOST_BYTES // 1_000_000} MB: no script", _GIVE_THE_SCRIPT
+        elif isinstance(error, UnusableFileError):
+            what = "this is a directory" if path.is_dir() else "this is no file"
+        elif isinstance(error, OSError):
+            no_file = isinstance(error, FileNotFoundError)
+            what = "no such file" if no_file else f"cannot be read: {error.strerror}"
+        raise UsageError(what, where=ascii(str(path)) if "\0" in str(path) else str(path), fix=fix) from None
     if b"\0" in raw:
         raise UsageError("this is a binary file", where=str(path), fix="give the Python file")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         where = f"{path}:{raw[: error.start].count(10) + 1}"
-        raise UsageError(
-            f"not UTF-8: byte 0x{raw[error.start]:02x}", where=where, fix="save the file as UTF-8"
-        ) from None
+        what = f"not UTF-8: byte 0x{raw[error.start]:02x}"
+        raise UsageError(what, where=where, fix="save the file as UTF-8") from None
 
 
 class _Builder(AstroidBuilder):  # type: ignore[misc]
@@ -175,14 +147,10 @@ def _notebook(path: Path, text: str) -> Source:
             for inside, line in enumerate(code.split("\n"), 1):
                 lines.append("pass" if line.startswith(("%", "!")) else line)
                 places.append((number, inside))
+    source = Source(nodes.Module(""), cells=tuple(places) or ((1, 1),))
     try:
-        return Source(_tree("\n".join(lines), str(path)), cells=tuple(places) or ((1, 1),))
+        return Source(_tree("\n".join(lines), str(path)), cells=source.cells)
     except UsageError as error:
         line = error.where.rpartition(":")[2]
-        where = f"{path}, {_in_cell(places, int(line))}" if line.isdigit() and places else str(path)
+        where = f"{path}, {source.place(int(line))}" if line.isdigit() else str(path)
         raise UsageError(error.what, where=where, fix=error.fix) from None
-
-
-def _in_cell(cells: Any, line: int) -> str:
-    cell, inside = cells[min(line, len(cells)) - 1]
-    return f"cell {cell}:{inside}"

@@ -73,7 +73,7 @@ class ComparedPoint(msgspec.Struct, frozen=True):
 
     Attributes:
         settings: options of the recipe that a study set for it, ``NAME=VALUE``; empty for runs.
-        order: the side of each launch, as they ran: ``ABBABA``.
+        order: the side of each launch, as they ran: ``ABBAAB``.
         verdict: ``faster`` or ``slower`` (the 95 % interval of the change excludes 0), with ``, within the margin``
             where it is small; ``equivalent`` (the 90 % interval lies within the margin); ``no verdict``.
         change: of B against A. low, high: its 95 % interval; null where there are too few launches.
@@ -200,6 +200,7 @@ class ExpectedPoint(msgspec.Struct, frozen=True):
         bound: what takes most of the loss: ``input`` where the input pipeline is the limit, ``communication`` where
             more than a tenth of the step is exposed communication, else ``compute``.
         measured_allreduce: the times of allreduces were measured on as many ranks, else they are calculated.
+        no_alarm: why a figure below the range is no alarm; empty where it is one.
         sensitivities: the largest first.
     """
 
@@ -215,6 +216,7 @@ class ExpectedPoint(msgspec.Struct, frozen=True):
     bound: Bound
     measured_allreduce: bool
     sensitivities: tuple[Sensitivity, ...] = ()
+    no_alarm: str = ""
 
 
 class Expectation(msgspec.Struct, frozen=True):
@@ -286,7 +288,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
     Attributes:
         state: ``below``: the whole measured interval lies below the range, which is the alarm; ``above``: above it;
-            ``within``: they overlap; ``cannot tell``: the measured figure has no interval.
+            ``within``: they overlap; ``cannot tell``: the measured figure has no interval, or lies below a range that
+            published figures have not confirmed for such GPUs.
         why: one sentence. causes: where ``below``: those shown first, then those that are possible, then the excluded.
     """
 

@@ -102,6 +102,9 @@ DOUBTS: dict[str, DoubtKind] = {
     "not-examined": DoubtKind(
         lambda verdict, _: "synchronisation not examined" if verdict.synchronisation else "", "unexamined"
     ),
+    "mixed-hardware": DoubtKind(
+        lambda verdict, _: f"mixed hardware ({verdict.mixed})" if verdict.mixed else "", "mixed"
+    ),
     "transport-unproven": DoubtKind(
         lambda verdict, _: "transport UNPROVEN" if verdict.transport == "unproven" else "", "transport"
     ),

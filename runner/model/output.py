@@ -425,6 +425,8 @@ class BundledStudy(msgspec.Struct, frozen=True):
         runs: key of each launch -> the run by which it is proven; empty where none is.
         points, losses: the study's table, and where the loss goes.
         gaps: what was launched and was not there any more when the bundle was made, a sentence each.
+        log: what its log of launches says beside these runs, a sentence each: other runs of a launch, and launches out
+            of their order.
     """
 
     study: str
@@ -432,6 +434,7 @@ class BundledStudy(msgspec.Struct, frozen=True):
     points: tuple[PointFacts, ...]
     losses: tuple[Loss, ...]
     gaps: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
 
 
 class Bundle(msgspec.Struct, frozen=True):

@@ -143,8 +143,12 @@ class Report(msgspec.Struct, frozen=True):
         steps, elapsed_s: what the program says of them; compared.
         compute_quarters_p50_s: medians of the rank's compute time of a step in each quarter of the window, seconds.
         allreduce_bytes_per_step: given to allreduces in a step, after compression; None where that is not known.
-        reduced_gradients_error: of divided parameters (FSDP), how far the reduced gradients of a step were from the
-            mean of the ranks' own, relative; None where each rank has the whole parameters.
+        reduced_gradients_error: how far the reduced gradients of a step were from the mean of the ranks' own, relative
+            to how far single ranks' are; None where they were not compared.
+        reduction_unseen: a meter could not compare them, though each rank has the whole parameters.
+        inputs_checksum: of what the model was given in the first forward pass that a meter saw.
+        framework_version, horovod_version, cuda_version, device_name: as the framework says; image_checksum: of the
+            image's description. None where unknown.
         instrumentation_s: of the window, what the host spent in calls that only measure; None where unknown.
         token: of the job step that the program ran in; None where its launcher said none.
         nccl_built: its Horovod has NCCL; gradients_device: kind of the device of the gradients that it reduced.
@@ -192,6 +196,13 @@ class Report(msgspec.Struct, frozen=True):
     compute_quarters_p50_s: tuple[Difference, ...] = ()
     allreduce_bytes_per_step: Count | None = None
     reduced_gradients_error: Rate | None = None
+    reduction_unseen: bool = False
+    inputs_checksum: str | None = None
+    framework_version: str | None = None
+    horovod_version: str | None = None
+    cuda_version: str | None = None
+    device_name: str | None = None
+    image_checksum: str | None = None
     instrumentation_s: Seconds | None = None
     token: str | None = None
     nccl_built: bool | None = None

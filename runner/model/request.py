@@ -29,9 +29,10 @@ RunArm = Literal["full", "coordination", "uncoupled"]
 ARMS: tuple[RunArm, ...] = get_args(RunArm)
 
 # Names as NCCL's log gives them. ``IBext_v8`` and the like: NVIDIA's HPC-X plugin. ``Libfabric``, ``AWS Libfabric``:
-# aws-ofi-nccl, newer and older. UCX and other plugins run over several transports: their names tell none.
+# aws-ofi-nccl, newer and older. ``gIB``: Google's, over RoCE. UCX and other plugins run over several transports: their
+# names tell none.
 _NAMES: tuple[tuple[str, Transport], ...] = (
-    (r"IB|IBext\w*|Spectrum-?X\w*", "verbs"),
+    (r"g?IB|IBext\w*|Spectrum-?X\w*", "verbs"),
     (r"(AWS )?Libfabric|OFI|AWS OFI", "libfabric"),
     (r"Socket", "sockets"),
 )

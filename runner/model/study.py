@@ -155,6 +155,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 COMES_AGAIN = ("ran", "failed")  # outcomes that another run of the same program would have, too
+Scaling = Literal["weak", "strong"]
 LaunchState = Literal["missing", "pending", "running", "proven", "not-proven"]
 
 
@@ -171,6 +172,8 @@ class LaunchFacts(FigureKeys, frozen=True):
             has the first of its nodes and of their GPUs; empty else.
         sm_clock_mhz: mean over the ranks' GPUs in the window; None where it was not read.
         arms: of its verdict (``Verdict.arms``).
+        batch: samples of the first rank in a step, as it recorded them, the mean of its window; None where it recorded
+            none, and of a figure in steps.
     """
 
     launch: Launch
@@ -185,6 +188,7 @@ class LaunchFacts(FigureKeys, frozen=True):
     gpus_by_node: tuple[int, ...] = ()
     sm_clock_mhz: float | None = None
     arms: tuple[ArmFigure, ...] = ()
+    batch: float | None = None
 
 
 class PointFacts(msgspec.Struct, frozen=True):
@@ -195,6 +199,9 @@ class PointFacts(msgspec.Struct, frozen=True):
         images_per_s: over the proven launches; None where there is none.
         efficiency_of_one: against one GPU alone (solo, else the full arm of one GPU). efficiency_of_uncoupled: against
             as many GPUs at once that do not communicate. None without that base.
+        scaling: what the efficiency against one GPU is of, by the batches that the ranks recorded: ``weak`` where a GPU
+            has the same at every size, ``strong`` where all GPUs together have. why: there is none though both rates
+            are known.
         spread: standard deviation between launches over their mean; None below 2.
         launches_needed: to find a change of 1, 2 and 5 % ("0.01" ...), each side, 80 % power; without
             those that 10,000 do not find, and empty without a spread.
@@ -212,6 +219,8 @@ class PointFacts(msgspec.Struct, frozen=True):
     spread: float | None = None
     launches_needed: dict[str, int] = {}
     doubts: tuple[Doubt, ...] = ()
+    scaling: Scaling | None = None
+    why: str = ""
 
 
 class SingleGpus(msgspec.Struct, frozen=True):
@@ -223,7 +232,7 @@ class SingleGpus(msgspec.Struct, frozen=True):
         launches: proven ones of the GPU that has the fewest, without those that have none.
         spread: standard deviation between GPUs over their mean, each by the mean of its launches; None below 2.
         slowest: which one, empty below 2. slowest_by: share that it is below the mean.
-        missing: GPUs with launches that are not proven, by name.
+        missing: GPUs with launches that are not proven, by name. demonstration: as of ``StudyFacts``.
     """
 
     arm: Arm
@@ -235,6 +244,7 @@ class SingleGpus(msgspec.Struct, frozen=True):
     slowest: str = ""
     slowest_by: float | None = None
     missing: tuple[str, ...] = ()
+    demonstration: str = ""
 
 
 class LossRow(msgspec.Struct, frozen=True):
@@ -257,20 +267,24 @@ class LossRow(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Where the rest goes at one size. ``why``: why there is no attribution; then ``rows`` is empty."""
+    """Where the rest goes at one size. ``why``: why there is no attribution; then ``rows`` is empty. ``demonstration``:
+    as of ``StudyFacts``.
+    """
 
     gpus: int
     settings: tuple[tuple[str, str], ...]
     efficiency: Estimate | None = None
     rows: tuple[LossRow, ...] = ()
     why: str = ""
+    demonstration: str = ""
 
 
 class StudyFacts(msgspec.Struct, frozen=True):
     """A study now: the JSON of ``scale`` and ``status STUDY``, and all that a report shows but the runs' own records.
 
     Attributes:
-        state: ``running`` while a job of it is in the queue or runs; ``complete`` where every launch is proven.
+        state: ``running`` while a job of it is in the queue or runs; ``complete`` where every launch is proven, and
+            nothing that was launched is missing.
         demonstration: why no figure of it is a performance claim; empty where they are.
         gpu_hours: that its jobs have used so far, by their own records.
         single_gpus: of its GPUs alone, in one allocation.
@@ -301,6 +315,8 @@ class StudyFacts(msgspec.Struct, frozen=True):
     @property
     def next_step(self) -> str:
         """What to do about one that is incomplete: another run of the same program would only repeat what it does."""
+        if self.gaps and all(each.state == "proven" for each in self.launches):
+            return "no further run closes a gap: cite its figures with it, or begin a new study"
         again = next((each for each in self.launches if each.state != "proven" and each.outcome in COMES_AGAIN), None)
         if again is None:
             return f"{PROGRAM} scale --resume {self.study}"

@@ -62,6 +62,8 @@ class Verdict(msgspec.Struct, frozen=True):
         remarks: what a reader of the figure should know, one sentence each: what was cut, shifts, slow ranks.
         images_per_s: throughput of the whole world, only where ``measured``; in ``unit`` per second.
         unit: what it counts: images, or samples, tokens or steps of a user's program.
+        varying_batch: ranks or steps took different numbers of samples, as the model was given them.
+        mixed: of what kinds the ranks' devices and drivers are, where of several; else empty.
         synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
         uncut_images_per_s: the same of the whole window.
         window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
@@ -90,6 +92,8 @@ class Verdict(msgspec.Struct, frozen=True):
     remarks: tuple[str, ...] = ()
     images_per_s: float | None = None
     unit: Unit = "images"
+    varying_batch: bool = False
+    mixed: str = ""
     synchronisation: Literal["not-examined", ""] = ""
     uncut_images_per_s: float | None = None
     window_s: float | None = None

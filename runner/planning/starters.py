@@ -207,6 +207,7 @@ _WRAPPER_FLAG = re.compile(
     r"--|--.+=.*|--no-(?!extra|group|binary|build).+|"
     r"--(active|isolated|frozen|locked|offline|exact|dev|all-extras|live-stream|localalloc|foreground|nv|rocm|cleanenv)"
 )
+_NAMES_ONE = re.compile("-[neuop]")  # an environment, a user, a file: its value may have a starter's name
 # What the launcher fills in, as a script can write it.
 _IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
 _SCRIPTS = (".sh", ".bash")
@@ -479,10 +480,10 @@ def _wrapped(program: Sequence[str]) -> int:
     if not program or _base(program[0]) not in _WRAPPERS:
         return 0
     for place in range(1, len(program)):
-        base = _base(program[place])
+        base = _base(program[place]) if "=" not in program[place] else ""
         starts = _is_python(base) or base in _NAMES or base in _SHELLS or base.endswith(_SCRIPTS)
         before = program[place - 1]
-        if starts and (before[:2] != "--" or _WRAPPER_FLAG.fullmatch(before)):
+        if starts and not _NAMES_ONE.fullmatch(before) and (before[:2] != "--" or _WRAPPER_FLAG.fullmatch(before)):
             return place
     return 0
 
@@ -527,7 +528,7 @@ def _base(path: str) -> str:
 
 
 def _is_python(word: str) -> bool:
-    return _base(word).startswith("python")
+    return re.fullmatch(r"python[\d.]*t?", _base(word)) is not None
 
 
 def _is_program(word: str) -> bool:

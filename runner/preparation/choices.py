@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -129,6 +129,8 @@ def choose(user_site: UserSite, request: Request, recipe: Recipe) -> tuple[Choic
         local = references.is_local(image.planned.reference)
         problem, fix = image_problem(choices.runtime, image.planned.reference, _mount_points(choices), local=local)
         image = JobImage(image.planned, problem, fix)
+    if image.problem and request.image is None and NATIVE in choices.site.runtimes:
+        image = replace(image, fix=f"{image.fix}; or name another (--image), or run in none: --runtime {NATIVE}")
     return choices, image
 
 

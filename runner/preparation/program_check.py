@@ -61,7 +61,8 @@ def _missing(word: str, start: Path, known: Sequence[str], path: str | None) -> 
     if process.find(word, path) is not None:
         return "", ""
     if (start / word).is_file():
-        return f"{word} is not in PATH", f"it is a file of this directory: -- ./{word}"
+        problem, fix = _file_problem(start / word, f"./{word}")
+        return problem or f"{word} is not in PATH", fix or f"it is a file of this directory: -- ./{word}"
     fix = instead(word, known, "correct its name, or give its whole path")
     return f"no program {word!r} is in PATH, here and so in the job", fix
 

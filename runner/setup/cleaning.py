@@ -54,8 +54,7 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False, dry_run: b
     """
     cache = paths.cache_dir()
     _check_ours(cache)
-    busy, needed = _needed(cache)
-    needed = {} if keep_cache else needed
+    busy, needed = _needed(cache)[0], dict[Path, str]()
     would = "would be " if dry_run else ""
     stopped: list[str] = []
     for name in box.names():
@@ -75,6 +74,8 @@ def clean(report: Callable[[str], None], *, keep_cache: bool = False, dry_run: b
     elif cache.is_dir():
         if not dry_run:
             private_engine.remove_private(state)
+        now_busy, needed = _needed(cache)  # to stop takes a while: a job that was submitted meanwhile counts
+        busy |= now_busy
         kept = {*(cache / "boxes" / name for name in busy), *((cache / "box-roots",) if busy else ())}
         removed, left = _empty(cache, needed, kept, report, dry_run=dry_run)
     else:

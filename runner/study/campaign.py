@@ -2,6 +2,7 @@
 
     DIRECTORY/launches/KEY/RUN/   each attempt at launch KEY: an ordinary run directory
     DIRECTORY/launches.log        a line for each run that was launched, and for each that never began; only added to
+    DIRECTORY/launches.head       the SHA-256 of its last line: one that was cut off is seen
     DIRECTORY/lock, lease         one process at a time starts runs: by the kernel, or among machines that share it
     DIRECTORY/stop.json           it was cancelled, and nothing more is to be started
 
@@ -20,7 +21,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -32,8 +33,8 @@ from runner.core.files import sha256
 from runner.core.lock import locked
 from runner.jobs.directory import LAUNCHES, Run, is_whole_id
 
-LOG = "launches.log"
-_GONE = "is gone"
+LOG, _HEAD = "launches.log", "launches.head"
+_GONE, _CUT = "is gone", "lacks its end"
 _LOCK, _LEASE, _STOP = "lock", "lease", "stop.json"
 _RUN_NUMBER = re.compile(r"(?P<id>.+-\d+?)(?:\.(?P<number>\d+))?\Z")
 
@@ -60,10 +61,13 @@ class LogLine(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Log:
-    """The log as it was read. ``trouble``: why it is not the one that was written; empty where it is."""
+    """The log as it was read. ``trouble``: why it is not the one that was written; empty where it is. ``hashes``:
+    SHA-256 of its lines.
+    """
 
     lines: tuple[LogLine, ...]
     trouble: str
+    hashes: frozenset[str] = frozenset()
 
     @property
     def launched(self) -> Mapping[str, Mapping[str, None]]:
@@ -80,6 +84,48 @@ class Log:
         """Of these runs by the launch's key those that it does not have."""
         known = {(line.launch, line.run) for line in self.lines}
         return [(key, run) for key, each in runs.items() for run in each if (key, run.run_id) not in known]
+
+
+def read_log(content: bytes) -> Log:
+    """The lines of a log that can be read."""
+    lines, hashes, before = [], set[str](), ""
+    is_altered = not content.splitlines()
+    for raw in content.splitlines():
+        try:
+            line = msgspec.json.decode(raw, type=LogLine)
+        except (ValueError, RecursionError):
+            is_altered = True
+            continue
+        is_altered = is_altered or line.before != before
+        before = sha256(raw)
+        hashes.add(before)
+        lines.append(line)
+    return Log(tuple(lines), "was altered" if is_altered else "", frozenset(hashes))
+
+
+def told_by_log(content: bytes | None, places: Mapping[str, int], runs: Mapping[str, str]) -> tuple[str, ...]:
+    """What the log of a study says beside the runs that its launches are proven by, a sentence each.
+
+    Args:
+        content: None where it is missing. places: of the launches, as planned, by their keys. runs: their ids.
+    """
+    if content is None:
+        return ("its log of launches is not there",)
+    log = read_log(content)
+    told = [f"its log of launches {log.trouble}"] if log.trouble else []
+    told += ["its log of launches was lost, and begun anew"] if any(e.event == "lost" for e in log.lines) else []
+    highest = -1
+    for key, each in log.launched.items():
+        if others := [run for run in each if run != runs.get(key)]:
+            told.append(f"{key}: {', '.join(others)} was launched, too, and is no run of the figures")
+    for line in log.lines:
+        place = places.get(line.launch, -1)
+        if line.event == "launched" and runs.get(line.launch) == line.run:
+            if place < highest:
+                told.append(f"{line.launch}: {line.run} was launched after launches that were planned behind it")
+            highest = max(highest, place)
+    unnoted = {run for run in runs.values() if run} - {line.run for line in log.lines}
+    return (*told, *(f"its log of launches does not have the run {run}" for run in sorted(unnoted)))
 
 
 class Campaign:
@@ -144,6 +190,7 @@ class Campaign:
                 os.fsync(place)
             finally:
                 os.close(place)
+            files.write_private(self.path / _HEAD, sha256(lines[-1]) + "\n")
 
     def note_known(self, keys: Sequence[str]) -> None:
         """Add to the log the runs that are there and were not noted: the process that launched them ended before. It
@@ -156,11 +203,11 @@ class Campaign:
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             fix = "put back the file as it was; or remove this one, and the lost log stays a gap"
             raise RefusedError("the log of launches is no regular file", where=str(path), fix=fix)
-        lines = self.log().lines
-        known = {line.run for line in lines}
+        log = self.log()
+        known = {line.run for line in log.lines}
         new = [(key, run) for key in keys for run in self.runs(key) if run.run_id not in known]
         submissions = {(run.submitted and run.submitted.allocation) or run.run_id for _, run in new}
-        if self.is_logged and (not lines or len(submissions) > 1):
+        if self.is_logged and (not log.lines or log.trouble == _CUT or len(submissions) > 1):
             self._add("lost")
         for key, run in new:
             self.note("launched", key, [run])
@@ -170,18 +217,10 @@ class Campaign:
         path = self.path / LOG
         if not os.path.lexists(path):
             return Log((), _GONE)
-        raws = Run(self.path).content(LOG).splitlines() if stat.S_ISREG(path.lstat().st_mode) else []
-        lines, before, is_altered = [], "", not raws
-        for raw in raws:
-            try:
-                line = msgspec.json.decode(raw, type=LogLine)
-            except (ValueError, RecursionError):
-                is_altered = True
-                continue
-            is_altered = is_altered or line.before != before
-            before = sha256(raw)
-            lines.append(line)
-        return Log(tuple(lines), "was altered" if is_altered else "")
+        head = Run(self.path).content(_HEAD).decode("ascii", "replace").strip()  # before the log, which only grows
+        log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(path.lstat().st_mode) else b"")
+        is_cut = head and head not in log.hashes
+        return replace(log, trouble=log.trouble or _CUT) if is_cut else log
 
     @property
     def is_stopped(self) -> bool:

@@ -11,10 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
-from statistics import median
+from statistics import fmean, median
+
+from msgspec.structs import replace
 
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
+from runner.core.text import gpus_text
 from runner.jobs.directory import NODES, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.watch import REAL_CLOCK, Clock
@@ -29,6 +32,7 @@ from runner.model.study import (
     ListedStudy,
     Loss,
     PointFacts,
+    Scaling,
     Study,
     StudyFacts,
 )
@@ -37,6 +41,7 @@ from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import launches_of_size, log_rates, single_gpus
 from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
+from runner.study.campaign import told_by_log
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
 from runner.study.sameness import only_first_program, only_own, run_differences
@@ -44,6 +49,7 @@ from runner.study.sameness import only_first_program, only_own, run_differences
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
+_SAME_BATCH = 1.1  # largest over smallest: batches of text differ, and a whole batch may not divide evenly
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,8 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     seen = look(study) if seen is None else seen
     made, gaps = seen.attempts, seen.gaps
     asked = study.study
-    launches = tuple(_launch_facts(launch, made.get(launch.key, ()), gaps) for launch in asked.launches)
+    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), gaps) for launch in asked.launches)
+    demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
     last = {key: attempt for key, each in made.items() if (attempt := decisive(each)) is not None}
@@ -94,7 +101,11 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
         study=study.path.name,
         directory=str(study.path),
         name=study.name,
-        state="running" if stand & {"pending", "running"} else "complete" if stand == {"proven"} else "incomplete",
+        state="running"
+        if stand & {"pending", "running"}
+        else "complete"
+        if stand == {"proven"} and not gaps
+        else "incomplete",
         site=asked.site,
         recipe=asked.recipe,
         way=asked.way,
@@ -103,24 +114,31 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
         launches=launches,
         points=all_points,
         losses=all_losses,
-        demonstration=next((each.demonstration for each in launches if each.demonstration), ""),
+        demonstration=demonstration,
         gpu_hours=one_allocation.gpu_hours(study.path, runs) if together else math.fsum(map(_gpu_hours, runs)),
-        single_gpus=single_gpus(launches) if together else (),
+        single_gpus=tuple(replace(each, demonstration=demonstration) for each in single_gpus(launches))
+        if together
+        else (),
         differences=differences,
         switches=one_allocation.switches(study.path) if together else {},
         gaps=gaps,
     )
 
 
-def figures(study: Study, proven: Mapping[str, Run]) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...]]:
-    """Points and losses of a study from the runs that its launches are proven by, by the launch's key. No scheduler is
-    queried: these runs were judged.
+def figures(
+    study: Study, proven: Mapping[str, Run], log: bytes | None
+) -> tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]:
+    """Points and losses of a study from the runs that its launches are proven by, by the launch's key, and what its log
+    says beside them. No scheduler is queried: these runs were judged.
     """
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
     alike = only_first_program(study.launches, only_own(study, made))
-    launches = tuple(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
-    return _figures(study, launches, proven)[:2]
+    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
+    places = {launch.key: launch.place for launch in study.launches}
+    ids_of = {key: run.run_id for key, run in proven.items()}
+    told = told_by_log(log, places, ids_of) if study.logged or log is not None else ()
+    return (*_figures(study, launches, proven)[:2], told)
 
 
 def _figures(
@@ -134,7 +152,24 @@ def _figures(
     if differences:
         why = f"the launches differ: {differences[0]}"
         all_losses = tuple(Loss(each.gpus, each.settings, why=why) for each in all_losses)
-    return points(study, launches), all_losses, differences
+    label = _demonstration(launches)
+    return points(study, launches), tuple(replace(each, demonstration=label) for each in all_losses), differences
+
+
+def _demonstration(launches: Iterable[LaunchFacts]) -> str:
+    return next((each.demonstration for each in launches if each.demonstration), "")
+
+
+def _labelled(launches: Iterable[LaunchFacts]) -> tuple[LaunchFacts, ...]:
+    """Where one figure of a study is a demonstration's, each is."""
+    every = tuple(launches)
+    label = _demonstration(every)
+    return tuple(
+        replace(each, figure=each.figure.labelled(label), demonstration=each.demonstration or label)
+        if each.figure and label
+        else each
+        for each in every
+    )
 
 
 def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, ...]:
@@ -148,8 +183,28 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
         for arm in each.launch.arms or (each.launch.arm,):
             groups[each.launch.settings, each.launch.gpus, arm].append(each)
     rates = {point: _rates(each, point[2]) for point, each in groups.items()}
+    kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     order = sorted(groups, key=lambda point: (study.settings.index(point[0]), point[1], study.arms.index(point[2])))
-    return tuple(_point(study, point, groups, rates) for point in order)
+    return tuple(_point(study, point, groups, rates, kinds[point[0]]) for point in order)
+
+
+def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> tuple[Scaling | None, str]:
+    """Which scaling the proven launches of a setting show, or why none, by the batches that their ranks recorded."""
+    proven = [each for each in launches if each.state == "proven" and each.launch.settings == setting]
+    each_gpu = [(each.launch.gpus, each.batch) for each in proven if each.batch]
+    if not proven or len(each_gpu) < len(proven):
+        return (
+            None,
+            "the ranks recorded no batch: give the samples of a step (--meter-batch, or the meter's batch_size)",
+        )
+    sizes = {size: fmean(batch for gpus, batch in each_gpu if gpus == size) for size, _ in sorted(each_gpu)}
+    whole = [gpus * batch for gpus, batch in sizes.items()]
+    kinds: list[tuple[Scaling, list[float]]] = [("weak", [*sizes.values()]), ("strong", whole)]
+    for kind, batches in reversed(kinds) if study.strong else kinds:
+        if max(batches) <= _SAME_BATCH * min(batches):
+            return kind, ""
+    shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
+    return None, f"neither the batch of a GPU nor the whole batch is the same at all sizes: a rank took {shown}"
 
 
 def _losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
@@ -159,8 +214,11 @@ def _losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
     by_setting: dict[Setting, list[LaunchFacts]] = defaultdict(list)
     for each in launches:
         by_setting[each.launch.settings].append(each)
+    kinds = {setting: scaling(study, setting, launches) for setting in study.settings}
     return tuple(
-        attribution(gpus, setting, by_setting[setting], study.way, strong=study.strong)
+        attribution(gpus, setting, by_setting[setting], study.way, strong=kinds[setting][0] == "strong")
+        if kinds[setting][0]
+        else Loss(gpus, setting, why=kinds[setting][1])
         for setting in study.settings
         for gpus in study.gpus
         if gpus > 1
@@ -189,7 +247,11 @@ def _listed(study: StudyDirectory) -> ListedStudy:
         study=study.path.name,
         directory=str(study.path),
         name=study.name,
-        state="running" if is_running else "complete" if proven == len(asked.launches) else "incomplete",
+        state="running"
+        if is_running
+        else "complete"
+        if proven == len(asked.launches) and not seen.gaps
+        else "incomplete",
         site=asked.site,
         recipe=asked.recipe,
         gpus=asked.gpus,
@@ -226,7 +288,11 @@ def wait(study: StudyDirectory, warn: Warn, *, timeout_s: float | None = None, c
 
 
 def _point(
-    study: Study, point: _Point, groups: Mapping[_Point, Sequence[LaunchFacts]], rates: Mapping[_Point, _Rates]
+    study: Study,
+    point: _Point,
+    groups: Mapping[_Point, Sequence[LaunchFacts]],
+    rates: Mapping[_Point, _Rates],
+    kind: tuple[Scaling | None, str],
 ) -> PointFacts:
     setting, gpus, arm = point
     own, launches = rates[point], groups[point]
@@ -248,7 +314,9 @@ def _point(
         proven=sum(each.state == "proven" for each in launches),
         wanted=len(launches),
         images_per_s=statistics.mean_rate(values) if values else None,
-        efficiency_of_one=_efficiency(study, own, gpus, base) if base and own else None,
+        efficiency_of_one=_efficiency(study, own, gpus, base) if base and own and kind[0] else None,
+        scaling=kind[0] if base and own else None,
+        why=kind[1] if base and own else "",
         # Of one process and one allocation: what changes from launch to launch cancels.
         efficiency_of_uncoupled=statistics.efficiency(
             [own[each] for each in both], [together[each] for each in both], rounds=True
@@ -314,7 +382,16 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Sequence[str] =
         gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),
         sm_clock_mhz=verdict.sm_clock_mhz if verdict else None,
         arms=verdict.arms if verdict else (),
+        batch=_batch(run) if verdict and verdict.unit != "steps" else None,
     )
+
+
+def _batch(run: Run) -> float | None:
+    """Samples of rank 0 in a step, the mean of its window."""
+    report = run.records.report(0)
+    if report is None or not report.group_samples or not report.group_steps:
+        return report.batch_size if report else None
+    return sum(report.group_samples) / len(report.group_samples) / report.group_steps
 
 
 def _step_s(run: Run) -> float | None:

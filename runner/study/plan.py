@@ -1,7 +1,7 @@
 """From a question to launches: sizes x arms x settings x repeats, in an order that cancels drift. Pure.
 
-Launches of one repeat run through all points, forward or backward: forward, back, back, forward, forward, back (two
-points A and B give ABBABAABABBA), so that neither a linear drift nor a place in the order goes with a point.
+Launches of one repeat run through all points, forward and backward in turn (two points A and B give ABBAABBAABBA), so
+that neither a linear drift nor a slow first launch goes with a point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ ARMS: tuple[Arm, ...] = get_args(Arm)
 # What one process can alternate between, in the order of its windows; `full` is its main one.
 _OF_ONE_PROCESS: tuple[Arm, ...] = ("uncoupled", "coordination", "full")
 _ALONE: tuple[Arm, ...] = ("solo", "solo-hooks")
-_BACKWARD = (False, True, True, False, False, True)
 _LONGEST_KEY = 120  # of a file name, with room for what is appended
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9._=+-]")
 _KEY = re.compile(r"g\d+-[A-Za-z0-9._=+-]+\Z", re.ASCII)
@@ -92,7 +91,7 @@ def launches(
         points = []
         for setting in settings:
             points += [*_alone(arms, setting, repeat, solo_places, solo_gpus), *_together(gpus, arms, setting, repeat)]
-        for point in reversed(points) if _BACKWARD[(repeat - 1) % len(_BACKWARD)] else points:
+        for point in reversed(points) if repeat % 2 == 0 else points:
             key = _key(point, planned)
             planned[key] = msgspec.structs.replace(point, key=key, place=len(planned))
     return tuple(planned.values())

@@ -15,12 +15,13 @@ from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side, side_of, side_of_runs
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, measured_launch
 from runner.figures.export import exported_run
-from runner.jobs.directory import STUDY, Run
+from runner.jobs.directory import LAUNCHES, STUDY, Run
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
-from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep
-from runner.study.gather import facts, figures
+from runner.study.campaign import LOG
+from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
+from runner.study.gather import facts, figures, look
 
 
 def side(text: str) -> Side:
@@ -97,7 +98,8 @@ def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> Made
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
         ((_, own, gaps),) = measured
-        return make(runs, file, key, StudyToBundle((alone.path / STUDY).read_bytes(), own, figures, gaps))
+        log = Run(alone.path).content(LOG) or None
+        return make(runs, file, key, StudyToBundle((alone.path / STUDY).read_bytes(), own, figures, gaps, log))
     for path, _, gaps in measured:
         if gaps:
             fix = "bundle it alone: its gaps are in its bundle then"
@@ -138,7 +140,9 @@ def _measured_runs(subject: Subject) -> tuple[dict[str, Run], tuple[str, ...]]:
     study's gaps; a run itself.
     """
     if isinstance(subject, Run):
-        return {subject.run_id: subject}, ()
+        folder = subject.path.resolve().parent.parent  # STUDY/launches/KEY/RUN
+        of = read(folder.parent) if folder.name == LAUNCHES else None
+        return {subject.run_id: subject}, look(of).gaps if of else ()
     now = facts(subject)
     proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches if each.state == "proven"}
     if not proven:

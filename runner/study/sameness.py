@@ -20,7 +20,15 @@ from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text
-from runner.jobs.comparison import Ran, code_differences, facts_for, first_difference, ran_of, recipe_difference
+from runner.jobs.comparison import (
+    Ran,
+    code_differences,
+    facts_for,
+    first_difference,
+    identity_of,
+    ran_of,
+    recipe_difference,
+)
 from runner.jobs.directory import Run
 from runner.model.plan import LaunchPlace
 from runner.model.study import Launch, Study
@@ -95,10 +103,10 @@ def only_own(
 
 
 def _marks(run: Run) -> tuple[object, ...]:
-    """What only one run has: its id, and its submission, unless an allocation has several."""
+    """What only one run has: its id, and its submission; in an allocation, which has several, its ranks' start."""
     record = run.submitted
     if record is None or record.allocation:
-        return (run.run_id,)
+        return tuple(filter(None, (run.run_id, identity_of(run.records.start(0)))))
     return run.run_id, (record.job_id, record.submitted_s)
 
 

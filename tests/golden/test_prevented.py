@@ -14,10 +14,10 @@ from runner.sites.loader import read_site
 from tests.support.golden_jobs import CASES
 from tests.support.golden_launches import CASES as STUDY_CASES
 from tests.support.golden_launches import LAUNCHES, prepared
-from tests.support.goldens import script_of
+from tests.support.goldens import scheduler_of, script_of
 
 SCRIPTS = sorted(CASES)
-SLURM = [name for name in SCRIPTS if read_site(CASES[name][0]).scheduler == "slurm"]
+SLURM = [name for name in SCRIPTS if scheduler_of(CASES[name][0]) == "slurm"]
 
 
 def commands(name: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ _IN = {
 }  # fmt: skip
 
 
+@cache
 def rows() -> dict[str, dict[str, Any]]:
-    loaded: dict[str, dict[str, Any]] = yaml.safe_load(PUBLIC.read_text())
+    loaded: dict[str, dict[str, Any]] = yaml.load(PUBLIC.read_text(), yaml.CSafeLoader)
     return loaded
 
 

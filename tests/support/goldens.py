@@ -34,11 +34,16 @@ def script_of(name: str) -> JobScript:
 
 
 @cache
+def scheduler_of(site: str) -> str:
+    return read_site(site).scheduler
+
+
+@cache
 def _kind(name: str) -> tuple[str, str]:
     """What starts the script, and its runtime."""
     if name in golden_jobs.CASES:
         site, via, _ = golden_jobs.CASES[name]
-        return read_site(site).scheduler, via
+        return scheduler_of(site), via
     if name in golden_local_jobs.CASES:
         site_of_job, via, _, held = golden_local_jobs.CASES[name]
         return "held" if held else site_of_job.scheduler, via

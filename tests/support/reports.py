@@ -166,7 +166,9 @@ def whole_study(root: Path, sizes: Sequence[int] = (1, 2, 4, 8, 16), repeats: in
         one, apart = estimate(1.0 - lost, 0.008), estimate(1.0 - 0.6 * lost, 0.006)
         needed = {"0.01": 6, "0.02": 3, "0.05": 3}
         uncoupled = apart if size > 1 else None
-        points.append(PointFacts(size, "full", (), repeats, repeats, whole, one, uncoupled, 0.004, needed))
+        points.append(
+            PointFacts(size, "full", (), repeats, repeats, whole, one, uncoupled, 0.004, needed, scaling="weak")
+        )
     launches.append(launch_facts(None, 32, 1, 99, why="its job was cancelled before it started"))
     points.append(PointFacts(32, "full", (), 0, 1))
     losses = [loss(size, math.log2(size) / math.log2(16)) for size in sizes if size > 2]

@@ -18,6 +18,7 @@ from runner.model.study import Launch, LaunchFacts, Study
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory, create
 from runner.study.plan import launches
+from tests.support.evidence import report
 from tests.support.plans import PLAN
 from tests.support.timed import RECIPE
 
@@ -53,6 +54,8 @@ def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, *, no
     run.write("job.json", Submitted(**(fields | job)))
     if verdict is not None:
         run.write("verdict.json", verdict)
+        if verdict.outcome == "measured":
+            run.write("ranks/0.report.json", report(0))
     if noted:
         of.note("launched", key, [run])
     return run
@@ -66,8 +69,9 @@ def runs_with(path: Path, record: str) -> dict[str, int]:
     return {launch.name: len(list(launch.glob(f"*/{record}"))) for launch in sorted((path / "launches").iterdir())}
 
 
-def proven(launch: Launch, rate: float) -> LaunchFacts:
-    return LaunchFacts(launch, "proven", run="r", directory="/r", attempts=1, outcome="measured", images_per_s=rate)
+def proven(launch: Launch, rate: float, batch: float | None = 10.0) -> LaunchFacts:
+    return LaunchFacts(launch, "proven", run="r", directory="/r", attempts=1, outcome="measured",
+                       images_per_s=rate, batch=batch)  # fmt: skip
 
 
 def spans(path: Path) -> list[tuple[float, float, str]]:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
 from tests.support.commands import Call, Output
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk() -> Iterator[None]:
+    """What this process writes need not survive a power failure; that it is synced is seen in other processes."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "fsync", lambda _file: None)
+        yield
 
 
 @pytest.fixture

@@ -18,7 +18,16 @@ from runner.core.files import sha256
 from runner.core.hide import REDACTED, hidden_command, hidden_value, is_secret_name, redacted
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import files_of
-from runner.figures.bundle.proof import RUNS, STUDY, Figures, canonical_json, check_different, proven_run, proven_study
+from runner.figures.bundle.proof import (
+    LOG,
+    RUNS,
+    STUDY,
+    Figures,
+    canonical_json,
+    check_different,
+    proven_run,
+    proven_study,
+)
 from runner.jobs.directory import Run
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
@@ -104,13 +113,14 @@ SCHEMA: Final = "gpu-runner-bundle/1"
 @dataclass(frozen=True)
 class StudyToBundle:
     """A study: ``study.json``, the run by which each launch is proven by the launch's key, and what makes its table;
-    what was launched and is not there any more.
+    what was launched and is not there any more; its log of launches, None where it has none.
     """
 
     question: bytes
     runs: Mapping[str, Run]
     figures: Figures
     gaps: tuple[str, ...] = ()
+    log: bytes | None = None
 
 
 def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyToBundle | None = None) -> MadeBundle:
@@ -133,6 +143,8 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
         if study is not None:
             secrets = secrets_of(runs[0].needed_plan())
             (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
+            if study.log is not None:
+                (data / LOG).write_bytes(study.log)
             together = proven_study(data, {each: run.run_id for each, run in study.runs.items()}, study.figures)
             together = msgspec.structs.replace(together, gaps=study.gaps)
         (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))

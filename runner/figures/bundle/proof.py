@@ -131,9 +131,12 @@ def canonical_json(value: Any) -> bytes:
     return (json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True) + "\n").encode("ascii")
 
 
-RUNS, STUDY = "runs", "study.json"
-# From a study and the run of each proven launch to its points and losses; the layer above knows how.
-Figures = Callable[[Study, Mapping[str, Run]], tuple[tuple[PointFacts, ...], tuple[Loss, ...]]]
+RUNS, STUDY, LOG = "runs", "study.json", "launches.log"
+# From a study, the run of each proven launch and the study's log, None without one, to its points and losses, and to
+# what the log says beside these runs; the layer above knows how.
+Figures = Callable[
+    [Study, Mapping[str, Run], bytes | None], tuple[tuple[PointFacts, ...], tuple[Loss, ...], tuple[str, ...]]
+]
 
 
 def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> BundledStudy:
@@ -156,13 +159,13 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
     for key, plan in plans.items():
         if why := _misfit(study, launches.get(key), plan):
             raise NotProvenError(f"{proven[key].run_id} is not of the launch {key}: {why}", where=STUDY)
-    check_batches(study, plans)
     try:
-        points, losses = figures(study, proven)
+        log = (data / LOG).read_bytes() if (data / LOG).is_file() else None
+        points, losses, told = figures(study, proven, log)
     except (ArithmeticError, LookupError, ValueError, RunnerError) as error:
         raise NotProvenError(f"no table can be made of the study: {error}", where=STUDY) from None
     named = {key: proven[key].run_id if key in proven else "" for key in sorted(launches)}
-    return BundledStudy(study.study, named, points, losses)
+    return BundledStudy(study.study, named, points, losses, log=told)
 
 
 def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
@@ -184,23 +187,6 @@ def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
     if launch.arm.startswith("solo") and launch.gpus != 1:
         return f"one GPU alone has no {gpus_text(launch.gpus)}"
     return next((f"it has another {name}" for name, value in launch.settings if not _is(options.get(name), value)), "")
-
-
-def check_batches(study: Study, plans: Mapping[str, Plan]) -> None:
-    """Of each setting the batch of a GPU is one at every size, or the whole batch is (``--strong``).
-
-    Raises:
-        NotProvenError: it is not.
-    """
-    batches: dict[tuple[tuple[str, str], ...], set[int]] = {}
-    for launch in study.launches:
-        plan = plans.get(launch.key)
-        if plan is not None and plan.samples_per_step is not None:
-            whole = plan.samples_per_step * (plan.tasks if study.strong else 1)
-            batches.setdefault(launch.settings, set()).add(whole)
-    if any(len(each) > 1 for each in batches.values()):
-        what = "the whole batch" if study.strong else "the batch of a GPU"
-        raise NotProvenError(f"{what} is not the same at all sizes of the study", where=STUDY)
 
 
 def _is(given: str | None, wanted: str) -> bool:

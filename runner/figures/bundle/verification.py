@@ -21,10 +21,10 @@ from runner.core.hide import REDACTED
 from runner.figures.bundle import bag, signature
 from runner.figures.bundle.bag import LEAST_FILES, is_member
 from runner.figures.bundle.making import ABOUT, SCHEMA, TOP
-from runner.figures.bundle.proof import RUNS, STUDY, Figures, check_different, difference, proven_run, proven_study
+from runner.figures.bundle.proof import LOG, RUNS, STUDY, Figures, check_different, difference, proven_run, proven_study
 from runner.model.output import Bundle, BundledRun, VerifiedBundle
 
-_LATER = ("figure", "doubts")
+_LATER = ("figure", "doubts", "scaling", "why", "log", "demonstration")
 _MOST_BYTES = 1 << 33
 
 
@@ -84,7 +84,7 @@ def _hashed(opened: BinaryIO) -> tuple[dict[str, str], dict[str, bytes]]:
     bag.check(digests, size, tags)
     for name in digests:
         folder, _, rest = name.partition("/")
-        if name not in (ABOUT, STUDY) and not (folder == RUNS and is_member(rest.partition("/")[2])):
+        if name not in (ABOUT, STUDY, LOG) and not (folder == RUNS and is_member(rest.partition("/")[2])):
             what = f"the bundle was altered: {name} does not belong in a bundle"
             raise NotProvenError(what, where=f"{bag.DATA}{name}")
     return digests, tags

@@ -24,7 +24,7 @@ def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:
         yield f"launches differ by {percent(point.spread)}; launches of each side to find a change of {needed}"
     elif point.verdict == "no verdict" and min(len(point.first.runs), len(point.second.runs)) < LEAST_LAUNCHES:
         yield (
-            "a verdict needs at least 3 launches of each side, in turns (ABBABA), one after the other on the same "
+            "a verdict needs at least 3 launches of each side, in turns (ABBAAB), one after the other on the same "
             "nodes and GPUs; where launches differ by 1 %, 6 find a change of 2 %"
         )
     yield _verdict_line(point, compared.margin)

@@ -134,7 +134,8 @@ def _efficiency(
     sure = tables.interval(last)
     says = f"{percent(last.value)} at {gpus_text(gpus)}" + (f" (95 %: {sure})" if sure else ", without an interval")
     says += f". The axis begins at {percent(low, 0)}." if low > 0.0 else "."
-    title = "Strong-scaling efficiency" if study.strong else "Weak-scaling efficiency"
+    kinds = {point.scaling for point in study.points if point.scaling}
+    title = f"{'- and '.join(sorted(kinds)).capitalize()}-scaling efficiency" if kinds else "Efficiency"
     axes = Axes(
         "efficiency", lambda value: percent(value, 0 if value * 100 % 1 < 1e-9 else 1), low, max(1.0, *values) + 0.02
     )

@@ -21,6 +21,7 @@ from runner.figures.report.summary import citation, highlights
 from runner.figures.tables import curve, main_settings, unit_of
 from runner.jobs import expected as inputs
 from runner.jobs import figure as figures
+from runner.jobs import mixture
 from runner.jobs.collect import Evidence
 from runner.jobs.comparison import Ran, ran_with, unlike
 from runner.jobs.directory import SCRIPT, Run
@@ -48,8 +49,8 @@ def study_report(study: StudyFacts) -> Report:
     rows = tuple(_row_of_launch(each, study.demonstration) for each in study.launches)
     sizes = sorted({row.gpus for row in rows})
     shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
-    kind = "strong scaling" if study.strong else "weak scaling"
-    subtitle = f"{study.recipe} on {study.site}, {shape}, {kind}; {_proven(rows)}"
+    kind = "".join(f", {kind} scaling" for kind in dict.fromkeys(each.scaling for each in study.points) if kind)
+    subtitle = f"{study.recipe} on {study.site}, {shape}{kind}; {_proven(rows)}"
     return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows)
 
 
@@ -208,7 +209,7 @@ def _measured(report: RunReport, evidence: Evidence, verdict: Verdict) -> RunRep
         problem = f"the verdict says {says:.1f} {verdict.unit}/s, and the records give {gives:.1f}"
         return msgspec.structs.replace(report, problem=problem)
     seen = {
-        "driver": ", ".join(dict.fromkeys(record.driver for record in evidence.watched.values() if record.driver)),
+        **mixture.reported(evidence),
         "NCCL's networks": ", ".join(sorted(evidence.nccl.networks)),
         "topology, by NCCL": evidence.nccl.sentence,
     }
@@ -222,7 +223,10 @@ def _measured(report: RunReport, evidence: Evidence, verdict: Verdict) -> RunRep
         removable=0.0 if slow is None else slow.removable,
         steps=step_times(made.ends_s, throughput.group_steps, throughput.cut_s),
         signs=signs_of(evidence),
-        environment=(*report.environment, *(NamedFact(name, value) for name, value in seen.items() if value)),
+        environment=(
+            *(fact for fact in report.environment if fact.name not in seen),
+            *(NamedFact(name, value) for name, value in seen.items() if value),
+        ),
     )
 
 
@@ -322,7 +326,9 @@ def _comparisons(
         return (), "no point has a figure"
     if study.demonstration:
         return (), f"nothing is expected of a demonstration ({study.demonstration})"
-    if study.strong:
+    if why := next((each.why for each in study.points if each.why), ""):
+        return (), why
+    if any(each.scaling == "strong" for each in study.points):
         return (), "strong scaling: with another batch on each size, one GPU's rate says nothing of the others"
     points = curve(study.points, settings)
     try:

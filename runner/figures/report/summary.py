@@ -68,6 +68,8 @@ def _of_point(study: StudyFacts, point: PointFacts, details: Sequence[RunReport]
     estimate, base = point.efficiency_of_one, "of one GPU alone, times their number"
     if estimate is None:
         estimate, base = point.efficiency_of_uncoupled, "of as many GPUs at once that do not communicate"
+    if point.why:
+        yield Highlight("Efficiency", "unknown", point.why)
     if estimate is not None:
         sure = interval(estimate)
         yield Highlight("Efficiency", percent(estimate.value), f"{base}; {f'95 %: {sure}' if sure else 'no interval'}")
@@ -212,8 +214,8 @@ def _figures(study: StudyFacts | None, rows: Sequence[Row]) -> Iterator[str]:
     text += f" (95 % interval over {launches}: {sure})" if sure else f" in {launches}, too few for an interval"
     text += _doubts(point.doubts)
     if of_one is not None:
-        kind, alone = "strong" if study.strong else "weak", "rank" if study.demonstration else "GPU"
-        text += f", {kind}-scaling efficiency {percent(of_one.value)} of one {alone} alone"
+        alone = "rank" if study.demonstration else "GPU"
+        text += f", {point.scaling}-scaling efficiency {percent(of_one.value)} of one {alone} alone"
         text += f" ({sure})" if (sure := interval(of_one)) else ""
     if study.gaps:
         text += f"; {counted(len(study.gaps), 'launched run')} of the study cannot be shown any more"

@@ -76,6 +76,7 @@ BAD: dict[str, tuple[list[str], Exit, str]] = {
     "mount over the run directory": (submit("--mount", "/tmp:/results"), Exit.USAGE, "/results"),
     "mount that the runtime cannot": (submit("--mount", "/a,b:/x"), Exit.USAGE, "','"),
     "no image converted": (submit(), Exit.REFUSED, "gpu-runner convert"),
+    "no image named": (["submit", "--gpus", "1", "--site", "alpha"], Exit.REFUSED, "in none: --runtime native"),
     "time that is no time": (submit("--time", "soon"), Exit.USAGE, "soon"),
     "time in an unclear unit": (submit("--time", "30"), Exit.USAGE, "10:00 is ten minutes"),
     "no time": (submit("--time", "00:00"), Exit.USAGE, "zero"),

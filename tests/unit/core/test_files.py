@@ -25,6 +25,7 @@ from runner.core.files import (
 )
 from runner.images.building.build import context_files, image_name
 from runner.images.reference import parse
+from tests.support.limits import largest_file
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -40,6 +41,12 @@ def test_a_replacement_that_fails_leaves_the_old_file_and_nothing_else(tmp_path:
     assert path.read_text() == ("old" if fails else "new")
     assert list(tmp_path.iterdir()) == [path]
     assert files.temporary_owner(path) == ""
+
+
+def test_a_full_disk_is_reported_with_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    with largest_file(10), pytest.raises(OSError, match="File too large") as caught:
+        files.write(tmp_path / "f", b"x" * 100)
+    assert caught.value.filename == str(tmp_path / "f")
 
 
 def test_permissions_are_the_named_ones_or_those_of_the_umask(tmp_path: Path) -> None:

@@ -249,6 +249,23 @@ WATCHDOG = (
         (["Fatal Python error: Segmentation fault", "", "Current thread 0x0 (most recent call first):", '  File "t"'],
             "Fatal Python error: Segmentation fault"),
         (['  File "t.py", line 1', "    def f(:", "SyntaxError: invalid syntax"], "SyntaxError: invalid syntax"),
+        # Colours: of rich, of Python 3.13, of wandb.
+        (["\x1b[31m╭─\x1b[0m \x1b[1mTraceback \x1b[0m\x1b[2m(most recent call last)\x1b[0m", "\x1b[31m│\x1b[0m fatal:",
+            "\x1b[1;91mKeyError: \x1b[0m\x1b[32m'lr'\x1b[0m", "\x1b[34mwandb\x1b[0m: bye"], "KeyError: 'lr'"),
+        # What fails as a program ends, in a thread, or because another rank is gone.
+        *(([*of_rank(0, "KeyError: 'lr'"), said, *of_rank(0, "EOFError")], "[rank0]: KeyError: 'lr'")
+            for said in ("Error in atexit._run_exitfuncs:", "Exception in thread Thread-3 (_pin_memory_loop):")),
+        (["Exception in thread Thread-3:", *of_rank(0, "EOFError")], "[rank0]: EOFError"),
+        *(([*of_rank(1, "KeyError: 'lr'"), *of_rank(0, f"RuntimeError: {said}")], "[rank1]: KeyError: 'lr'")
+            for said in ("NCCL communicator was aborted on rank 0.", "processes exited with non-zero status")),
+        ([*of_rank(0, "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, unhandled system error"),
+            "[rank0]: ncclSystemError: x", "[rank0]: Last error:", "[rank0]: Duplicate GPU"], "Duplicate GPU"),
+        (["terminate", "  what():  no eth9", "Fatal Python error: Aborted", "", "Thread 0x7f"], "what():  no eth9"),
+        (["WARNING: No module named 'apex'", "t.py:1: UserWarning: x not found", "cannot go on"], "cannot go on"),
+        (["In 'config': Could not find 'model/x'", "Search path:", "Set the environment variable HYDRA_FULL_ERROR=1"],
+            "In 'config': Could not find 'model/x'"),
+        (["[n1:7] *** Process received signal ***", "[n1:7] Signal: Segmentation fault (11)", "[n1:7] *** End ***"],
+            "[n1:7] Signal: Segmentation fault (11)"),
         (["epoch 1", "cannot go on", "wandb: bye", "====", ""], "cannot go on"), (["===="], "===="), ([], ""),
     ],
 )  # fmt: skip
@@ -329,6 +346,50 @@ def log_of(*networks: str, adapters: str = "", providers: str = "", processes: i
 def test_a_log_says_which_networks_ports_and_ways_were_used(text: str, log: NcclLog, sentence: str) -> None:
     assert parse(text) == log
     assert log.sentence == sentence
+
+
+# Lines of public logs: what NCCL says that it uses -> the networks between nodes that it used.
+SHARP_PLUGIN = "NET/Plugin: Loaded net plugin NCCL RDMA Plugin", "Plugin Path : /opt/hpcx/lib/libnccl-net.so"
+OF_VERSIONS: dict[str, tuple[tuple[str, ...], set[str]]] = {
+    "2.18, H100": (("Using network IBext", "Channel 00/0 : 7[7] -> 8[0] [receive] via NET/IBext/0/GDRDMA"), {"IBext"}),
+    "2.20, GH200": (("P2P plugin IBext_v8", "NET/IB : Using [0]mlx5_2:1/IB/SHARP [RO]; OOB bond0:10.0.0.1<0>",
+        "Using non-device net plugin version 0", "Using network IBext_v8"), {"IBext_v8"}),
+    "2.21, A100": (("Using network IB", "Channel 03/0 : 5[5] -> 12[4] [send] via NET/IB/3"), {"IB"}),
+    "2.22, GB200": (("Using network IB", "MNNVL 1 cliqueId 7ffe cliqueSize 8 cliqueRank 2",
+        "Channel 00/0 : 4[0] -> 3[3] via P2P/MNNVL"), {"MNNVL"}),
+    "2.22, GB200, two of its domains": (("Using network IB", "Channel 00/0 : 4[0] -> 3[3] via P2P/MNNVL/read",
+        "Channel 00/0 : 4[0] -> 72[0] [send] via NET/IB/0/GDRDMA"), {"IB", "MNNVL"}),
+    "2.26, H100": ((f"{SHARP_PLUGIN[0]} v8 (v8)", SHARP_PLUGIN[1], "P2P plugin v8 IBext_v8",
+        "Using network NCCL RDMA Plugin v8"), {"IBext_v8"}),
+    "2.26, H20": (("P2P plugin IBext", "Using network NCCL RDMA Plugin v6",
+        "Channel 01/1 : 3[0] -> 0[1] [send] via NET/NCCL RDMA Plugin v6/0(2)/GDRDMA/Shared"), {"IBext"}),
+    "2.26, HPC-X by UCX": (("P2P plugin v8 UCX", "Using network NCCL RDMA Plugin v8"), {"UCX"}),
+    "2.26, H200 by EFA": (("NET/OFI Selected Provider is efa (found 16 nics)", "Using network Libfabric"),
+        {"Libfabric"}),
+    "2.27, EFA's plugin fails": (("NET/IB : Using [RO]; OOB eth0:10.0.4.51<0>", "Initialized NET plugin Socket",
+        "Assigned NET plugin Socket to comm", "Using network Socket"), {"Socket"}),
+    "2.28, B300": ((f"{SHARP_PLUGIN[0]} v10 (v10)", "P2P plugin v10 IBext_v10", "Using network NCCL RDMA Plugin v10"),
+        {"IBext_v10"}),
+    "2.28, H200 by Google's": (("NET/gIB : Initializing gIB v1.0.2", "Assigned NET plugin gIB to comm",
+        "Using network gIB", "Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/0/GDRDMA"), {"gIB"}),
+    "2.30, RoCE": (("Initialized NET plugin IB", "Using network IB"), {"IB"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", OF_VERSIONS)
+def test_the_networks_by_the_connections_else_by_what_was_chosen(version: str) -> None:
+    lines, networks = OF_VERSIONS[version]
+    assert parse("".join(f"h:1:2 [0] NCCL INFO {line}\n" for line in lines)).networks == networks
+
+
+def test_reductions_in_the_network_whose_setup_failed_are_none() -> None:
+    channel = "h:1:2 [5] NCCL INFO CollNet 05/0 : 5 [receive] via COLLNET/SHARP/5/GDRDMA\n"
+    failed = "h:1:2 [3] transport.cc:301 NCCL WARN Cannot initialize CollNet, using point-to-point network instead\n"
+    by_plugin = "h:1:2 [3] sharp_plugin.c:354 NCCL WARN SHARP group create: Streaming Tree lock failed (-18)\n"
+    made = "h:1:2 [5] NCCL INFO Connected collnet + chain\n"
+    assert "CollNet" in together([parse(channel + made), parse(channel)]).sentence
+    for each in (failed, by_plugin):
+        assert "CollNet" not in together([parse(channel), parse(each)]).sentence
 
 
 def test_logs_of_processes_add_up() -> None:

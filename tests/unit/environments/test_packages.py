@@ -55,6 +55,8 @@ def installed(root: Path, packages: Path) -> tuple[int, str, list[str]]:
     wanted = EnvironmentSpec("x", "virtualenv", "pytorch", Setup(), ("torchlike==1.0",), packages="identity")
     whole = creation(wanted, places(root, packages))
     until_horovod = whole[: whole.index("python3 " + str(make.programs() / "build.py"))]
+    if (root / "made").exists():  # its pip is there, and takes seconds to unpack
+        until_horovod = until_horovod.replace("-m venv", "-m venv --without-pip")
     done = subprocess.run(["bash", "-c", until_horovod], capture_output=True, text=True, check=False)
     modules = [path.stem for path in (root / "made").glob("lib/python*/site-packages/*_like.py")]
     modules += [path.stem for path in (root / "made").glob("lib/python*/site-packages/torchlike.py")]

@@ -8,7 +8,7 @@ import pytest
 from runner.expectation.alarm import compare
 from runner.model.expectation import Signs
 from runner.model.study import Estimate
-from tests.support.expectations import a100_cluster, exact, expected, with_inputs
+from tests.support.expectations import KNOWN, a100_cluster, exact, expected, with_inputs
 
 INPUTS = with_inputs(a100_cluster(8), exact("gradient-mb", 102.2))
 POINT = expected(16, 8, 256, 2400.0, INPUTS)
@@ -78,3 +78,33 @@ def test_one_node_has_no_network_between_nodes_to_blame() -> None:
     assert names == {"host memory instead of NVLink", "slow ranks", "input pipeline"}
     one_gpu = expected(1, 8, 256, 2400.0, INPUTS)
     assert [cause.name for cause in compare(one_gpu, Estimate(1.0, 0.9, 1.1), HEALTHY).causes] == ["input pipeline"]
+
+
+def test_a_range_that_published_figures_have_not_confirmed_alarms_of_nothing() -> None:
+    """None of equal batch is published of H100 and newer, and of PCIe on several nodes only those that were fitted."""
+    for gpu, nodes in (
+        ("H100 SXM", 2),
+        ("GH200", 1),
+        ("H200", 2),
+        ("B200", 8),
+        ("A100-PCIE", 2),
+        ("A100-SXM4", 1),
+        ("X", 2),
+    ):
+        assert KNOWN.no_alarm(f"NVIDIA {gpu}", nodes).startswith("no alarm: "), gpu
+    for gpu, nodes in (("A100-SXM4", 2), ("L40S", 1)):
+        assert KNOWN.no_alarm(f"NVIDIA {gpu}", nodes) == ""
+    silent = msgspec.structs.replace(POINT, no_alarm=KNOWN.no_alarm("NVIDIA H200", 2))
+    low = POINT.images_per_s.low
+    made = compare(silent, Estimate(0.8 * low, 0.79 * low, 0.81 * low))
+    assert (made.state, made.causes) == ("cannot tell", ())
+    assert "no alarm: on several nodes of such GPUs the range held for 0 of 0 published pairs" in made.why
+
+
+def test_a_published_rate_holds_for_its_precision() -> None:
+    sources = [KNOWN.rate("NVIDIA A100-SXM4", "resnet50", each) for each in ("amp-fp16", "amp-bf16", "fp32")]
+    assert [each and each.source.partition(":")[0] for each in sources] == [
+        "NVIDIA's published DGX A100",
+        "assumed",
+        None,
+    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from pathlib import Path
 
@@ -70,11 +69,3 @@ def test_only_uuids_tell_that_two_ranks_share_a_device(devices: tuple[str, str],
         proof.RankFacts(rank, 2, "n0", each, f"g{rank}", "p", True, True, True) for rank, each in enumerate(devices)
     ]
     assert proof.judge(ranks, 2).devices_distinct is distinct
-
-
-@pytest.mark.parametrize("at_once", [1, 3, 10, 64])
-def test_memory_is_hashed_in_pieces_and_whole(at_once: int) -> None:
-    held = ctypes.create_string_buffer(b"0123456789", 10)
-    pieces = list(proof.memory(ctypes.addressof(held), 10, at_once))
-    assert (b"".join(pieces), max(map(len, pieces))) == (b"0123456789", min(at_once, 10))
-    assert not list(proof.memory(ctypes.addressof(held), 0, at_once))

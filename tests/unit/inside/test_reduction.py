@@ -72,10 +72,34 @@ def test_what_is_neither_is_left_open(reduce: Any, noise: float) -> None:
     assert error_of(looks(reduce, noise=noise)) is None
 
 
-def test_whole_gradients_are_reduced_where_all_have_the_same() -> None:
-    """Of an optimizer that alone is divided: what it steps with must be equal; else it is left open."""
-    assert error_of([*looks(mean)[1:], {}]) is None
-    assert error_of([]) is None
-    assert error_of([{"whole": "a"}, {"whole": "a"}]) == 0.0
-    assert error_of([{"whole": "a"}, {"whole": "b"}]) == 1.0
-    assert error_of([{"whole": "a"}, {}]) is None
+def whole(reduce: Any, noise: float = 1.0) -> list[dict[str, Any]]:
+    """Four ranks that keep whole gradients; ``reduce``: what a rank's optimizer gets, by all own ones."""
+    drawn = random.Random(7)
+    shared = [drawn.gauss(0.0, 1.0) for _ in range(SIZE)]
+    own = [[each + noise * drawn.gauss(0.0, 1.0) for each in shared] for _ in range(RANKS)]
+    made = [(own[rank], [reduce(own, rank, place) for place in range(SIZE)]) for rank in range(RANKS)]
+    return [{"own": buckets(one), "reduced": buckets(other), "step": 1} for one, other in made]
+
+
+@pytest.mark.parametrize(
+    ("reduce", "noise", "error"),
+    [
+        (mean, 1.0, 0.0),
+        (lambda *of: 512.0 * mean(*of), 1.0, 0.0),
+        (own_part, 1.0, 1.0),
+        (lambda own, _rank, place: own[0][place], 1.0, 1.0),  # a broadcast for an allreduce
+        (lambda own, _rank, place: own[2][place], 0.1, 1.0),
+        (lambda own, rank, place: mean(own, rank, place) if rank else own[0][place], 1.0, 1.0),
+        (lambda *of: max(min(mean(*of), 0.3), -0.3), 1.0, None),
+        (mean, 0.0, None),
+    ],
+)
+def test_whole_gradients_are_the_mean_or_one_ranks_or_left_open(reduce: Any, noise: float, error: float | None) -> None:
+    found = error_of(whole(reduce, noise))
+    assert (found is None) is (error is None)
+    assert found is None or (found > LARGEST) is (error == 1.0)
+
+
+def test_looks_at_different_steps_or_of_nothing_are_left_open() -> None:
+    seen = whole(mean)
+    assert error_of([*seen[1:], {}]) is error_of([]) is error_of([seen[0], seen[1] | {"step": 2}]) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,10 +163,34 @@ def test_the_last_lines_of_logs_that_tell_of_an_end(run: Run) -> None:
     log(run, "rank-2.err", "one", "cannot go on", "")
     log(run, "batch.err", "srun: error: n1: task 1: Exited with exit code 9", CANCELLED, "srun: error: n0: Terminated")
     evidence = collect(run, ENDED)
-    assert evidence.rank_lines == {2: "cannot go on"}
+    assert (evidence.rank_lines, evidence.rank_quotes) == ({2: "cannot go on"}, {2: "logs/rank-2.err: cannot go on"})
     assert evidence.batch_line == "srun: error: n1: task 1: Exited with exit code 9"
     log(run, "batch.err", CANCELLED)
     assert collect(run, ENDED).batch_line == CANCELLED
+
+
+RAISED = ("Traceback (most recent call last):", '  File "t.py", line 1, in <module>', "ValueError: no rate", "bye")
+
+
+@pytest.mark.parametrize(
+    ("err", "out", "quoted"),
+    [
+        ((), RAISED, "out: ValueError: no rate"),  # python train.py 2>&1
+        (("cannot go on",), RAISED, "out: ValueError: no rate"),
+        (RAISED, ("KeyError: 'x'",), "err: ValueError: no rate"),
+        ((), ("epoch 1", "no data, giving up"), "out: no data, giving up"),
+        (("no data, giving up",), ("validation error: 0.31",), "err: no data, giving up"),
+        ((" " * 49_000 + "x", "y" * 1500), (), "err: " + "y" * 1000),
+    ],
+)
+def test_the_reason_may_stand_in_standard_output(
+    run: Run, err: tuple[str, ...], out: tuple[str, ...], quoted: str
+) -> None:
+    log(run, "rank-2.err", *err)
+    log(run, "rank-2.out", *out)
+    began = time.process_time()
+    assert collect(run, ENDED).rank_quotes == {2: f"logs/rank-2.{quoted}"}
+    assert time.process_time() - began < 2.0
 
 
 def test_what_is_no_evidence_of_a_container(run: Run) -> None:

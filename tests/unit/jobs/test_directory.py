@@ -56,9 +56,10 @@ def test_what_cannot_be_made_or_copied_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be made"):
         directory.create(tmp_path / "file", "r", 0.0)
-    (tmp_path / "gone").symlink_to("/no/such/file")
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe/gone").symlink_to("/no/such/file")
     with pytest.raises(UsageError, match="cannot be copied"):
-        directory.copy_program(run_directory(tmp_path / "runs"), library(tmp_path), tmp_path)
+        directory.copy_program(run_directory(tmp_path / "runs"), library(tmp_path), tmp_path / "recipe")
 
 
 def started(run: Run, rank: int, node: str, **values: Any) -> None:

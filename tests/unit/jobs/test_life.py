@@ -20,6 +20,7 @@ from runner.core.errors import UnknownStateError
 from runner.jobs.collect import Evidence
 from runner.jobs.directory import Run
 from runner.jobs.life import Standing, finish, standing
+from runner.jobs.logs import Selection, follow
 from runner.jobs.watch import Clock, JobProgress
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import RESULTS
@@ -267,8 +268,9 @@ def test_a_job_that_never_had_a_node_has_left_nothing(run: Run, tmp_path: Path, 
     assert (verdict.reasons[0], waited_s) == ("the job was cancelled by uid 7", 0.0)
 
 
+@pytest.mark.parametrize("is_followed", [False, True])
 def test_a_scheduler_of_many_users_is_queried_each_30_s_and_when_the_run_directory_changes(
-    run: Run, tmp_path: Path
+    run: Run, tmp_path: Path, *, is_followed: bool
 ) -> None:
     """Ranks begin at 100 s; all is over at 205 s, and the controller takes 3 s more to say so."""
     write_run(run, changed(marker=None, exits={}, reports={}, result=None, starts={}))
@@ -299,7 +301,10 @@ def test_a_scheduler_of_many_users_is_queried_each_30_s_and_when_the_run_directo
         (205.0, over),
         (208.0, lambda: state("COMPLETED")),
     ]
-    finish(run, on_progress, unexpected, clock=passing.clock())
+    if is_followed:
+        follow(run, Selection(), lambda *_: None, on_progress, clock=passing.clock())
+    else:
+        finish(run, on_progress, unexpected, clock=passing.clock())
     assert asked[0] == 0.0
     while_nothing_changes = [second for second in asked if second < 100.0 or 106.0 < second < 205.0]
     assert len(while_nothing_changes) <= 8

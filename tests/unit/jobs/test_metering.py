@@ -64,6 +64,9 @@ NOT_PROVEN: list[tuple[dict[str, Any], str]] = [
     ({"group_samples": (20, 20)}, "reports samples of 2 groups, and did 3"),
     ({"result": rate(0), "group_samples": (0, 0, 0)}, "no rank's meter counted a sample"),
     *(({"waiting_s": waits_s}, "waited longer than its groups took") for waits_s in ((0.5, 1.2, 0.1), (0.5,))),
+    ({"reduced_gradients_error": 1.0}, "the gradients were not reduced over all ranks"),
+    *(({field: lambda rank, value=value: value if rank else "another"}, "the ranks did not run the same software")
+        for field, value in (("framework_version", "2.13.0"), ("cuda_version", "12.8"), ("image_checksum", "i"))),
     ({"forwards_seen": 3}, "counted 6 steps, and 3 of them had a forward pass"),
     ({"meter": lambda rank: "script" if rank else None, "loss_finite": True}, "only some of the ranks' reports"),
     ({"synchronisation": lambda rank: "parameters" if rank else "not-examined"},
@@ -141,6 +144,11 @@ def test_without_a_model_it_only_ran_and_its_rate_is_held_to_the_clocks(changes:
     assert next(each for each in made.remarks if each.startswith("the meter: ")).startswith(says)
 
 
+def of_its_own(rank: int) -> tuple[int, ...]:
+    """Sixty samples in each rank's window, as of all."""
+    return ((16, 18, 26), (20, 20, 20), (24, 16, 20), (20, 20, 20))[rank]
+
+
 # What a report holds, and what is said of it; without "!" in front.
 REMARKS: list[tuple[dict[str, Any], str]] = [
     ({"waiting_s": lambda rank: (0.1, 0.1, 0.1 + rank / 10), "longest_waiting_s": 1.5},
@@ -150,6 +158,14 @@ REMARKS: list[tuple[dict[str, Any], str]] = [
         "model FLOP utilisation: 18.2 %, by the script's own 1e+09 FLOP for each of the samples"),
     ({"flops_per_sample": 1e9}, "!utilisation"),
     ({"batch_seen": True, "meter": "hook"}, "first dimension"),
+    ({"batch_seen": True, "batch_size": lambda rank: 7 + rank, "group_samples": of_its_own, "meter": "hook"},
+        "a step takes 8 to 13 samples of a rank"),
+    ({"batch_size": lambda rank: 7 + rank, "group_samples": of_its_own}, "a step takes 8 to 13 samples of a rank"),
+    ({"forwards_seen": 3, "unit": "steps", "meter": "hook"}, "--meter-batch N"),
+    ({"inputs_checksum": lambda rank: str(rank // 3)}, "ranks 0, 1, 2 were given the same first batch"),
+    ({"inputs_checksum": per_rank("i")}, "!first batch"),
+    ({"reduction_unseen": True}, "in no step of the warm-up could the reduced gradients be compared"),
+    ({}, "!in no step of the warm-up"),
     ({"unit": "steps", "meter": "hook"}, "--meter-batch N"),
     # 60 samples of a rank by the script; the model was given a quarter of it: the batch was that of all four ranks.
     ({"samples_seen": 15},
@@ -163,6 +179,12 @@ REMARKS: list[tuple[dict[str, Any], str]] = [
     ({"trained_beside": 0}, "!does not cover"),
     ({"instrumentation_s": 0.033}, "above 0.5 % it changes the figure"),
 ]  # fmt: skip
+
+
+def test_mixed_devices_are_a_doubt_beside_the_figure_and_batches_of_ones_own_are_none_of_compare() -> None:
+    made = verdict(device_name=lambda rank: "K80" if rank == 1 else "A100", batch_seen=True, group_samples=of_its_own)
+    assert (made.mixed, made.varying_batch) == ("device: A100 on ranks 0, 2, 3, K80 on rank 1", True)
+    assert not verdict(batch_seen=True).varying_batch
 
 
 @pytest.mark.parametrize(("changes", "says"), REMARKS)

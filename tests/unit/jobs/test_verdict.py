@@ -314,8 +314,9 @@ def test_the_ranks_telling_line_and_its_nodes_xid_give_the_cause() -> None:
 
 
 def test_the_line_and_the_fix_are_those_of_the_cause() -> None:
-    line = judge(failed(exits={1: {"status": 7, "exit_code": 7}}, rank_lines={1: "boom", 0: "other"}))
-    assert (line.rank, line.log) == (1, "logs/rank-1.err: boom")
+    quotes = {1: "logs/rank-1.out: boom", 0: "logs/rank-0.err: other"}
+    line = judge(failed(exits={1: {"status": 7, "exit_code": 7}}, rank_quotes=quotes))
+    assert (line.rank, line.log) == (1, "logs/rank-1.out: boom")
     for name, rank in (("a rank that was killed with its launcher", 2), ("a program that was killed by itself", 3)):
         verdict = judge(ENDS[name][0])
         assert verdict.rank == rank
@@ -343,8 +344,8 @@ def test_a_crash_before_the_end_from_outside_is_reported_with_it(name: str) -> N
     before = "before that, rank 3 on n1 was ended by signal 11 (SIGSEGV)"
     for exits, ended_s in ((stopped, 50.0), ({}, 50.0), (stopped, 101.0)):
         exits_and_crash = exits | {3: ended(3, **killed(11, ended_s=ended_s))}
-        lines = {3: "Segmentation fault"}
-        verdict = judge(changed(state=JobState("ended", name), exits=exits_and_crash, rank_lines=lines, result=None))
+        quotes = {3: "logs/rank-3.err: Segmentation fault"}
+        verdict = judge(changed(state=JobState("ended", name), exits=exits_and_crash, rank_quotes=quotes, result=None))
         is_first = ended_s < 100.0
         assert verdict.outcome == ("cancelled" if name == "CANCELLED" else "failed")
         assert (before in verdict.reasons) is is_first
@@ -503,3 +504,9 @@ def operations(evidence: Evidence) -> int:
 def test_eight_times_the_ranks_cost_no_more_than_ten_times_the_operations() -> None:
     operations(many(2))  # what the first judgement of a process prepares is not counted
     assert operations(many(1024)) < 10 * operations(many(128))
+
+
+def test_reports_that_are_whole_beside_a_result_that_is_lost_are_remarked() -> None:
+    lost = judge(replace(with_plan(PLAIN, result="if-left"), result=None))
+    assert lost.outcome == "ran"
+    assert any("result.json, which the first rank leaves last, is missing" in each for each in lost.remarks)

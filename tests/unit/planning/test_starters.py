@@ -25,6 +25,7 @@ from runner.planning.starters import (
         ("torchrun -r 3 --nproc-per-node gpu t.py --e 4", "torchrun", Counts(each="gpu"), "python t.py --e 4"),
         ("env A=1 torchrun --virtual-local-rank --nnode=1 t.py", "torchrun", Counts((1, 1)), "python t.py"),
         ("uv run torchrun --stand --nproc 8 t.py", "torchrun", Counts(each=8), "python t.py"),
+        ("conda run -n deepspeed torchrun python_t.py", "torchrun", Counts(), "python python_t.py"),
         ("uv run --no-sync -- torchrun --nproc 8 t.py", "torchrun", Counts(each=8), "python t.py"),
         ("uv run --with deepspeed --python python3.11 torchrun t.py", "torchrun", Counts(), "python t.py"),
         ("numactl --interleave=all torchrun t.py", "torchrun", Counts(), "python t.py"),
@@ -54,7 +55,9 @@ def test_a_starter_is_found_with_what_it_states(line: str, name: str, stated: Co
 @pytest.mark.parametrize(
     "line",
     ["python t.py torchrun", "accelerate config", "env python - torchrun", "nice ./t --strategy deepspeed", "env", "",
-     "python -uc torchrun", "env A=1 ./mpirun.py", "bash -c 'echo torchrun # torchrun\ncat <<E\ntorchrun t.py\nE'"],
+     "python -uc torchrun", "env A=1 ./mpirun.py",
+     "conda run -n deepspeed python t.py",
+     "env A=/x/deepspeed ./t", "bash -c 'echo torchrun # torchrun\ncat <<E\ntorchrun t.py\nE'"],
 )  # fmt: skip
 def test_what_only_names_a_starter_is_none(line: str) -> None:
     assert starters(shlex.split(line)) == ()

@@ -36,6 +36,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train $é.sh").write_text("#!/bin/sh\n")
     (tmp_path / "run.py").write_text("import os\n")
+    (tmp_path / "begin").touch(mode=0o755)
     return tmp_path
 
 
@@ -43,7 +44,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("words", "fix"),
     [
         (("pyhton", "run.py"), "did you mean 'python"),
-        (("train $é.sh",), "-- ./train $é.sh"),
+        (("run.py",), "-- python3 ./run.py"),
+        (("begin",), "-- ./begin"),
         (("./train $é.sh",), "chmod +x"),
         (("./run.py", "--x"), "-- python3 ./run.py"),
         (("./absent.sh",), "correct its name"),

@@ -14,6 +14,7 @@ from runner import box
 from runner.cli import run
 from runner.core import paths
 from runner.core.errors import Exit
+from runner.images import engine as private_engine
 from runner.jobs import directory
 from runner.model.job import Submitted
 from tests.support.commands import Call
@@ -67,14 +68,28 @@ def test_the_platforms_directory_bears_our_name(tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "gpu-runner" / paths.MARKER).is_file()
 
 
-def test_the_image_of_a_job_that_may_need_it_stays(cache: Path, tmp_path: Path, call: Call) -> None:
-    """Of a job whose scheduler does not answer; another image is beside it."""
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_the_image_of_a_job_that_may_need_it_stays(
+    cache: Path, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, *, meanwhile: bool
+) -> None:
+    """Of a job whose scheduler does not answer; another image is beside it. ``meanwhile``: submitted while boxes and
+    the engine are stopped.
+    """
     image = paths.ensure_directory(cache / "images") / "needed.sqsh"
     for name in ("needed.sqsh", "needed.sqsh.json", "other.sqsh", "other.sqsh.json"):
         image.with_name(name).write_bytes(b"x")
-    run = directory.create(tmp_path / "runs", "r", 0.0)
-    run.write("plan.json", msgspec.structs.replace(PLAN, image=msgspec.structs.replace(PLAN.image, path=str(image))))
-    run.write("job.json", Submitted("slurm", "1", str(tmp_path / "nowhere"), "", 0.0))
+
+    def submit(*_: object) -> bool:
+        run = directory.create(tmp_path / "runs", "r", 0.0)
+        plan = msgspec.structs.replace(PLAN, image=msgspec.structs.replace(PLAN.image, path=str(image)))
+        run.write("plan.json", plan)
+        run.write("job.json", Submitted("slurm", "1", str(tmp_path / "nowhere"), "", 0.0))
+        return False
+
+    if meanwhile:
+        monkeypatch.setattr(private_engine, "stop_private", submit)
+    else:
+        submit()
     paths.ensure_directory(cache / "wheels")
     facts = result(call("clean", "--yes", "--json").out)
     left = ["CACHEDIR.TAG", "images", "needed.sqsh", "needed.sqsh.json"]

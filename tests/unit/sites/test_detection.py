@@ -274,7 +274,6 @@ def site_with(changes: dict[str, object]) -> Site:
 
 
 BARE = NODE.replace("max_user_namespaces=2061374", "max_user_namespaces=0")
-NO_RUNTIME = {"runtime-missing": "refuse", "user-namespaces-off": "refuse"}
 NO_DRIVER = "".join(line for line in NODE.splitlines(keepends=True) if not line.startswith("driver"))
 DOWN = "g1|a100|down*|48|2|24|2|1031000|gpu:a100:8(S:0-1)|ib,hbm40g\n"
 

@@ -13,10 +13,13 @@ import msgspec
 import pytest
 
 from runner.backends.schedulers.local.client import Local
+from runner.cli.study import problem
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.jobs.directory import Run
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled, Submitted
+from runner.model.records import StartRecord
+from runner.study import readers
 from runner.study.attempts import settle, to_start
 from runner.study.campaign import LOG, Log, is_leased
 from runner.study.directory import StudyDirectory
@@ -52,7 +55,8 @@ def test_a_deleted_run_is_a_gap_that_no_later_run_closes_and_counts_as_an_attemp
     assert to_start(of.study.launches, look(of).attempts, 1) == ()
     left_run(of, SLOW, measured(101.0))
     now = facts(of)
-    assert (now.state, now.launches[0].attempts, now.gaps) == ("complete", 2, (gap,))
+    assert (now.state, now.launches[0].attempts, now.gaps) == ("incomplete", 2, (gap,))
+    assert problem(now) is not None, "exit code 6"
 
 
 def emptied(run: Path) -> None:
@@ -158,6 +162,35 @@ def test_what_lies_where_runs_do_and_is_none_is_left_out(of: StudyDirectory) -> 
     of.note("launched", "x" * 5000, [Run(of.path / "x")])
     first, second = facts(of).gaps
     assert (OTHER in first, second) == (True, "its log of launches was altered")
+
+
+def test_a_last_line_that_was_cut_off_together_with_its_run_is_a_gap_that_no_later_run_closes(
+    of: StudyDirectory,
+) -> None:
+    log = of.path / LOG
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    (run,) = of.runs(OTHER)
+    shutil.rmtree(run.path)
+    assert facts(of).gaps == ("its log of launches lacks its end",)
+    settle(of, of.study.launches)
+    left_run(of, OTHER, measured(100.0))
+    assert facts(of).gaps == ("its log of launches was lost, and begun anew",)
+
+
+def test_a_run_that_was_copied_within_an_allocation_proves_nothing(tmp_path: Path) -> None:
+    made = on_disk(tmp_path, study((1,), 2, way="one-allocation"))
+    for key in (SLOW, OTHER):
+        run = left_run(made, key, measured(50.0), allocation=str(made.path / "allocations/1"))
+        run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0, token="t"))
+        (run.path / "begun").touch()
+    assert {each.why for each in facts(made).launches} == {"its run is another launch's, too: it proves nothing"}
+
+
+def test_a_run_of_a_study_with_a_gap_is_exported_with_it_also_by_its_own_id(of: StudyDirectory) -> None:
+    shutil.rmtree(of.runs(SLOW)[0].path)
+    (run,) = of.runs(OTHER)
+    _, (gap,) = readers._measured_runs(run)
+    assert gap in facts(of).gaps
 
 
 def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
@@ -272,4 +305,4 @@ def test_a_study_that_is_over_is_not_waited_for_and_the_time_to_wait_has_an_end(
         Local().cancel(started)
     shutil.rmtree(one.launches(SLOW))
     left_run(one, SLOW, measured(5.0))
-    assert wait(one, say, clock=Clock(sleep=lambda _seconds: pytest.fail("it waits"))).state == "complete"
+    assert wait(one, say, clock=Clock(sleep=lambda _seconds: pytest.fail("it waits"))).state == "incomplete"

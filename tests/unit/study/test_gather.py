@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,8 @@ def test_what_is_not_proven_is_shown_with_its_reason_and_enters_no_point(tmp_pat
     assert states["g0001-full-r2"] == ("not-proven", "rank 1 computed the same gradients", None)
     assert states["g0002-full-r2"] == ("not-proven", "it measures nothing", None)
     assert (found.state, found.demonstration) == ("incomplete", "CPU")
+    lines = [*(each.figure for each in found.launches if each.figure), *found.points]
+    assert [next(each.code for each in line.doubts) for line in lines] == ["demonstration"] * 4, "each line says so"
     one, two = found.points
     assert (one.proven, one.wanted) == (1, 2)
     assert one.images_per_s is not None
@@ -108,6 +111,30 @@ def test_efficiency_is_against_a_single_gpu_with_the_same_setting() -> None:
     launches = [proven(each, rates[each.gpus, each.settings[0][1]]) for each in asked.launches]
     found = {(each.settings, each.gpus): each.efficiency_of_one for each in gather.points(asked, launches)}
     assert [value and pytest.approx(value.value) for value in found.values()] == [None, 0.9, None, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("batches", "strong", "scaling", "why"),
+    [
+        ((64, 64, 64), False, "weak", ""),
+        ((64, 64, 64), True, "weak", ""),  # whatever was asked for: the ranks recorded it
+        ((60, 30, 20), False, "strong", ""),  # as by `batch = 60 // world`
+        ((100, 50, 33.3), True, "strong", ""),
+        ((8130.5, 8202.25, 8077.0), False, "weak", ""),  # text
+        ((64, 64, 16), False, None, "neither the batch of a GPU nor the whole batch .* 64 on 1 GPU, 64 on 2 GPUs, 16 "),
+        ((64, None, 64), False, None, "the ranks recorded no batch: .*--meter-batch"),
+    ],
+)  # fmt: skip
+def test_an_efficiency_is_called_by_the_batches_that_the_ranks_recorded(
+    batches: tuple[float | None, ...], strong: bool, scaling: str | None, why: str
+) -> None:
+    asked = study((1, 2, 3), 1, strong=strong)
+    launches = [proven(each, 100.0 * each.gpus, batches[each.gpus - 1]) for each in asked.launches]
+    one, *larger = gather.points(asked, launches)
+    assert (one.scaling, one.why) == (None, "")
+    for each in larger:
+        assert each.scaling == scaling and re.match(why, each.why)
+        assert (each.efficiency_of_one is not None) == bool(scaling)
 
 
 def test_solo_is_the_base_before_the_full_arm_of_one_gpu() -> None:

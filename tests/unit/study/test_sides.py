@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from runner.cli import run as runner
-from runner.core.errors import Exit, NotProvenError
-from runner.figures.bundle.proof import check_batches
+from runner.core.errors import Exit
+from runner.jobs.directory import Run
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
+from runner.study.campaign import LOG
 from runner.study.directory import StudyDirectory
 from tests.support.bundles import edited, forged
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
-from tests.support.plans import PLAN
 from tests.support.studies import on_disk, study
 
 SETTINGS = ((("fp16", "false"),), (("fp16", "true"),))
@@ -139,6 +139,32 @@ def test_the_table_of_a_study_is_proven_by_its_bundle(original: Path, capsys: py
     assert "5 of 6 launches proven" in capsys.readouterr().out
 
 
+def test_the_log_of_a_study_is_in_its_bundle_and_says_what_was_launched_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one whose slow first run was removed, and measured again at the end."""
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "state"))
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    first = of.study.launches[0].key
+    slow = of.runs(first)[0].path
+    log = (of.path / LOG).read_bytes().splitlines()
+    begun, lines = log[0], log[1:]
+    again = slow.rename(slow.with_name(slow.name + ".9"))
+    of.note("launched", first, [Run(again)])
+    bundle = tmp_path / "b.tar"
+    assert runner(["export", "train", "--bundle", str(bundle)]) == Exit.GOOD
+    capsys.readouterr()
+    assert runner(["verify", str(bundle), "--json"]) == Exit.GOOD
+    told = result(capsys.readouterr().out)["study"]["log"]
+    assert told == [
+        f"{first}: {slow.name} was launched, too, and is no run of the figures",
+        f"{first}: {again.name} was launched after launches that were planned behind it",
+    ]
+    forged(bundle, lambda payload: payload.update({LOG: b"\n".join([begun, *lines[1:]]) + b"\n"}))
+    assert runner(["verify", str(bundle)]) == Exit.NOT_PROVEN
+    assert "study.log" in capsys.readouterr().err
+
+
 def of_study(**changes: Any) -> Any:
     """An edit of the question."""
     return edited("study.json", lambda study: study.update(changes))
@@ -189,18 +215,6 @@ def test_a_forged_study_is_found_by_its_runs(
     forged(Path(bundle), change)
     assert runner(["verify", bundle]) == Exit.NOT_PROVEN
     assert says in capsys.readouterr().err
-
-
-def test_the_batch_of_a_study_in_a_bundle_is_what_it_says() -> None:
-    """One batch for each GPU: the whole batch of 4 and of 8 GPUs is not the same."""
-    asked = study((4, 8), 1)
-    plans = {
-        each.key: msgspec.structs.replace(PLAN, tasks_per_node=(4,) * (each.gpus // 4), samples_per_step=10)
-        for each in asked.launches
-    }
-    check_batches(asked, plans)
-    with pytest.raises(NotProvenError, match="the whole batch is not the same at all sizes of the study"):
-        check_batches(msgspec.structs.replace(asked, strong=True), plans)
 
 
 def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,7 +197,8 @@ class Slurm:
         """By the controller, then by accounting where there is any."""
         done = self._client("scontrol", "show", "job", job_id)
         if done.code == 0 and "JobState=" in done.out:
-            state = _from_scontrol(done.out, run_directory.parent if "_" in job_id else run_directory)
+            answer = _telling(done.out.split("\n\n"), r"JobState=(\S+)")
+            state = _from_scontrol(answer, run_directory.parent if "_" in job_id else run_directory)
             if state.name == "CANCELLED":  # the controller does not say by whom; accounting does, where there is any
                 with suppress(UnknownStateError):
                     accounted = self._accounted(job_id, run_directory)
@@ -222,12 +223,18 @@ class Slurm:
             raise UnknownStateError(f"scancel failed: {done.last_lines(2)}", where=f"scancel {job_id}")
 
     def _accounted(self, job_id: str, run_directory: Path) -> JobState:
-        for _, state, code, nodes, directory in reversed(self._accounting([job_id])):
-            if directory == str(run_directory):
-                name, _, by = state.partition(" by ")  # "CANCELLED by 1000"
-                reason = f"by uid {by}" if by else ""
-                return JobState(_PHASES.get(name, "unknown"), name, reason, _nodes(nodes), _exit_code(code))
-        return JobState(phase="unknown")
+        whole = "" if "_" in job_id else f"{run_directory}/"  # of an array its tasks
+        rows = [
+            "|".join(row)
+            for row in self._accounting([job_id])
+            if row[-1] in (str(run_directory), whole and whole + row[0].partition("_")[2])
+        ]
+        if not rows:
+            return JobState(phase="unknown")
+        _, state, code, nodes, _ = _telling(rows, r"\|(\w+)").split("|", 4)
+        name, _, by = state.partition(" by ")  # "CANCELLED by 1000"
+        reason = f"by uid {by}" if by else ""
+        return JobState(_PHASES.get(name, "unknown"), name, reason, _nodes(nodes), _exit_code(code))
 
     def _accounting(self, job_ids: Iterable[str]) -> list[tuple[str, ...]]:
         """Id, state, exit code, nodes and directory of each job that accounting knows, the oldest first."""
@@ -270,10 +277,10 @@ def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
     done = slurm._client("scontrol", "show", "job", job_id)
     known = dict.fromkeys((*_RECORDED.values(), *_NAMED), "")
     if done.code == 0 and "JobState=" in done.out:
-        answer = done.out.split("\n\n")[0]  # of an array the first
+        answer = _telling(done.out.split("\n\n"), r"JobState=(\S+)")
         for name in known:
             value = ".*" if name in _NAMED else r"\S*"
-            match = re.search(rf"^(?: +(?:\S+ )*?|JobId=\S+ )?{name}=({value})", answer, re.MULTILINE)
+            match = re.search(rf"^(?: +(?:\S+ )*?|JobId=\S+ (?:\S+ )*?)?{name}=({value})", answer, re.MULTILINE)
             known[name] = match[1] if match else ""
         state = _from_scontrol(answer, Path(known["WorkDir"]))
     elif "Invalid job id" not in done.err:
@@ -286,7 +293,8 @@ def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
             rows = []
         if not rows:
             return None
-        known |= zip(_RECORDED.values(), rows[-1].split("\x1f"), strict=False)
+        at = list(_RECORDED).index("State")
+        known |= zip(_RECORDED.values(), _telling(rows, rf"(?:[^\x1f]*\x1f){{{at}}}(\w+)").split("\x1f"), strict=False)
         name, _, by = known["JobState"].partition(" by ")
         nodes, code = _nodes(known["NodeList"]), _exit_code(known["ExitCode"])
         state = JobState(_PHASES.get(name, "unknown"), name, by and f"by uid {by}", nodes, code, known["TRES"])
@@ -305,6 +313,18 @@ def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
         started_s=_time_s(known["StartTime"]) if state.nodes else None,
         ended_s=_time_s(known["EndTime"]) if state.phase == "ended" else None,
     )
+
+
+def _telling(jobs: Sequence[str], state: str) -> str:
+    """Of an array's tasks, or the parts of a job, one that has not ended; else one that did not end well; else the
+    last. ``state``: the pattern of its state.
+    """
+
+    def rank(job: str) -> tuple[bool, bool]:
+        name = match[1] if (match := re.search(state, job)) else "COMPLETED"
+        return _PHASES.get(name) == "ended", name == "COMPLETED"
+
+    return min(reversed([job for job in jobs if job.strip()]), key=rank)
 
 
 def submit_script(clients: Path | None, script: str, arguments: Sequence[str]) -> str:

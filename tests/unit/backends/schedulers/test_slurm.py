@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from datetime import datetime
@@ -170,6 +171,26 @@ def test_a_state_is_read_from_the_controller_and_from_accounting(
     if sacct:
         stand_in(tmp_path, "sacct", sacct)
     assert Slurm(tmp_path).state("5", Path(ODD if job and ODD in job.values() else "/r")) == state
+
+
+@pytest.mark.parametrize(
+    ("states", "says"),
+    [("COMPLETED FAILED COMPLETED", "FAILED"), ("COMPLETED FAILED RUNNING", "RUNNING"), ("COMPLETED", "COMPLETED")],
+)
+def test_an_array_is_as_its_task_that_has_not_ended_or_not_ended_well(tmp_path: Path, states: str, says: str) -> None:
+    task = "JobId={0} ArrayJobId=7 ArrayTaskId={0} JobName=a b\n   UserId=me({1})\n   JobState={2} Reason=None\n"
+    tasks = [
+        task.format(at, os.geteuid(), state) + f"   WorkDir={tmp_path}\n" for at, state in enumerate(states.split())
+    ]
+    stand_in(tmp_path, "scontrol", f"cat '{tmp_path}/answer'")
+    (tmp_path / "answer").write_text("\n".join(tasks))
+    found = client.record(tmp_path, "7")
+    assert found is not None and (found.state.name, found.name) == (says, "a b")
+    assert Slurm(tmp_path).state("7", tmp_path).name == says
+    stand_in(tmp_path, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    rows = "\n".join(f"7_{at}|{state}|0:0|n1|{tmp_path}" for at, state in enumerate(states.split()))
+    stand_in(tmp_path, "sacct", f"echo '{rows}'")
+    assert Slurm(tmp_path).state("7", tmp_path).name == says
 
 
 def test_a_controller_that_does_not_answer_is_not_taken_for_an_end(tmp_path: Path) -> None:

@@ -34,9 +34,17 @@ def test_first_come_throughput_per_gpu_efficiency_the_slow_node_and_the_cause(re
     assert "6.1 % slower" in shown["Slowest"][1]
     assert shown["Largest loss"][0] == "waiting for slower ranks"
     assert "3.4 % of the ideal; 95 %: 2.7 % to 4.1 %" in shown["Largest loss"][1]
-    assert [(each.gpus, each.state) for each in report.expected][-1] == (16, "below")
-    assert shown["Expected at 16 GPUs"][0] == "more than measured"
-    assert "36 707 to 37 299 measured; shown: slow ranks" in shown["Expected at 16 GPUs"][1]
+    assert [(each.gpus, each.state) for each in report.expected][-1] == (16, "within")
+
+
+def test_what_is_below_the_expectation_is_shown_with_its_cause(study: StudyFacts) -> None:
+    rate = estimate(27_000.0)
+    points = [msgspec.structs.replace(each, images_per_s=rate) if each.gpus == 16 else each for each in study.points]
+    made = study_report(msgspec.structs.replace(study, points=tuple(points)))
+    assert [(each.gpus, each.state) for each in made.expected][-1] == (16, "below")
+    shown = values(made)["Expected at 16 GPUs"]
+    assert shown[0] == "more than measured"
+    assert "measured; shown: slow ranks" in shown[1]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,8 @@ def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_name
     [
         ({"demonstration": "CPU"}, "nothing is expected of a demonstration (CPU)"),
         ({"site": "nowhere"}, "no site"),
-        ({"strong": True}, "strong scaling"),
+        ({"points": (PointFacts(8, "full", (), 3, 3, estimate(1.0), scaling="strong"),)}, "strong scaling"),
+        ({"points": (PointFacts(8, "full", (), 3, 3, estimate(1.0), why="no batch"),)}, "no batch"),
         ({"recipe": "probe"}, "does not cover the recipe probe"),
     ],
 )
@@ -95,7 +104,7 @@ def test_studies_without_what_is_usual(tmp_path: Path) -> None:
     assert values(none) == {"Throughput per GPU": ("not proven", "the queue is closed")}
     assert none.detailed == ()
     one = study_report(study_facts([launch_facts(measured_run(tmp_path, "20261122-120000-r-1", 1), 1, 1, 0)], []))
-    assert "on technion, 1 GPU, weak scaling; 1 of 1 run proven" in one.subtitle
+    assert "on technion, 1 GPU; 1 of 1 run proven" in one.subtitle
 
 
 def test_of_each_size_the_median_run_is_shown_in_detail(study: StudyFacts, report: Report) -> None:

@@ -131,7 +131,17 @@ def test_any_study_has_pictures_whose_parts_lie_in_them(
     values: list[tuple[int, float, float | None, float]], strong: bool
 ) -> None:
     points = [
-        PointFacts(gpus, "full", (), 1, 1, estimate(rate, half), estimate(1.0 - lost, half), None)
+        PointFacts(
+            gpus,
+            "full",
+            (),
+            1,
+            1,
+            estimate(rate, half),
+            estimate(1.0 - lost, half),
+            None,
+            scaling="strong" if strong else "weak",
+        )
         for gpus, rate, half, lost in values
     ]
     losses = [
@@ -141,7 +151,7 @@ def test_any_study_has_pictures_whose_parts_lie_in_them(
     rows = tuple(
         Row(f"k{gpus}", "r", "", gpus, "proven", "full", (), 1, rate, rate / gpus) for gpus, rate, _, _ in values
     )
-    empty = study_report(study_facts([], points, losses, strong=strong))
+    empty = study_report(study_facts([], points, losses))
     for picture in gallery(msgspec.structs.replace(empty, rows=rows)):
         (svg,) = parsed(picture.svg).all("svg")
         _, _, width, height = map(float, svg.attributes["viewbox"].split())

@@ -113,13 +113,18 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
     *others, main = arms.of_options(options)
     if main != arms.FULL:
         training.use(main)
+    training.synchronize()
+    began_s = time.perf_counter()
     first = training.parameters_checksum()
+    checksum_s = time.perf_counter() - began_s
     length = warm_up(training, options)
     windows = [time_arm(training, arm, length, place) for place, arm in enumerate(others)]
     if others:
         change_arm(training, main, length)
     timed = time_window(training, length)
+    began_s = time.perf_counter()
     last = training.parameters_checksum()
+    checksum_s += time.perf_counter() - began_s
     facts = proof.RankFacts(
         rank=world.rank,
         size=world.size,
@@ -140,6 +145,7 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
         reduced_gradients_error=_of_reduced(training),
         sharded=getattr(training, "sharded", ""),
         peak_memory_bytes=training.peak_memory_bytes(),
+        checksum_s=checksum_s,
     )
     if others:
         windows.append(arms.Window(main, length.group_steps, timed.began_monotonic_s, timed.ends_s, timed.compute_s))

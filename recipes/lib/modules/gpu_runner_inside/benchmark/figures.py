@@ -53,7 +53,7 @@ def report_of(
 ) -> dict[str, Any]:
     """This rank's report, without what only the launcher and the framework know."""
     groups_s = [end - start for start, end in zip([0.0, *timed.ends_s], timed.ends_s)]
-    compute_s = timed.compute_s
+    compute_s, about = timed.compute_s, about_image()
     return {
         **versions,
         "host": facts.host,
@@ -85,6 +85,7 @@ def report_of(
         "compute_p95_s": quantile(compute_s, 0.95) if compute_s else None,
         "compute_quarters_p50_s": quarters(compute_s),
         "instrumentation_s": timed.instrumentation_s,
+        "image_checksum": checksum([json.dumps(about, sort_keys=True).encode()]) if about else None,
     }
 
 

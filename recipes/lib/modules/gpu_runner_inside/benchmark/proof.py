@@ -6,10 +6,9 @@ So the local gradients must *differ* first, and the parameters be *equal* after.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from dataclasses import dataclass
-from typing import Iterable, Iterator, Sequence
+from typing import Iterable, Sequence
 
 
 @dataclass(frozen=True)
@@ -88,12 +87,6 @@ def judge(facts: Sequence[RankFacts], expected_size: int, *, synchronised: bool 
         **{name: holds for name, (holds, _) in checks.items()},
         reasons=tuple(why for holds, why in checks.values() if not holds),
     )
-
-
-def memory(address: int, length: int, at_once: int = 1 << 26) -> Iterator[bytes]:
-    """The bytes there, in pieces: ctypes.string_at takes the length as a C int, of which 4 GiB + 64 are 64."""
-    for start in range(0, length, at_once):
-        yield ctypes.string_at(address + start, min(at_once, length - start))
 
 
 def checksum(parts: Iterable[bytes]) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from types import BuiltinFunctionType
+from typing import Any, Callable
 
 monotonic, perf_counter, sleep = time.monotonic, time.perf_counter, time.sleep
 
@@ -20,3 +21,9 @@ REPLACED = tuple(
     for name, clock in (("monotonic", monotonic), ("perf_counter", perf_counter), ("sleep", sleep))
     if not _is_own(clock, name)
 )
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What it returns, and the seconds that it took."""
+    began_s = perf_counter()
+    return call(), perf_counter() - began_s

@@ -200,7 +200,7 @@ class Meter:
         self._channel = channel.Channel(world.rank, world.size, self._values(world), self._life)
         device = training.device()
         options = self._options(device.kind)
-        first = training.parameters_checksum()
+        first, checksum_s = clocks.timed(training.parameters_checksum)
         self._channel.gather("begin", None)
         parts: list[lengths.Part] = []
         began_s, done_s = clocks.perf_counter(), 0.0
@@ -238,7 +238,7 @@ class Meter:
         window.mark("end")
         after_s = clocks.monotonic()
         timed = figures.Timed(start_s, ends_s, [], 0.0, max(self._own_s, 0.0))
-        last = training.parameters_checksum()
+        last, more_s = clocks.timed(training.parameters_checksum)
         self._channel.gather("end", None)  # now every rank is here, so that a collective ends
         gathered = training.gathered_checksum()
         error, examined = self._reduced(world, gathered)
@@ -254,8 +254,11 @@ class Meter:
             finite=training.all_finite(),
         )
         own = {
-            "group_samples": group_samples,
+            "group_samples": self._settled(group_samples, forwards, length),
             "reduced_gradients_error": error,
+            "reduction_unseen": world.size > 1 and error is None and bool(training.parameters),
+            "inputs_checksum": training.inputs,
+            "checksum_s": checksum_s + more_s,
             "synchronisation": self._synchronisation(examined=examined),
             "marked_monotonic_s": [before_s, after_s],
             "forwards_seen": forwards or None,
@@ -345,6 +348,18 @@ class Meter:
         else:
             self._batch, self._unit, self._counts_batches = 1, "steps", True
 
+    def _settled(self, group_samples: list[int], forwards: int, length: lengths.Lengths) -> list[int]:
+        """What each group took: steps after all where some rank's model had no forward pass in some of them (one of a
+        part of it, perhaps), so that nothing shows their samples. Raises as Channel.gather.
+        """
+        assert self._channel is not None
+        is_open = not self._counts_batches and 0 < forwards < length.groups * length.group_steps
+        any_open = any(self._channel.gather("passes", is_open))
+        if self._channel.agreed("unit", float(any_open)):
+            self._batch, self._unit = 1, "steps"
+            return [length.group_steps] * length.groups
+        return group_samples
+
     def _synchronisation(self, *, examined: bool) -> str:
         if not self._training.parameters:
             return "not-given"
@@ -352,21 +367,22 @@ class Meter:
         return "not-examined" if divided and not examined else _PARAMETERS
 
     def _reduced(self, world: Any, gathered: str | None) -> tuple[float | None, bool]:
-        """Of what is divided among the ranks: how far the reduced gradients are from the mean of the ranks' own, and
-        whether that, or different gathered parameters, shows how the ranks are synchronised. Raises as Channel.gather.
+        """How far the reduced gradients are from the mean of the ranks' own, and whether that, or different gathered
+        parameters, shows how ranks are synchronised among which something is divided. Raises as Channel.gather.
         """
         training, own_channel = self._training, self._channel
         assert own_channel is not None
-        if not training.sharded or world.size == 1:
+        if world.size == 1 or not training.parameters or (self.settings.sharded and not training.sharded):
             return None, False
         seen = {"gathered": gathered, "own": training.gradients, "look": training.reduction}
         looks = own_channel.gather("reduction", seen)
         error = float(_NOT_EXAMINED)
-        if world.rank == 0 and gathered is not None:
+        if world.rank == 0 and (gathered is not None or not training.sharded):
             found = reduction.error_of([each["look"] for each in looks])
             unequal = len({each["gathered"] for each in looks}) > 1
             same_data = None not in (owns := {each["own"] for each in looks}) and len(owns) == 1
-            error = found if found is not None else float(_REFUTED if unequal or same_data else _NOT_EXAMINED)
+            refuted = training.sharded and (unequal or same_data)
+            error = found if found is not None else float(_REFUTED if refuted else _NOT_EXAMINED)
         error = own_channel.agreed("reduced", error)
         return (error if error >= 0.0 else None), error != _NOT_EXAMINED
 

@@ -1,9 +1,12 @@
-"""Whether ranks that hold parts of one training reduced their gradients over all of them. Pure.
+"""Whether ranks reduced their gradients over all of them. Pure.
 
-What such ranks gather is equal on all of them even if nothing was reduced, so the gradients of one step are compared:
-each rank adds up its own gradients in a few buckets, by their place in the whole; and in the same buckets the part of
-them that it keeps, before and after the reduction. Sums are linear: over all ranks, what was reduced is in proportion
-to the sum of the ranks' own whole gradients, and what was not is the ranks' own parts.
+Equal parameters show it not: one rank's gradients, or its parameters, may have been sent to all; and what ranks gather
+that hold parts is equal whatever it was. So the gradients of one step are compared: each rank adds up its own gradients
+in a few buckets, by their place in the whole; and in the same buckets what its optimizer got. Sums are linear: what was
+reduced is in proportion to the sum of the ranks' own gradients, and what was not is in proportion to one rank's.
+
+Where a rank keeps a part of the gradients, that holds for the sums over all ranks: what was not reduced is the ranks'
+own parts.
 """
 
 from __future__ import annotations
@@ -24,13 +27,13 @@ def error_of(looks: Sequence[Mapping[str, Any]]) -> float | None:
     a common factor.
 
     Args:
-        looks: of each rank, either ``whole``, a checksum of whole reduced gradients, or the buckets ``own``,
-            ``own_part`` and ``reduced``.
+        looks: of each rank the buckets ``own`` and ``reduced``, and ``own_part`` where ranks keep parts; ``step``:
+            that they are of.
     """
-    if all(each.get("whole") for each in looks) and looks:
-        return 0.0 if len({each["whole"] for each in looks}) == 1 else 1.0
-    if not looks or not all(each.get("reduced") for each in looks):
+    if not looks or not all(each.get("reduced") for each in looks) or len({each.get("step") for each in looks}) > 1:
         return None
+    if not looks[0].get("own_part"):
+        return _error_of_whole([each["own"] for each in looks], [each["reduced"] for each in looks])
     own, part, reduced = (
         [math.fsum(values) for values in zip(*(each[name] for each in looks))]
         for name in ("own", "own_part", "reduced")
@@ -41,6 +44,20 @@ def error_of(looks: Sequence[Mapping[str, Any]]) -> float | None:
     if to_mean <= _SAME * apart:
         return to_mean / apart
     return max(to_mean / apart, 1.0) if to_part <= _SAME * apart else None
+
+
+def _error_of_whole(owns: Sequence[Sequence[float]], reduced: Sequence[Sequence[float]]) -> float | None:
+    """The same where every rank has the whole gradients. O(N) for N ranks."""
+    summed = [math.fsum(values) for values in zip(*owns)]
+    apart = min(_misfit(own, summed) for own in owns)
+    if not apart > _PRECISION:
+        return None
+    errors = [_misfit(each, summed) / apart for each in reduced]
+    for rank, error in enumerate(errors):
+        senders = owns if rank == 0 else (owns[0], owns[rank])
+        if error > _SAME and min(_misfit(reduced[rank], own) for own in senders) <= _SAME * apart:
+            return max(error, 1.0)
+    return max(errors) if max(errors) <= _SAME else None
 
 
 def _misfit(values: Sequence[float], others: Sequence[float]) -> float:

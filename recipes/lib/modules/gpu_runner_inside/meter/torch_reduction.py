@@ -1,8 +1,9 @@
-"""The look at one step's gradients where parameters or the optimizer's state are divided among the ranks: this rank's
-own whole gradients, as autograd has them, and the part that it keeps, as the optimizer gets it.
+"""The look at one step's gradients: this rank's own whole ones, as autograd has them before DistributedDataParallel or
+Horovod gets them, and what of them the optimizer gets.
 
-FSDP2 (fully_shard) gathers a module's parameters before its forward pass, FSDP1 has one flat parameter for a unit, and
-torch's ZeroRedundancyOptimizer leaves parameters and gradients whole. All else is not examined.
+Parameters may be divided among the ranks: FSDP2 (fully_shard) gathers a module's before its forward pass, FSDP1 has one
+flat parameter for a unit. Torch's ZeroRedundancyOptimizer leaves parameters and gradients whole. Of the values only
+sums in buckets are kept, so that the look needs 16 MB at once, whatever the model's size.
 """
 
 from __future__ import annotations
@@ -13,11 +14,32 @@ from typing import Any, Callable, Iterable, Sequence
 import torch
 
 from gpu_runner_inside.benchmark.proof import checksum
+from gpu_runner_inside.benchmark.torch_checksum import checksum_of, values_of
 from gpu_runner_inside.meter.reduction import BUCKETS
 
 WHOLE = "ZeroRedundancyOptimizer"
-_MOST_LOOKS = 20  # steps that may have gradients that are not finite
-_PIECE = BUCKETS * (1 << 16)  # values added up at once
+_MOST_LOOKS = 20  # steps that may have gradients that are not finite (a loss scale that is still too large)
+_PIECE = BUCKETS * (1 << 12)  # values added up at once
+
+
+class _Whole:
+    """A parameter that every rank has whole."""
+
+    def __init__(self, parameter: torch.Tensor) -> None:
+        self.parameter = parameter
+
+    def watch(self, seen: Callable[[Any, torch.Tensor], None]) -> list[Any]:
+        def look(gradient: torch.Tensor) -> None:
+            seen(self, gradient)
+
+        look.__torch_unserializable__ = True  # type: ignore[attr-defined]  # torch.save leaves it out, without a warning
+        return [self.parameter.register_hook(look)]
+
+    def gradient(self) -> torch.Tensor | None:
+        return self.parameter.grad
+
+    def part(self) -> tuple[int, int]:
+        return 0, self.parameter.numel()
 
 
 class _Flat:
@@ -103,89 +125,99 @@ class _Divided:
 
 
 class ReductionLook:
-    """Looks at one step: the first whose gradients are finite.
+    """Looks at the steps of the warm-up until one has finite gradients before and after the reduction.
 
     Attributes:
         seen: what reduction.error_of compares; empty before it, and where it could not be seen.
-        own: checksum of this rank's own gradients.
+        own: checksum of this rank's own gradients, of the last step in which all were finite; None for none.
     """
 
     def __init__(self, model: Any, parameters: Sequence[torch.Tensor], sharded: str) -> None:
         self.seen: dict[str, Any] = {}
         self.own: str | None = None
-        self._parameters = list(parameters)
-        self._whole = sharded == WHOLE
         self._tensors: list[Any] = []
         self._handles: list[Any] = []
         self._looks = 0
         self._possible = True
         self._begin_step()
         with suppress(Exception):  # what is not as torch has it here is not examined
-            self._tensors = [] if self._whole else _divided(model, self._parameters)
-            for each in self._tensors:
+            whole = sharded in ("", WHOLE)
+            self._tensors = [_Whole(each) for each in parameters] if whole else _divided(model, parameters)
+        for each in self._tensors:
+            # A lazy parameter takes no hook before it has a shape; then there is no proof, and no error.
+            with suppress(RuntimeError, ValueError):
                 self._handles += each.watch(self._seen)
-            if self._tensors or self._whole:
-                from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-                self._handles.append(register_optimizer_step_pre_hook(self._before_step))
-
-    def _begin_step(self) -> None:
-        self._own: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by tensor: the whole own gradient, and the part
-        self._found: dict[str, Any] = {}
-
-    def _seen(self, tensor: Any, gradient: torch.Tensor) -> None:
-        """A backward pass has this whole gradient of a tensor, before it is reduced."""
         try:
-            with torch.no_grad():
-                flat = gradient.detach().reshape(-1)
-                begin, length = tensor.part()
-                whole, part = _in_buckets(flat, 0), _in_buckets(flat[begin : begin + length], begin)
-                before = self._own.get(id(tensor))
-                self._own[id(tensor)] = (whole, part) if before is None else (before[0] + whole, before[1] + part)
-        except Exception:  # not examined
+            from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+            if self._handles:
+                self._handles.append(register_optimizer_step_pre_hook(self._before_step))
+        except ImportError:  # torch before 2.0
             self._possible = False
 
-    def _before_step(self, _optimizer: Any, _args: Any, _named: Any) -> None:
-        if self._found or not (self._whole or self._own):
+    @property
+    def is_open(self) -> bool:
+        """Whether it looks at the next step."""
+        return bool(self._handles)
+
+    def _begin_step(self) -> None:
+        # By tensor: the whole own gradient and the part; these, and what was reduced.
+        self._own: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._stepped: dict[int, tuple[torch.Tensor, ...]] = {}
+
+    def _seen(self, tensor: Any, gradient: torch.Tensor) -> None:
+        """A backward pass has this whole gradient of a tensor, before it is reduced. It must not end that pass."""
+        if gradient.is_cuda and torch.cuda.is_current_stream_capturing():
             return
         try:
             with torch.no_grad():
-                self._found = self._whole_gradients() if self._whole else self._buckets()
+                flat = values_of(gradient).reshape(-1)
+                begin, length = tensor.part()
+                whole = _in_buckets(flat, 0)
+                part = whole if length == flat.numel() else _in_buckets(flat[begin : begin + length], begin)
+                before = self._own.get(id(tensor))
+                if before is None or (isinstance(tensor, _Whole) and tensor.gradient() is None):  # none to add to
+                    self._own[id(tensor)] = whole, part
+                else:
+                    self._own[id(tensor)] = before[0] + whole, before[1] + part
         except Exception:  # not examined
             self._possible = False
 
-    def _whole_gradients(self) -> dict[str, Any]:
-        found = [each.grad.detach() for each in self._parameters if each.grad is not None]
-        if not found or not all(bool(torch.isfinite(each).all()) for each in found):
-            return {}
-        return {"whole": checksum(each.cpu().contiguous().numpy().tobytes() for each in found)}
-
-    def _buckets(self) -> dict[str, Any]:
-        sums = {name: torch.zeros(BUCKETS, dtype=torch.float64) for name in ("own", "own_part", "reduced")}
-        digests: list[bytes] = []
-        for tensor in self._tensors:
-            reduced, own = tensor.gradient(), self._own.get(id(tensor))
-            if reduced is None and own is None:
-                continue
-            if reduced is None or own is None:
-                raise ValueError("a gradient of which only one side was seen")
-            digests.append(own[0].numpy().tobytes())
-            sums["own"] += own[0]
-            sums["own_part"] += own[1]
-            sums["reduced"] += _in_buckets(reduced.reshape(-1), tensor.part()[0])
-        if not digests or not all(bool(torch.isfinite(each).all()) for each in sums.values()):
-            return {}
-        self.own = checksum(digests)
-        return {name: each.tolist() for name, each in sums.items()}
+    def _before_step(self, optimizer: Any, _args: Any, _named: Any) -> None:
+        """Of what it steps: the last call counts, as a wrapper may reduce between its own begin and the optimizer's."""
+        if not self._own or not self._possible:
+            return
+        try:
+            with torch.no_grad():
+                held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+                none = torch.zeros(BUCKETS, dtype=torch.float64)
+                for tensor in self._tensors:
+                    if isinstance(tensor, _Whole) and id(tensor.parameter) not in held:
+                        continue
+                    reduced, own = tensor.gradient(), self._own.get(id(tensor))
+                    if not isinstance(tensor, _Whole) and (own is None) != (reduced is None):
+                        raise ValueError("a gradient of which only one side was seen")
+                    if reduced is not None and reduced.layout == torch.strided:
+                        begin = tensor.part()[0]
+                        self._stepped[id(tensor)] = (*(own or (none, none)), _in_buckets(reduced.reshape(-1), begin))
+        except Exception:  # not examined
+            self._possible = False
 
     def after_step(self) -> None:
         """A step has ended: keep what was seen of it, or look at the next one."""
-        if not self._handles:
+        if not self.is_open:
             return
         self._looks += 1
-        if self._found and self._possible:
-            self.seen = self._found
-        if self._found or not self._possible or self._looks >= _MOST_LOOKS:
+        own = [self._own[id(each)][0] for each in self._tensors if id(each) in self._own]
+        if own and _are_finite(own):
+            self.own = checksum(each.numpy().tobytes() for each in own)
+            sums = [torch.stack(each).sum(0) for each in zip(*self._stepped.values())]
+            if self._possible and sums and _are_finite(sums):
+                named = zip(("own", "own_part", "reduced"), (each.tolist() for each in sums))
+                whole = isinstance(self._tensors[0], _Whole)
+                self.seen = {name: each for name, each in named if not (whole and name == "own_part")}
+                self.seen["step"] = self._looks
+        if self.seen or (self.own and not self._possible) or self._looks >= _MOST_LOOKS:
             self.end()
         self._begin_step()
 
@@ -197,11 +229,7 @@ class ReductionLook:
 
     def gathered_checksum(self) -> str | None:
         """Of all parameters, whole; every rank takes part. None where they cannot be gathered."""
-        if not self._tensors:
-            return None
-        return checksum(
-            each.gathered().cpu().contiguous().view(torch.uint8).numpy().tobytes() for each in self._tensors
-        )
+        return checksum_of(each.gathered() for each in self._tensors) if self._tensors else None
 
 
 def divides(optimizer: Any) -> str:
@@ -233,6 +261,10 @@ def _divided(model: Any, parameters: Iterable[torch.Tensor]) -> list[Any]:
     return [_Divided(each, places[id(each)]) for each in parameters]
 
 
+def _are_finite(sums: Iterable[torch.Tensor]) -> bool:
+    return all(bool(torch.isfinite(each).all()) for each in sums)
+
+
 def _in_buckets(values: torch.Tensor, begin: int) -> torch.Tensor:
     """The sums of flat values by their place modulo BUCKETS, the first of which has the place ``begin``."""
     found = torch.zeros(BUCKETS, dtype=torch.float64, device=values.device)
@@ -240,5 +272,7 @@ def _in_buckets(values: torch.Tensor, begin: int) -> torch.Tensor:
         piece = values[at : at + _PIECE].double()
         before = (begin + at) % BUCKETS
         after = -(before + piece.numel()) % BUCKETS
-        found += torch.nn.functional.pad(piece, (before, after)).reshape(-1, BUCKETS).sum(0)
+        if before or after:
+            piece = torch.nn.functional.pad(piece, (before, after))
+        found += piece.reshape(-1, BUCKETS).sum(0)
     return found.cpu()

@@ -1,8 +1,8 @@
 """What the meter sees of a training in PyTorch: its world, device, parameters and each rank's own gradients.
 
-It only looks. The look at the gradients is a hook on each parameter, which autograd calls with this rank's own
-gradient before that is accumulated, so before DistributedDataParallel or Horovod gets it. No pass of the meter's own is
-done: the weights, gradients, BatchNorm statistics and random state stay as they are.
+It only looks. The look at the gradients (torch_reduction.py) is a hook on each parameter, which autograd calls with
+this rank's own gradient before that is accumulated. No pass of the meter's own is done: the weights, gradients,
+BatchNorm statistics and random state stay as they are.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import resource
 import sys
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
-from gpu_runner_inside.benchmark.proof import checksum, memory
+from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
-
-_MOST_LOOKS = 20  # backward passes that may have gradients that are not finite (a loss scale that is still too large)
 
 
 @dataclass(frozen=True)
@@ -95,72 +93,10 @@ def _sharding_of(model: Any, parameters: Iterable[torch.Tensor]) -> str:
     return ""
 
 
-def _raw_bytes(tensors: Iterable[torch.Tensor]) -> Iterable[bytes]:
-    """The bytes of each, in order."""
-    for tensor in tensors:
-        here = _values(tensor).cpu().contiguous()
-        yield from memory(here.data_ptr(), here.numel() * here.element_size())
-
-
-def _values(tensor: torch.Tensor) -> torch.Tensor:
-    """Those that it holds: the gradient of an embedding may be sparse."""
-    here = tensor.detach()
-    return here if here.layout == torch.strided else here.coalesce().values()
-
-
 def _local(parameter: torch.Tensor) -> torch.Tensor:
     """This rank's part of a parameter that may be divided among the ranks."""
     to_local = getattr(parameter.detach(), "to_local", None)
     return parameter.detach() if to_local is None else to_local()
-
-
-class GradientLook:
-    """Looks at this rank's own gradients of one backward pass, the first in which all are finite.
-
-    Attributes:
-        seen: their checksum, once there is one.
-    """
-
-    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
-        self.seen: str | None = None
-        self._parts: dict[int, str] = {}
-        self._finite, self._looks = True, 0
-        self._handles: list[Any] = []
-        for place, each in enumerate(parameters):
-            # A lazy parameter takes no hook before it has a shape; then there is no proof, and no error.
-            with suppress(RuntimeError, ValueError):
-                if each.requires_grad:
-                    self._handles.append(each.register_hook(self._hook(place)))
-
-    def _hook(self, place: int) -> Any:
-        def look(gradient: torch.Tensor) -> None:
-            if place in self._parts or (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
-                return
-            # An error here would end the program's backward pass; a gradient that cannot be read proves nothing.
-            with suppress(Exception), torch.no_grad():
-                values = _values(gradient)
-                part, finite = checksum(_raw_bytes([values])), bool(torch.isfinite(values).all())
-                self._parts[place], self._finite = part, self._finite and finite
-
-        look.__torch_unserializable__ = True  # type: ignore[attr-defined]  # torch.save leaves it out, without a warning
-        return look
-
-    def after_step(self) -> None:
-        """A step has ended: keep what was seen of it, or look at the next one."""
-        if not self._handles or not self._parts:
-            return
-        self._looks += 1
-        if self._finite:
-            self.seen = checksum(f"{place} {part}".encode() for place, part in sorted(self._parts.items()))
-        if self._finite or self._looks >= _MOST_LOOKS:
-            self.end()
-        self._parts, self._finite = {}, True
-
-    def end(self) -> None:
-        """Look no more."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
 
 
 class TorchTraining:
@@ -174,6 +110,7 @@ class TorchTraining:
     Attributes:
         sharded: what divides them, or the optimizer's state, among the ranks; empty for nothing.
         name: the model's class.
+        inputs: checksum of what the model was given in the first forward pass that was seen; None for none.
         trained_beside: values of the parameters that an optimizer stepped in the warm-up, and no proof covers.
     """
 
@@ -185,8 +122,8 @@ class TorchTraining:
         self._model = model
         self._handle: Any = None
         self._began: Callable[[], None] | None = None
-        self._look = GradientLook([] if self.sharded not in ("", WHOLE) else self.parameters)
-        self._reduction = ReductionLook(model, self.parameters, self.sharded) if self.sharded else None
+        self._look = ReductionLook(model, self.parameters, self.sharded)
+        self.inputs: str | None = None
         self._covered = {id(each) for each in self.parameters}
         self.trained_beside = 0
         self._stepped = self._watch_optimizers() if self.parameters and not self.sharded else None
@@ -194,12 +131,12 @@ class TorchTraining:
     @property
     def gradients(self) -> str | None:
         """Checksum of this rank's own gradients."""
-        return self._look.seen or (None if self._reduction is None else self._reduction.own)
+        return self._look.own
 
     @property
     def reduction(self) -> dict[str, Any]:
         """What was seen of the reduction of gradients (reduction.error_of); empty for nothing."""
-        return {} if self._reduction is None else self._reduction.seen
+        return self._look.seen
 
     def _watch_optimizers(self) -> Any:
         """See which parameters any optimizer steps; None before torch 2.0.
@@ -222,9 +159,9 @@ class TorchTraining:
 
     def gathered_checksum(self) -> str | None:
         """Of parameters that are divided, gathered: every rank takes part. None where they cannot be gathered."""
-        if self._reduction is None:
+        if not self.sharded:
             return None
-        return self.parameters_checksum() if self.sharded == WHOLE else self._reduction.gathered_checksum()
+        return self.parameters_checksum() if self.sharded == WHOLE else self._look.gathered_checksum()
 
     def watch_forward(self, began: Callable[[], None]) -> None:
         """Call ``began`` at the begin of each of the model's forward passes in training, from the next step on."""
@@ -233,8 +170,6 @@ class TorchTraining:
     def after_step(self) -> None:
         """A step has ended."""
         self._look.after_step()
-        if self._reduction is not None:
-            self._reduction.after_step()
         if self._began is None:
             return
         began, self._began = self._began, None
@@ -245,13 +180,18 @@ class TorchTraining:
             began()
             self._samples += samples
 
-        look = _ForwardLook(count)
+        look = _ForwardLook(count, self._keep_inputs)
         try:
             self._handle = self._model.register_forward_pre_hook(look, prepend=True, with_kwargs=True)
         except TypeError:  # before torch 2.0
             self._handle = self._model.register_forward_pre_hook(look)
         except (AttributeError, RuntimeError):  # a ScriptModule takes none: nothing is known of its forward passes
             return
+
+    def _keep_inputs(self, inputs: Any) -> None:
+        with suppress(Exception), torch.no_grad():  # what cannot be read shows nothing
+            tensors = list(_tensors(inputs))
+            self.inputs = checksum_of(tensors) if tensors else None
 
     def take_samples(self) -> int:
         """The first dimensions of the model's inputs, summed over the forward passes since the last call."""
@@ -261,8 +201,6 @@ class TorchTraining:
     def end_of_look(self) -> None:
         """The warm-up is over."""
         self._look.end()
-        if self._reduction is not None:
-            self._reduction.end()
         if self._stepped is not None:
             self._stepped.remove()
 
@@ -286,7 +224,7 @@ class TorchTraining:
 
     def parameters_checksum(self) -> str | None:
         """Of all parameters; BatchNorm's running statistics, which differ between correct ranks, are no parameters."""
-        return checksum(_raw_bytes(map(_local, self.parameters))) if self.parameters else None
+        return checksum_of(map(_local, self.parameters)) if self.parameters else None
 
     def all_finite(self) -> bool:
         """Whether every parameter is."""
@@ -325,14 +263,16 @@ class TorchTraining:
 
 class _ForwardLook:
     """Counts the forward passes of a model in training that build a graph: those of an evaluation, of a copy of the
-    model or of data that a policy makes are not trained on.
+    model or of data that a policy makes are not trained on. ``keep`` gets the inputs of the first one.
     """
 
-    def __init__(self, count: Callable[[int], None]) -> None:
-        self._count = count
+    def __init__(self, count: Callable[[int], None], keep: Callable[[Any], None]) -> None:
+        self._count, self._keep = count, [keep]
 
     def __call__(self, module: Any, inputs: Any, named: Any = None) -> None:
         if module.training and torch.is_grad_enabled():
+            if self._keep:
+                self._keep.pop()((inputs, named))
             self._count(_first_dimension((*inputs, *(named or {}).values())))
 
     def __reduce__(self) -> Any:
@@ -342,6 +282,15 @@ class _ForwardLook:
 
 def _first_dimension(inputs: Iterable[Any]) -> int:
     return next((int(each.shape[0]) for each in inputs if isinstance(each, torch.Tensor) and each.dim() > 0), 0)
+
+
+def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
+    """Those in a model's inputs, which may be lists and mappings."""
+    if isinstance(inputs, torch.Tensor):
+        yield inputs
+    elif isinstance(inputs, (list, tuple, Mapping)):
+        for each in inputs.values() if isinstance(inputs, Mapping) else inputs:
+            yield from _tensors(each)
 
 
 def is_worker() -> bool:
