@@ -126,9 +126,13 @@ def _modules(command: Command) -> tuple[str, ...]:
     return words[at:] if is_loading and not any(word.startswith("-") or UNREAD in word for word in words[at:]) else ()
 
 
+def _meets(name: str) -> bool:
+    return name in _MEETS or name.startswith("SLURM_")
+
+
 def _passes(name: str, value: str) -> bool:
     """Whether a variable is for the program: known, and neither the launcher's nor a part of the line itself."""
-    return name not in _MEETS and UNREAD not in value and not re.search(r"[\n\0]|\s--?\w|\.py\b", value)
+    return not _meets(name) and UNREAD not in value and not re.search(r"[\n\0]|\s--?\w|\.py\b", value)
 
 
 def _takes(name: str, value: str) -> bool:
@@ -183,7 +187,7 @@ def _around(command: Command, *, in_image: bool) -> Iterator[tuple[str, str]]:
     name, text = command.words[0], as_written(" ".join(command.words))
     if name == "export":
         for variable, _, value in (word.partition("=") for word in command.words[1:]):
-            if variable in _MEETS:
+            if _meets(variable):
                 yield variable, "the launcher gives it to each rank"
             elif UNREAD in value and not re.search(r"\s--?\w|\.py\b", value):
                 yield variable, f"only the job knows its value: {as_written(value)}"

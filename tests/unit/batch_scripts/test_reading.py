@@ -144,6 +144,7 @@ def test_mpirun_on_several_nodes_is_left_out_as_submit_wants_it() -> None:
 def test_variables_of_the_script_count_for_srun_as_its_options(line: str) -> None:
     ours = translation(script(line))
     assert (ours.values["nodes"], ours.values["gpus"]) == (1, 2)
+    assert "env" not in ours.values
 
 
 def test_a_job_name_that_a_run_cannot_have_is_left_out() -> None:
@@ -158,6 +159,8 @@ def test_a_job_name_that_a_run_cannot_have_is_left_out() -> None:
         ("echo a\necho 'b\necho c", 4),
         ('x="$(a', 3),
         ("echo \"it's\" 'a\nb' $'it\\'s' ${x%'a'} # it's", 0),
+        ("echo $'it\\'s'", 0),
+        ('echo "${x:-it\'s}"', 0),
         ("cat <<E\nit's\nE", 0),
         ("case x in a) b;; (c) d;; esac", 0),
     ],
