@@ -74,9 +74,8 @@ def header(text: str) -> Header:
             is_late = is_late or bool(line.strip() and not line.lstrip().startswith("#"))
             continue
         words = _words(line[len("#SBATCH") :]) if line.startswith("#SBATCH") and line[7:8].isspace() else None
+        words = [f"--{HETEROGENEOUS}"] if words in (["hetjob"], ["packjob"]) else words
         options, rest = parse(words) if words else ((), 0)
-        if words in (["hetjob"], ["packjob"]):
-            options, rest = ((HETEROGENEOUS, ""),), 1
         if (
             words is None
             or (not options and line[7:].strip() and not line[7:].strip().startswith("#"))
@@ -186,10 +185,10 @@ def _unknown(name: str, value: str) -> str:
     """Why an option leaves the number of nodes, tasks or GPUs to what only a run tells; empty where it does not."""
     if name == HETEROGENEOUS:
         return "it is a heterogeneous job, and all nodes of a run are alike"
-    is_unread = name in (*_COUNTS, *_GPUS) and (UNREAD in value or "$" in value)
-    if is_unread or (name in _COUNTS and _count(value) is None) or name == "ntasks-per-gpu" or UNREAD in name:
-        return "only a run tells " + as_written(name if UNREAD in name else f"--{name}={value}")
-    return ""
+    is_read = name not in _GPUS or not re.search(rf"[{UNREAD}$]", value)
+    is_read &= name not in _COUNTS or _count(value) is not None
+    is_read &= name != "ntasks-per-gpu" and UNREAD not in name
+    return "" if is_read else "only a run tells " + as_written(name if UNREAD in name else f"--{name}={value}")
 
 
 def _count(text: str) -> int | None:
