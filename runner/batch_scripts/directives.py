@@ -32,7 +32,7 @@ _FLAGS = frozenset(
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "share": "oversubscribe"}
 _NAME = re.compile(r"--[A-Za-z][A-Za-z0-9-]*")
 _COUNTS, _GPUS = ("nodes", "ntasks", "ntasks-per-node"), ("gpus", "gpus-per-node", "gres", "gpus-per-task")
-HETEROGENEOUS = "hetjob"  # among options: the job has several components
+_HETEROGENEOUS = frozenset(("hetjob", "packjob", "het-group", "pack-group", ":"))  # of several components
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def header(text: str) -> Header:
             is_late = is_late or bool(line.strip() and not line.lstrip().startswith("#"))
             continue
         words = _words(line[len("#SBATCH") :]) if line.startswith("#SBATCH") and line[7:8].isspace() else None
-        words = [f"--{HETEROGENEOUS}"] if words in (["hetjob"], ["packjob"]) else words
+        words = [f"--{words[0]}"] if words in (["hetjob"], ["packjob"]) else words
         options, rest = parse(words) if words else ((), 0)
         if (
             words is None
@@ -93,7 +93,9 @@ def parse(words: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], int]:
     while at < len(words) and words[at][:1] in ("-", UNREAD) and len(words[at]) > 1:
         word = words[at]
         at += 1
-        if UNREAD in word.partition("=")[0]:  # the options that a variable has, or none
+        if word[0] == UNREAD or (
+            word[1] == "-" and UNREAD in word.partition("=")[0]
+        ):  # the options that a variable has, or none
             options.append((word, ""))
             continue
         if word == "--":
@@ -149,7 +151,7 @@ def shape(options: Mapping[str, str]) -> Shape:
     per_task, gpus = gpus_of(options.get("gpus-per-task", "")), gpus_of(options.get("gpus", ""))
     per_node = gpus_of(options.get("gpus-per-node", "")) or gpus_of(options.get("gres", ""), in_list=True)
     if unknown := next(filter(None, (_unknown(name, value) for name, value in options.items())), ""):
-        per_node = None if HETEROGENEOUS in options else per_node
+        per_node = per_node if _HETEROGENEOUS.isdisjoint(options) else None
         return Shape(None, None, per_node, _count(options.get("cpus-per-task", "")), per_task, unknown=unknown)
     if nodes is None and tasks is not None:
         nodes = 1 if tasks == 1 else -(-tasks // each) if each else None
@@ -183,7 +185,7 @@ def gpus_of(text: str, *, in_list: bool = False) -> int | None:
 
 def _unknown(name: str, value: str) -> str:
     """Why an option leaves the number of nodes, tasks or GPUs to what only a run tells; empty where it does not."""
-    if name == HETEROGENEOUS:
+    if name in _HETEROGENEOUS:
         return "it is a heterogeneous job, and all nodes of a run are alike"
     is_read = name not in _GPUS or not re.search(rf"[{UNREAD}$]", value)
     is_read &= name not in _COUNTS or _count(value) is not None
@@ -223,11 +225,15 @@ ONLY_WITH = {
 }
 
 
-def of_exports(variables: Mapping[str, str]) -> dict[str, str]:
-    """Options of srun that a script's own variables stand for (srun(1), "INPUT ENVIRONMENT VARIABLES")."""
-    names = {"SLURM_NNODES": "nodes", "SLURM_NTASKS": "ntasks", "SLURM_NPROCS": "ntasks", **ONLY_WITH}
-    del names["SLURM_CPUS_PER_TASK"]  # not since 22.05
-    return {names[name]: value for name, value in variables.items() if name in names and value}
+def srun_options(words: tuple[str, ...], variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The options of srun, by its words and what a script exports (srun(1), "INPUT ENVIRONMENT VARIABLES"); and what
+    it starts.
+    """
+    names = {**ONLY_WITH, "SLURM_NNODES": "nodes", "SLURM_NTASKS": "ntasks", "SLURM_NPROCS": "ntasks"}
+    names.pop("SLURM_CPUS_PER_TASK")  # not since 22.05
+    listed, at = parse(words)
+    options = {option: variables[name] for name, option in names.items() if variables.get(name)} | dict(listed)
+    return {**options, **({":": ""} if ":" in words[at:] else {})}, words[at:]
 
 
 def joined(job: Mapping[str, str], step: Mapping[str, str]) -> dict[str, str]:

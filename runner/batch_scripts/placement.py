@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runner.batch_scripts.reading import Launch
+from runner.model.plan import Starter
 from runner.planning.shell_text import as_written
 from runner.planning.starters import plain
 
@@ -38,57 +39,46 @@ class Placement:
 
 def placement(launch: Launch) -> Placement | str:
     """Where it runs; a text says why that is unknown."""
-    return next(_obstacles(launch), None) or _placed(launch)
-
-
-def _obstacles(launch: Launch) -> Iterator[str]:
-    """Why a script does not tell where its processes start."""
-    of, said, name = launch.shape, launch.stated, launch.name
-    if of.unknown:
-        yield of.unknown
-    on_all = launch.by_srun or name in _OF_ALL_NODES
-    if (on_all and of.nodes is None) or (launch.by_srun and of.tasks_per_node is None):
-        yield "the script does not say how many nodes it takes"
+    of = launch.shape
+    nodes = of.nodes if launch.by_srun or launch.name in _OF_ALL_NODES else 1
+    tasks = of.tasks_per_node if launch.by_srun else 1
+    if of.unknown or nodes is None or tasks is None:
+        return of.unknown or "the script does not say how many nodes it takes"
     if launch.starter is None:
-        return
-    arguments, nodes = launch.starter.arguments, _nodes(launch)
+        return Placement(nodes, tasks, tasks, of.gpus_per_node or 0)
+    if why := next(_unread(launch, launch.starter, nodes), ""):
+        return why
+    if not (processes := _processes(launch, nodes)):
+        return f"{launch.name} takes all GPUs of a node, and the script asks for none"
+    return Placement(nodes, tasks, tasks * processes, of.gpus_per_node or processes)
+
+
+def _unread(launch: Launch, starter: Starter, nodes: int) -> Iterator[str]:
+    """Why a starter's arguments do not tell how many processes it starts on each node."""
+    said, name = launch.stated, starter.name
     if name in _OF_ALL_NODES:
-        before = arguments[: len(arguments) - len(plain(launch.starter))]
-        names = (word.partition("=")[0].replace("_", "-") for word in before)
-        if option := next(filter(_CHOOSES.fullmatch, names), "") or (":" if ":" in arguments else ""):
+        before = starter.arguments[: len(starter.arguments) - len(plain(starter))]
+        words = (word.partition("=")[0].replace("_", "-") for word in before)
+        if option := next(filter(_CHOOSES.fullmatch, words), "") or (":" if ":" in starter.arguments else ""):
             yield f"{name}'s {option} chooses where processes start, which is not read here"
         if nodes > 1 and name != "mpirun":
             yield f"{name} takes the nodes from a list of hosts, which is not read here"
     for key, value in said.items():
         if key in ("each", "total", "nodes") and not value.isdecimal() and (key, value) not in _BY_GPU:
             yield f"{name} gets a number that only a run tells: {as_written(value)}"
-    total, starts = said.get("total"), int(said.get("nodes", "0")) or nodes
-    if total and int(total) % starts:
+    total, starts = int(said.get("total", "0")), int(said.get("nodes", "0")) or nodes
+    if total % starts:
         yield f"{name} starts {total} ranks, which {starts} nodes do not share evenly"
-    if total and nodes > 1 and name == "mpirun" and int(total) < nodes * (of.tasks_per_node or 1):
+    if name == "mpirun" and nodes > 1 and 0 < total < nodes * (launch.shape.tasks_per_node or 1):
         yield f"{name} fills a node before the next, and {total} ranks are fewer than the job's tasks"
-    if not _processes(launch):
-        yield f"{name} takes all GPUs of a node, and the script asks for none"
 
 
-def _nodes(launch: Launch) -> int:
-    return launch.shape.nodes or 1 if launch.by_srun or launch.name in _OF_ALL_NODES else 1
-
-
-def _processes(launch: Launch) -> int | None:
+def _processes(launch: Launch, nodes: int) -> int | None:
     """Of one start of a starter; None where they are those of GPUs that the script does not ask for."""
     of, said = launch.shape, launch.stated
     each, total = said.get("each", ""), said.get("total", "")
     if each.isdecimal() or total:
-        return int(each) if each.isdecimal() else int(total) // (int(said.get("nodes", "0")) or _nodes(launch))
+        return int(each) if each.isdecimal() else int(total) // (int(said.get("nodes", "0")) or nodes)
     if launch.name in _OF_TASKS:
         return of.tasks_per_node
     return 1 if launch.name == "torchrun" and not each else of.gpus_per_node
-
-
-def _placed(launch: Launch) -> Placement:
-    of, tasks = launch.shape, (launch.shape.tasks_per_node or 1) if launch.by_srun else 1
-    if launch.starter is None:
-        return Placement(_nodes(launch), tasks, tasks, of.gpus_per_node or 0)
-    processes = _processes(launch) or 1
-    return Placement(_nodes(launch), tasks, tasks * processes, of.gpus_per_node or processes)

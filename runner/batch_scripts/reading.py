@@ -6,18 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.batch_scripts.directives import (
-    BY_TASK,
-    HETEROGENEOUS,
-    Header,
-    Shape,
-    header,
-    joined,
-    of_exports,
-    parse,
-    shape,
-    variables,
-)
+from runner.batch_scripts.directives import BY_TASK, Header, Shape, header, joined, shape, srun_options, variables
 from runner.model.plan import Starter
 from runner.planning.shell_text import UNREAD, Command, commands
 from runner.planning.starters import KINDS, options, starter
@@ -101,10 +90,7 @@ def _launch(command: Command, head: Header, values: Mapping[str, str], exports: 
     words, of_srun = command.words, dict[str, str]()
     by_srun = words[0].rpartition("/")[2] == "srun"
     if by_srun:
-        listed, at = parse(words[1:])
-        words, of_srun = words[1 + at :], {**of_exports({**exports, **dict(command.env)}), **dict(listed)}
-        if ":" in words or not {"het-group", "pack-group"}.isdisjoint(of_srun):
-            of_srun[HETEROGENEOUS] = ""
+        of_srun, words = srun_options(words[1:], {**exports, **dict(command.env)})
     image, inside = of_srun.get("container-image", ""), words if "container-image" in of_srun else ()
     env, by_task = dict(command.env), False
     while words:

@@ -19,10 +19,10 @@ from runner.planning.shell_text import UNREAD, Command, as_written, unclosed
 from runner.planning.starters import KINDS, plain
 
 # What the launcher gives to each rank.
-_MEETS = frozenset(
-    ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-     "SRUN_CPUS_PER_TASK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NNODES")
-)  # fmt: skip
+_MEETS = re.compile(
+    r"MASTER_(ADDR|PORT)|(LOCAL_)?WORLD_SIZE|(LOCAL_|NODE_|GROUP_)?RANK|(CUDA|HIP|ROCR)_VISIBLE_DEVICES|NNODES|SLURM_\w+"
+    r"|SRUN_CPUS_PER_TASK"
+)
 _HERE = (*REFUSED, "container-image", "container-mounts", "exclusive")
 _MOST_LINES = 8  # that a reason names
 _QUIET = frozenset(
@@ -90,7 +90,9 @@ def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> s
 def _options(script: BatchScript, launch: Launch) -> Iterator[tuple[str, Any]]:
     given = script.header.options
     names = {"job-name": "job_name", "account": "account", "partition": "queue"}
-    yield from ((ours, given[name]) for name, ours in names.items() if given.get(name) and _takes(name, given[name]))
+    if not PLAIN_NAME.match(given.get("job-name", "")):
+        del names["job-name"]
+    yield from ((ours, given[name]) for name, ours in names.items() if given.get(name))
     if "time" in given:
         with suppress(ValueError):  # refused by sbatch, too
             yield "walltime_s", parse_sbatch_time_s(given["time"])
@@ -126,18 +128,9 @@ def _modules(command: Command) -> tuple[str, ...]:
     return words[at:] if is_loading and not any(word.startswith("-") or UNREAD in word for word in words[at:]) else ()
 
 
-def _meets(name: str) -> bool:
-    return name in _MEETS or name.startswith("SLURM_")
-
-
 def _passes(name: str, value: str) -> bool:
     """Whether a variable is for the program: known, and neither the launcher's nor a part of the line itself."""
-    return not _meets(name) and UNREAD not in value and not re.search(r"[\n\0]|\s--?\w|\.py\b", value)
-
-
-def _takes(name: str, value: str) -> bool:
-    """Whether a run can have this value of an option of sbatch."""
-    return name != "job-name" or PLAIN_NAME.match(value) is not None
+    return not _MEETS.fullmatch(name) and UNREAD not in value and not re.search(r"[\n\0]|\s--?\w|\.py\b", value)
 
 
 def _own(launch: Launch, placed: Placement) -> tuple[str, ...]:
@@ -161,16 +154,13 @@ def _dropped(
     script: BatchScript, launch: Launch, values: Mapping[str, Any], own: tuple[str, ...]
 ) -> Iterator[tuple[int, str, str]]:
     for each in script.header.directives:
-        if not _takes(each.name, each.value):
+        if each.name == "job-name" and not PLAIN_NAME.match(each.value):
             yield each.line, f"--{each.name}={each.value}", f"a run's name: {PLAIN_NAME_FIX}"
         if each.name in REFUSED or each.name == "exclusive":
             yield each.line, f"--{each.name}", REFUSED.get(each.name, "a job with all GPUs of its nodes has them alone")
     for name in launch.options:
-        if (
-            name not in PLANNED
-            and name != "container-image"
-            and not (name == "container-mounts" and "mounts" in values)
-        ):
+        is_taken = name in (*PLANNED, "container-image") or (name == "container-mounts" and "mounts" in values)
+        if not is_taken:
             yield launch.line, f"srun --{name}", OTHER_NAMES.get(f"--{name}", "a run has its own srun")
     if own != launch.own:
         before = " ".join(launch.words[: len(launch.words) - len(own)])
@@ -187,7 +177,7 @@ def _around(command: Command, *, in_image: bool) -> Iterator[tuple[str, str]]:
     name, text = command.words[0], as_written(" ".join(command.words))
     if name == "export":
         for variable, _, value in (word.partition("=") for word in command.words[1:]):
-            if _meets(variable):
+            if _MEETS.fullmatch(variable):
                 yield variable, "the launcher gives it to each rank"
             elif UNREAD in value and not re.search(r"\s--?\w|\.py\b", value):
                 yield variable, f"only the job knows its value: {as_written(value)}"
