@@ -164,10 +164,13 @@ def test_what_lies_where_runs_do_and_is_none_is_left_out(of: StudyDirectory) -> 
     assert (OTHER in first, second) == (True, "its log of launches was altered")
 
 
+@pytest.mark.parametrize("is_head_lost", [False, True])
 def test_a_last_line_that_was_cut_off_together_with_its_run_is_a_gap_that_no_later_run_closes(
-    of: StudyDirectory,
+    of: StudyDirectory, is_head_lost: bool
 ) -> None:
     log = of.path / LOG
+    if is_head_lost:
+        (of.path / "launches.head").unlink()
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
     (run,) = of.runs(OTHER)
     shutil.rmtree(run.path)
