@@ -191,8 +191,8 @@ def test_a_run_that_was_copied_within_an_allocation_proves_nothing(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("ran_in", "state"),
-    [("other-study/launches/g0001-full-r1/X", "not-proven"), ("STUDY/launches/g0001-full-r2/X", "not-proven"),
-     ("STUDY/launches/g0001-full-r1/X", "proven"), ("", "proven")],
+    [("x-study/launches/g0001-full-r1/X", "not-proven"), ("STUDY/launches/g0001-full-r2/X", "not-proven"),
+     ("STUDY/launches/g0001-full-r1/X", "proven")],
 )  # fmt: skip
 def test_a_run_that_was_moved_here_from_another_launch_proves_nothing(tmp_path: Path, ran_in: str, state: str) -> None:
     """Also where a resumed study has noted it, as one of a process that ended before."""
