@@ -219,7 +219,7 @@ class Campaign:
             return Log((), _GONE)
         head = Run(self.path).content(_HEAD).decode("ascii", "replace").strip()  # before the log, which only grows
         log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(path.lstat().st_mode) else b"")
-        is_cut = head and head not in log.hashes
+        is_cut = (head or self.is_logged) and head not in log.hashes
         return replace(log, trouble=log.trouble or _CUT) if is_cut else log
 
     @property

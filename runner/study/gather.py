@@ -23,6 +23,7 @@ from runner.jobs.life import Warn, finish
 from runner.jobs.watch import REAL_CLOCK, Clock
 from runner.model.figure import OWN_OF_A_POINT, figure_keys, shared_doubts
 from runner.model.plan import Plan
+from runner.model.records import Report
 from runner.model.study import (
     BASES,
     Arm,
@@ -198,13 +199,16 @@ def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> 
             "the ranks recorded no batch: give the samples of a step (--meter-batch, or the meter's batch_size)",
         )
     sizes = {size: fmean(batch for gpus, batch in each_gpu if gpus == size) for size, _ in sorted(each_gpu)}
-    whole = [gpus * batch for gpus, batch in sizes.items()]
-    kinds: list[tuple[Scaling, list[float]]] = [("weak", [*sizes.values()]), ("strong", whole)]
+    of_gpu, whole = [batch for _, batch in each_gpu], [gpus * batch for gpus, batch in each_gpu]
+    kinds: list[tuple[Scaling, list[float]]] = [("weak", of_gpu), ("strong", whole)]
     for kind, batches in reversed(kinds) if study.strong else kinds:
         if max(batches) <= _SAME_BATCH * min(batches):
             return kind, ""
     shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
-    return None, f"neither the batch of a GPU nor the whole batch is the same at all sizes: a rank took {shown}"
+    return (
+        None,
+        f"neither the batch of a GPU nor the whole batch is the same in all launches: on average a rank took {shown}",
+    )
 
 
 def _losses(study: Study, launches: Sequence[LaunchFacts]) -> tuple[Loss, ...]:
@@ -387,11 +391,14 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Sequence[str] =
 
 
 def _batch(run: Run) -> float | None:
-    """Samples of rank 0 in a step, the mean of its window."""
-    report = run.records.report(0)
-    if report is None or not report.group_samples or not report.group_steps:
-        return report.batch_size if report else None
-    return sum(report.group_samples) / len(report.group_samples) / report.group_steps
+    """Samples of a rank in a step, the mean of its window and of all ranks; None where one recorded none."""
+    reports = run.records.records("report", Report).values()
+    batches = [
+        fmean(each.group_samples) / each.group_steps if each.group_samples and each.group_steps else each.batch_size
+        for each in reports
+    ]
+    known = [batch for batch in batches if batch]
+    return fmean(known) if known and len(known) == len(batches) else None
 
 
 def _step_s(run: Run) -> float | None:

@@ -15,6 +15,7 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
@@ -29,7 +30,7 @@ from runner.jobs.comparison import (
     ran_of,
     recipe_difference,
 )
-from runner.jobs.directory import Run
+from runner.jobs.directory import LAUNCHES, Run
 from runner.model.plan import LaunchPlace
 from runner.model.study import Launch, Study
 from runner.planning.options import options_of
@@ -70,7 +71,7 @@ def only_own(
     study: Study, made: Mapping[str, Sequence[Attempt]], launched: Mapping[str, Collection[str]] | None = None
 ) -> dict[str, tuple[Attempt, ...]]:
     """The attempts of a study, in which a proven one counts as not proven where it is not one of its launch: another
-    launch has it too, its plan is another launch's, or the log does not have it.
+    launch has it too, its directory or plan was another launch's, or the log does not have it.
 
     Args:
         made: by the launch's key. launched: ids of the runs that the log has, by the launch's key; None without one.
@@ -94,7 +95,7 @@ def only_own(
             why = "the study's log does not have its run as one of this launch"
         elif any(len(having[mark]) > 1 for mark in _marks(run)):
             why = "its run is another launch's, too"
-        elif differs := _not_planned(study, launch, run):
+        elif differs := _elsewhere(study, launch, run) or _not_planned(study, launch, run):
             why = f"its run is of another launch ({differs})"
         return replace(attempt, state="not-proven", why=f"{why}: it proves nothing") if why else attempt
 
@@ -108,6 +109,14 @@ def _marks(run: Run) -> tuple[object, ...]:
     if record is None or record.allocation:
         return tuple(filter(None, (run.run_id, identity_of(run.records.start(0)))))
     return run.run_id, (record.job_id, record.submitted_s)
+
+
+def _elsewhere(study: Study, launch: Launch, run: Run) -> str:
+    """Of which study and launch a run was, by its first rank's directory; empty where that is this one, or unknown."""
+    start = run.records.start(0)
+    at = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "").parts[-4:]
+    own = ((study.study, LAUNCHES, launch.key), run.path.parts[-4:-1])  # a study's directory may have been renamed
+    return f"it ran as {'/'.join(at)}" if at[1:2] == (LAUNCHES,) and at[:3] not in own else ""
 
 
 def _not_planned(study: Study, launch: Launch, run: Run) -> str:

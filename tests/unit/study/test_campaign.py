@@ -164,10 +164,13 @@ def test_what_lies_where_runs_do_and_is_none_is_left_out(of: StudyDirectory) -> 
     assert (OTHER in first, second) == (True, "its log of launches was altered")
 
 
+@pytest.mark.parametrize("is_head_lost", [False, True])
 def test_a_last_line_that_was_cut_off_together_with_its_run_is_a_gap_that_no_later_run_closes(
-    of: StudyDirectory,
+    of: StudyDirectory, is_head_lost: bool
 ) -> None:
     log = of.path / LOG
+    if is_head_lost:
+        (of.path / "launches.head").unlink()
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
     (run,) = of.runs(OTHER)
     shutil.rmtree(run.path)
@@ -184,6 +187,20 @@ def test_a_run_that_was_copied_within_an_allocation_proves_nothing(tmp_path: Pat
         run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0, token="t"))
         (run.path / "begun").touch()
     assert {each.why for each in facts(made).launches} == {"its run is another launch's, too: it proves nothing"}
+
+
+@pytest.mark.parametrize(
+    ("ran_in", "state"),
+    [("x-study/launches/g0001-full-r1/X", "not-proven"), ("STUDY/launches/g0001-full-r2/X", "not-proven"),
+     ("STUDY/launches/g0001-full-r1/X", "proven")],
+)  # fmt: skip
+def test_a_run_that_was_moved_here_from_another_launch_proves_nothing(tmp_path: Path, ran_in: str, state: str) -> None:
+    """Also where a resumed study has noted it, as one of a process that ended before."""
+    made = on_disk(tmp_path, study((1,), 1))
+    run = left_run(made, SLOW, measured(50.0))
+    place = {"RUNNER_RUN_DIR": f"/jobs/{ran_in.replace('STUDY', made.path.name)}"}
+    run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=place))
+    assert [each.state for each in facts(made).launches] == [state]
 
 
 def test_a_run_of_a_study_with_a_gap_is_exported_with_it_also_by_its_own_id(of: StudyDirectory) -> None:

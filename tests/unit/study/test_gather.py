@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,7 @@ from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
 from runner.study import gather
 from runner.study.plan import launches
+from tests.support.evidence import report
 from tests.support.plans import PLAN
 from tests.support.studies import left_run, measured, on_disk, proven, study
 
@@ -122,19 +124,29 @@ def test_efficiency_is_against_a_single_gpu_with_the_same_setting() -> None:
         ((100, 50, 33.3), True, "strong", ""),
         ((8130.5, 8202.25, 8077.0), False, "weak", ""),  # text
         ((64, 64, 16), False, None, "neither the batch of a GPU nor the whole batch .* 64 on 1 GPU, 64 on 2 GPUs, 16 "),
+        ((64, 64, (32, 96)), False, None, "neither the batch .* same in all launches"),  # whose mean is the others'
         ((64, None, 64), False, None, "the ranks recorded no batch: .*--meter-batch"),
     ],
 )  # fmt: skip
 def test_an_efficiency_is_called_by_the_batches_that_the_ranks_recorded(
-    batches: tuple[float | None, ...], strong: bool, scaling: str | None, why: str
+    batches: tuple[Any, ...], strong: bool, scaling: str | None, why: str
 ) -> None:
-    asked = study((1, 2, 3), 1, strong=strong)
-    launches = [proven(each, 100.0 * each.gpus, batches[each.gpus - 1]) for each in asked.launches]
+    asked = study((1, 2, 3), 2, strong=strong)
+    of_launches = [each if isinstance(each, tuple) else (each, each) for each in batches]
+    launches = [proven(each, 100.0 * each.gpus, of_launches[each.gpus - 1][each.repeat - 1]) for each in asked.launches]
     one, *larger = gather.points(asked, launches)
     assert (one.scaling, one.why) == (None, "")
     for each in larger:
         assert each.scaling == scaling and re.match(why, each.why)
         assert (each.efficiency_of_one is not None) == bool(scaling)
+
+
+def test_the_batch_of_a_launch_is_that_of_all_its_ranks(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((2,), 1))
+    run = left_run(of, "g0002-full-r1", measured(50.0))
+    for rank, batch in enumerate((32, 96)):
+        run.write(f"ranks/{rank}.report.json", msgspec.structs.replace(report(rank), batch_size=batch))
+    assert gather.facts(of).launches[0].batch == 64
 
 
 def test_solo_is_the_base_before_the_full_arm_of_one_gpu() -> None:

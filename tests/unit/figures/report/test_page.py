@@ -60,8 +60,10 @@ def test_nothing_is_fetched_nothing_runs_and_ids_are_unique(report: Report) -> N
     assert policy.attributes["content"].startswith("default-src 'none'")
 
 
-def test_expected_stands_in_the_curve_and_in_a_table_with_its_causes(report: Report) -> None:
-    document = page(report)
+def test_expected_stands_in_the_curve_and_in_a_table_with_its_causes(study: StudyFacts) -> None:
+    rate = estimate(27_000.0)  # of 16 GPUs: below the range
+    points = [msgspec.structs.replace(each, images_per_s=rate) if each.gpus == 16 else each for each in study.points]
+    document = page(study_report(msgspec.structs.replace(study, points=tuple(points))))
     (curves,) = figures(document)[0].all("svg")
     assert any(each.attributes.get("class") == "band expected" for each in curves.all("path"))
     (section,) = [each for each in parsed(document).all("section") if "Measured against expected" in each.text]
