@@ -15,7 +15,7 @@ from statistics import fmean
 from benchmarks import planted_losses
 from benchmarks.planted_losses import HEALTHY, PLANTED, share_in_its_row
 from runner.model.job import CommandLine
-from runner.model.study import Estimate, LaunchFacts, Study
+from runner.model.study import Arm, Estimate, LaunchFacts, Study
 from runner.statistics.launches import compare
 from runner.statistics.loss import attribution
 from runner.statistics.precision import mean_interval
@@ -160,7 +160,8 @@ def first_launches(runs: int) -> None:
 def kinds_of_scaling(runs: int) -> None:
     """What a study on 1 to 16 GPUs is called by the batches that its ranks recorded over 42 groups."""
     sizes = (1, 2, 4, 8, 16)
-    wanted, now = launches(sizes, ("full",), ((),), 3), datetime.now(timezone.utc)
+    arms: tuple[Arm, ...] = ("full",)
+    wanted, now = launches(sizes, arms, ((),), 3), datetime.now(timezone.utc)
     asked = Study(
         "1",
         "",

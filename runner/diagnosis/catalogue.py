@@ -330,6 +330,9 @@ FAILURES = (
         "Enroot's hook for InfiniBand failed ({before})",
         "leave MELLANOX_VISIBLE_DEVICES unset where the nodes have no InfiniBand adapter of Mellanox or NVIDIA",
         "user"),
+    _not_started("own-hook-failed", r"\[ERROR\] (?P<hook>/\S*/\.config/enroot/\S+) exited with return code",
+        "Enroot's hook {hook}, which is your own, failed ({before})", "correct it, or remove it", "user",
+        outcome="failed"),
     _not_started("hook-failed", r"\[ERROR\] (?P<hook>/\S+) exited with return code (?P<code>\d+)",
         "Enroot's hook {hook} failed ({before})", "report the node and the hook to the site"),
     _not_started("runtime-tool-missing", r"\[ERROR\] Command not found: (?P<tool>[^\s,]+)",
@@ -337,9 +340,14 @@ FAILURES = (
     _not_started("mount-source-missing", r"--container-mounts: source path does not exist: (?P<path>.+)",
         "{path}, which is to be mounted, is not there",
         "name a path that every node has (--mount, or `mounts` of the site), or have it mounted on that node"),
+    _not_started("mount-target-of-another-kind",
+        r"enroot-mount: failed to mount: (?P<path>/.+?) at (?P<target>\S+): (?:Not|Is) a directory$",
+        "{path} could not be mounted at {target}: one of them is a file, the other a directory",
+        "mount it at another path (--mount)", "user", outcome="failed"),
     _not_started("mount-failed", r"enroot-mount: failed to mount: (?P<path>/.+?) at \S+: (?P<why>[^:]+)$",
         "{path} could not be mounted: {why}",
-        "name a path that every node has and you may read (--mount, or `mounts` of the site)"),
+        "name a path that every node has and you may read (--mount, `mounts` of the site, or mounts.d of Enroot, which "
+        "~/.config/enroot may have, too)"),
     _not_started("run-directory-not-on-node", r"(?:\[ERROR\] No such file or directory: (?P<path>\S.*/enroot\.rc)"
         r"|/bin/bash: /\S.*/lib/[a-z-]+\.sh: No such file or directory)$", "it does not see the run directory",
         "name a run directory that every node sees (--runs)", "user"),
@@ -360,7 +368,7 @@ FAILURES = (
         "free some in Enroot's data path there (ENROOT_DATA_PATH; `df -h` and `df -i`), or ask the site"),
     _not_started("data-path-not-writable",
         r"(?:cannot create directory ['\u2018]|failed to (?:make directory|create file) )(?P<path>[^,'\u2019]+).?"
-        r"(?:: |, because )(?P<why>Read-only file system|Permission denied|No such file or directory)",
+        r"(?:: |, because )(?P<why>Read-only file system|Permission denied|No such file or directory|File exists)",
         "{path} cannot be written: {why}",
         "ENROOT_DATA_PATH, ENROOT_CACHE_PATH and ENROOT_RUNTIME_PATH must name directories of the node's own disk that "
         "you may write to: ask the site"),
@@ -371,8 +379,13 @@ FAILURES = (
     _not_started("image-damaged",
         r"\[ERROR\] Invalid (?:image format|argument): /|File system corruption detected|uncompress failed with error"
         r"|failed to read/uncompress|Can't find a valid SQUASHFS superblock|FATAL ERROR: ?read_|Input/output error"
-        r"|failed to read (?:block|inode|fragment)", "the image {image} is damaged, or cannot be read there",
+        r"|failed to read (?:block|inode|fragment)|went wrong trying to read the squashfs image",
+        "the image {image} is damaged, or cannot be read there",
         "`images verify` tells whether the image is whole; convert it again, or report the node to the site", "user"),
+    _not_started("image-with-devices",
+        r"could not create \w+ device (?P<path>\S+), because you're not superuser!",
+        "the image {image} has device files ({path}), which only root may make",
+        "store it again without them: `images edit` leaves them out", "user", outcome="failed"),
     _not_started("image-not-mounted", r"\[ERROR\] Failed to mount: (?P<path>.+)",
         "the image {path} could not be mounted ({before})",
         "`images verify` tells whether the image is whole; squashfuse and /dev/fuse must be usable there"),
@@ -380,9 +393,15 @@ FAILURES = (
         r"Killed\s+unsquashfs|child \d+ (?:failed with error code: 137|terminated with signal 9\b)",
         "the unpacking of the image was killed, often for lack of memory",
         "ask for more memory or whole nodes; see the kernel's log of that node", "user"),
+    _not_started("image-not-executable", r"enroot-switchroot: failed to execute: (?P<path>\S+): Permission denied",
+        "{path} of the image may not be executed there: often Enroot's data path is mounted noexec",
+        "ask the site to let programs run in ENROOT_DATA_PATH (`findmnt -T` shows its options)"),
     _not_started("no-shell-in-image", r"enroot-switchroot: failed to execute: (?P<path>\S+): (?P<why>.+)",
         "the image {image} has no shell that runs there ({path}: {why})",
         "use an image for this processor with /bin/sh and /bin/bash in it", "user", outcome="failed"),
+    _not_started("tmp-not-writable", r"pyxis: couldn't create enroot start configuration script",
+        "/tmp is full or cannot be written, where Pyxis writes the container's configuration",
+        "report the node to the site, or choose another: `df -h /tmp` and `df -i /tmp` show it"),
     _not_started("no-working-directory", r"pyxis: couldn't chdir to (?P<path>/.+): (?P<why>[^:]+)$",
         "{path} is not in the container ({why})", "name a run directory that every node sees (--runs)", "user"),
     # A text of runner.diagnosis.logs: what is not there leaves no line.
@@ -399,7 +418,7 @@ FAILURES = (
     _not_started("runtime-failed", "(?i)" + "|".join((*_OF_RUNTIMES, "cannot stage the image")), "",
         "see the runtime's line; `images verify` tells whether the image is whole; or ask the site about the runtime",
         unless=r"printing enroot log file|child \d+ (failed|terminated)|was not started|\[INFO\]|import(ing|ed)"
-        r"|starting container|pyxis:     |spank: |couldn't create enroot start config"),
+        r"|starting container|pyxis:     |spank: "),
     # Of a runtime, by its name or its level (Apptainer, Enroot, Podman): a site's greeting may speak of containers.
     _not_started("container-not-started", rf"^(?:\x1b\[[\d;]*m)*(?:(?:\S*/)?(?:{_PROGRAMS})(?:\[\d+\])?: "
         r"|\[?(?:FATAL|ERROR|Error)\]?:? |time=\S+ level=(?:error|fatal) )(?i:.*container)", "",

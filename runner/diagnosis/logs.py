@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -185,11 +185,15 @@ _AFTERMATH = re.compile(
 )
 _LOG_BEGINS = "pyxis: printing enroot log file:"
 _LOG_LINE = "pyxis:     "
+_PROGRESS = re.compile(r"\d+ inodes \(|created \d+ |\[[=|/\\ -]*\] *\d|$")  # of unsquashfs
 _SILENT = "Enroot ended without a message"
+_STOPPED = "pyxis: container exited too soon"  # by a signal: mostly of a step that another node's failure ended
 
 
 def container_fault(lines: Iterable[str], *, some_started: bool, image_gone: bool = False) -> ContainerFault | None:
     """The most specific failure of the catalogue that a log shows, its first line; None where it shows none.
+
+    Of one that names no cause the line is Enroot's first that tells no progress, if Pyxis shows one.
 
     Args:
         some_started: ranks of the same job have started: then a line that only holds the word "container" counts no
@@ -198,7 +202,7 @@ def container_fault(lines: Iterable[str], *, some_started: bool, image_gone: boo
     """
     context = ("some" if some_started else "none") + (" gone" if image_gone else "")
     faults: list[ContainerFault] = []
-    before = ""
+    before = by_enroot = ""
     for text, node in _before_aftermath(lines):
         short = text.removeprefix(_LOG_LINE).strip()
         if failure := find("container log", text, context):
@@ -207,14 +211,17 @@ def container_fault(lines: Iterable[str], *, some_started: bool, image_gone: boo
             faults.append(ContainerFault(failure, short, values | {"before": before or short}, node))
         if text.startswith((_LOG_LINE, "enroot", "nvidia-container-cli", "[WARN]")):
             before = short
-    return min(faults, key=lambda fault: FAILURES.index(fault.failure), default=None)
+        if text.startswith(_LOG_LINE) and not _PROGRESS.match(short):
+            by_enroot = by_enroot or short
+    fault = min(faults, key=lambda fault: FAILURES.index(fault.failure), default=None)
+    return replace(fault, line=by_enroot) if fault and by_enroot and not fault.is_specific else fault
 
 
 def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The lines before the aftermath, without the task starter's prefix, each with the node that the prefix names; an
     Enroot log of no lines as a line of its own.
     """
-    in_log = empty = False
+    in_log = empty = stopped = False
     node = ""
     for line in lines:
         if _AFTERMATH.search(line):
@@ -229,8 +236,9 @@ def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield _SILENT, node
             empty = False
         node = (starter["node"] or "") if starter else ""
+        stopped = stopped or text == _STOPPED
         if text == _LOG_BEGINS:
-            in_log = empty = True
+            in_log, empty = True, not stopped
         elif "[INFO]" not in text and "Parallel unsquashfs" not in text:
             yield text, node
     if empty:

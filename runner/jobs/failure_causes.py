@@ -117,13 +117,13 @@ def by_the_container(evidence: Evidence) -> Verdict | None:
     if not faults or code == 0 or stopped_before:
         return None
     first = min(faults, key=lambda fault: FAILURES.index(fault.failure))
-    same = [fault for fault in faults if fault.failure is first.failure]
     if not first.is_specific:
         reported = list(evidence.task_nodes.values())
         order = {node: reported.index(node) for node in reported}
-        first = min(same, key=lambda fault: order.get(_fault_node(evidence, fault), len(order)))
-        node = _fault_node(evidence, first)
-        same = [fault for fault in same if _fault_node(evidence, fault) == node]
+        node = min((_fault_node(evidence, fault) for fault in faults), key=lambda node: order.get(node, len(reported)))
+        faults = [fault for fault in faults if _fault_node(evidence, fault) == node]
+        first = min(faults, key=lambda fault: FAILURES.index(fault.failure))
+    same = [fault for fault in faults if fault.failure is first.failure]
     nodes = sorted({_fault_node(evidence, fault) for fault in same} - {""})
     known = {"before": "", "image": evidence.plan.image.path or evidence.plan.image.reference} | first.values
     where = " on any node" if len(nodes) == evidence.plan.nodes > 1 else _on_nodes(nodes)

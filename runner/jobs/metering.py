@@ -32,6 +32,14 @@ def unit(evidence: Evidence) -> _Unit:
     return metered[0].unit or "samples" if metered else "images"
 
 
+def batch(evidence: Evidence) -> Literal["not-checked", "not-stated", ""]:
+    """What is doubtful in the samples of a run's figure (Verdict.batch)."""
+    metered = [report for report in reports(evidence) if report.unit in ("samples", "tokens")]
+    if any(not report.batch_seen and report.samples_seen != sum(report.group_samples) for report in metered):
+        return "not-checked"
+    return "not-stated" if any(report.batch_seen for report in metered) else ""
+
+
 def is_divided(evidence: Evidence) -> bool:
     """Whether every rank says that its parameters are a part of the model's, so that ranks differ by right."""
     metered = reports(evidence)
@@ -80,8 +88,8 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
         batch = f"{taken[0]:.4g}" if taken[0] == taken[1] else f"{taken[0]:.4g} to {taken[1]:.4g}"
         if first.batch_seen:
             yield (
-                f"a step takes {batch} samples of a rank by the first dimension of what the model was given; "
-                "--meter-batch N states it"
+                f"a step takes {batch} {unit(evidence)} of a rank by the first dimension of what the model was "
+                + ("given; --meter-batch N states it" if not first.batch_stated else f"given, not {first.batch_stated}")
             )
         elif taken[0] != taken[1]:
             yield f"a step takes {batch} {unit(evidence)} of a rank"
@@ -113,16 +121,20 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
 
 
 def common_remarks(metered: list[Report]) -> Iterable[str]:
-    """What is said of any rate of a meter: a batch that is not what the model was given, waiting, and its own cost."""
-    for report in metered:  # the batch may be that of all ranks, or lack an accumulation
+    """What is said of any rate of a meter: a batch that was not checked, waiting, and its own cost."""
+    for report in metered:
         counted, seen = sum(report.group_samples), report.samples_seen
-        if report.unit == "samples" and counted and seen and counted != seen:
-            yield (
-                f"the figure may be wrong: rank {report.rank} counted {counted} samples as the script states them, and "
-                f"its model was given {seen} by the first dimension of its input ({counted / seen:.3g} times); state "
-                "the batch of one rank and one forward pass"
-            )
-            break
+        if report.unit == "steps" or report.batch_seen or seen == counted:
+            continue
+        why = (
+            f"its model was given {seen}"
+            if seen is not None
+            else "no forward pass of its model was seen"
+            if not report.forwards_seen
+            else "its model's forward passes are more than those that a step accumulates, or do not show their samples"
+        )
+        yield f"the script states the {counted} {report.unit} that rank {report.rank} counted, and {why}"
+        break
     if all(report.waiting_s for report in metered):
         most = max(metered, key=lambda report: sum(report.waiting_s) / report.ends_s[-1])
         share = sum(most.waiting_s) / most.ends_s[-1]
@@ -186,6 +198,13 @@ def faults(evidence: Evidence) -> Iterable[str]:
     yield from _clocks(evidence)
     yield from _passes(metered)
     for report in metered:
+        if report.samples_seen is not None and report.samples_seen < sum(report.group_samples):
+            yield (
+                f"rank {report.rank} counted {sum(report.group_samples)} {report.unit}, and its model was given "
+                f"{report.samples_seen}"
+            )
+            return
+    for report in metered:
         groups = len(report.ends_s)
         if report.group_samples and len(report.group_samples) != groups:
             yield f"rank {report.rank} reports samples of {len(report.group_samples)} groups, and did {groups}"
@@ -227,8 +246,9 @@ def _passes(metered: Iterable[Report]) -> Iterable[str]:
     """Whether each step had a forward pass: a script that counts one twice would have a higher figure."""
     for report in metered:
         steps = len(report.ends_s) * (report.group_steps or 0)
-        # The hook's steps are the optimizer's: no script can count one twice.
-        if report.meter == "script" and report.forwards_seen is not None and 0 < report.forwards_seen < steps:
+        # The hook's steps are the optimizer's, so that no script can count one twice; a model may have none at all.
+        seen = report.forwards_seen
+        if seen is not None and (seen == 0 or (report.meter == "script" and seen < steps)):
             yield (
                 f"rank {report.rank} counted {steps} steps, and {report.forwards_seen} of them had a forward pass of "
                 "its model in training; fix: call step() once after each step of the optimizer"

@@ -94,6 +94,11 @@ class DoubtKind:
     of_value: bool = False
 
 
+_BATCH = {
+    "not-checked": "batch stated, not checked",
+    "not-stated": "batch not stated: the first dimension of the model's input",
+    "": "",
+}
 # code -> doubt, the gravest first.
 DOUBTS: dict[str, DoubtKind] = {
     "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
@@ -105,6 +110,7 @@ DOUBTS: dict[str, DoubtKind] = {
     "mixed-hardware": DoubtKind(
         lambda verdict, _: f"mixed hardware ({verdict.mixed})" if verdict.mixed else "", "mixed"
     ),
+    "batch": DoubtKind(lambda verdict, _: _BATCH[verdict.batch], "batch"),
     "transport-unproven": DoubtKind(
         lambda verdict, _: "transport UNPROVEN" if verdict.transport == "unproven" else "", "transport"
     ),

@@ -163,8 +163,9 @@ class Report(msgspec.Struct, frozen=True):
             marked the end; empty of a recipe.
         forwards_seen: of the window, steps that had a forward pass of the model in training; None: not seen.
         trained_beside: values of parameters that an optimizer stepped in the warm-up, and no proof covers.
-        samples_seen: of the window, the first dimensions of what the model was given, summed; None: not seen.
-        batch_seen: the batch is the first dimension of what the model was given, not stated.
+        samples_seen: of the window, the first dimensions of what the model was given, summed; None: not known.
+        batch_seen: the batch is the first dimension of what the model was given, not the stated one.
+        batch_stated: what the script or --meter-batch states of a step; None: nothing.
         waiting_s: of each group, seconds between the end of a step and the next forward pass; empty where not seen.
         longest_waiting_s: the longest of these waits, seconds.
         flops_per_sample, peak_flops: of the model for one unit, and of a device in a second, as the program stated.
@@ -218,6 +219,7 @@ class Report(msgspec.Struct, frozen=True):
     trained_beside: Count = 0
     samples_seen: Count | None = None
     batch_seen: bool = False
+    batch_stated: Count | None = None
     waiting_s: tuple[Seconds, ...] = ()
     longest_waiting_s: Seconds | None = None
     flops_per_sample: Rate | None = None

@@ -103,7 +103,7 @@ def read_log(content: bytes) -> Log:
     return Log(tuple(lines), "was altered" if is_altered else "", frozenset(hashes))
 
 
-def told_by_log(content: bytes | None, places: Mapping[str, int], runs: Mapping[str, str]) -> tuple[str, ...]:
+def log_remarks(content: bytes | None, places: Mapping[str, int], runs: Mapping[str, str]) -> tuple[str, ...]:
     """What the log of a study says beside the runs that its launches are proven by, a sentence each.
 
     Args:

@@ -41,7 +41,7 @@ from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import launches_of_size, log_rates, single_gpus
 from runner.study import one_allocation
 from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
-from runner.study.campaign import told_by_log
+from runner.study.campaign import log_remarks
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
 from runner.study.sameness import only_first_program, only_own, run_differences
@@ -137,7 +137,7 @@ def figures(
     launches = _labelled(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}
-    told = told_by_log(log, places, ids_of) if study.logged or log is not None else ()
+    told = log_remarks(log, places, ids_of) if study.logged or log is not None else ()
     return (*_figures(study, launches, proven)[:2], told)
 
 

@@ -11,7 +11,7 @@ from tests.support.commands import Runner
 from tests.support.json_schema import check
 from tests.support.planted_faults import RECIPE
 from tests.support.rank_records import document_of, outcome, printed, records
-from tests.support.recipes import UNCHANGED, measure, states
+from tests.support.recipes import UNCHANGED, counted_and_unchanged, measure, states
 
 pytestmark = pytest.mark.integration
 
@@ -77,6 +77,11 @@ def test_a_script_is_measured_and_not_changed(contained: Runner) -> None:
         assert first == second, rank
     for record in (*records(run, "report").values(), *records(run, "meter").values(), document_of(run, "result")):
         check(record)
+
+
+def test_samples_are_counted_as_the_scripts_do(contained: Runner) -> None:
+    names = ("stated_of_all_ranks", "accumulated", "compiled", "adversarial", "recomputed")
+    assert counted_and_unchanged(contained, *names) == len(names)
 
 
 JOB = ("submit", "--recipe", "horovod-tensorflow", "--nodes", "2", "--wait")

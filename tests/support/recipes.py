@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from runner.model.records import Report
 from tests.support.commands import Runner
+from tests.support.rank_records import printed
 
 SCRIPT = Path(__file__).parents[1] / "recipes" / "metered"
 
@@ -60,3 +64,31 @@ def complete(figures: dict[str, Any]) -> bool:
     """Every client formed its mesh, and every request was answered, at once."""
     lost = int(figures["requests"]) - int(figures["requests_answered"])
     return (figures["failed"], figures["retries"], lost) == (0, 0, 0)
+
+
+COUNTED = Path(__file__).parents[1] / "recipes" / "counted"
+# Of its scripts: those that are measured in steps, and those whose stated batch is not checked.
+IN_STEPS = {"adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs"}
+NOT_CHECKED = {"adversarial_and_stated", "compiled_step", "stated_too_small"}
+LARGEST = 0.02  # difference from the script's own count
+BUCKET = 25 << 20  # bytes of DistributedDataParallel's
+
+
+def counted_and_unchanged(local: Runner, *names: str) -> int:
+    """Runs these scripts, or all, with the meter and without; how many there were.
+
+    Raises:
+        AssertionError: the meter changes what is trained or compiled, takes a bucket's memory, or counts otherwise.
+    """
+    local("submit", "--gpus", "1", "--wait", "--", "python3", "main.py", *names, code=0, cwd=COUNTED)
+    rows = [json.loads(line) for line in printed(local.newest()).splitlines() if line.startswith("{")]
+    for row in rows:
+        name, report = row["name"], msgspec.convert(row["report"], Report)
+        counted = sum(report.group_samples)
+        assert row["same"] == {"state": True, "compiled": True}, name
+        assert row["more_bytes"] < BUCKET, name
+        assert (report.unit == "steps") is (name in IN_STEPS), name
+        if report.unit != "steps":
+            assert (not report.batch_seen and report.samples_seen != counted) is (name in NOT_CHECKED), name
+            assert name in NOT_CHECKED or abs(counted / row["own"] - 1) < LARGEST, (name, counted, row["own"])
+    return len(rows)

@@ -63,7 +63,7 @@ def start(
     settings = Settings(
         int(batch_size) * int(accumulate), unit, "stated by the script" if sharded else "",
         _of(float, flops_per_sample), _of(float, peak_flops), _of(int, warmup_steps), _of(float, warmup_seconds),
-        _of(int, steps), _of(float, window_seconds), demonstration,
+        _of(int, steps), _of(float, window_seconds), demonstration, int(accumulate),
     )  # fmt: skip
     if _trains_with_torch(model, optimizer):
         from gpu_runner_inside.meter.torch_training import TorchTraining

@@ -59,7 +59,7 @@ def step(plan: Plan) -> StepSpec:
     return StepSpec(
         prelude=(
             *common.loads(plan),
-            *(Export(setting, text("n")) for setting in ("ENROOT_MOUNT_HOME", "ENROOT_ROOTFS_WRITABLE")),
+            *(Export(f"ENROOT_{setting}", text("n")) for setting in ("MOUNT_HOME", "ROOTFS_WRITABLE", "REMAP_ROOT")),
             *(common.prefixed(variable, text(_quoted(value))) for variable, value in env),
             *(common.prefixed(variable, (Var(variable),)) for variable in RENDEZVOUS),
         ),

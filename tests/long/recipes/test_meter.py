@@ -8,7 +8,7 @@ import pytest
 from tests.support.commands import Runner
 from tests.support.json_schema import check
 from tests.support.rank_records import records
-from tests.support.recipes import SCRIPT, measure, states
+from tests.support.recipes import SCRIPT, counted_and_unchanged, measure, states
 
 NOT_REDUCED, NOT_SYNCHRONISED = "the gradients were not reduced over", "the ranks are not synchronised"
 pytestmark = pytest.mark.integration
@@ -41,6 +41,10 @@ def test_the_hook_changes_nothing_either(local: Runner) -> None:
     (zero, again), (one, one_again) = states(measured)
     assert (zero, one) == (again, one_again)
     assert states(plain) == states(measured)
+
+
+def test_ordinary_scripts_are_counted_and_not_changed(local: Runner) -> None:
+    assert counted_and_unchanged(local) >= 20
 
 
 @BOTH

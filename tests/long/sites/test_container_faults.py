@@ -145,6 +145,11 @@ CONTAINER_FAULTS = {
         "DIR/data/in could not be mounted: No such file or directory", "every node has", "DIR/data",
         runtimes=("enroot",), options=("--mount", "DIR/data/in:/data"),
     ),
+    "data path noexec": ContainerFault("may not be executed there", "ENROOT_DATA_PATH", DATA, "tmpfs:noexec"),
+    "a file mounted on a directory": ContainerFault(
+        "DIR/zeros could not be mounted", "another path", everywhere=True, code=5,
+        options=("--mount", "DIR/zeros:/usr/lib"),
+    ),
     "GPU hook without a driver": ContainerFault(
         "Enroot's hook for NVIDIA's GPUs failed", "nvidia-smi", image="gpu.sqsh", everywhere=True, runtimes=("pyxis",)
     ),

@@ -81,9 +81,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "no-python-in-image": ("bash: line 1: exec: python3: not found",),
     "gpu-hook-failed": ("pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1",),
     "fabric-hook-failed": ("pyxis:     [ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1",),
+    "own-hook-failed": ("pyxis:     [ERROR] /root/.config/enroot/hooks.d/10-mine.sh exited with return code 3",),
     "hook-failed": ("pyxis:     [ERROR] /etc/enroot/hooks.d/50-slurm-pmi.sh exited with return code 1",),
     "runtime-tool-missing": ("pyxis:     [ERROR] Command not found: unsquashfs",),
     "mount-source-missing": ("pyxis: --container-mounts: source path does not exist: /data/in",),
+    "mount-target-of-another-kind": (
+        "enroot-mount: failed to mount: /data/a file at /var/tmp/data/pyxis_12.1/usr/lib: Not a directory",
+    ),
     "mount-failed": (
         "enroot-mount: failed to mount: /data/in at /var/tmp/data/runner-92/data: No such file or directory",
         "some",
@@ -97,9 +101,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "data-path-not-writable": ("pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied",),
     "no-fuse": ("[WARN] fuse: device not found, try 'modprobe fuse' first",),
     "image-damaged": ("pyxis:     gzip uncompress failed with error code -5", "some"),
+    "image-with-devices": ("pyxis:     create_inode: could not create character device /data/pyxis_3.0/null, "
+        "because you're not superuser!",),
     "image-not-mounted": ("pyxis:     [ERROR] Failed to mount: /i.sqsh",),
     "unpacking-killed": ("pyxis: child 6731 failed with error code: 137",),
+    "image-not-executable": ("pyxis:     enroot-switchroot: failed to execute: /bin/sh: Permission denied",),
     "no-shell-in-image": ("pyxis:     enroot-switchroot: failed to execute: /bin/sh: Exec format error",),
+    "tmp-not-writable": ("pyxis: couldn't create enroot start configuration script",),
     "no-working-directory": ("pyxis: couldn't chdir to /results/recipe: No such file or directory", "some"),
     "enroot-silent": ("Enroot ended without a message", "some"),
     "image-lost": ("ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected",),

@@ -14,11 +14,14 @@ NODE1, NODE2 = "slurmstepd-dgx01: error: ", "slurmstepd-dgx02: error: "
 PLUGIN = "spank: required plugin spank_pyxis.so: task_init() failed with rc=-1"
 
 
+CREATE = "pyxis: failed to create container filesystem for image: /i.sqsh"
+
+
 def pyxis(node: str, *enroot: str, first: str = "pyxis: child 1032 failed with error code: 1") -> list[str]:
     """A rank's log, with what Enroot said."""
     lines = [
         first,
-        "pyxis: failed to create container filesystem for image: /i.sqsh",
+        CREATE,
         "pyxis: printing enroot log file:",
         *(f"pyxis:     {line}" for line in enroot),
         PLUGIN,
@@ -48,6 +51,8 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     # Pyxis shows an empty log where it could not start Enroot at all.
     "silent": (pyxis(NODE2), "enroot-silent"),
     "silent to the end": (pyxis(NODE2)[:3], "enroot-silent"),
+    # A container that was running: another node's failure ended it, and the log may not say so.
+    "silent, as it was stopped": ([NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)[2:]], "runtime-failed"),
     "only unpacks": (pyxis(NODE2, UNPACKING), "runtime-failed"),
     "an image that is gone": (["ch-run[7]: error: can't stat: /my image.sqfs: No such file or directory (core.c:474)"],
         "image-missing"),
@@ -73,6 +78,7 @@ def test_a_cause_is_what_a_runtime_says_before_others_end_it(name: str) -> None:
     assert expected != "container-not-started" or code(lines, some_started=True) == ""
 
 
+UNKNOWN = "enroot-switchroot: failed to change directory: /root: No such file or directory"
 MISSING = "[ERROR] No such file or directory: /i.sqsh"
 TMPFS = "enroot-mount: failed to mount: tmpfs at /data/pyxis_5.0/sys/class/infiniband: No such file or directory"
 HOOK = "[ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1"
@@ -84,6 +90,10 @@ SOURCE = "pyxis: --container-mounts: source path does not exist: /data/in put"
     [
         (pyxis(NODE2, MISSING), "image-missing", MISSING, ("path", "/i.sqsh")),
         (pyxis(NODE2, TMPFS, HOOK), "fabric-hook-failed", HOOK, ("before", TMPFS)),
+        # Of what the catalogue does not know, the first line that tells no progress.
+        (pyxis(NODE2, UNPACKING, "Parallel unsquashfs: Using 1 processor", "1126 inodes (1301 blocks) to write",
+            "", "[=====|] 2427/2427 100%", "created 1121 files", UNKNOWN),
+            "runtime-failed", UNKNOWN, ("before", CREATE)),
         # It outweighs a good unpacking.
         (pyxis(NODE2, UNPACKING, "created 0 hardlinks", first=SOURCE), "mount-source-missing", SOURCE,
             ("path", "/data/in put")),
@@ -108,6 +118,7 @@ def test_the_cause_has_its_line_its_node_and_what_stands_in_it(
         (("FATAL ERROR: dir_scan: failed to make directory /data/pyxis_3.0, because Read-only file system",),
          "data-path-not-writable"),
         (("mkdir: cannot create directory \u2018/var/data\u2019: Permission denied",), "data-path-not-writable"),
+        (("mkdir: cannot create directory '/var/tmp/enroot-data-0': File exists",), "data-path-not-writable"),
         (("gzip uncompress failed with error code -5", "FATAL ERROR: writer: failed to read/uncompress file /data/p/a"),
          "image-damaged"),
         (("Read on filesystem failed because EOF", "read_id_table: failed to read id index table",
@@ -117,6 +128,8 @@ def test_the_cause_has_its_line_its_node_and_what_stands_in_it(
         (("/usr/lib/enroot/runtime.sh: line 391:  6770 Killed                  unsquashfs -d",), "unpacking-killed"),
         (("enroot-switchroot: failed to execute: /bin/sh: No such file or directory",), "no-shell-in-image"),
         (("[ERROR] Command not found: unsquashfs",), "runtime-tool-missing"),
+        (("[WARN] Something went wrong trying to read the squashfs image.", "[ERROR] Failed to mount: /i.sqsh"),
+         "image-damaged"),
         (("[WARN] fuse: device not found, try 'modprobe fuse' first", "[ERROR] Failed to mount: /i.sqsh"), "no-fuse"),
     ],
 )  # fmt: skip

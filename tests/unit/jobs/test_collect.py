@@ -217,6 +217,8 @@ def code(number: int, name: str = "FAILED", **fields: Any) -> JobState:
 NOT_STARTED = "the container did not start on"
 ONLY_UNPACKS = "[INFO] Extracting squashfs filesystem..."
 NO_ROOM = "Write on output file failed because No space left on device"
+TOO_SOON = ("slurmstepd-n0: error: pyxis: container exited too soon", *pyxis()[1:])
+NOT_MADE = "slurmstepd-n1: error: pyxis: failed to create container filesystem for image: /lustre/u/images/x.sqsh"
 NO_PLUGIN = [f"srun: error: task {rank} launch failed: Plugin initialization failed" for rank in (2, 3)]
 WAITING = [start(rank, met=False) for rank in (0, 1)]
 ONE_NODE_FAILED = ("srun: error: n1: task 1: Exited with exit code 1", CANCELLED, "srun: error: n0: task 0: Terminated",
@@ -239,6 +241,9 @@ CONTAINERS: dict[str, Left] = {
     "lines that name no cause: the first reported node": ({"batch.err": SRUN, "rank-1.err": pyxis(),
         "rank-2.err": pyxis()}, (), ENDED, f"{NOT_STARTED} n1: Enroot ended without a message",
         "logs/rank-2.err: Enroot"),
+    # As seen with an unsquashfs that exits 2 on n1: n0 was stopped, which its log does not say.
+    "the same, where the other node's log is empty": ({"batch.err": SRUN, "rank-1.err": TOO_SOON,
+        "rank-2.err": (NOT_MADE, *pyxis(ONLY_UNPACKS))}, (), ENDED, f"{NOT_STARTED} n1", "logs/rank-2.err: pyxis: "),
     "far from the end of a log": ({"rank-2.err": (*pyxis(MISSING), *["slurmstepd: error: and so on"] * 5000)}, (),
         ENDED, NOT_STARTED.removesuffix(" on"), f"logs/rank-2.err: {MISSING}"),
     **{f"a script that stopped before any, with {number}": ({"batch.err": ("While processing the module container/1.2",

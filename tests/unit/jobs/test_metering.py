@@ -10,6 +10,7 @@ import pytest
 
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
+from runner.model.figure import figure_of
 from runner.model.records import MeterRecord, NodeRecord, Result, WindowEnd
 from runner.model.verdict import Verdict
 from tests.support.evidence import GOOD, on_all, report, with_plan
@@ -67,7 +68,9 @@ NOT_PROVEN: list[tuple[dict[str, Any], str]] = [
     ({"reduced_gradients_error": 1.0}, "the gradients were not reduced over all ranks"),
     *(({field: lambda rank, value=value: value if rank else "another"}, "the ranks did not run the same software")
         for field, value in (("framework_version", "2.13.0"), ("cuda_version", "12.8"), ("image_checksum", "i"))),
-    ({"forwards_seen": 3}, "counted 6 steps, and 3 of them had a forward pass"),
+    *(({"forwards_seen": seen}, f"counted 6 steps, and {seen} of them had a forward pass") for seen in (3, 0)),
+    # The batch was that of all four ranks; a meter counts what its model was given.
+    ({"samples_seen": 15}, "rank 0 counted 60 samples, and its model was given 15"),
     ({"meter": lambda rank: "script" if rank else None, "loss_finite": True}, "only some of the ranks' reports"),
     ({"synchronisation": lambda rank: "parameters" if rank else "not-examined"},
         "do not agree on how their parameters are synchronised"),
@@ -157,7 +160,6 @@ REMARKS: list[tuple[dict[str, Any], str]] = [
     ({"flops_per_sample": 1e9, "peak_flops": 1e11},
         "model FLOP utilisation: 18.2 %, by the script's own 1e+09 FLOP for each of the samples"),
     ({"flops_per_sample": 1e9}, "!utilisation"),
-    ({"batch_seen": True, "meter": "hook"}, "first dimension"),
     ({"batch_seen": True, "batch_size": lambda rank: 7 + rank, "group_samples": of_its_own, "meter": "hook"},
         "a step takes 8 to 13 samples of a rank"),
     ({"batch_size": lambda rank: 7 + rank, "group_samples": of_its_own}, "a step takes 8 to 13 samples of a rank"),
@@ -166,14 +168,15 @@ REMARKS: list[tuple[dict[str, Any], str]] = [
     ({"inputs_checksum": per_rank("i")}, "!first batch"),
     ({"reduction_unseen": True}, "in no step of the warm-up could the reduced gradients be compared"),
     ({}, "!in no step of the warm-up"),
+    ({"batch_seen": True, "meter": "hook"}, "takes 10 samples of a rank by the first dimension of what the model was "
+        "given; --meter-batch N"),
+    ({"batch_seen": True, "batch_stated": 640}, "was given, not 640"),
     ({"unit": "steps", "meter": "hook"}, "--meter-batch N"),
-    # 60 samples of a rank by the script; the model was given a quarter of it: the batch was that of all four ranks.
-    ({"samples_seen": 15},
-        "rank 0 counted 60 samples as the script states them, and its model was given 15 by the first dimension of its "
-        "input (4 times)"),
-    ({"samples_seen": 60}, "!may be wrong"),
-    ({"samples_seen": None}, "!may be wrong"),
-    ({"samples_seen": 15, "unit": "tokens"}, "!may be wrong"),
+    ({"samples_seen": 60}, "!script states"),
+    ({"samples_seen": 120}, "the script states the 60 samples that rank 0 counted, and its model was given 120"),
+    ({"forwards_seen": 6, "unit": "tokens"}, "the script states the 60 tokens that rank 0 counted, and its model's "
+        "forward passes are more than"),
+    ({}, "and no forward pass of its model was seen"),
     # A script may give the meter a small model that is synchronised, and train another one.
     ({"trained_beside": 4000}, "the proof does not cover 4000 values of parameters that another optimizer trained"),
     ({"trained_beside": 0}, "!does not cover"),
@@ -192,6 +195,19 @@ def test_what_a_reader_should_know_beside_the_figure(changes: dict[str, Any], sa
     made = verdict(**changes)
     assert made.outcome == "measured"
     assert any(says.lstrip("!") in remark for remark in made.remarks) is not says.startswith("!"), made.remarks
+
+
+DOUBTED = [
+    ({"samples_seen": 60}, ""), ({"unit": "steps"}, ""), ({"samples_seen": 60, "batch_seen": True}, "not-stated"),
+    ({}, "not-checked"), ({"samples_seen": lambda rank: 60 + rank // 3}, "not-checked"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "doubt"), DOUBTED)
+def test_samples_that_only_the_script_or_only_the_input_shows_are_a_doubt(changes: dict[str, Any], doubt: str) -> None:
+    made = verdict(**changes)
+    assert (made.batch, figure_of(made).has("batch")) == (doubt, doubt != "")  # type: ignore[union-attr]
+    assert judge(GOOD).batch == ""
 
 
 @pytest.mark.parametrize(

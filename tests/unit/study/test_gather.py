@@ -30,8 +30,8 @@ def test_what_is_not_proven_is_shown_with_its_reason_and_enters_no_point(tmp_pat
     assert states["g0001-full-r2"] == ("not-proven", "rank 1 computed the same gradients", None)
     assert states["g0002-full-r2"] == ("not-proven", "it measures nothing", None)
     assert (found.state, found.demonstration) == ("incomplete", "CPU")
-    lines = [*(each.figure for each in found.launches if each.figure), *found.points]
-    assert [next(each.code for each in line.doubts) for line in lines] == ["demonstration"] * 4, "each line says so"
+    doubts = [each.figure.doubts for each in found.launches if each.figure] + [each.doubts for each in found.points]
+    assert [next(each.code for each in own) for own in doubts] == ["demonstration"] * 4, "each line says so"
     one, two = found.points
     assert (one.proven, one.wanted) == (1, 2)
     assert one.images_per_s is not None

@@ -79,7 +79,9 @@ def test_a_launch_of_another_program_is_in_no_figure_until_the_first_one_is_meas
     found = gather.facts(of)
     assert (found.state, found.launches[1].run, found.launches[1].attempts) == ("complete", anew.run_id, 2)
     assert to_start(of.study.launches, gather.look(of).attempts, 3) == ()
-    bundled, _ = gather.figures(of.study, {each.launch.key: Run(Path(each.directory)) for each in found.launches})
+    bundled, _, _told = gather.figures(
+        of.study, {each.launch.key: Run(Path(each.directory)) for each in found.launches}, None
+    )
     assert bundled == found.points
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from gpu_runner_inside.meter.counting import samples_of
 from gpu_runner_inside.meter.meter import Meter
 
 
@@ -21,20 +22,22 @@ def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
         """
 
         meter: Meter | None = None
-        _counted = _batches = 0
+        _counted = 0
+        _batches: list[int]
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             values = {"accumulate": trainer.accumulate_grad_batches, **stated}
             optimizer = trainer.optimizers[0] if trainer.optimizers else None
             self.meter = begin(batch_size=batch_size, model=pl_module, optimizer=optimizer, **values)
-            self._counted, self._batches = trainer.global_step, 0
+            self._counted, self._batches = trainer.global_step, []
 
-        def on_train_batch_end(self, trainer: Any, *_args: Any, **_named: Any) -> None:
-            self._batches += 1
+        def on_train_batch_end(self, trainer: Any, _module: Any, _outputs: Any, batch: Any, *_args: Any) -> None:
+            inputs = batch if isinstance(batch, (list, tuple)) else (batch,)
+            self._batches.append(samples_of(inputs, batch_size, tokens=stated.get("unit") == "tokens"))
             if self.meter is not None and trainer.global_step != self._counted:
-                taken, self._batches = self._batches * batch_size, 0
-                self._counted = trainer.global_step
-                self.meter.step(taken)
+                batches, self._batches, self._counted = self._batches, [], trainer.global_step
+                self.meter.given(sum(batches) if all(batches) else 0)
+                self.meter.step(len(batches) * batch_size)
 
     return MeterCallback()
 

@@ -21,7 +21,7 @@ from gpu_runner_inside import records, window
 from gpu_runner_inside.benchmark import figures, lengths, proof
 from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
 from gpu_runner_inside.launcher.rendezvous import Store
-from gpu_runner_inside.meter import channel, clocks, reduction
+from gpu_runner_inside.meter import channel, clocks, counting, reduction
 
 LIFE_VARIABLE = "RUNNER_METER_LIFE"  # how often a meter has begun in this process, which exec keeps
 UNWATCHED_VARIABLE = "RUNNER_METER_UNWATCHED"  # the launcher started what started this process
@@ -35,10 +35,11 @@ class Settings:
     """What the script says of its training.
 
     Attributes:
-        batch_size: of a rank in one step of its optimizer, in ``unit``: samples, tokens or steps.
+        batch_size: of a rank in one step of its optimizer, in ``unit``: samples or tokens; 0: not stated.
         sharded: what divides the parameters among the ranks, so that they cannot be compared; empty for nothing.
         flops_per_sample: of one unit through the model, forward and backward; peak_flops: of one device, per second.
             Both as the script states them; None where it does not.
+        accumulate: forward passes of a step.
         lengths: of warm-up and window that the script asks for: options of the benchmarks; None: as usual.
     """
 
@@ -52,6 +53,7 @@ class Settings:
     steps: int | None = None
     window_seconds: float | None = None
     demonstration: bool | None = None
+    accumulate: int = 1
 
 
 class Meter:
@@ -74,15 +76,13 @@ class Meter:
         self._channel: channel.Channel | None = None
         self._left = 1
         self._steps = 0
-        self._samples = 0
+        self._given = 0  # samples of this step, which a framework's callback has seen
         self._own_s = 0.0  # in our calls, less _device_s
         self._device_s = 0.0  # waiting for the device, which is the program's own time
         self._begins = False  # this call begins the window
         self._ended_s: float | None = None  # when the last step ended, until the next forward pass begins
         self._waiting_s, self._longest_s, self._forwards = 0.0, 0.0, 0
-        self._last = 0  # samples of the last step
-        self._seen = 0  # samples by the first dimension of the model's inputs
-        self._counts_batches = settings.batch_size > 0  # else those that the model's input shows
+        self._counting = counting.Count(settings.batch_size, settings.accumulate)
         self._thread: int | None = None  # the one that calls step
         self._state, self._why = "begun", why_not
         self._course: Iterator[int] | None = None
@@ -91,7 +91,9 @@ class Meter:
             training.close()
             self._say(f"measures nothing: {why_not}")
             return
-        training.watch_forward(self.forward_began)
+        training.watch_forward(
+            self.forward_began, settings.batch_size // settings.accumulate, tokens=settings.unit == "tokens"
+        )
         life = int(os.environ.get(LIFE_VARIABLE) or 0) + 1
         self._life = str(life)
         os.environ[LIFE_VARIABLE] = self._life
@@ -140,19 +142,21 @@ class Meter:
 
     def _count(self, samples: Any) -> None:
         """One step, of as many samples as the script says, or as are known."""
-        seen = self._training.take_samples()
-        self._seen += seen
-        self._last = self._batch if self._counts_batches else seen
+        said = samples
         if samples is not None:
             try:
-                self._last = int(samples)  # of a tensor, too
+                said = int(samples)  # of a tensor, too
             except (TypeError, ValueError, RuntimeError):
-                self._last = -1
-            if self._last < 0:
+                said = -1
+            if said < 0:
                 self.give_up(f"step({samples!r}) is no number of samples")
                 return
-        self._samples += self._last
+        self._counting.add(self._training.take(), said, self._given)
         self._training.after_step()
+
+    def given(self, samples: int) -> None:
+        """A framework made batches of so many samples (or tokens) for the next step; 0 where they do not show it."""
+        self._given = samples
 
     def forward_began(self) -> None:
         """The model begins a forward pass in training: what lies between it and the last step's end was waiting."""
@@ -212,34 +216,34 @@ class Meter:
             done_s = now_s
         length = lengths.planned(parts, options)
         training.end_of_look()
-        self._settle_batch()
         self._state = "window"
         self._note()
         ends_s: list[float] = []
-        group_samples: list[int] = []
         waiting_s: list[float] = []
-        forwards, sees_forward = 0, True
+        sees_forward = True
         self._synchronize()
         before_s = clocks.monotonic()
         window.mark("begin")
         self._channel.gather("window", None)
         start_s = clocks.monotonic()
-        self._samples, self._seen, self._waiting_s, self._longest_s, self._forwards = 0, 0, 0.0, 0.0, 0
+        self._counting.begin(training.accumulated)
+        self._waiting_s, self._longest_s, self._forwards = 0.0, 0.0, 0
         self._begins = True
         for _ in range(length.groups):
             yield length.group_steps
             self._synchronize()
             ends_s.append(clocks.monotonic() - start_s)
-            group_samples.append(self._samples)
+            self._counting.begin_group()
             waiting_s.append(self._waiting_s)
-            forwards += self._forwards
             sees_forward = sees_forward and self._forwards >= length.group_steps
-            self._samples, self._waiting_s, self._forwards = 0, 0.0, 0
+            self._waiting_s, self._forwards = 0.0, 0
         window.mark("end")
         after_s = clocks.monotonic()
         timed = figures.Timed(start_s, ends_s, [], 0.0, max(self._own_s, 0.0))
         last, more_s = clocks.timed(training.parameters_checksum)
-        self._channel.gather("end", None)  # now every rank is here, so that a collective ends
+        of_all = self._of_all()  # now every rank is here, so that a collective ends
+        counted = self._counting.window(length.groups, of_all)
+        self._batch, self._unit = counted.batch, "steps" if counted.samples is None else self._unit
         gathered = training.gathered_checksum()
         error, examined = self._reduced(world, gathered)
         facts = proof.RankFacts(
@@ -254,15 +258,17 @@ class Meter:
             finite=training.all_finite(),
         )
         own = {
-            "group_samples": self._settled(group_samples, forwards, length),
+            "group_samples": counted.samples or [length.group_steps] * length.groups,
             "reduced_gradients_error": error,
             "reduction_unseen": world.size > 1 and error is None and bool(training.parameters),
             "inputs_checksum": training.inputs,
             "checksum_s": checksum_s + more_s,
             "synchronisation": self._synchronisation(examined=examined),
             "marked_monotonic_s": [before_s, after_s],
-            "forwards_seen": forwards or None,
-            "samples_seen": self._seen if sees_forward and self._seen > 0 else None,
+            "forwards_seen": self._counting.forwards if of_all != counting.NONE_SEEN else None,
+            "samples_seen": counted.seen,
+            "batch_seen": counted.by_input,
+            "batch_stated": self.settings.batch_size or None,
             "waiting_s": waiting_s if sees_forward else [],
             "longest_waiting_s": self._longest_s if sees_forward else None,
         }
@@ -298,7 +304,6 @@ class Meter:
             peak_memory_bytes=training.peak_memory_bytes(),
             meter=self.source,
             unit=self._unit,
-            batch_seen=not settings.batch_size and self._unit != "steps",
             sharded=settings.sharded or training.sharded,
             parameters_finite=facts.finite,
             trained_beside=training.trained_beside,
@@ -339,26 +344,12 @@ class Meter:
                     "fix: --wireup torchrun, and no torchrun in the command"
                 )
 
-    def _settle_batch(self) -> None:
-        """Where the batch size is not stated: that of the last step's inputs; where they show none, steps."""
-        if self._batch > 0:
-            return
-        if self._last > 0:
-            self._batch = self._last
-        else:
-            self._batch, self._unit, self._counts_batches = 1, "steps", True
-
-    def _settled(self, group_samples: list[int], forwards: int, length: lengths.Lengths) -> list[int]:
-        """What each group took: steps after all where some rank's model had no forward pass in some of them (one of a
-        part of it, perhaps), so that nothing shows their samples. Raises as Channel.gather.
-        """
+    def _of_all(self) -> int:
+        """What the ranks see of their forward passes (counting.Count.window). Raises as Channel.gather."""
         assert self._channel is not None
-        is_open = not self._counts_batches and 0 < forwards < length.groups * length.group_steps
-        any_open = any(self._channel.gather("passes", is_open))
-        if self._channel.agreed("unit", float(any_open)):
-            self._batch, self._unit = 1, "steps"
-            return [length.group_steps] * length.groups
-        return group_samples
+        views = self._channel.gather("end", self._counting.view)
+        least, most = min(views, default=0), max(views, default=0)
+        return int(self._channel.agreed("counted", least if least == counting.KNOWN else min(most, counting.SEEN)))
 
     def _synchronisation(self, *, examined: bool) -> str:
         if not self._training.parameters:

@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
+from gpu_runner_inside.meter.counting import Step
 
 _HOROVOD = ("horovod.tensorflow", "horovod.tensorflow.keras", "horovod.keras", "horovod.torch")
 
@@ -35,18 +36,20 @@ class OtherTraining:
     sharded = ""
     name = ""
     gradients: str | None = None
+    inputs: str | None = None
+    accumulated: int | None = None
 
     def __init__(self) -> None:
         self._tensorflow = sys.modules.get("tensorflow")
         self.reduction: dict[str, Any] = {}
         self.trained_beside = 0
 
-    def watch_forward(self, _began: Callable[[], None]) -> None:
+    def watch_forward(self, _began: Callable[[], None], _of_pass: int, *, tokens: bool) -> None:
         """Nothing shows where a forward pass begins."""
 
-    def take_samples(self) -> int:
+    def take(self) -> Step:
         """Nothing shows how many samples a step took."""
-        return 0
+        return Step()
 
     def after_step(self) -> None:
         """A step has ended."""

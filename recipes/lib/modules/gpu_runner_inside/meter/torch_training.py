@@ -12,15 +12,17 @@ import os
 import platform
 import resource
 import sys
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
+from gpu_runner_inside.meter.counting import Step
+from gpu_runner_inside.meter.torch_passes import Passes
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 
@@ -110,7 +112,6 @@ class TorchTraining:
     Attributes:
         sharded: what divides them, or the optimizer's state, among the ranks; empty for nothing.
         name: the model's class.
-        inputs: checksum of what the model was given in the first forward pass that was seen; None for none.
         trained_beside: values of the parameters that an optimizer stepped in the warm-up, and no proof covers.
     """
 
@@ -118,12 +119,10 @@ class TorchTraining:
         self.parameters = list(parameters)
         self.sharded = _sharding_of(model, self.parameters) or divides(optimizer)
         self.name = "" if model is None else type(getattr(model, "module", model)).__name__
-        self._samples = 0
         self._model = model
-        self._handle: Any = None
-        self._began: Callable[[], None] | None = None
+        self._passes: Passes | None = None
+        self._watch: Callable[[], Passes] | None = None
         self._look = ReductionLook(model, self.parameters, self.sharded)
-        self.inputs: str | None = None
         self._covered = {id(each) for each in self.parameters}
         self.trained_beside = 0
         self._stepped = self._watch_optimizers() if self.parameters and not self.sharded else None
@@ -163,46 +162,43 @@ class TorchTraining:
             return None
         return self.parameters_checksum() if self.sharded == WHOLE else self._look.gathered_checksum()
 
-    def watch_forward(self, began: Callable[[], None]) -> None:
-        """Call ``began`` at the begin of each of the model's forward passes in training, from the next step on."""
-        self._began = began
+    def watch_forward(self, began: Callable[[], None], of_pass: int, *, tokens: bool) -> None:
+        """Call ``began`` at the begin of each of the model's forward passes in training, from the next step on: what
+        torch.compile compiles is compiled then, and no hook of ours is in it. Others: as of torch_passes.Passes.
+        """
+        if self._model is not None:
+            self._watch = partial(
+                Passes, self._model, self.parameters, of_pass, began,
+                divided=self.sharded not in ("", WHOLE), tokens=tokens,
+            )  # fmt: skip
 
     def after_step(self) -> None:
         """A step has ended."""
         self._look.after_step()
-        if self._began is None:
-            return
-        began, self._began = self._began, None
-        if self._model is None or _is_compiled():  # a hook would make the compiler compile again
-            return
+        if self._watch is not None:
+            self._passes, self._watch = self._watch(), None
 
-        def count(samples: int) -> None:
-            began()
-            self._samples += samples
+    def take(self) -> Step:
+        """The model's forward passes since the last call."""
+        return Step() if self._passes is None else self._passes.take()
 
-        look = _ForwardLook(count, self._keep_inputs)
-        try:
-            self._handle = self._model.register_forward_pre_hook(look, prepend=True, with_kwargs=True)
-        except TypeError:  # before torch 2.0
-            self._handle = self._model.register_forward_pre_hook(look)
-        except (AttributeError, RuntimeError):  # a ScriptModule takes none: nothing is known of its forward passes
-            return
+    @property
+    def inputs(self) -> str | None:
+        """As of torch_passes.Passes."""
+        return None if self._passes is None else self._passes.inputs
 
-    def _keep_inputs(self, inputs: Any) -> None:
-        with suppress(Exception), torch.no_grad():  # what cannot be read shows nothing
-            tensors = list(_tensors(inputs))
-            self.inputs = checksum_of(tensors) if tensors else None
-
-    def take_samples(self) -> int:
-        """The first dimensions of the model's inputs, summed over the forward passes since the last call."""
-        taken, self._samples = self._samples, 0
-        return taken
+    @property
+    def accumulated(self) -> int | None:
+        """As of torch_passes.Passes."""
+        return None if self._passes is None else self._passes.accumulated
 
     def end_of_look(self) -> None:
         """The warm-up is over."""
         self._look.end()
         if self._stepped is not None:
             self._stepped.remove()
+        if self._passes is not None:
+            self._passes.end_of_look()
 
     def world(self) -> World:
         """The world that the framework has formed."""
@@ -257,51 +253,13 @@ class TorchTraining:
     def close(self) -> None:
         """Look at nothing any more."""
         self.end_of_look()
-        if self._handle is not None:
-            self._handle.remove()
-
-
-class _ForwardLook:
-    """Counts the forward passes of a model in training that build a graph: those of an evaluation, of a copy of the
-    model or of data that a policy makes are not trained on. ``keep`` gets the inputs of the first one.
-    """
-
-    def __init__(self, count: Callable[[int], None], keep: Callable[[Any], None]) -> None:
-        self._count, self._keep = count, [keep]
-
-    def __call__(self, module: Any, inputs: Any, named: Any = None) -> None:
-        if module.training and torch.is_grad_enabled():
-            if self._keep:
-                self._keep.pop()((inputs, named))
-            self._count(_first_dimension((*inputs, *(named or {}).values())))
-
-    def __reduce__(self) -> Any:
-        """A model that is saved whole or copied holds a call that does nothing, and needs no module of ours."""
-        return getattr, (nullcontext(), "__exit__")
-
-
-def _first_dimension(inputs: Iterable[Any]) -> int:
-    return next((int(each.shape[0]) for each in inputs if isinstance(each, torch.Tensor) and each.dim() > 0), 0)
-
-
-def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
-    """Those in a model's inputs, which may be lists and mappings."""
-    if isinstance(inputs, torch.Tensor):
-        yield inputs
-    elif isinstance(inputs, (list, tuple, Mapping)):
-        for each in inputs.values() if isinstance(inputs, Mapping) else inputs:
-            yield from _tensors(each)
+        if self._passes is not None:
+            self._passes.close()
 
 
 def is_worker() -> bool:
     """Whether this process only loads data for another one."""
     return torch.utils.data.get_worker_info() is not None
-
-
-def _is_compiled() -> bool:
-    """Whether torch.compile has compiled anything in this process."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return bool(utils is not None and utils.counters["frames"])
 
 
 def model_with(parameter: torch.Tensor) -> Any:

@@ -1,0 +1,181 @@
+"""The forward passes of the trained model in PyTorch, seen by hooks outside of what torch.compile has compiled."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import nullcontext, suppress
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import torch
+
+from gpu_runner_inside.benchmark.torch_checksum import checksum_of
+from gpu_runner_inside.meter.counting import Step, samples_of
+
+_WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
+_is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
+
+
+class _Hook:
+    """Calls one of ours, and where a compiler traces it, nothing."""
+
+    def __init__(self, call: Callable[[Any, Any, Any], None]) -> None:
+        self._call = call
+
+    def __call__(self, module: Any, inputs: Any, more: Any = None) -> None:
+        if not _is_compiling() and module.training and torch.is_grad_enabled():
+            self._call(module, inputs, more)
+
+    def __reduce__(self) -> Any:
+        """A model that is saved whole or copied holds a call that does nothing, and needs no module of ours."""
+        return getattr, (nullcontext(), "__exit__")
+
+
+class Passes:
+    """The forward passes of a model in training that build a graph: those of an evaluation, of a copy of the model or
+    of data that a policy makes are not trained on. One that activation checkpointing repeats counts where the first
+    built no graph.
+
+    Args:
+        parameters: of which the optimizer takes gradients; divided: among the ranks.
+        expected, tokens: as counting.samples_of has them. began: is called as each begins.
+
+    Attributes:
+        accumulated: most passes of a step that only accumulated gradients, each followed by its own backward pass; 0
+            where a step did something else. None until a step was seen.
+        inputs: checksum of what the model was given in the first pass; None where that cannot be read.
+    """
+
+    def __init__(
+        self, model: Any, parameters: Sequence[Any], expected: int, began: Callable[[], None], *,
+        divided: bool, tokens: bool,
+    ) -> None:  # fmt: skip
+        self._parameters = [each for each in parameters if each.requires_grad]
+        self._divided, self._expected, self._began = divided, expected, began
+        self._tokens = tokens
+        self._time_major = any(getattr(each, "batch_first", True) is False for each in model.modules())
+        self.accumulated: int | None = None
+        self.inputs: str | None = None
+        self._is_first = True
+        self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
+        self._versions = 0
+        self._begin_step()
+        self._close: list[Callable[[], None]] = []
+        self._looks = True
+        self._end_of_look: Callable[[], None] = lambda: None
+        self._attach(_outermost(model))
+
+    def _attach(self, module: Any) -> None:
+        before, after = _Hook(self._before), _Hook(self._after)
+        compiled = getattr(module, "_compiled_call_impl", None)
+        if compiled is not None:  # compiled in its place: a hook would be inside
+
+            def call(*inputs: Any, **named: Any) -> Any:
+                before(module, inputs, named)
+                output = compiled(*inputs, **named)
+                after(module, inputs, output)
+                return output
+
+            def restore() -> None:
+                if module._compiled_call_impl is call:
+                    module._compiled_call_impl = compiled
+
+            module._compiled_call_impl = call
+            self._close.append(restore)
+            return
+        try:
+            handle = module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+        except TypeError:  # before torch 2.0
+            handle = module.register_forward_pre_hook(before)
+        except (AttributeError, RuntimeError):  # a ScriptModule takes none: nothing is known of its forward passes
+            return
+        self._close.append(handle.remove)
+        self._end_of_look = module.register_forward_hook(after).remove
+
+    def _before(self, _module: Any, inputs: Any, named: Any) -> None:
+        samples = 0
+        with suppress(Exception):  # a tensor without a shape that can be read
+            samples = samples_of(
+                (*inputs, *(named or {}).values()), self._expected, tokens=self._tokens, time_major=self._time_major
+            )
+        if _backward() != -1:
+            self._repeated.append(samples)
+            return
+        self._began()
+        if self._is_first:
+            self._is_first = False
+            with suppress(Exception), torch.no_grad():
+                self.inputs = checksum_of(tensors) if (tensors := list(_tensors((inputs, named)))) else None
+        if self._looks:
+            if not self._first:
+                self._versions = self._version()
+            elif self._open or self._versions != self._version():
+                self._mixed = True
+            elif not self._divided and all(each.grad is None for each in self._parameters):
+                self._mixed = True  # the first gradients are thrown away
+            self._open = True
+        self._first.append(samples)
+
+    def _after(self, _module: Any, _inputs: Any, output: Any) -> None:
+        if not self._looks or _backward() != -1:
+            return
+        values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+        for each in (output, *values):
+            if isinstance(each, torch.Tensor) and each.requires_grad:
+                each.register_hook(self._backward_began)
+                return
+
+    def _backward_began(self, _gradient: Any) -> None:
+        self._open = False
+
+    def _version(self) -> int:
+        """Changes with each change of a parameter in its place."""
+        return sum(each._version for each in self._parameters)
+
+    def _begin_step(self) -> None:
+        self._first: list[int] = []
+        self._repeated: list[int] = []
+
+    def take(self) -> Step:
+        """Those since the last call."""
+        passes = self._first or self._repeated
+        if self._looks and passes:
+            before = 0 if self.accumulated == 0 else max(self.accumulated or 1, len(passes))
+            self.accumulated = 0 if self._mixed else before
+            self._open = False
+        self._begin_step()
+        return Step(len(passes), sum(passes) if all(passes) else 0, max(passes, default=0))
+
+    def end_of_look(self) -> None:
+        """The warm-up is over."""
+        self._looks = False
+        self._end_of_look()
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        self.end_of_look()
+        for each in self._close:
+            each()
+        self._close = []
+
+
+def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
+    """Those in a model's inputs, which may be lists and mappings."""
+    if isinstance(inputs, torch.Tensor):
+        yield inputs
+    elif isinstance(inputs, (list, tuple, Mapping)):
+        for each in inputs.values() if isinstance(inputs, Mapping) else inputs:
+            yield from _tensors(each)
+
+
+def _outermost(model: Any) -> Any:
+    """What wraps the model as its one child, and is called in its place; the model itself where nothing does."""
+    modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
+    wrapper = model
+    while wrapper is not None:
+        model = wrapper
+        wrapper = next(
+            (each for each in modules if any(vars(each).get("_modules", {}).get(name) is model for name in _WRAPS)),
+            None,
+        )
+    return model

@@ -1,0 +1,505 @@
+"""Ordinary training scripts, each trained with the meter and without: ``main.py [NAME ...]``.
+
+Prints a line of JSON for each: whether the meter changed what was trained, and its count of samples beside the script's
+own. Each training is a process of its own, forked after torch is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import resource
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo.utils as dynamo
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+BATCH, STEPS, WIDTH = 16, 30, 12
+ROOT = "/tmp"
+Script = Iterator[Any]  # first what is trained, by the names of runner_meter.start; then the samples of each step
+SCRIPTS: dict[str, tuple[str, Callable[[], Script]]] = {}
+
+
+def script(source: str) -> Callable[[Callable[[], Script]], Callable[[], Script]]:
+    """``source``: what counts; of a hook with the stated batch, as ``hook 16``."""
+
+    def add(train: Callable[[], Script]) -> Callable[[], Script]:
+        SCRIPTS[train.__name__] = (source, train)
+        return train
+
+    return add
+
+
+def net(outputs: int = 10, inputs: int = WIDTH) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, outputs))
+
+
+class Net(nn.Module):
+    """With a forward pass of its own, which torch.compile compiles; that of nn.Sequential it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return self.net(images)
+
+
+def batch(size: int = BATCH) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(size, WIDTH), torch.randint(10, (size,))
+
+
+def stated(model: Any, optimizer: Any, size: int = BATCH, **more: Any) -> dict[str, Any]:
+    return {"model": model, "optimizer": optimizer, "batch_size": size, **more}
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def ddp(model: nn.Module) -> nn.Module:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def simple(model: Any, *, sizes: Callable[[int], int] = lambda _: BATCH, accumulate: int = 1, **more: Any) -> Script:
+    """The usual loop: ``sizes`` of its batches by their number."""
+    trained = more.pop("trained", model)
+    optimizer = sgd(trained)
+    yield stated(model, optimizer, **more)
+    number = 0
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        taken = 0
+        for _ in range(accumulate):
+            images, labels = batch(sizes(number))
+            (functional.cross_entropy(model(images), labels) / accumulate).backward()
+            taken, number = taken + len(images), number + 1
+        nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
+        optimizer.step()
+        yield taken
+
+
+@script("script")
+def plain() -> Script:
+    return simple(net())
+
+
+@script("script")
+def stated_of_all_ranks() -> Script:
+    return simple(net(), size=64 * BATCH)
+
+
+@script("script")
+def stated_too_small() -> Script:
+    return simple(net(), size=BATCH // 2)
+
+
+@script("script")
+def accumulation_left_out() -> Script:
+    return simple(net(), accumulate=4)
+
+
+@script("script")
+def smaller_last_batch() -> Script:
+    return simple(net(), sizes=lambda number: 3 if number % 3 == 2 else BATCH)
+
+
+@script("hook")
+def accumulated() -> Script:
+    return simple(ddp(net()), accumulate=4)
+
+
+@script(f"hook {4 * BATCH}")
+def accumulated_and_stated() -> Script:
+    return simple(net(), accumulate=4)
+
+
+@script("hook 1024")
+def compiled() -> Script:
+    return simple(torch.compile(ddp(net()), backend="aot_eager"))
+
+
+@script("script")
+def compiled_within() -> Script:
+    model = Net()
+    model.compile(backend="aot_eager")
+    return simple(model, size=64 * BATCH, sizes=lambda number: 5 if number % 9 == 8 else BATCH)
+
+
+@script("script")
+def compiled_inside_of_ddp() -> Script:
+    model = torch.compile(net(), backend="aot_eager")
+    return simple(ddp(model), sizes=lambda number: 5 if number % 9 == 8 else BATCH)
+
+
+@script("script")
+def compiled_and_given_before() -> Script:
+    """The meter is given what torch.compile wraps."""
+    model = net()
+    whole = torch.compile(model, backend="aot_eager")
+    for step in simple(whole, trained=model):
+        yield {**step, "model": model} if isinstance(step, dict) else step
+
+
+@script("script")
+def compiled_step() -> Script:
+    """The whole step is compiled: nothing of ours may be in it."""
+    model = net()
+    optimizer = sgd(model)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(model(images), labels)
+
+    yield stated(model, optimizer)
+    for number in range(STEPS):
+        optimizer.zero_grad()
+        loss(*batch(BATCH if number != STEPS - 5 else 5)).backward()
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
+def mixed_precision() -> Script:
+    model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    optimizer = torch.optim.AdamW(model.parameters())
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    yield stated(model, optimizer)
+    for step in range(STEPS):
+        images, labels = batch()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = functional.cross_entropy(model(images), labels) * (float("inf") if step % 7 == 3 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        schedule.step()
+        optimizer.zero_grad()
+        yield BATCH
+
+
+@script("hook")
+def evaluates() -> Script:
+    model = nn.Sequential(nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(4 * (WIDTH - 2), 10))
+    average = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for step in range(STEPS):
+        images, labels = batch()
+        optimizer.zero_grad()
+        functional.cross_entropy(model(images[:, None]), labels).backward()
+        optimizer.step()
+        average.update_parameters(model)
+        if step % 5 == 4:
+            model.eval()
+            with torch.no_grad():
+                model(torch.randn(100, 1, WIDTH))
+            model.train()
+        yield BATCH
+
+
+@script("hook")
+def distilled() -> Script:
+    teacher, model = net(), net()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, _labels = batch()
+        with torch.no_grad():
+            wanted = teacher(images).softmax(1)
+        optimizer.zero_grad()
+        functional.kl_div(model(images).log_softmax(1), wanted).backward()
+        optimizer.step()
+        yield BATCH
+
+
+def gan(*, apart: bool) -> Script:
+    """``apart``: the discriminator has a backward pass for each of its two batches."""
+    critic, maker = net(1), net(WIDTH)
+    of_critic, of_maker = torch.optim.Adam(critic.parameters()), torch.optim.Adam(maker.parameters())
+    loss = functional.binary_cross_entropy_with_logits
+    ones, zeros = torch.ones(BATCH, 1), torch.zeros(BATCH, 1)
+    yield stated(critic, of_critic)
+    for _ in range(STEPS):
+        of_critic.zero_grad()
+        made = maker(torch.randn(BATCH, WIDTH))
+        of_real = loss(critic(batch()[0]), ones)
+        if apart:
+            of_real.backward()
+            loss(critic(made.detach()), zeros).backward()
+        else:
+            (of_real + loss(critic(made.detach()), zeros)).backward()
+        of_critic.step()
+        of_maker.zero_grad()
+        loss(critic(made), ones).backward()
+        of_maker.step()
+        yield BATCH
+
+
+@script("hook")
+def adversarial() -> Script:
+    return gan(apart=False)
+
+
+@script("hook")
+def adversarial_apart() -> Script:
+    return gan(apart=True)
+
+
+@script(f"hook {BATCH}")
+def adversarial_and_stated() -> Script:
+    return gan(apart=True)
+
+
+@script("hook")
+def sharpness_aware() -> Script:
+    model = ddp(net())
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, labels = batch()
+        optimizer.zero_grad()
+        functional.cross_entropy(model(images), labels).backward()
+        with torch.no_grad():
+            moved = [
+                0.05 * each.grad / (each.grad.norm() + 1e-9) for each in model.parameters() if each.grad is not None
+            ]
+            torch._foreach_add_(list(model.parameters()), moved)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(images), labels).backward()
+        with torch.no_grad():
+            torch._foreach_sub_(list(model.parameters()), moved)
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
+def two_views() -> Script:
+    model = net()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, _labels = batch()
+        optimizer.zero_grad()
+        (model(images) - model(images + 0.1 * torch.randn_like(images))).square().mean().backward()
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
+def closure() -> Script:
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, labels = batch()
+
+        def loss(images: torch.Tensor = images, labels: torch.Tensor = labels) -> torch.Tensor:
+            optimizer.zero_grad()
+            found = functional.cross_entropy(model(images), labels)
+            found.backward()
+            return found
+
+        optimizer.step(loss)  # type: ignore[arg-type]
+        yield BATCH
+
+
+def checkpointed(*, reentrant: bool) -> Script:
+    model = net()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, labels = batch()
+        optimizer.zero_grad()
+        output = checkpoint(model, images.requires_grad_(), use_reentrant=reentrant)
+        functional.cross_entropy(output, labels).backward()
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
+def recomputed() -> Script:
+    return checkpointed(reentrant=False)
+
+
+@script("hook")
+def recomputed_reentrant() -> Script:
+    return checkpointed(reentrant=True)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, *, batch_first: bool) -> None:
+        super().__init__()
+        self.words, self.cells = nn.Embedding(50, 8), nn.LSTM(8, 16, batch_first=batch_first)
+        self.out = nn.Linear(16, 50)
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        return {"logits": self.out(self.cells(self.words(tokens))[0])}
+
+
+def text(*, time_major: bool, length: int = 7, **more: Any) -> Script:
+    model = Recurrent(batch_first=not time_major)
+    optimizer = sgd(model)
+    yield stated(model, optimizer, **more)
+    for _ in range(STEPS):
+        tokens = torch.randint(50, (length, BATCH) if time_major else (BATCH, length))
+        optimizer.zero_grad()
+        functional.cross_entropy(model(tokens)["logits"].flatten(0, 1), tokens.flatten()).backward()
+        optimizer.step()
+        yield length * BATCH if more else BATCH
+
+
+@script("hook")
+def time_major() -> Script:
+    return text(time_major=True)
+
+
+@script("script")
+def time_major_and_stated() -> Script:
+    return text(time_major=True)
+
+
+@script("hook")
+def batch_major() -> Script:
+    return text(time_major=False)
+
+
+@script("script")
+def tokens() -> Script:
+    return text(time_major=True, unit="tokens", size=7 * BATCH)
+
+
+@script("hook")
+def mapping() -> Script:
+    """Of a batch as one mapping, as many models of text take it."""
+
+    class OfMapping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net()
+
+        def forward(self, given: dict[str, torch.Tensor]) -> torch.Tensor:
+            return functional.cross_entropy(self.net(given["inputs"]), given["labels"])
+
+    model = OfMapping()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, labels = batch()
+        optimizer.zero_grad()
+        model({"inputs": images, "labels": labels}).backward()
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
+def graphs() -> Script:
+    """Of graphs whose nodes lie one after another: as many as the first dimension are nodes."""
+
+    class OfGraphs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net()
+
+        def forward(self, nodes: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            return self.net(nodes).index_add(0, edges[0], self.net(nodes)[edges[1]])
+
+    model = OfGraphs()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        nodes, labels = batch(int(torch.randint(100, 200, ())))
+        optimizer.zero_grad()
+        functional.cross_entropy(model(nodes, torch.randint(len(nodes), (2, 300))), labels).backward()
+        optimizer.step()
+        yield BATCH
+
+
+def state_of(trained: dict[str, Any]) -> str:
+    """Of weights, running statistics, gradients, momentum and random state."""
+    model, optimizer = trained["model"], trained["optimizer"]
+    tensors = [*model.state_dict().values(), *(each.grad for each in model.parameters() if each.grad is not None)]
+    tensors += [value for each in optimizer.state.values() for value in each.values() if torch.is_tensor(value)]
+    digest = hashlib.sha256()
+    for each in (*tensors, torch.get_rng_state()):
+        digest.update(each.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def trained(name: str, source: str) -> dict[str, Any]:
+    """What this training leaves, and what the meter of it says."""
+    torch.manual_seed(0)
+    meter, own = None, []
+    if source.startswith("hook"):
+        from gpu_runner_inside.meter import hook
+
+        os.environ["RUNNER_METER_BATCH"] = source[len("hook ") :] or "0"
+        hook.install(lambda module, attach: attach(importlib.import_module(module)))
+    training = SCRIPTS[name][1]()
+    what = next(training)
+    if source == "script":
+        import runner_meter
+
+        meter = runner_meter.start(**what)
+    for taken in training:
+        own.append(taken)
+        if meter is not None:
+            meter.step()
+    reports = Path(os.environ["RUNNER_RUN_DIR"], "ranks")
+    report = json.loads((reports / "0.report.json").read_text()) if source else None
+    began = 0 if report is None else 1 + report["warmup_steps"]
+    return {
+        "name": name,
+        "state": state_of(what),
+        "compiled": {kind: dict(counts) for kind, counts in dynamo.counters.items() if kind != "aot_autograd"},
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "own": sum(own[began : began + report["steps"]]) if report else None,
+        "report": report,
+    }
+
+
+def in_a_process(name: str, source: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=ROOT) as run_dir:
+        left = Path(run_dir, "left.json")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            with contextlib.suppress(SystemExit):
+                os.environ.update(RUNNER_RUN_DIR=run_dir, RUNNER_TOKEN="t", RUNNER_RANK="0", RUNNER_WORLD="1")
+                for variable in ("RUNNER_METER_OWNER", "RUNNER_METER_UNWATCHED", "RUNNER_RENDEZVOUS"):
+                    os.environ.pop(variable, None)
+                try:
+                    left.write_text(json.dumps(trained(name, source)))
+                    code = 0
+                finally:
+                    sys.stderr.flush()
+                    os._exit(code)
+        os.waitpid(child, 0)
+        found: dict[str, Any] = json.loads(left.read_text())
+        return found
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    for name in names or SCRIPTS:
+        plain, metered = in_a_process(name, ""), in_a_process(name, SCRIPTS[name][0])
+        same = {each: plain[each] == metered[each] for each in ("state", "compiled")}
+        if not all(same.values()):
+            print({each: (plain[each], metered[each]) for each in same}, file=sys.stderr)
+        more = metered["peak_bytes"] - plain["peak_bytes"]
+        print(json.dumps({**metered, "same": same, "more_bytes": more}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
