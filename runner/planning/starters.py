@@ -202,6 +202,7 @@ _OTHERS = (
     "-m deepspeed.launcher.launch", "-m paddle.distributed.launch", "-m mpi4py.run",
 )  # fmt: skip
 _CALLS |= {tuple(call.split()): call for call in _OTHERS}
+_SCRIPTS = (".sh", ".bash")
 _NAMES = frozenset(call[0] for call in _CALLS)
 # Programs that start the command after their own options, and which of those, beside --no-..., take no value.
 _WRAPPERS = _flags(
@@ -220,10 +221,10 @@ _INSTALL = _flags("install uninstall pip add remove download load upgrade")
 _MENTION = _flags(
     "echo printf which type hash whereis man pkill killall pgrep grep test [ [[ export alias unset set"
 ) | (_flags("cd ls cp rm mv ln mkdir chmod touch git -v -V"))
+_MAY_START = re.compile("|".join((*map(re.escape, _NAMES), *map(re.escape, _SCRIPTS))))
 _FOUND = re.compile(r"(?:[$]\(|`)(?:which|command -v|type -[pP]) ([\w.-]+)")
 # What the launcher fills in, as a script can write it.
 _IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
-_SCRIPTS = (".sh", ".bash")
 _DEEPEST = 4  # scripts that call each other
 _SHELLS = _flags("bash sh dash zsh ksh")
 # Of Python's options the one that ends them (-c, -m), or takes a value (-W, -X), and what is attached to it.
@@ -344,7 +345,9 @@ def in_script(
 
 def _starts(text: str, outer: tuple[str, ...], read: Read = nothing) -> bool:
     """Whether a text that may be a script starts ranks. With srun it mostly asks for the hosts' names."""
-    found = in_script(text, read=read, outer=(*outer, "$(")) if len(outer) < _DEEPEST else ()
+    found = (
+        in_script(text, read=read, outer=(*outer, "$(")) if len(outer) < _DEEPEST and _MAY_START.search(text) else ()
+    )
     return any(each.name in KINDS and each.name != "srun" for each in found)
 
 
