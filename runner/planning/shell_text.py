@@ -184,6 +184,14 @@ def _followed(command: Command, values: Values, sourced: Read, nested: int) -> I
             yield replace(each, line=command.line, is_plain=each.is_plain and command.is_plain)
 
 
+def unclosed(text: str) -> int:
+    """The line of the word in which a quote or a bracket begins that nothing closes; 0 for none, or where that is not
+    certain: quotes in ``$'...'`` and in ``"${...}"`` have rules of their own.
+    """
+    *_, (word, is_operator, line) = _tokens(f"{text}\n;")  # the text's end is an operator, where nothing swallows it
+    return 0 if is_operator or word == UNTOLD or re.search(r"\$(\{[^}\n]*)?'", word) else line
+
+
 def as_written(word: str) -> str:
     """A word for a reader: what is unknown as it is written."""
     return word.replace(UNREAD, "")
