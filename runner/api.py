@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -131,7 +132,20 @@ class Run(_Directory):
 
 
 class Runs(list[Run]):
-    """Runs, the newest first; a notebook shows them as a table. No scheduler is queried for it."""
+    """Runs, the newest first, or those of a sweep; a notebook shows them as a table, without a scheduler's query."""
+
+    def wait(self, timeout: float | None = None) -> list[Verdict]:
+        """Wait until all have ended, and judge them: as ``Run.wait``, but a scheduler is asked once for all of them."""
+        from runner.jobs.life import finish
+        from runner.jobs.states import Together
+
+        _check_timeout(timeout)
+        together, until = Together(each._files for each in self), time.monotonic() + (timeout or 0.0)
+        verdicts = []
+        for each in self:
+            left_s = None if timeout is None else max(0.0, until - time.monotonic())
+            verdicts.append(finish(each._files, _nothing, _warn, timeout_s=left_s, together=together))
+        return verdicts
 
     def _repr_html_(self) -> str:
         from runner.core.columns import Column, as_html
@@ -195,8 +209,16 @@ def submit(
 
 @overload
 def submit(
-    gpus: int, command: Sequence[str] = (), *, dry_run: Literal[True], **options: Unpack[Options]
-) -> Preparation: ...
+    gpus: int, command: Sequence[str] = (), *, sweep: Mapping[str, Sequence[object]], at_once: int | None = ...,
+    dry_run: Literal[False] = False, **options: Unpack[Options],
+) -> Runs: ...  # fmt: skip
+
+
+@overload
+def submit(
+    gpus: int, command: Sequence[str] = (), *, sweep: Mapping[str, Sequence[object]] | None = ...,
+    at_once: int | None = ..., dry_run: Literal[True], **options: Unpack[Options],
+) -> Preparation: ...  # fmt: skip
 
 
 @overload
@@ -206,14 +228,17 @@ def submit(
 
 
 def submit(
-    gpus: int, command: Sequence[str] = (), *, dry_run: bool = False, **options: Unpack[Options]
-) -> Run | Preparation:
+    gpus: int, command: Sequence[str] = (), *, sweep: Mapping[str, Sequence[object]] | None = None,
+    at_once: int | None = None, dry_run: bool = False, **options: Unpack[Options],
+) -> Run | Runs | Preparation:  # fmt: skip
     """Submit a job of ``gpus`` ranks, one for each GPU, and return its run without waiting for it.
 
     Args:
         command: the program and its arguments, started in the working directory: ``["python", "train.py"]``; with a
             recipe, arguments of the recipe's program. Without both, the default recipe, a benchmark, is run.
-        dry_run: return the script, the plan and the findings of the checks, and change nothing.
+        sweep: values by name, ``{"lr": [0.1, 0.2]}``: a run for each combination, with ``{lr}`` in the command
+            replaced; returns them as ``Runs``. at_once: how many of them may run at one time.
+        dry_run: return the script (of a sweep that of its first run), the plan and the findings, and change nothing.
         options: see ``runner.preparation.options``; None stands for the default. In ``env`` None takes a variable away,
             and True gives it its value in this process; ``time`` is ``[D-][H:]M:S``, or seconds.
 
@@ -225,18 +250,29 @@ def submit(
     from runner.preparation.request import make_request
 
     request = make_request({**given.values_of("submit", options), "gpus": gpus, "arguments": given.program_of(command)})
-    prepared = prepare(request, keep=not dry_run)
-    if dry_run:
-        return Preparation(
-            prepared.script.text,
-            shown_plan(prepared.plan),
-            prepared.findings,
-            prepared.unconfirmed,
-            prepared.script.files,
+    if at_once is not None and not sweep:
+        raise UsageError("it is for the runs of a sweep", where="at_once", fix="give a sweep")
+    group = None
+    if sweep is None:
+        prepared = prepare(request, keep=not dry_run)
+    else:
+        from runner.study import sweep as sweeps
+
+        at_once = _optional("at_once", given.count_of, at_once)
+        group = sweeps.prepare_sweep(
+            request, taken("sweep", _swept, sweep), at_once, lambda r: prepare(r, keep=not dry_run)
         )
+        prepared = next((job for job in group.jobs.values() if job.is_refused), group.jobs["1"])
+    findings = group.findings if group else prepared.findings
+    if dry_run:
+        text, files = prepared.script.text, prepared.script.files
+        return Preparation(text, shown_plan(prepared.plan), findings, prepared.unconfirmed, files)
     if prepared.is_refused:
-        raise CheckRefusedError(prepared.findings)
-    return Run(start(prepared)[0].path)
+        raise CheckRefusedError(findings)
+    if group is None:
+        return Run(start(prepared)[0].path)
+    made = sweeps.start(group, CommandLine((), request.directory), _Quiet().listener)
+    return Runs(Run(run.path) for run in made.submitted)
 
 
 def runs(name: str | None = None) -> Runs:
@@ -333,9 +369,13 @@ class _Quiet:
         return True
 
     def listening(self) -> AbstractContextManager[Listener]:
+        return nullcontext(self.listener)
+
+    @property
+    def listener(self) -> Listener:
         from runner.study.separate import Listener
 
-        return nullcontext(Listener(_nothing, _nothing, _warn))
+        return Listener(_nothing, _nothing, _warn)
 
 
 def compare(
@@ -428,6 +468,12 @@ def expect(
         wireup=wireup,
         assumed=taken("assume", _ranges, assume or {}),
     )
+
+
+def _swept(values: Mapping[str, Sequence[object]]) -> dict[str, tuple[str, ...]]:
+    if any(isinstance(each, str) for each in values.values()):
+        raise TypeError('the values of a name must be a list: {"lr": [0.1, 0.2]}')
+    return {name: tuple(map(str, each)) for name, each in values.items()}
 
 
 def _counts(values: Sequence[int]) -> tuple[int, ...]:

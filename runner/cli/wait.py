@@ -19,6 +19,7 @@ from runner.model.figure import figure_of, is_of_value
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
+    from runner.jobs.states import Together
     from runner.model.output import Cancellation, Problem, RunFacts
     from runner.model.study import StudyCancellation, StudyFacts
     from runner.model.verdict import Verdict
@@ -60,13 +61,14 @@ def wait_for(
 ) -> int:
     """Wait for runs and studies, and print their verdicts, of several that are not good, and their list."""
     from runner.jobs.directory import Run
+    from runner.jobs.states import Together
 
     if as_json and len(subjects) > 1:
         return _document_of(subjects, timeout_s)
     codes: list[int] = []
+    together = Together(each for each in subjects if isinstance(each, Run)) if len(subjects) > 1 else None
     for at, (each, left_s) in enumerate(_in_turn(subjects, timeout_s), 1):
-        is_one = len(subjects) == 1
-        codes.append(_wait(each, is_one, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
+        codes.append(_wait(each, together, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
         if codes[-1] == Exit.INTERRUPTED:
             for other in subjects[at:] if cancel_on_interrupt else ():
                 say(_cancelled(other)[1])
@@ -93,12 +95,14 @@ def show_runs(runs: Iterable[Run], *, as_json: bool) -> int:
     return Exit.GOOD
 
 
-def _wait(subject: Subject, is_one: bool, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool) -> int:
+def _wait(
+    subject: Subject, together: Together | None, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool
+) -> int:
     from runner.jobs.directory import Run
 
     if isinstance(subject, Run):
         return wait_and_judge(
-            subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt, shows_good=is_one
+            subject, timeout_s=timeout_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt, together=together
         )
     from runner.cli.study import wait_for
 
@@ -112,22 +116,24 @@ def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[t
         yield each, None if timeout_s is None else max(0.0, until - time.monotonic())
 
 
-def _document_of(subjects: Iterable[Subject], timeout_s: float | None) -> int:
+def _document_of(subjects: Sequence[Subject], timeout_s: float | None) -> int:
     """Wait for several, and print their facts as one document; its error is that of the first that is not good."""
     from runner.cli import json_output
     from runner.cli.study import problem
     from runner.jobs.directory import Run
     from runner.jobs.facts import run_facts
     from runner.jobs.life import finish
+    from runner.jobs.states import Together
     from runner.model.output import WaitedFor
     from runner.study.gather import wait
 
     runs: list[RunFacts] = []
     studies: list[StudyFacts] = []
     bad: list[tuple[int, Problem]] = []
+    together = Together(each for each in subjects if isinstance(each, Run))
     for each, left_s in _in_turn(subjects, timeout_s):
         if isinstance(each, Run):
-            verdict = finish(each, lambda _progress: None, warn, timeout_s=left_s)
+            verdict = finish(each, lambda _progress: None, warn, timeout_s=left_s, together=together)
             runs.append(run_facts(each, verdict))
             code, error = verdict.exit_code, json_output.of_verdict(verdict)
         else:
@@ -195,18 +201,22 @@ def _cancelled(subject: Subject) -> tuple[Cancellation | StudyCancellation, str]
 
 
 def wait_and_judge(
-    run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False, shows_good: bool = True
-) -> int:
-    """Wait for the run's end and print its verdict; returns the exit code. ``shows_good``: also one that is good, as
-    of a run that is not one of several.
+    run: Run, *, timeout_s: float | None, as_json: bool, cancel_on_interrupt: bool = False,
+    together: Together | None = None,
+) -> int:  # fmt: skip
+    """Wait for the run's end and print its verdict; returns the exit code. Of several that are waited for
+    ``together``, one that is good is not printed.
 
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
     from runner.jobs.life import WaitInterrupted, finish
 
+    shows_good = together is None
     try:
         with job_display(run, quiet=as_json, named=not shows_good) as on_progress:
-            verdict = finish(run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt)
+            verdict = finish(
+                run, on_progress, warn, timeout_s=timeout_s, cancel_on_interrupt=cancel_on_interrupt, together=together
+            )
     except WaitInterrupted as stopped:
         if stopped.cancelled:
             say(what := f"interrupted: job {stopped.job_id} is being cancelled")

@@ -72,6 +72,7 @@ def run_columns(rows: Sequence[Row]) -> tuple[Column[Row], ...]:
     return (
         Column("", values="key"),
         Column("run", lambda r: launch_text(r) if r.repeat else r.run, "run"),
+        Column("values", values={"values": lambda r: settings_text(r.values.items())}),
         Column("GPUs", values="gpus arm", right=True, leave=1),
         Column("differs", lambda r: "" if r.repeat else kind_text(r), differs, leave=3),
         Column("state", lambda r: r.state, "state unit", leave=4),

@@ -234,11 +234,12 @@ class Run:
         """The command line that submitted it. Raises UsageError: none was recorded."""
         command = self.command
         if command.arguments[:1] not in (("submit",), ("run",)):
-            raise UsageError(
-                "this run has no recorded command line: it is older, or was submitted from Python",
-                where=str(self.path / COMMAND),
-                fix="submit it anew; its plan.json has every decision",
-            )
+            what = "this run has no recorded command line: it is older, or was submitted from Python"
+            where, fix = str(self.path / COMMAND), "submit it anew; its plan.json has every decision"
+            if self.of_script is not None:
+                what, where = "this job was submitted by something else than gpu-runner", self.run_id
+                fix = "submit it again as it was; `submit SCRIPT` submits a batch script, and records that"
+            raise UsageError(what, where=where, fix=fix)
         return command
 
     def content(self, name: str) -> bytes:

@@ -380,7 +380,9 @@ def _sentences(evidence: Evidence, record: ExitRecord) -> list[str]:
         start.environment.get("PATH", "") if start else "",
     )
     program = evidence.plan.program[0]
-    found_by = f"of {program}" if "/" in program else f"whose PATH begins with {path.partition(':')[0]}"
+    found_by = f"of {program}" if "/" in program else f"of {program}, the first in PATH ({path})"
+    if evidence.plan.python is not None:
+        found_by = f"of {evidence.plan.python.prefix}/bin/python3"
     known = {
         **(in_line.groupdict() if in_line else {}),
         "end": f"exited with code {record.exit_code}"
@@ -447,9 +449,10 @@ def failed_verdict(
 
 
 def _rank_name(evidence: Evidence, rank: int) -> str:
-    """``rank 3 on dgx02``, as far as its host is known."""
-    node = _node(evidence, rank)
-    return f"rank {rank} on {node}" if node else f"rank {rank}"
+    """``rank 3 on dgx02``, as far as its host is known; ``start 0 of torchrun``, which has ranks of its own."""
+    node, starters = _node(evidence, rank), evidence.plan.starters
+    name = f"start {rank} of {starters[0].name}" if starters else f"rank {rank}"
+    return f"{name} on {node}" if node else name
 
 
 def _node(evidence: Evidence, rank: int) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from runner.core.errors import RunnerError
 from runner.jobs.directory import ENDED, PROVENANCE, VERDICT, Run
 from runner.jobs.logs import LogFile, follow, one_rank
-from runner.jobs.states import cancel, scheduler_of
+from runner.jobs.states import Together, cancel, scheduler_of
 from runner.jobs.watch import REAL_CLOCK, Clock, JobProgress, patience, presence, progress, wait
 from runner.model.job import JobState
 from runner.model.verdict import Verdict
@@ -110,6 +110,7 @@ def finish(
     *,
     timeout_s: float | None = None,
     cancel_on_interrupt: bool = False,
+    together: Together | None = None,
     clock: Clock = REAL_CLOCK,
 ) -> Verdict:
     """Wait for the run to finish, judge it, and keep its last state and its verdict.
@@ -121,6 +122,7 @@ def finish(
         on_progress: called each time the job's state was queried; never if its end is known already.
         warn: called with what could not be kept.
         timeout_s: seconds to wait at most.
+        together: of several that are waited for; None where it is one.
 
     Raises:
         WaitInterrupted: Ctrl-C while waiting; the job is cancelled if ``cancel_on_interrupt``, else it continues.
@@ -131,13 +133,16 @@ def finish(
     if evidence is None or _verdict(run, evidence).outcome == "unknown":
         scheduler, job_id = scheduler_of(run)
 
+        def ask() -> JobState:
+            return together.state(run, scheduler, job_id) if together else scheduler.state(job_id, run.path)
+
         def is_whole(state: JobState) -> bool:
             nonlocal evidence
             evidence = _collected(run, state)
             return not evidence.damaged
 
         try:
-            state = wait(run, scheduler, job_id, on_progress, is_whole, timeout_s=timeout_s, clock=clock)
+            state = wait(run, ask, on_progress, is_whole, timeout_s=timeout_s, clock=clock)
         except KeyboardInterrupt:
             if cancel_on_interrupt:
                 cancel(run, scheduler, job_id)

@@ -39,28 +39,43 @@ def find(run: str | None) -> Run:
         return _newest(1)
     if match := _BACK.match(run):
         return _newest(int(match[1]))
-    for candidate in (Path(run), index() / run):
-        if _is_run_directory(candidate):
-            return Run(candidate.resolve())
-    if not run or "/" in run:
-        raise _no_match(run)
-    runs = tuple(linked())
-    # The whole id of a run that is gone begins that of another one (-1 and -1.2), which is not meant.
-    for matches in (_is_whole,) if is_whole_id(run) else (_is_whole, _is_beginning):
-        matching = [each for each in runs if matches(each, run) and _is_run(each)]
-        if len(matching) == 1:
-            return matching[0]
-        if matching:
-            raise UsageError(
-                f'"{printable(run)}" matches {len(matching)} runs: {_listed(matching, _MOST_CANDIDATES)}',
-                fix="give the id of one of them, or as much of it as no other has",
-            )
-        if matches is _is_whole and _JOB_ID.match(run):
-            from runner.jobs.scripts import job_of_others  # where no run of ours has this job
+    matching, are_whole = matching_runs(run)
+    if not are_whole and _JOB_ID.match(run):
+        from runner.jobs.scripts import job_of_others  # where no run of ours has this job
 
-            if (job := job_of_others(run)) is not None:
-                return job
-    raise _no_match(run)
+        if (job := job_of_others(run)) is not None:
+            return job
+    if not matching:
+        raise _no_match(run)
+    if len(matching) > 1:
+        raise UsageError(
+            f'"{printable(run)}" matches {len(matching)} runs: {_listed(matching, _MOST_CANDIDATES)}',
+            fix="give the id of one of them, or as much of it as no other has",
+        )
+    return matching[0]
+
+
+def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
+    """The runs that this may mean, and whether it is the whole directory, id, name or job of each, or a beginning."""
+    for candidate in (Path(wanted), index() / wanted):
+        if _is_run_directory(candidate):
+            return [Run(candidate.resolve())], True
+    runs = tuple(linked()) if wanted and "/" not in wanted else ()
+    whole = [each for each in runs if _is_whole(each, wanted) and _is_run(each)]
+    # The whole id of a run that is gone begins that of another one (-1 and -1.2), which is not meant.
+    if whole or is_whole_id(wanted):
+        return whole, bool(whole)
+    return [each for each in runs if _is_beginning(each, wanted) and _is_run(each)], False
+
+
+def runs_of_sweep(wanted: str) -> list[Run]:
+    """The runs of the sweep of that whole id or name; none without one. Raises UsageError: there are several."""
+    own = [each for each in linked() if each.swept and _is_run(each)]
+    own = [each for each in own if wanted in (each.path.parents[2].name, each.name.rpartition(".")[0])]
+    if len(sweeps := {each.path.parents[2].name for each in own}) > 1:
+        what = f'"{printable(wanted)}" matches {len(sweeps)} sweeps: {", ".join(sorted(sweeps))}'
+        raise UsageError(what, fix="give the id of one of them")
+    return own[::-1]
 
 
 def _newest(place: int) -> Run:

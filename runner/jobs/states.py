@@ -8,6 +8,7 @@ how it ended; what it could not leave because the allocation was lost, the sched
 from __future__ import annotations
 
 import getpass
+import math
 import os
 import platform
 import time
@@ -30,6 +31,7 @@ from runner.model.records import ExitRecord
 BEGUN, OVER, CANCELLED = "begun", "over", "cancelled.json"
 STOPPED = "stopped"
 _WAITS = "waits for its turn in the allocation"
+_TOGETHER_S = 5.0
 _ENDED_EARLY = "the allocation ended before this launch began"
 
 
@@ -176,6 +178,28 @@ class InArray:
     def states(self, jobs: Mapping[Path, str]) -> dict[Path, JobState]:
         """As of any scheduler."""
         return {run: self.state(job_id, run) for run, job_id in jobs.items()}
+
+
+class Together:
+    """Runs that are waited for together: while they wait and run, a scheduler is asked for all of them at once, and at
+    most every 5 s. Only of one that has ended it is asked alone, once, as that tells more.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self._runs = tuple(runs)
+        self._asked_s = -math.inf
+        self._states: dict[Path, JobState] = {}
+
+    def state(self, run: Run, scheduler: Scheduler, job_id: str) -> JobState:
+        """The state of one of them. Raises UnknownStateError: its scheduler does not answer."""
+        known = self._states.get(run.path)
+        if (known is None or known.phase != "ended") and time.monotonic() - self._asked_s >= _TOGETHER_S:
+            asked = [(each, record) for each in self._runs if not each.ended and (record := each.submitted) is not None]
+            self._states, self._asked_s = query(asked)[0], time.monotonic()
+            known = self._states.get(run.path)
+        if known is not None and known.phase in ("pending", "running"):
+            return known
+        return scheduler.state(job_id, run.path)
 
 
 def _of_task(run: Run, state: JobState) -> JobState:

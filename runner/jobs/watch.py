@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from runner.backends.schedulers import Scheduler, quiet_s
+from runner.backends.schedulers import quiet_s
 from runner.core import files
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
@@ -183,8 +183,7 @@ class Pace:
 
 def wait(
     run: Run,
-    scheduler: Scheduler,
-    job_id: str,
+    ask: Callable[[], JobState],
     on_progress: Callable[[JobProgress], None],
     is_whole: Callable[[JobState], bool],
     *,
@@ -197,6 +196,7 @@ def wait(
     batch script has written an exit marker; otherwise the state is unknown.
 
     Args:
+        ask: the scheduler for the job's state.
         is_whole: called when no record is awaited any more, with the job's last state, and last before this returns:
             whether each can be read, or perhaps not yet.
 
@@ -216,7 +216,7 @@ def wait(
         there = presence(run)
         if pace.is_due(there):
             try:
-                state = scheduler.state(job_id, run.path)
+                state = ask()
                 answered = clock.monotonic()
             except UnknownStateError:
                 if clock.monotonic() - answered > SILENCE_S:

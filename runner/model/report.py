@@ -64,6 +64,7 @@ class Row(FigureKeys, frozen=True):
         key: of the launch in its study, else the run's id.
         arm, repeat: of a launch of a study; empty and 0 else.
         state: ``proven`` where its figure is; else the verdict's outcome, or the state.
+        values: of a run of a sweep, by their names.
         figure: only of a proven run. per_gpu: its value by GPU.
         low, high: interval of the figure within this run (95 %): its precision, and no claim.
         why: why it is not proven; empty where it is.
@@ -84,6 +85,7 @@ class Row(FigureKeys, frozen=True):
     sm_clock_mhz: float | None = None
     nodes: tuple[str, ...] = ()
     why: str = ""
+    values: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class NamedFact(msgspec.Struct, frozen=True):

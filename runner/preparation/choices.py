@@ -81,7 +81,7 @@ _NAMED = re.compile(r"(?<=:)(?!\d+(_\d+|_\*)?(\[\d*\])?(\.[\w.-]+)?([:,?+]|\Z))[
 
 
 def with_job_ids(request: Request, site: Site) -> Request:
-    """The request with job ids in the place of runs that its dependency names.
+    """The request with job ids in the place of runs, and of sweeps, that its dependency names.
 
     Raises:
         UsageError: there is no such run, the site's scheduler does not know its job, or it has ended otherwise than it
@@ -91,11 +91,14 @@ def with_job_ids(request: Request, site: Site) -> Request:
     options = dict(request.scheduler_options)
     if not _NAMED.search(options.get("dependency", "")):
         return request
-    from runner.jobs.lookup import find
+    from runner.jobs.directory import Run
+    from runner.jobs.lookup import find, runs_of_sweep
     from runner.jobs.states import scheduler_of
 
-    def job_id(match: re.Match[str]) -> str:
-        run = find(match[0])
+    def job_ids(match: re.Match[str]) -> str:
+        return ":".join(job_id(run, match) for run in runs_of_sweep(match[0]) or [find(match[0])])
+
+    def job_id(run: Run, match: re.Match[str]) -> str:
         known, plan, record, ended = scheduler_of(run)[1], run.needed_plan(), run.submitted, run.ended
         if (plan.site, plan.started_by) != (site.name, site.scheduler) or (record is not None and record.allocation):
             what = f"{run.run_id} has no job of its own at {site.name}: it is a run of {plan.site}"
@@ -107,7 +110,7 @@ def with_job_ids(request: Request, site: Site) -> Request:
             raise UsageError(what, where="--dependency", fix="leave it out, or name another run")
         return known
 
-    options["dependency"] = _NAMED.sub(job_id, options["dependency"])
+    options["dependency"] = _NAMED.sub(job_ids, options["dependency"])
     return msgspec.structs.replace(request, scheduler_options=tuple(options.items()))
 
 

@@ -10,7 +10,7 @@ from math import prod
 import msgspec
 
 from runner.core.errors import UsageError
-from runner.model.request import PLAIN_NAME, Request
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Request
 
 MOST = 1000  # runs
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z", re.ASCII)
@@ -69,5 +69,5 @@ def filled_request(request: Request, values: Mapping[str, str], job_name: str | 
         fix = f"write {{{unused}}} where its value is to be: -- python train.py --{unused} {{{unused}}}"
         raise UsageError(f"there is no {{{unused}}} in the command", where=f"--sweep {unused}", fix=fix)
     if job_name is not None and not PLAIN_NAME.match(job_name):
-        raise UsageError(f"{job_name!r} is no job name", where="--name", fix="use a shorter one: each run has a number")
+        raise UsageError(f"{job_name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)
     return made

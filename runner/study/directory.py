@@ -197,8 +197,8 @@ def find_subjects(names: Sequence[str]) -> tuple[Subject, ...]:
 
 
 def find_sweep(wanted: str | None) -> SweepDirectory | None:
-    """The sweep of that directory, whole id, name or array; None for none. Raises UsageError: there are several, or it
-    cannot be read.
+    """The sweep of that directory, id, name, array, or beginning of an id or name, where no other run begins so; None
+    for none. Raises UsageError: there are several, or it cannot be read.
     """
     if not wanted:
         return None
@@ -207,6 +207,7 @@ def find_sweep(wanted: str | None) -> SweepDirectory | None:
         matching = [
             index() / each for each in ids(SWEEP) if wanted in (name_of(each), *_arrays(index() / each, wanted))
         ]
+        matching = matching or _begun_sweeps(wanted)
     if len(matching) > 1:
         names = first_of([path.name for path in matching], _MOST)
         raise UsageError(f'"{wanted}" matches {len(matching)} sweeps: {names}', fix="give the id of one of them")
@@ -215,6 +216,16 @@ def find_sweep(wanted: str | None) -> SweepDirectory | None:
             raise UsageError("the sweep cannot be read", where=str(path / SWEEP), fix="put back the file as it was")
         return SweepDirectory(path.resolve(), sweep)
     return None
+
+
+def _begun_sweeps(wanted: str) -> list[Path]:
+    """The sweeps whose id or name begins so; none where a run of none of them, or a study, is meant."""
+    begun = [each for each in ids(SWEEP) if each.startswith(wanted) or name_of(each).startswith(wanted)]
+    if not begun or _exactly(wanted) is not None:
+        return []
+    runs, are_whole = lookup.matching_runs(wanted)
+    are_theirs = all(run.path.parents[2].name in begun for run in runs)
+    return [index() / each for each in begun] if are_theirs and not are_whole else []
 
 
 def _arrays(path: Path, wanted: str) -> tuple[str, ...]:

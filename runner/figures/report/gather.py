@@ -102,7 +102,8 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
 
 
 def _proven(rows: Sequence[Row]) -> str:
-    return f"{sum(row.state == 'proven' for row in rows)} of {counted(len(rows), 'run')} proven"
+    proven, runs = sum(row.state == "proven" for row in rows), counted(len(rows), "run")
+    return f"{proven} of {runs} proven" if proven or not rows or rows[0].repeat else f"{runs}, none measured"
 
 
 def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
@@ -145,6 +146,7 @@ def _row_of_run(run: Run, state: str) -> tuple[Row, Ran | None]:
         gpus=gpus,
         state=outcome,
         arm="" if plan is None or plan.arms[-1:] == ("full",) else plan.arms[-1],
+        values=run.swept,
         per_gpu=None if figure is None else figure.value / gpus,
         low=low,
         high=high,

@@ -57,7 +57,7 @@ def cells() -> list[str]:
 def test_the_page_is_true_cell_by_cell(capfd: pytest.CaptureFixture[str]) -> None:
     notebook: dict[str, object] = {}
     found = cells()
-    assert len(found) == 12
+    assert len(found) == 13
     for cell in found:
         exec(compile(cell, "cell", "exec"), notebook)
     out, err = capfd.readouterr()
@@ -121,7 +121,7 @@ def test_help_and_completion_know_every_option_with_its_type() -> None:
         assert {name: known[name].annotation for name in hints} == hints
         assert {known[name].kind for name in hints} == {inspect.Parameter.KEYWORD_ONLY}
     assert "options" not in inspect.signature(submit).parameters
-    assert list(inspect.signature(submit).parameters)[:3] == ["gpus", "command", "dry_run"]
+    assert list(inspect.signature(submit).parameters)[:3] == ["gpus", "command", "sweep"]
 
 
 def test_runs_are_a_table_in_a_notebook_in_which_nothing_is_markup(tmp_path: Path) -> None:
@@ -345,3 +345,18 @@ def test_what_is_wrong_is_an_error_of_the_runner(case: str, tmp_path: Path) -> N
         call()
     assert says in str(raised.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_sweep_is_checked_as_that_of_the_command_line() -> None:
+    own: dict[str, Any] = {"site": "local", "runtime": "native", "command": ["true", "{lr}"], "name": "s"}
+    shown = submit(gpus=1, sweep={"lr": [0.1, 0.2]}, dry_run=True, **own)
+    assert "0.1" in shown.plan.program
+    for sweep, at_once, says in (
+        ({"lr": "0.1"}, None, "must be a list"),
+        ({"k": [1]}, 2, "no {k}"),
+        (None, 2, "sweep"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            submit(gpus=1, sweep=sweep, at_once=at_once, **own)  # type: ignore[call-overload]
+        assert says in str(caught.value)
+    assert runs() == []

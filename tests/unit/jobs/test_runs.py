@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -87,6 +88,19 @@ def test_a_run_is_found_by_each_of_its_names(runs_by_name: dict[str, Run], wante
     with pytest.raises(UsageError, match=meant) as caught:
         find(wanted)
     assert caught.value.what.isprintable()
+
+
+def test_0_is_no_job_though_slurm_shows_any_job_for_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = f"JobId=9 JobName=x\n   UserId=me({os.geteuid()})\n   JobState=RUNNING\n   BatchHost=n1.site\n   WorkDir=/w"
+    stand_in(root, "scontrol", f"cat <<'E'\n{job}\n   StdOut=/w/x-%N-%n.out\nE")
+    stand_in(root, "sbatch", "true")
+    monkeypatch.setenv("PATH", f"{root}:{os.environ['PATH']}")
+    with pytest.raises(UsageError, match=NO_MATCH):
+        find("0")
+    other = find("9")
+    assert other.of_script is not None and other.of_script.output == "/w/x-n1-0.out"
+    with pytest.raises(UsageError, match="submitted by something else"):
+        other.needed_command()
 
 
 def test_the_newest_run_is_found_without_a_name_and_is_no_refused_submission(

@@ -15,6 +15,7 @@ from runner.diagnosis import logs
 from runner.jobs.collect import Evidence, nodes_of
 from runner.jobs.verdict import judge
 from runner.model.job import Cancelled, ExitMarker, JobState
+from runner.model.plan import Starter
 from runner.model.records import Result
 from runner.model.verdict import Verdict
 from tests.support.evidence import (
@@ -510,3 +511,10 @@ def test_reports_that_are_whole_beside_a_result_that_is_lost_are_remarked() -> N
     lost = judge(replace(with_plan(PLAIN, result="if-left"), result=None))
     assert lost.outcome == "ran"
     assert any("result.json, which the first rank leaves last, is missing" in each for each in lost.remarks)
+
+
+def test_a_process_that_starts_ranks_of_its_own_is_called_a_start_of_it() -> None:
+    torchrun = Starter("torchrun", ("t.py",))
+    evidence = failed(exits={1: {"status": 1, "exit_code": 1}})
+    evidence = replace(evidence, plan=msgspec.structs.replace(evidence.plan, starters=(torchrun,)))
+    assert judge(evidence).reasons[0].startswith("start 1 of torchrun on n0 exited")

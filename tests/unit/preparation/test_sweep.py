@@ -67,5 +67,6 @@ def test_a_name_that_stands_nowhere_and_a_name_of_a_job_that_is_too_long_are_ref
     request = Request(1, program=("echo", "{lr}"))
     with pytest.raises(UsageError, match=r"there is no \{bs\} in the command"):
         filled_request(request, {"lr": "1", "bs": "2"}, "a")
-    with pytest.raises(UsageError, match="use a shorter one"):
-        filled_request(request, {"lr": "1"}, f"{'a' * 62}.12")
+    for name in (f"{'a' * 62}.12", "a/b.1"):
+        with pytest.raises(UsageError, match="use 1 to 64 of A-Z"):
+            filled_request(request, {"lr": "1"}, name)

@@ -11,7 +11,7 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit, UsageError
 from runner.jobs.directory import Run
-from runner.jobs.states import query, scheduler_of
+from runner.jobs.states import Together, query, scheduler_of
 from runner.study.directory import find_subjects, find_sweep
 from tests.support.documents import result
 from tests.support.shell_files import stand_in
@@ -52,7 +52,9 @@ def submit(*words: str) -> int:
     return run([*SLURM, *words, ODD, *PROGRAM])
 
 
-def test_runs_are_tasks_of_arrays_that_are_not_too_large(clients: Path, tmp_path: Path) -> None:
+def test_runs_are_tasks_of_arrays_that_are_not_too_large(
+    clients: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert submit() == Exit.GOOD
     assert submitted(of(tmp_path)) == {"1": "7_1", "2": "7_2", "3": "8_1"}
     arrays = of(tmp_path) / "arrays"
@@ -65,6 +67,11 @@ def test_runs_are_tasks_of_arrays_that_are_not_too_large(clients: Path, tmp_path
     for name in ("7", of(tmp_path).name, str(of(tmp_path)), "8"):
         assert [each.path for each in find_subjects([name, "exp"])] == [each.path for each in runs]
     assert [each.path for each in find_subjects(["exp.3", "8_1"])] == [runs[2].path]
+    for name in ("ex", of(tmp_path).name[:-2]):
+        assert [each.path for each in find_subjects([name])] == [each.path for each in runs], "a beginning"
+    capfd.readouterr()
+    assert run([*SLURM, "--dependency", "afterok:exp", "--dry-run", "--", "true"]) == Exit.GOOD
+    assert "#SBATCH --dependency=afterok:7_1:7_2:8_1" in capfd.readouterr().out.replace("'", "")
     assert submit("--at-once", "1") == Exit.REFUSED, "two arrays would run beside each other"
 
 
@@ -124,6 +131,27 @@ def test_a_sweep_that_was_killed_before_it_was_submitted_is_shown_as_that(client
     assert run(["wait", "exp"]) == run(["cancel", "exp"]) == Exit.UNKNOWN, "whether Slurm took the two"
 
 
+def test_the_beginning_of_a_sweeps_name_that_another_run_has_too_names_neither(clients: Path, tmp_path: Path) -> None:
+    submit()
+    assert run([*SLURM[:-5], "ex2", *SLURM[-4:], "--", "true"]) == Exit.GOOD
+    with pytest.raises(UsageError, match='"ex" matches 4 runs'):
+        find_subjects(["ex"])
+
+
+def test_runs_that_are_waited_for_together_cost_one_query_while_they_run(clients: Path, tmp_path: Path) -> None:
+    submit()
+    runs = [each for each in find_subjects(["exp"]) if isinstance(each, Run)]
+    rows = [f"{id}|{{}}|None|{of(tmp_path)}/arrays/{at}" for id, at in (("7_1", 1), ("7_2", 1), ("8_1", 3))]
+    log = tmp_path / "asked"
+    queue = "\n".join(rows).format("RUNNING", "RUNNING", "PENDING")
+    for name, says in (("squeue", f"cat <<'E'\n{queue}\nE"), ("scontrol", "echo 'JobState=RUNNING'")):
+        stand_in(clients, name, f"echo {name} >>{log}; {says}")
+    together = Together(runs)
+    states = [together.state(each, *scheduler_of(each)).phase for each in runs]
+    assert states == ["running", "running", "pending"]
+    assert log.read_text().split() == ["squeue"]
+
+
 def test_two_of_one_name_do_not_mix(clients: Path, tmp_path: Path) -> None:
     assert [submit(), submit()] == [Exit.GOOD] * 2
     with pytest.raises(UsageError, match="matches 2 sweeps"):
@@ -144,5 +172,11 @@ def test_where_nothing_gives_out_nodes_one_runs_after_another(
     assert run(["logs", "exp"]) == Exit.GOOD
     assert "x,é" in capsys.readouterr().out, "that of the run that failed"
     assert run(["report", "exp", "--json"]) == Exit.GOOD
-    assert [row["run"] for row in result(capsys.readouterr().out)["rows"]] == [each.path.name for each in runs]
+    report = result(capsys.readouterr().out)
+    assert [row["run"] for row in report["rows"]] == [each.path.name for each in runs]
+    assert [row["values"] for row in report["rows"]] == [{"v": each} for each in ("a b", '$(id)"{w}', "x,é")]
+    assert report["subtitle"].startswith("3 runs, none measured")
+    assert run(["report", "exp", "-o", str(tmp_path / "report")]) == Exit.GOOD
+    assert "v=a b" in capsys.readouterr().out
+    assert all("v=a b" in (tmp_path / "report" / name).read_text() for name in ("runs.csv", "report.html"))
     assert run(["submit", "--gpus", "1", "--at-once", "2", "--", "true"]) == Exit.USAGE

@@ -283,6 +283,8 @@ def record(clients: Path | None, job_id: str) -> SchedulerRecord | None:
             match = re.search(rf"^(?: +(?:\S+ )*?|JobId=\S+ (?:\S+ )*?)?{name}=({value})", answer, re.MULTILINE)
             known[name] = match[1] if match else ""
         state = _from_scontrol(answer, Path(known["WorkDir"]))
+        if host := re.search(r"^ +BatchHost=([^\s.]+)", answer, re.MULTILINE):  # which scontrol does not fill in
+            known |= {name: known[name].replace("%N", host[1]).replace("%n", "0") for name in ("StdOut", "StdErr")}
     elif "Invalid job id" not in done.err:
         raise schedulers.no_answer("Slurm", done)
     else:
