@@ -215,7 +215,7 @@ def _gpus(case: Case) -> Iterator[Finding]:
 @rule("other-world")
 def _starters(case: Case) -> Iterator[Finding]:
     """Programs that start ranks themselves, and would form another world than the one that is asked for."""
-    plan = case.plan
+    plan, by_gpu = case.plan, case.plan.device == "cuda"
     for each in plan.starters if plan.world not in ("none", "any") else ():
         line = plain(each)
         leave = f"leave {each.name} out, as a rank is started for each GPU" + (
@@ -223,7 +223,7 @@ def _starters(case: Case) -> Iterator[Finding]:
         )
         starts, processes = starts_of(plan, each)
         unit = "node" if plan.wireup == "own" else "rank"
-        what = conflict(each, starts, processes, by_gpu=plan.device == "cuda", unit=unit)
+        what = conflict(each, starts, processes, by_gpu=by_gpu, unit=unit)
         fix = f"leave the option out, {each.name} gets it from gpu-runner; or request the GPUs that it says"
         if plan.wireup in BY_MPI or (plan.wireup != "own" and counts(each) == Counts()):
             what = f"{each.name} starts ranks itself: started for each GPU, each would form a world of its own"
@@ -235,7 +235,13 @@ def _starters(case: Case) -> Iterator[Finding]:
             fix = "leave --world out, or request as many GPUs"
         elif each.line and "by its name alone" in what:
             fix = f"write these arguments there, or {each.name} without a path and with nothing before it, run by bash"
-        if what:
+        if (
+            what
+            and each.is_choice
+            and any(not conflict(other, *starts_of(plan, other), by_gpu=by_gpu, unit=unit) for other in plan.starters)
+        ):
+            yield Finding("unknown-starter", "warn", f"{_line(plan, each)}if this runs, {what}", fix)
+        elif what:
             yield Finding("other-world", "refuse", _line(plan, each) + what, fix)
 
 

@@ -133,6 +133,7 @@ class Starter(msgspec.Struct, frozen=True):
         call: the words by which a shell finds it: ``python3 -m torch.distributed.run``; empty behind another program,
             or where it has a path.
         line: of the script; 0 where the program itself calls it.
+        is_choice: another may run in its place, as in the branches of an ``if``.
     """
 
     name: str
@@ -140,6 +141,7 @@ class Starter(msgspec.Struct, frozen=True):
     at: int = 0
     call: tuple[str, ...] = ()
     line: int = 0
+    is_choice: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True):

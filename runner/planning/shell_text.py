@@ -28,8 +28,15 @@ _NO_NAME = re.compile(r"-|(?:export|declare|local|readonly|typeset)$")
 _SUM, _NO_SUM = re.compile(r"[\d\s+*/()-]{1,100}"), re.compile(r"\*\s*\*|/\s*/|\)\s*[\d(]|\d\s*\(")
 _OPENS, _CLOSES = ("if", "while", "until", "for", "case", "select", "{"), ("fi", "done", "esac", "}")
 _PROGRAMS_ONLY = ("exec", "command")
+_ARGUMENTS = ("@", "*", *"123456789")
 _BETWEEN = ("then", "do", "else", "elif", "!", "time", *_PROGRAMS_ONLY)
 _DECLARES = ("export", "declare", "local", "readonly", "typeset")
+_CHANGES = ("read", "mapfile", "readarray", "getopts", "printf", "unset")  # variables that are their arguments
+_CHANGED = re.compile(r"(?:\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:\+\+|--|[-+*/%&|^]?=(?!=))")
+_ELEMENT = re.compile(r"([A-Za-z_]\w*)\[[^]]*\]\+?=.*", re.DOTALL)
+_ESCAPED = re.compile(r"\$'(?:\\.|[^'\\])*'?", re.DOTALL)
+_HERE = re.compile(r"<<-?[ \t]*(['\"\\]?)(\w+)\1?[^\n]*\n(.*?)^\t*\2$", re.DOTALL | re.MULTILINE)
+_INNER = re.compile(r"\$\((?!\()|`")
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Command:
         words: as the program gets them. line: of its first word, from 1.
         env: what is assigned in front of it.
         is_plain: it stands in no condition, loop or function. in_background: ``&`` ends it.
+        is_choice: another may run in its place.
     """
 
     words: tuple[str, ...]
@@ -48,6 +56,7 @@ class Command:
     is_plain: bool = True
     in_background: bool = False
     is_program: bool = False
+    is_choice: bool = False
 
 
 def nothing(name: str) -> str:  # noqa: ARG001
@@ -76,35 +85,90 @@ def commands(
 
 def _commands(text: str, values: Values, sourced: Read, nested: int) -> Iterator[Command]:
     """``nested``: how many texts of eval and source this one stands in."""
-    depth, brackets, raw, line = 0, 0, list[str](), 0
-    by_name = depends = False  # depends: on the command before it, by && or ||
+    opened, outside, raw, line = list[tuple[str, Values]](), list[Values](), list[str](), 0
+    by_name, before, joint = False, "", ""
     tokens = chain(_tokens(text), [("\n", True, 0)])
-    for token, is_operator, at in tokens:
-        if is_operator and ("<" in token or ">" in token):
-            next(tokens, None)
+    for each in tokens:
+        redirects = each[1] and ("<" in each[0] or ">" in each[0])
+        token, is_operator, at = next(tokens, ("", False, 0)) if redirects else each
+        if redirects and token != "(":  # else of <(...)
             continue
         if not is_operator:
-            if not raw and token in _OPENS + _CLOSES:
-                depth += 1 if token in _OPENS else -1
-                if token not in ("for", "case", "select"):
-                    continue
+            raw, before = ([], "()") if raw[:1] == ["function"] and token == "{" else (raw, before)
+            if not raw:
+                _nest(token, before, opened, values, shifts="shift" in text)
+            before = ""
+            if not raw and token in _OPENS + _CLOSES and token not in ("for", "case", "select"):
+                continue
             if raw or token not in _BETWEEN:
                 line = line if raw else at
                 raw.append(token)
             else:
                 by_name |= token in _PROGRAMS_ONLY
             continue
-        brackets += {"(": 1, ")": -1}.get(token, 0)
-        if brackets < 0:  # the end of a case's pattern
-            brackets, raw = 0, []
-        if raw[:1] == ["for"]:
-            values.pop("".join(raw[1:2]), None)
-        elif raw and raw[0] not in ("case", "select", "function"):
-            for each in _command(raw, line, values, is_plain=not depth, is_certain=not depth and not depends):
-                command = replace(each, is_program=by_name, in_background=token == "&")
-                yield from _followed(command, values, sourced, nested)
-        depends = token in ("&&", "||") or (depends and not raw)
+        before = before if token == "\n" else (before + token)[-2:]
+        if token == ")" and not outside:  # the end of a case's pattern
+            raw = []
+        if raw and raw[0] not in ("case", "select", "function"):
+            in_shell = token not in ("|", "|&", "&") and joint not in ("|", "|&")
+            is_choice = any(word in ("if", "case") for word, _ in opened) or "||" in (joint, token * (joint == "&&"))
+            is_sure = not opened and joint not in ("&&", "||")
+            for command in _command(raw, line, values if in_shell else dict(values), is_sure=is_sure):
+                known = replace(command, is_plain=not opened, is_choice=is_choice, is_program=by_name)
+                yield from _followed(replace(known, in_background=token == "&"), values, sourced, nested)
+        if token == "(":
+            outside.append(dict(values))
+        elif token == ")" and outside:
+            values.clear()
+            values |= outside.pop()
+        joint = token if raw or token != "\n" else joint
         raw, by_name = [], False
+
+
+def _nest(token: str, before: str, opened: list[tuple[str, Values]], values: Values, *, shifts: bool) -> None:
+    """What begins and ends here; a function, or a loop that shifts, has other arguments."""
+    if token in _OPENS:
+        is_function = token == "{" and before == "()"
+        opened.append((token, {name: values.get(name, "") for name in _ARGUMENTS} if is_function else {}))
+        if is_function or (token in ("while", "until") and shifts):
+            _set_arguments(values, None)
+    elif token in _CLOSES and opened:
+        values |= opened.pop()[1]
+
+
+def _set_arguments(values: Values, listed: list[str] | None) -> None:
+    """None: a function's own, or those that a loop shifts."""
+    if listed is None:
+        for name in _ARGUMENTS:
+            _doubt(values, name)
+    else:
+        words = [*listed, *[""] * 9]
+        values |= {"@": listed, "*": " ".join(listed), **{str(at): word for at, word in enumerate(words, 1)}}
+
+
+def _doubt(values: Values, name: str) -> None:
+    values[name] = f"{UNREAD}${name}{UNREAD}"
+
+
+def _changed(raw: Sequence[str]) -> list[str]:
+    """The variables that a sum changes."""
+    return [one or other for one, other in _CHANGED.findall(" ".join(raw).removeprefix("let "))]
+
+
+def hidden(text: str) -> Iterator[tuple[str, int]]:
+    """What may be a script in a script, and its line: here-documents, here-strings, ``$(...)``."""
+    for found in _HERE.finditer(text):
+        yield found[3], text.count("\n", 0, found.start()) + 1
+    before = ""
+    for token, _, line in _tokens(text):
+        if before == "<<<":
+            yield _joined(token, {}), line
+        inner = None if token.startswith("'") else _INNER.search(token)
+        while inner:
+            end = _after(token, inner.start())
+            yield token[inner.end() : end - 1], line
+            inner = _INNER.search(token, end) if end > 0 else None
+        before = token
 
 
 def _followed(command: Command, values: Values, sourced: Read, nested: int) -> Iterator[Command]:
@@ -133,8 +197,34 @@ def as_written(word: str) -> str:
     return word.replace(UNREAD, "")
 
 
-def _command(raw: list[str], line: int, values: Values, *, is_plain: bool, is_certain: bool) -> Iterator[Command]:
+def _change(raw: list[str], values: Values, *, is_sure: bool) -> None:
+    """The variables that a command of the shell itself changes."""
+    for name in _changed(raw) if raw[0] in ("let", "for") or raw[0].startswith("((") else ():
+        _doubt(values, name)
+    if raw[0] == "for":
+        _doubt(values, "".join(raw[1:2]))
+    for name in raw[1:] if raw[0] in _CHANGES else ():
+        if raw[0] == "unset" and is_sure:
+            values.pop(name, None)
+        elif name in values:
+            _doubt(values, name)
+    if raw[0] == "set" and "--" in raw:
+        _set_arguments(values, list(_all_of(raw[raw.index("--") + 1 :], values)) if is_sure else None)
+    if raw[0] == "shift":
+        listed, count = values["@"], "".join(raw[1:2]) or "1"
+        is_known = is_sure and isinstance(listed, list) and count.isdigit()
+        _set_arguments(values, list(listed[int(count) :]) if is_known else None)
+
+
+def _command(raw: list[str], line: int, values: Values, *, is_sure: bool) -> Iterator[Command]:
     declares = raw[0] in _DECLARES
+    _change(raw, values, is_sure=is_sure)
+    if raw[0] == "for":
+        return
+    if element := _ELEMENT.fullmatch(raw[0]):
+        _doubt(values, element[1])
+        raw = raw[1:] or ["declare"]
+    is_number = declares and any(re.match("-[A-Za-z]*i", word) for word in raw[1:])
     assigned: dict[str, str | list[str]] = {}
     place = 0
     while place < len(raw) and (
@@ -144,19 +234,24 @@ def _command(raw: list[str], line: int, values: Values, *, is_plain: bool, is_ce
         if parts.re is _ASSIGNMENT:
             is_array = parts[3].startswith("(")
             value: str | list[str] = list(_all(parts[3][1:-1], values)) if is_array else _joined(parts[3], values)
+            if is_array and "]=" in parts[3]:
+                value = [f"{UNREAD}{parts[3]}{UNREAD}"]
             before = values.get(parts[1], [] if is_array else "") if parts[2] else type(value)()
             assigned[parts[1]] = before + value if isinstance(before, type(value)) else value  # type: ignore[operator]
     if declares or place == len(raw):
         for name, value in assigned.items():
-            values[name] = value if is_certain or values.get(name, value) == value else f"{UNREAD}${name}{UNREAD}"
+            others = [each for each in values.get("?", ()) if each != name]
+            values["?"] = others if is_sure or (name in values and others == values.get("?")) else [*others, name]
+            certain = (is_sure or values.get(name, value) == value) and not is_number
+            values[name] = value if certain else f"{UNREAD}${name}{UNREAD}"
     if raw[0] == "export":
         named = (*assigned, *(word for word in raw[place:] if word in values))
         texts = (value if isinstance(value := values[name], str) else "" for name in named)
         pairs = map("=".join, zip(named, texts, strict=True))
-        yield Command(("export", *pairs), line, is_plain=is_plain)
+        yield Command(("export", *pairs), line)
     elif not declares and (words := tuple(_all_of(raw[place:], values))):
         env = tuple((name, value) for name, value in assigned.items() if isinstance(value, str))
-        yield Command(words, line, env, is_plain)
+        yield Command(words, line, env)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool, int]]:
@@ -171,6 +266,9 @@ def _tokens(text: str) -> Iterator[tuple[str, bool, int]]:
             at += 2 if text[at] == "\\" else 1
         elif text[at] == "#":
             at = text.find("\n", at) if "\n" in text[at:] else len(text)
+        elif text.startswith("((", at) and text[(behind := _after(text, at)) - 2 : behind] == "))" and behind > 0:
+            yield text[at:behind], False, line
+            at = behind
         elif operator is not None:
             at = operator.end()
             if not (operator[0] == "\n" and text[:start].endswith("\\\n")):
@@ -202,6 +300,8 @@ def _after(text: str, at: int, depth: int = 0) -> int:
         return min(at + 2, len(text))
     if opening == "'":
         return text.find("'", at + 1) + 1 or len(text)
+    if escaped := _ESCAPED.match(text, at):
+        return escaped.end()
     if opening == "$" and text[at + 1 : at + 2] in ("(", "{"):
         return _closed(text, at + 1, depth + 1)
     return _closed(text, at, depth + 1) if opening in '"`(' else at + 1
@@ -213,7 +313,9 @@ def _closed(text: str, at: int, depth: int) -> int:
     while 0 <= at < len(text) and text[at] != closing:
         if opening == "(" and text[at] == "#" and text[at - 1].isspace():
             at = text.find("\n", at) if "\n" in text[at:] else len(text)
-        elif text[at] in ("\\$`" if opening == '"' else "\\'\"$`("):
+        elif opening == '"' and text.startswith("$'", at):
+            at += 1
+        elif text[at] in {'"': "\\$`", "{": "\\'\"$`"}.get(opening, "\\'\"$`("):
             at = _after(text, at, depth)
         else:
             at += 1
@@ -268,7 +370,13 @@ def _pieces(raw: str, *, quoted: bool = False) -> Iterator[str]:
     at = 0
     while at < len(raw):
         variable = _VARIABLE.match(raw, at)
-        end = variable.end() if variable else at + 1 if quoted and raw[at] in "'(" else _after(raw, at)
+        end = (
+            variable.end()
+            if variable
+            else at + 1
+            if quoted and raw.startswith(("'", "(", "$'"), at)
+            else _after(raw, at)
+        )
         yield raw[at:end]
         at = end
 
@@ -303,6 +411,8 @@ def _value(piece: str, values: Values) -> str | list[str]:
     plain = _VARIABLE.fullmatch(piece)
     name = braced[1] if braced else plain[1] if plain else ""
     value = values.get(name)
+    if braced and braced[3] and name in values.get("?", ()):
+        return unknown
     if braced and braced[3] and not value:
         value = _joined(braced[4], values)
         if braced[3] == "=":

@@ -11,7 +11,7 @@ import msgspec
 
 from runner.core.text import counted
 from runner.model.plan import Plan, Starter
-from runner.planning.shell_text import UNREAD, Read, as_written, commands, nothing
+from runner.planning.shell_text import UNREAD, Read, as_written, commands, hidden, nothing
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,10 @@ KINDS: dict[str, Kind] = {
         several=False,
     ),
     "mpirun": Kind(
-        ("mpirun", "mpiexec", "mpiexec.hydra", "orterun"),
+        (
+            *("mpirun", "mpiexec", "mpiexec.hydra", "orterun"),
+            *("mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich"),
+        ),
         total=("-np", "-n", "--np", "-c", "--n"),
         flags=_flags("--allow-run-as-root --oversubscribe -v -q --tag-output --report-bindings --display-map -l"),
         needs=(Need("-np {each}"),),
@@ -194,9 +197,12 @@ _CALLS = {tuple(call.split()): name for name, kind in KINDS.items() for call in 
 # Programs that start others, with counts and meetings of their own that are not known here.
 _OTHERS = (
     "colossalai run", "lightning run", "docker run", "podman run", "ray start", "ray job", "dask-mpirun",
-    "bagua-launch", "jsrun", "aprun", "flux run", "pdsh",
+    "bagua-launch", "jsrun", "aprun", "flux run", "pdsh", "prterun", "prun", "ibrun", "llamafactory-cli train",
+    "swift sft", "axolotl train", "xtuner train", "torchx run", "-m accelerate launch", "-m deepspeed",
+    "-m deepspeed.launcher.launch", "-m paddle.distributed.launch", "-m mpi4py.run",
 )  # fmt: skip
 _CALLS |= {tuple(call.split()): call for call in _OTHERS}
+_SCRIPTS = (".sh", ".bash")
 _NAMES = frozenset(call[0] for call in _CALLS)
 # Programs that start the command after their own options, and which of those, beside --no-..., take no value.
 _WRAPPERS = _flags(
@@ -205,12 +211,20 @@ _WRAPPERS = _flags(
 )
 _WRAPPER_FLAG = re.compile(
     r"--|--.+=.*|--no-(?!extra|group|binary|build).+|"
-    r"--(active|isolated|frozen|locked|offline|exact|dev|all-extras|live-stream|localalloc|foreground|nv|rocm|cleanenv)"
+    r"--(active|isolated|frozen|locked|offline|exact|dev|all-(extras|groups)|quiet|verbose|wait|live-stream|localalloc|"
+    r"foreground|nv|rocm|cleanenv)"
 )
-_NAMES_ONE = re.compile("-[neuop]")  # an environment, a user, a file: its value may have a starter's name
+# An environment, a package, a user, a file: its value may have a starter's name.
+_NAMES_ONE = re.compile("-[neuop]|--(with|from|name|env(ironment)?|(only-)?group|extra|package|output|user|pwd|prefix)")
+# What installs, finds or prints what it names.
+_INSTALL = _flags("install uninstall pip add remove download load upgrade")
+_MENTION = _flags(
+    "echo printf which type hash whereis man pkill killall pgrep grep test [ [[ export alias unset set"
+) | (_flags("cd ls cp rm mv ln mkdir chmod touch git -v -V"))
+_MAY_START = re.compile("|".join((*map(re.escape, _NAMES), *map(re.escape, _SCRIPTS))))
+_FOUND = re.compile(r"(?:[$]\(|`)(?:which|command -v|type -[pP]) ([\w.-]+)")
 # What the launcher fills in, as a script can write it.
 _IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
-_SCRIPTS = (".sh", ".bash")
 _DEEPEST = 4  # scripts that call each other
 _SHELLS = _flags("bash sh dash zsh ksh")
 # Of Python's options the one that ends them (-c, -m), or takes a value (-W, -X), and what is attached to it.
@@ -244,7 +258,7 @@ def _starter(program: Sequence[str]) -> Starter | None:
     """``starter``, or a program of which is only known that it starts others."""
     place = _wrapped(program)
     words = tuple(program[place:])
-    if not words:
+    if not words or not _INSTALL.isdisjoint(program[1:place]):
         return None
     called, read = _run_by_python(words) if _is_python(words[0]) else ((_base(words[0]),), 1)
     for call, kind in _CALLS.items():
@@ -285,8 +299,8 @@ def launchers(
     if program and _is_unread(program[0]):
         return (Starter(as_written(program[0]), tuple(program[1:])),)
     script, name = ("", "") if text or len(outer) == _DEEPEST else _nested(name, read, outer)
-    if name in outer:
-        return ()
+    if not (text or script) or name in filter(None, outer):
+        return tuple(_mentioned(program, outer))
     shell = _base(program[_wrapped(program)]) if program else ""
     interpreter = script.partition("\n")[0]
     if not (shell in _SHELLS or shell.endswith(_SCRIPTS) or re.match(r"#!.*\b(ba|da|z|k)?sh\b", interpreter)):
@@ -311,14 +325,47 @@ def in_script(
         variables: of its environment, as far as they are known. arguments: its own. outer: as of ``launchers``.
     """
     found: dict[Starter, None] = {}
-    environment = dict(variables or {})
+    environment, before = dict(variables or {}), tuple[str, ...]()
     for command in commands(text, variables, arguments, lambda name: _nested(name, read, outer)[0]):
         if command.words[0] == "export":
             environment |= {name: value for name, _, value in (word.partition("=") for word in command.words[1:])}
         for each in launchers(command.words, read, {**environment, **dict(command.env)}, outer):
             call = () if command.is_program and not each.line else each.call  # exec finds no function
-            found[msgspec.structs.replace(each, line=command.line, call=call)] = None
+            is_choice = command.is_choice or each.is_choice
+            found[msgspec.structs.replace(each, line=command.line, call=call, is_choice=is_choice)] = None
+        words = command.words
+        if _base(words[0]) in _SHELLS and not any(_shell(words)[:2]) and _starts(" ".join(before), outer, read):
+            found[Starter(f"{words[0]}, by what it reads,", (), line=command.line)] = None
+        before = words[1:]
+    for inner, line in hidden(text):
+        if _starts(inner, outer, read):
+            found[Starter(f"`{' '.join(inner.split())[:40]}`", (), line=line)] = None
     return tuple(found)
+
+
+def _starts(text: str, outer: tuple[str, ...], read: Read = nothing) -> bool:
+    """Whether a text that may be a script starts ranks. With srun it mostly asks for the hosts' names."""
+    found = (
+        in_script(text, read=read, outer=(*outer, "$(")) if len(outer) < _DEEPEST and _MAY_START.search(text) else ()
+    )
+    return any(each.name in KINDS and each.name != "srun" for each in found)
+
+
+def _mentioned(program: Sequence[str], outer: tuple[str, ...]) -> Iterator[Starter]:
+    """A starter's call among the words of a program that may run it."""
+    words = [found[1] if (found := _FOUND.search(word)) else word for word in program]
+    if not words or _base(words[0]) in _MENTION or not _INSTALL.isdisjoint(words[:4]):
+        return
+    by_python = _is_python(words[_wrapped(words)])
+    for place, word in enumerate(words[1:], 1):
+        before, rest = words[place - 1], words[place + 1 :]
+        call = next((call for call in _CALLS if (_base(word), *rest)[: len(call)] == call), ())
+        unsure = by_python or before.startswith("--")
+        starts = any(map(_is_program, rest)) if unsure else rest or _base(words[0]) == "xargs"
+        is_value = "=" in word or (place > 1 and _NAMES_ONE.fullmatch(before))
+        if (call and not is_value and (len(call) > 1 or starts)) or (" " in word and _starts(word, outer)):
+            yield Starter(f"{as_written(words[0])} ... {' '.join(call) or word}", ())
+            return
 
 
 def _nested(name: str, read: Read, outer: tuple[str, ...]) -> tuple[str, str]:
@@ -332,7 +379,11 @@ def _nested(name: str, read: Read, outer: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _is_unread(word: str) -> bool:
-    """Whether only a shell could read which program it is, and it is no Python."""
+    """Whether only a shell could read which program it is, and it is no Python. A function's arguments stand where it
+    is called.
+    """
+    if re.fullmatch(rf"{UNREAD}+\$[@*\d]{UNREAD}+", word):
+        return False
     return _base(word).startswith(UNREAD) and _base(word).endswith(UNREAD) and "python" not in word.lower()
 
 
@@ -449,7 +500,7 @@ def options(starter: Starter) -> Iterator[tuple[str, str, int]]:
     while place < len(words) and words[place].startswith(("-", UNREAD)):
         name, equals, value = words[place].partition("=")
         name = name.replace("_", "-")
-        if name[:2] == "--":
+        if name[:2] == "--" != name:
             name = next((known for known in kind.known if known.startswith(name)), name)
         elif name not in kind.known and name[:2] in kind.known and name[:2] not in kind.flags:
             name, value, equals = name[:2], name[2:], "="  # -n4

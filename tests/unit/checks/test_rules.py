@@ -68,6 +68,9 @@ def with_data(runtime: str, source: str) -> dict[str, Any]:
     return {"runtime": runtime, "mounts": (Mount(source, "/data"),)}
 
 
+ONE_OF_TWO = "bash -c 'if x; then torchrun --nnodes 2 t.py; else torchrun --nnodes 1 t.py; fi'"
+
+
 def starts(words: str, **more: Any) -> dict[str, Any]:
     """A program of the user's that may start ranks itself."""
     return {"words": words, **more}
@@ -164,6 +167,7 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
         ("rendezvous-at-scale", "technion", SEEN, {"gpus": 128}, "4-8 ms"),
         ("wireup-unproven", PMIX, SEEN, {"wireup": "pmix", "image": OPEN_MPI}, "--wireup rendezvous"),
         ("unknown-starter", "technion", SEEN, starts("docker run x"), "16 starts, one for each GPU"),
+        ("unknown-starter", "technion", SEEN, starts(ONE_OF_TWO), "if this runs, --nnodes is 1"),
     ],
 )  # fmt: skip
 def test_a_warning_is_given_where_it_holds(

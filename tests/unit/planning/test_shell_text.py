@@ -26,6 +26,9 @@ SAY = f"{sys.executable} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
         "cat <<E >/dev/null\nsay nothing\nE\nsay x 2>/dev/null; say y 2>&1 | cat",
         'if true; then say "$1" "$@" $2; fi; for i in 1; do say in; done; (say sub) && { say block; }',
         "N=1 true; say z#z --a=b;say w & wait",
+        "x=${X//(/} y=${X#*(}; z=$'a\\'b'; say x",
+        'shift; say "$@" $1; set -- 4 "5 6"; say "$@" $2; function f { say in; }; f',
+        "N=4; (N=2; say $N); say $N; N=3 | true; say $N; unset N; say ${N:-5}; cat <(say x)",
         "P=; say $P \"$P\" --e=$P; say 'two\nlines' a",
     ],
 )
@@ -46,10 +49,30 @@ def test_words_are_those_that_bash_gives_to_a_program(tmp_path: Path, line: str)
         ("if x; then N=4; fi; t $N", ["4"]),
         ("for N in 1 2; do t $N; done", [UNREAD]),
         ('t "$(dirname "$0")/x" ${N%%.*} $((N+1))', ["\0/x", UNREAD, UNREAD]),
+        *(
+            (f"{text}; t $N", [UNREAD])
+            for text in (
+                "N=4; x && N=2",
+                "N=4; x || N=2",
+                "N=4; ((N++))",
+                "N=4; let N+=1",
+                "N=4; unset N",
+                "N=4; read N",
+                "N=(4); N[0]=7",
+                "N=([2]=5)",
+                "N=4; f() { N=2; }",
+                "for ((N=1; N<3; N++)); do x; done",
+            )
+        ),
+        ("x && N=2; t ${N:-5}", [UNREAD]),
+        ("declare -i N=4; N+=1; t $N", [f"{UNREAD}1"]),
+        ("f() { t $1; }; f", [UNREAD]),
+        ("while x; do case $1 in --n) N=$2; shift 2;; esac; done; t $N", [UNREAD]),
+        ("if x; then shift; fi; t $1", [UNREAD]),
     ],
 )
 def test_what_only_the_shell_would_know_is_unread(text: str, words: list[str]) -> None:
-    read = [each.words[1:] for each in commands(text) if each.words[0] == "t"]
+    read = [each.words[1:] for each in commands(text, arguments=("--n", "3")) if each.words[0] == "t"]
     assert [[re.sub("\0[^\0]*\0", UNREAD, word) for word in each] for each in read] == [words]
 
 

@@ -29,6 +29,13 @@ from runner.planning.starters import (
         ("uv run --no-sync -- torchrun --nproc 8 t.py", "torchrun", Counts(each=8), "python t.py"),
         ("uv run --with deepspeed --python python3.11 torchrun t.py", "torchrun", Counts(), "python t.py"),
         ("numactl --interleave=all torchrun t.py", "torchrun", Counts(), "python t.py"),
+        *((f"{line} torchrun t.py", "torchrun", Counts(), "python t.py") for line in (
+            "uv run --quiet", "uv run --verbose", "uv run --all-groups", "setsid --wait")),
+        *((f"bash -c '{line}'", "torchrun", Counts(), "python t.py") for line in (
+            "function f { torchrun t.py; }; f", 'set -- torchrun t.py; "$@"', "cat <(torchrun t.py)",
+            "x=${X//(/}; torchrun t.py", "x=${X#*(}; torchrun t.py", 'bash -c "torchrun t.py"')),
+        ("mpirun.openmpi -np 4 ./s", "mpirun", Counts(total=4), ""),
+        ("mpiexec.mpich -n 4 ./s", "mpirun", Counts(total=4), ""),
         ("bash -euo pipefail -c 'torchrun t.py'", "torchrun", Counts(), "python t.py"),
         ("bash -ce 'torchrun t.py'", "torchrun", Counts(), "python t.py"),
         ("nsys profile -o x python3 -m torch.distributed.run --nnodes=1:2 -m p", "torchrun", Counts((1, 2)),
@@ -85,6 +92,7 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
     ("line", "starts", "by_gpu", "given"),
     [
         ("torchrun t.py", 1, True, "--standalone --nproc_per_node=4"),
+        ("torchrun -- t.py", 1, True, "--standalone --nproc_per_node=4"),
         ("torchrun --rdzv-backend c10d --nproc-per-node 4 t.py", 1, True, ""),
         ("torchrun --nnodes 2 t.py", 2, True,
          "--node_rank={index} --rdzv_endpoint={address}:{port} --nproc_per_node=4"),
@@ -165,8 +173,53 @@ def test_a_variable_that_is_not_exported_reaches_no_other_script() -> None:
         ("$LAUNCHER t.py; $PYTHON t.py; $HOME/bin/tool", ["$LAUNCHER"]),
         *((text, ["what is nested too deep"]) for text in ("$(" * 3000, "${a:-" * 3000, "X='eval $X'; eval $X")),
         ("source s.sh", ["what is nested too deep"]),
+        *(
+            (f"{before} torchrun t.py", [f"{before.split()[0]} ... torchrun"])
+            for before in (
+                "xargs",
+                "perf stat",
+                "chrt -b 0",
+                "flock /tmp/l",
+                "uv run --refresh",
+                "ssh host",
+                "coproc",
+                "builtin command",
+            )
+        ),
+        *(
+            (f"{before} torchrun t.py", [f"{before.split()[1]} ... torchrun"])
+            for before in ("time -p", "exec -a x", "command -p")
+        ),
+        ('run() { "$@"; }; run torchrun t.py', ["run ... torchrun"]),
+        ("find . -exec torchrun {} \\;", ["find ... torchrun"]),
+        ("python $(which torchrun) t.py", ["python ... torchrun"]),
+        ("python -m cProfile -m torch.distributed.run t.py", ["python ... -m torch.distributed.run"]),
+        *(
+            (f"{before} 'torchrun t.py' x", [f"{before.split()[0]} ... torchrun t.py"])
+            for before in ("script -qec", "env -S", "trap")
+        ),
+        ("bash <<E\ntorchrun t.py\nE", ["`torchrun t.py`"]),
+        ("bash <<< 'torchrun t.py'", ["`torchrun t.py`"]),
+        ("X=$(torchrun t.py)", ["`torchrun t.py`"]),
+        ("echo torchrun t.py | bash", ["bash, by what it reads,"]),
+        *(
+            (f"{call} x", [call])
+            for call in ("prterun", "ibrun", "llamafactory-cli train", "swift sft", "axolotl train")
+        ),
     ],
 )
 def test_what_cannot_be_read_may_start_ranks(text: str, names: list[str]) -> None:
     assert starters(("bash", "s.sh"), lambda name: text) == ()
     assert [each.name for each in launchers(("bash", "s.sh"), lambda name: text)] == names
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["pip install deepspeed torch", "uv pip install deepspeed", "uv pip install deepspeed torch",
+     "run() { \"$@\"; }; run mkdir x", "conda install -y deepspeed x",
+     "echo torchrun t.py", "which torchrun", "command -v torchrun", "uv run --with deepspeed python t.py",
+     "python t.py --strategy deepspeed --lr 3", "A=$(srun hostname)", "x # torchrun t.py", "pkill -f torchrun",
+     "curl x | sh", "env PATH=/x/torchrun python t.py"],
+)  # fmt: skip
+def test_a_mere_mention_starts_nothing(line: str) -> None:
+    assert launchers(("bash", "-c", line)) == ()
