@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.planning.shell_text import UNREAD
+from runner.planning.shell_text import UNREAD, as_written
 
 # What one letter stands for, with sbatch and srun; and the long names that take no value, or only one after "=".
 _LETTERS = {
@@ -31,6 +31,8 @@ _FLAGS = frozenset(
 )  # fmt: skip
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "workdir": "chdir", "share": "oversubscribe"}
 _NAME = re.compile(r"--[A-Za-z][A-Za-z0-9-]*")
+_COUNTS, _GPUS = ("nodes", "ntasks", "ntasks-per-node"), ("gpus", "gpus-per-node", "gres", "gpus-per-task")
+_HETEROGENEOUS = frozenset(("hetjob", "packjob", "het-group", "pack-group", ":"))  # of several components
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def header(text: str) -> Header:
             is_late = is_late or bool(line.strip() and not line.lstrip().startswith("#"))
             continue
         words = _words(line[len("#SBATCH") :]) if line.startswith("#SBATCH") and line[7:8].isspace() else None
+        words = [f"--{words[0]}"] if words in (["hetjob"], ["packjob"]) else words
         options, rest = parse(words) if words else ((), 0)
         if (
             words is None
@@ -90,7 +93,10 @@ def parse(words: Sequence[str]) -> tuple[tuple[tuple[str, str], ...], int]:
     while at < len(words) and words[at][:1] in ("-", UNREAD) and len(words[at]) > 1:
         word = words[at]
         at += 1
-        if word[0] == UNREAD:  # an option that a variable has, or none
+        if word[0] == UNREAD or (
+            word[1] == "-" and UNREAD in word.partition("=")[0]
+        ):  # the options that a variable has, or none
+            options.append((word, ""))
             continue
         if word == "--":
             break
@@ -127,7 +133,7 @@ class Shape:
 
     Attributes:
         tasks_per_node, gpus_per_node: of each node. cpus_per_task, gpus_per_task: as requested.
-        is_even: each node has that many tasks for certain.
+        is_even: each node has that many tasks for certain. unknown: why nodes and tasks are; empty where they are not.
     """
 
     nodes: int | None
@@ -136,12 +142,17 @@ class Shape:
     cpus_per_task: int | None = None
     gpus_per_task: int | None = None
     is_even: bool = True
+    unknown: str = ""
 
 
 def shape(options: Mapping[str, str]) -> Shape:
     """What options of sbatch, or of sbatch and srun together, ask for."""
-    nodes, tasks, each = (_count(options.get(name, "")) for name in ("nodes", "ntasks", "ntasks-per-node"))
+    nodes, tasks, each = (_count(options.get(name, "")) for name in _COUNTS)
     per_task, gpus = gpus_of(options.get("gpus-per-task", "")), gpus_of(options.get("gpus", ""))
+    per_node = gpus_of(options.get("gpus-per-node", "")) or gpus_of(options.get("gres", ""), in_list=True)
+    if unknown := next(filter(None, (_unknown(name, value) for name, value in options.items())), ""):
+        per_node = per_node if _HETEROGENEOUS.isdisjoint(options) else None
+        return Shape(None, None, per_node, _count(options.get("cpus-per-task", "")), per_task, unknown=unknown)
     if nodes is None and tasks is not None:
         nodes = 1 if tasks == 1 else -(-tasks // each) if each else None
     if nodes is None and tasks is None:
@@ -151,7 +162,6 @@ def shape(options: Mapping[str, str]) -> Shape:
         each = 1 if tasks is None else -(-tasks // nodes)
     elif each is not None and nodes is not None and tasks is not None and tasks != each * nodes:
         each, is_even = -(-tasks // nodes), False
-    per_node = gpus_of(options.get("gpus-per-node", "")) or gpus_of(options.get("gres", ""), in_list=True)
     if per_node is None and per_task is not None and each is not None:
         per_node = per_task * each
     if per_node is None and gpus is not None and nodes is not None:
@@ -173,10 +183,18 @@ def gpus_of(text: str, *, in_list: bool = False) -> int | None:
     return int(number[1]) if number else None
 
 
+def _unknown(name: str, value: str) -> str:
+    """Why an option leaves the number of nodes, tasks or GPUs to what only a run tells; empty where it does not."""
+    if name in _HETEROGENEOUS:
+        return "it is a heterogeneous job, and all nodes of a run are alike"
+    is_read = name not in _GPUS or not re.search(rf"[{UNREAD}$]", value)
+    is_read &= name not in _COUNTS or _count(value) is not None
+    is_read &= name != "ntasks-per-gpu" and UNREAD not in name
+    return "" if is_read else "only a run tells " + as_written(name if UNREAD in name else f"--{name}={value}")
+
+
 def _count(text: str) -> int | None:
-    """The number in ``2``, and the least in ``2-4``."""
-    number = re.match(r"(\d{1,6})(?:-\d+)?$", text.strip())
-    return int(number[1]) if number else None
+    return int(text) if re.fullmatch(r"\s*\d{1,6}\s*", text, re.ASCII) else None
 
 
 def variables(options: Mapping[str, str], of: Shape) -> dict[str, str]:
@@ -207,10 +225,21 @@ ONLY_WITH = {
 }
 
 
+def srun_options(words: tuple[str, ...], variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The options of srun, by its words and what a script exports (srun(1), "INPUT ENVIRONMENT VARIABLES"); and what
+    it starts.
+    """
+    names = {**ONLY_WITH, "SLURM_NNODES": "nodes", "SLURM_NTASKS": "ntasks", "SLURM_NPROCS": "ntasks"}
+    names.pop("SLURM_CPUS_PER_TASK")  # not since 22.05
+    listed, at = parse(words)
+    options = {option: variables[name] for name, option in names.items() if variables.get(name)} | dict(listed)
+    return {**options, **({":": ""} if ":" in words[at:] else {})}, words[at:]
+
+
 def joined(job: Mapping[str, str], step: Mapping[str, str]) -> dict[str, str]:
     """Options of sbatch with those of srun over them: a count of srun replaces the job's other ways to say it."""
     merged = dict(job)
-    for names in (("ntasks", "ntasks-per-node"), ("gpus", "gpus-per-node", "gres", "gpus-per-task")):
+    for names in (_COUNTS[1:], _GPUS):
         if any(name in step for name in names):
             merged = {name: value for name, value in merged.items() if name not in names}
     of_job, of_step = shape(job), shape({**merged, **step})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from runner.batch_scripts.directives import ONLY_WITH
 from runner.batch_scripts.reading import BatchScript, Launch
 from runner.core.text import counted, gpus_text
-from runner.planning.shell_text import UNREAD, as_written
+from runner.planning.shell_text import UNREAD, as_written, unclosed
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ def _text(script: BatchScript) -> Iterator[Fault]:
         if re.search(r"(?<!\\)\\[ \t]+(#.*)?$", line) and not line.lstrip().startswith("#"):
             what = "a space or a comment after the backslash: the command ends here, and the next line is another one"
             yield Fault("broken-continuation", number, what, "the backslash must be the last character of the line")
+    if line_of_quote := unclosed(script.text):
+        what = "a quote or a bracket begins here, and nothing closes it: the shell reads the rest as a part of it"
+        yield Fault("unclosed-quote", line_of_quote, what, "close it")
 
 
 @_rule
@@ -108,7 +111,7 @@ def _gpus(script: BatchScript, launch: Launch) -> Iterator[Fault]:
     tasks, gpus = of.tasks_per_node, of.gpus_per_node
     ranks = _number(launch.stated.get("each", ""))
     if gpus is None:
-        if launch.starter and ranks and ranks > 1 and "exclusive" not in script.header.options:
+        if launch.starter and ranks and ranks > 1 and not of.unknown and "exclusive" not in script.header.options:
             what = f"{launch.name} starts {ranks} ranks on each node, and the script asks for no GPU"
             yield Fault("no-gpus", launch.line, what, f"#SBATCH --gpus-per-node={ranks}")
         return

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.batch_scripts.directives import BY_TASK, Header, Shape, header, joined, parse, shape, variables
+from runner.batch_scripts.directives import BY_TASK, Header, Shape, header, joined, shape, srun_options, variables
 from runner.model.plan import Starter
 from runner.planning.shell_text import UNREAD, Command, commands
 from runner.planning.starters import KINDS, options, starter
@@ -80,18 +80,17 @@ def read(text: str, environ: Mapping[str, str], arguments: Sequence[str] = ()) -
         for command in found
         for name, _, value in (word.partition("=") for word in command.words[1:] if command.words[0] == "export")
     }
-    launches = [launch for command in found if (launch := _launch(command, head, values)) is not None]
+    launches = [launch for command in found if (launch := _launch(command, head, values, exports)) is not None]
     # A script's own Python beside ranks that srun or a starter starts prepares something, or sums it up.
     ranks = [each for each in launches if each.by_srun or each.starter is not None]
     return BatchScript(text, head, of_job, found, tuple(ranks or launches), exports)
 
 
-def _launch(command: Command, head: Header, values: Mapping[str, str]) -> Launch | None:
+def _launch(command: Command, head: Header, values: Mapping[str, str], exports: Mapping[str, str]) -> Launch | None:
     words, of_srun = command.words, dict[str, str]()
     by_srun = words[0].rpartition("/")[2] == "srun"
     if by_srun:
-        listed, at = parse(words[1:])
-        words, of_srun = words[1 + at :], dict(listed)
+        of_srun, words = srun_options(words[1:], {**exports, **dict(command.env)})
     image, inside = of_srun.get("container-image", ""), words if "container-image" in of_srun else ()
     env, by_task = dict(command.env), False
     while words:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,18 +12,19 @@ from typing import Any
 from runner.backends.schedulers.slurm.options import OTHER_NAMES, PLANNED, REFUSED
 from runner.batch_scripts.placement import Placement, placement
 from runner.batch_scripts.reading import BatchScript, Launch
-from runner.core.text import counted, gpus_text
+from runner.core.text import counted, first_of, gpus_text
 from runner.model.backends import NATIVE
-from runner.model.request import parse_mount, parse_sbatch_time_s
-from runner.planning.shell_text import UNREAD, Command, as_written
+from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, parse_mount, parse_sbatch_time_s
+from runner.planning.shell_text import UNREAD, Command, as_written, unclosed
+from runner.planning.starters import KINDS, plain
 
 # What the launcher gives to each rank.
-_MEETS = frozenset(
-    ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-     "SRUN_CPUS_PER_TASK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NNODES")
-)  # fmt: skip
+_MEETS = re.compile(
+    r"MASTER_(ADDR|PORT)|(LOCAL_)?WORLD_SIZE|(LOCAL_|NODE_|GROUP_)?RANK|(CUDA|HIP|ROCR)_VISIBLE_DEVICES|NNODES|SLURM_\w+"
+    r"|SRUN_CPUS_PER_TASK"
+)
 _HERE = (*REFUSED, "container-image", "container-mounts", "exclusive")
-_ENVIRONMENT = ("module", "ml", "source", ".", "conda", "micromamba", "mamba")
+_MOST_LINES = 8  # that a reason names
 _QUIET = frozenset(
     ("set", "echo", "cd", ":", "[", "[[", "exit", "wait", "return", "tee", "true", "false", "clear", "printf", "trap")
 )
@@ -61,22 +62,25 @@ def translation(script: BatchScript) -> Translation:
     if launch.starter is None and known.processes == 1 and gpus > 1:
         values["wireup"] = "own"
     values |= dict(_options(script, launch))
-    values["arguments"] = _program(launch)
-    return Translation(values, tuple(_dropped(script, launch, has_mounts="mounts" in values)), "", known)
+    own = _own(launch, known)
+    values["arguments"] = _program(own)
+    return Translation(values, tuple(_dropped(script, launch, values, own)), "", known)
 
 
 def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> str:
     """Why there is no command of ours; empty where there is one."""
     if isinstance(placed, str):
         return placed
-    lines = ", ".join(str(line) for line in sorted({each.line for each in script.launches}))
+    lines = first_of([str(line) for line in sorted({each.line for each in script.launches})], _MOST_LINES)
     shared = launch.starter is None and placed.processes > placed.gpus > 0
     reasons = (
+        (unclosed(script.text) > 0, "a quote or a bracket is not closed"),
         (len(script.launches) > 1, f"it starts several programs, in lines {lines}: one `submit` for each"),
         (not launch.is_plain, f"only a run tells whether line {lines} is reached: a condition, a loop or a function"),
         ("array" in script.header.options, "it is an array, and a run is one job: --sweep makes several"),
         (UNREAD in launch.words[0], f"only the job knows the program's name: {as_written(launch.words[0])}"),
         (launch.starter is not None and placed.starts > 1, f"it starts {launch.name} {placed.starts} times on a node"),
+        (not _own(launch, placed), f"a run starts its ranks without {launch.name}, and what that starts is no Python"),
         (not placed.gpus, "it asks for no GPU, and a run has a rank for each"),
         (shared, f"{counted(placed.processes, 'task')} share {gpus_text(placed.gpus)}: a run has a rank for each GPU"),
     )
@@ -86,6 +90,8 @@ def _obstacle(script: BatchScript, launch: Launch, placed: Placement | str) -> s
 def _options(script: BatchScript, launch: Launch) -> Iterator[tuple[str, Any]]:
     given = script.header.options
     names = {"job-name": "job_name", "account": "account", "partition": "queue"}
+    if not PLAIN_NAME.match(given.get("job-name", "")):
+        del names["job-name"]
     yield from ((ours, given[name]) for name, ours in names.items() if given.get(name))
     if "time" in given:
         with suppress(ValueError):  # refused by sbatch, too
@@ -124,28 +130,42 @@ def _modules(command: Command) -> tuple[str, ...]:
 
 def _passes(name: str, value: str) -> bool:
     """Whether a variable is for the program: known, and neither the launcher's nor a part of the line itself."""
-    return name not in _MEETS and UNREAD not in value and not re.search(r"[\n\0]|\s--?\w|\.py\b", value)
+    return not _MEETS.fullmatch(name) and UNREAD not in value and not re.search(r"[\n\0]|\s--?\w|\.py\b", value)
 
 
-def _program(launch: Launch) -> tuple[str, ...]:
-    """The program with its starter, without counts. Where only the job knows a word, a shell there fills it in."""
-    if not any(UNREAD in word for word in launch.own):
-        return launch.own
-    parts = (re.split(rf"{UNREAD}+", word) for word in launch.own)
+def _own(launch: Launch, placed: Placement) -> tuple[str, ...]:
+    """The program with its starter, without counts: without a starter that forms no world of several nodes here."""
+    is_left = launch.starter is not None and placed.nodes > 1 and not KINDS[launch.starter.name].several
+    return plain(launch.starter) if is_left and launch.starter else launch.own
+
+
+def _program(own: tuple[str, ...]) -> tuple[str, ...]:
+    """Where only the job knows a word, a shell there fills it in."""
+    if not any(UNREAD in word for word in own):
+        return own
+    parts = (re.split(rf"{UNREAD}+", word) for word in own)
     text = " ".join(
         "".join(part if at % 2 else part and shlex.quote(part) for at, part in enumerate(each)) for each in parts
     )
     return ("bash", "-c", text)
 
 
-def _dropped(script: BatchScript, launch: Launch, *, has_mounts: bool) -> Iterator[tuple[int, str, str]]:
+def _dropped(
+    script: BatchScript, launch: Launch, values: Mapping[str, Any], own: tuple[str, ...]
+) -> Iterator[tuple[int, str, str]]:
     for each in script.header.directives:
+        if each.name == "job-name" and not PLAIN_NAME.match(each.value):
+            yield each.line, f"--{each.name}={each.value}", f"a run's name: {PLAIN_NAME_FIX}"
         if each.name in REFUSED or each.name == "exclusive":
             yield each.line, f"--{each.name}", REFUSED.get(each.name, "a job with all GPUs of its nodes has them alone")
     for name in launch.options:
-        if name not in PLANNED and name != "container-image" and not (name == "container-mounts" and has_mounts):
+        is_taken = name in (*PLANNED, "container-image") or (name == "container-mounts" and "mounts" in values)
+        if not is_taken:
             yield launch.line, f"srun --{name}", OTHER_NAMES.get(f"--{name}", "a run has its own srun")
-    if launch.stated:
+    if own != launch.own:
+        before = " ".join(launch.words[: len(launch.words) - len(own)])
+        yield launch.line, as_written(before), "a run starts a rank for each GPU itself"
+    elif launch.stated:
         yield launch.line, f"{launch.name}'s counts and rendezvous", "a run gives them to it"
     for command in script.commands:
         if command.line != launch.line:
@@ -157,7 +177,7 @@ def _around(command: Command, *, in_image: bool) -> Iterator[tuple[str, str]]:
     name, text = command.words[0], as_written(" ".join(command.words))
     if name == "export":
         for variable, _, value in (word.partition("=") for word in command.words[1:]):
-            if variable in _MEETS:
+            if _MEETS.fullmatch(variable):
                 yield variable, "the launcher gives it to each rank"
             elif UNREAD in value and not re.search(r"\s--?\w|\.py\b", value):
                 yield variable, f"only the job knows its value: {as_written(value)}"

@@ -27,14 +27,14 @@ _TAKES = {"site", "runs", "no_diff", "arguments"}  # of a job's options: all oth
 
 
 def is_batch_script(word: str) -> bool:
-    """Whether it names a file that is a batch script, by its name, or its first line and an ``#SBATCH`` line."""
+    """Whether it is the name of a batch script, or of a file whose first line and an ``#SBATCH`` line say so."""
     if word.startswith("-"):
         return False
     try:
         with files.open_regular(Path(word)) as file:
             head = file.read(_MOST_BYTES)
     except (OSError, ValueError):
-        return False
+        return word.endswith(_NAMES)
     return word.endswith(_NAMES) or (
         head.startswith(b"#!") and re.search(rb"^#SBATCH\s", head, re.MULTILINE) is not None
     )
@@ -51,6 +51,10 @@ def run_script(
     from runner.preparation.options import FIELDS
 
     script = Path(words[0])
+    try:
+        files.open_regular(script).close()
+    except OSError as error:
+        raise UsageError(f"it cannot be read: {error.strerror}", where=words[0], fix="name a batch script") from None
     if others := sorted(set(given) - _TAKES):
         what = f"the script is submitted as it is, and has no place for --{FIELDS[others[0]][0].replace('_', '-')}"
         fix = f"write it there as #SBATCH; or see our command: `{PROGRAM} submit {shlex.quote(words[0])} --check`"

@@ -77,7 +77,7 @@ def commands(
 def _commands(text: str, values: Values, sourced: Read, nested: int) -> Iterator[Command]:
     """``nested``: how many texts of eval and source this one stands in."""
     depth, brackets, raw, line = 0, 0, list[str](), 0
-    by_name = False
+    by_name = depends = False  # depends: on the command before it, by && or ||
     tokens = chain(_tokens(text), [("\n", True, 0)])
     for token, is_operator, at in tokens:
         if is_operator and ("<" in token or ">" in token):
@@ -100,9 +100,10 @@ def _commands(text: str, values: Values, sourced: Read, nested: int) -> Iterator
         if raw[:1] == ["for"]:
             values.pop("".join(raw[1:2]), None)
         elif raw and raw[0] not in ("case", "select", "function"):
-            for each in _command(raw, line, values, is_plain=not depth):
+            for each in _command(raw, line, values, is_plain=not depth, is_certain=not depth and not depends):
                 command = replace(each, is_program=by_name, in_background=token == "&")
                 yield from _followed(command, values, sourced, nested)
+        depends = token in ("&&", "||") or (depends and not raw)
         raw, by_name = [], False
 
 
@@ -119,12 +120,20 @@ def _followed(command: Command, values: Values, sourced: Read, nested: int) -> I
             yield replace(each, line=command.line, is_plain=each.is_plain and command.is_plain)
 
 
+def unclosed(text: str) -> int:
+    """The line of the word in which a quote or a bracket begins that nothing closes; 0 for none, or where that is not
+    certain: quotes in ``$'...'`` and in ``"${...}"`` have rules of their own.
+    """
+    *_, (word, is_operator, line) = _tokens(f"{text}\n;")  # the text's end is an operator, where nothing swallows it
+    return 0 if is_operator or word == UNTOLD or re.search(r"\$(\{[^}\n]*)?'", word) else line
+
+
 def as_written(word: str) -> str:
     """A word for a reader: what is unknown as it is written."""
     return word.replace(UNREAD, "")
 
 
-def _command(raw: list[str], line: int, values: Values, *, is_plain: bool) -> Iterator[Command]:
+def _command(raw: list[str], line: int, values: Values, *, is_plain: bool, is_certain: bool) -> Iterator[Command]:
     declares = raw[0] in _DECLARES
     assigned: dict[str, str | list[str]] = {}
     place = 0
@@ -139,8 +148,7 @@ def _command(raw: list[str], line: int, values: Values, *, is_plain: bool) -> It
             assigned[parts[1]] = before + value if isinstance(before, type(value)) else value  # type: ignore[operator]
     if declares or place == len(raw):
         for name, value in assigned.items():
-            certain = is_plain or values.get(name, value) == value
-            values[name] = value if certain else f"{UNREAD}${name}{UNREAD}"
+            values[name] = value if is_certain or values.get(name, value) == value else f"{UNREAD}${name}{UNREAD}"
     if raw[0] == "export":
         named = (*assigned, *(word for word in raw[place:] if word in values))
         texts = (value if isinstance(value := values[name], str) else "" for name in named)

@@ -27,7 +27,10 @@ def test_directives_are_split_as_sbatch_splits_them() -> None:
 @pytest.mark.parametrize(
     ("options", "laid_out"),
     [
-        ({"nodes": "2-4", "gres": "gpu:a100:4(S:0-1)"}, (2, 1, 4)),
+        ({"nodes": "2", "gres": "gpu:a100:4(S:0-1)"}, (2, 1, 4)),
+        ({"nodes": "2-4", "gres": "gpu:4"}, (None, None, 4)),
+        ({"nodes": "2", "ntasks-per-gpu": "1", "gres": "gpu:4"}, (None, None, 4)),
+        ({"nodes": "2", "gres": "gpu:4", "hetjob": "", "ntasks": "2"}, (None, None, None)),
         ({"ntasks": "8", "ntasks-per-node": "4", "gpus-per-task": "1"}, (2, 4, 4)),
         ({"nodes": "2", "gpus": "8"}, (2, 1, 4)),
         ({"ntasks": "8", "gres": "lustre:1,gpu:2"}, (None, None, 2)),
@@ -87,6 +90,87 @@ def test_a_script_without_one_plain_launch_line_has_no_command(line: str) -> Non
     ours = translation(script(line))
     assert ours.refused
     assert not ours.values
+
+
+ONE_NODE, RANGE = (HEAD.replace("nodes=2", f"nodes={nodes}") for nodes in ("1", "2-4"))
+
+
+@pytest.mark.parametrize(
+    ("line", "head", "reason"),
+    [
+        ("srun --ntasks-per-node=$(foo) python a.py", HEAD, "only a run tells --ntasks-per-node=$(foo)"),
+        ("srun -N $X -n $Y python a.py", HEAD, "only a run tells --nodes=$X"),
+        ("srun --gres=gpu:$X python a.py", HEAD, "only a run tells --gres=gpu:$X"),
+        ("srun $OPTS python a.py", HEAD, "only a run tells $OPTS"),
+        ('N=4; [ -n "$X" ] && N=2\nsrun --ntasks-per-node=$N python a.py', HEAD, "only a run tells"),
+        ("N=4; false ||\nN=2; srun --ntasks-per-node=$N python a.py", HEAD, "only a run tells"),
+        ("srun python a.py", RANGE, "only a run tells --nodes=2-4"),
+        ("srun python a.py : python b.py", HEAD, "a heterogeneous job"),
+        ("srun --het-group=0 python a.py", HEAD, "a heterogeneous job"),
+        ("srun python a.py", f"{HEAD}#SBATCH hetjob\n#SBATCH --nodes=1\n", "a heterogeneous job"),
+        ("torchrun --nproc-per-node=cpu a.py", ONE_NODE, "a number that only a run tells: cpu"),
+        ("deepspeed --include localhost:0,1 a.py", ONE_NODE, "--include chooses"),
+        ("deepspeed --num_gpus 4 a.py", HEAD, "list of hosts"),
+        ("horovodrun -np 8 -H a:4,b:4 python a.py", HEAD, "-H chooses"),
+        ("horovodrun -np 8 python a.py", HEAD, "list of hosts"),
+        ("mpirun -N 1 python a.py", HEAD, "-N chooses"),
+        ("mpirun --mca btl tcp --map-by ppr:1:node python a.py", HEAD, "--map-by chooses"),
+        ("mpirun -np 8 -npernode 4 python a.py", HEAD, "-npernode chooses"),
+        ("mpirun -np 1 python a.py : -np 7 python b.py", HEAD, ": chooses"),
+        ("mpirun -np 2 python a.py", HEAD, "fills a node before the next"),
+        ("mpirun -np 8 ./a.out", HEAD, "no Python"),
+        ("srun python 'a.py", HEAD, "is not closed"),
+    ],
+)
+def test_where_a_placement_is_not_certain_there_is_no_command_and_no_fault_of_counts(
+    line: str, head: str, reason: str
+) -> None:
+    read_script = script(line, head)
+    ours = translation(read_script)
+    assert reason in ours.refused
+    assert not ours.values
+    assert {each.code for each in faults(read_script)} <= {"unclosed-quote", "counts"} - (
+        {"counts"} if read_script.launches[0].starter is None else set()
+    )
+
+
+def test_mpirun_on_several_nodes_is_left_out_as_submit_wants_it() -> None:
+    ours = translation(script("mpirun -np 8 -x A --bind-to none python a.py -n 3"))
+    assert ours.values["arguments"] == ("python", "a.py", "-n", "3")
+    assert (3, "mpirun -np 8 -x A --bind-to none", "a run starts a rank for each GPU itself") in ours.dropped
+
+
+@pytest.mark.parametrize("line", ["export SLURM_NTASKS=2 SLURM_NNODES=1\nsrun python a.py", "srun -N1 -n2 python a.py"])
+def test_variables_of_the_script_count_for_srun_as_its_options(line: str) -> None:
+    ours = translation(script(line))
+    assert (ours.values["nodes"], ours.values["gpus"]) == (1, 2)
+    assert "env" not in ours.values
+
+
+def test_a_job_name_that_a_run_cannot_have_is_left_out() -> None:
+    ours = translation(script("srun python a.py", f"{HEAD}#SBATCH --job-name='a b'\n"))
+    assert "job_name" not in ours.values
+    assert [(line, what) for line, what, _ in ours.dropped] == [(3, "--job-name=a b")]
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("echo a\necho 'b\necho c", 4),
+        ('x="$(a', 3),
+        ("echo \"it's\" 'a\nb' $'it\\'s' ${x%'a'} # it's", 0),
+        ("echo $'it\\'s'", 0),
+        ('echo "${x:-it\'s}"', 0),
+        ("cat <<E\nit's\nE", 0),
+        ("case x in a) b;; (c) d;; esac", 0),
+    ],
+)
+def test_the_line_of_an_open_quote_is_named(line: str, number: int) -> None:
+    assert [each.line for each in faults(script(line)) if each.code == "unclosed-quote"] == [number] * bool(number)
+
+
+def test_of_many_lines_the_first_are_named() -> None:
+    assert "lines 3, 4, 5, 6, 7, 8, 9, 10 and 92 more" in translation(script("srun python a.py\n" * 100)).refused
 
 
 @pytest.mark.parametrize(

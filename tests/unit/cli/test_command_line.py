@@ -48,6 +48,8 @@ NO_ENGINE = ("--engine", "unix:///no")
 BAD: dict[str, tuple[list[str], Exit, str]] = {
     "no such verb": (["sumbit"], Exit.USAGE, "did you mean 'submit'?"),
     "no GPUs named": (["submit"], Exit.USAGE, "--gpus"),
+    "no such batch script": (["submit", "no.sbatch"], Exit.USAGE, "No such file"),
+    "no batch script to check": (["submit", "--check", "/tmp/.slurm/no.slurm"], Exit.USAGE, "No such file"),
     "no GPUs": (["submit", *BOX, "0"], Exit.USAGE, "0 GPUs"),
     "GPUs beyond all numbers": (["submit", *BOX, "1" + "0" * 20], Exit.REFUSED, "more than 10000 nodes"),
     "home of an unknown user": (submit("--mount", "~no-such-user/x:/x"), Exit.USAGE, "no-such-user"),
