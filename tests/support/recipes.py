@@ -69,7 +69,7 @@ def complete(figures: dict[str, Any]) -> bool:
 COUNTED = Path(__file__).parents[1] / "recipes" / "counted"
 # Of its scripts: those that are measured in steps, and those whose stated batch is not checked.
 IN_STEPS = {"adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs"}
-NOT_CHECKED = {"adversarial_and_stated", "compiled_step", "stated_too_small"}
+NOT_CHECKED = {"adversarial_and_stated", "compiled_step", "projected_and_stated", "stated_too_small"}
 LARGEST = 0.02  # difference from the script's own count
 BUCKET = 25 << 20  # bytes of DistributedDataParallel's
 

@@ -262,6 +262,31 @@ def adversarial_and_stated() -> Script:
     return gan(apart=True)
 
 
+@script(f"hook {BATCH}")
+def projected_and_stated() -> Script:
+    """The first pass is for an adversarial example; gradients are set to zero, and not to None."""
+    model = net()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        images, labels = batch()
+        (slope,) = torch.autograd.grad(functional.cross_entropy(model(images.requires_grad_()), labels), images)
+        functional.cross_entropy(model((images + 0.1 * slope.sign()).detach()), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        yield BATCH
+
+
+@script(f"hook {BATCH}")
+def wrapper_stays_in_evaluation() -> Script:
+    inner = net()
+    for number, each in enumerate(simple(model := ddp(inner))):
+        yield each
+        if number == 10:
+            model.eval()
+            inner.train()
+
+
 @script("hook")
 def sharpness_aware() -> Script:
     model = ddp(net())

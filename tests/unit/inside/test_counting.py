@@ -16,7 +16,7 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
         (64, 1, 1, [FULL, LAST], Window([64, 9], 64, 73)),
         (4096, 1, 1, [FULL, LAST], Window([64, 9], 64, 73, by_input=True)),
         (32, 1, 1, [FULL, FULL], Window([32, 32], 32, 128)),  # doubtful: each sample may be given twice
-        (64, 1, 1, [FULL, NONE], Window([64, 0], 64, 64)),  # a step that computes nothing has no samples
+        (64, 1, 1, [FULL, NONE], Window([64, 64], 64)),  # doubtful: a part of the model, perhaps
         (64, 1, 1, [NONE, NONE], Window([0, 0], 64, 0)),
         (64, 1, 2, [TWICE, TWICE], Window([128, 128], 128, 256)),  # the script leaves out that it accumulates
         (64, 2, 2, [TWICE, FULL], Window([128, 64], 128, 192)),

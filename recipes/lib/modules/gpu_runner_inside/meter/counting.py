@@ -89,7 +89,7 @@ class Count:
     def view(self) -> int:
         """How much of the model's forward passes this rank sees."""
         # Where a model has passes in some steps alone (a part of one, perhaps), only the script knows what a step took.
-        is_known = self._known and (self.stated > 0 or self.forwards in (0, self._steps))
+        is_known = self._known and self.forwards in (0, self._steps)
         return NONE_SEEN if not self._most_passes else KNOWN if is_known else SEEN
 
     def window(self, groups: int, of_all: int) -> Window:

@@ -88,10 +88,21 @@ def install(after_import: Callable[[str, Callable[[Any], None]], None]) -> None:
 
 def _attach_optimizers(module: Any) -> None:
     try:
-        module.register_optimizer_step_pre_hook(_step_begins)
-        module.register_optimizer_step_post_hook(_step_ends)
+        module.register_optimizer_step_pre_hook(_uncompiled(_step_begins))
+        module.register_optimizer_step_post_hook(_uncompiled(_step_ends))
     except AttributeError:
         _say("--meter measures nothing: torch before 2.0 has no hook after a step; import runner_meter in the script")
+
+
+def _uncompiled(call: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """The same, and nothing where torch.compile traces an optimizer's step: none of ours may be in what it compiles."""
+    torch = sys.modules["torch"]
+
+    def hook(optimizer: Any, given: Any, named: Any) -> None:
+        if not (hasattr(torch, "compiler") and torch.compiler.is_compiling()):
+            call(optimizer, given, named)
+
+    return hook
 
 
 def _attach_scaler(module: Any) -> None:

@@ -12,7 +12,7 @@ from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter.counting import Step, samples_of
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
-_is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 _backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
 
 
@@ -23,7 +23,9 @@ class _Hook:
         self._call = call
 
     def __call__(self, module: Any, inputs: Any, more: Any = None) -> None:
-        if not _is_compiling() and module.training and torch.is_grad_enabled():
+        while module.training is False and (inner := _wrapped(module)) is not None:  # its own flag may be an old one
+            module = inner
+        if not is_compiling() and module.training and torch.is_grad_enabled():
             self._call(module, inputs, more)
 
     def __reduce__(self) -> Any:
@@ -111,7 +113,7 @@ class Passes:
                 self._versions = self._version()
             elif self._open or self._versions != self._version():
                 self._mixed = True
-            elif not self._divided and all(each.grad is None for each in self._parameters):
+            elif not self._divided and not self._has_gradients():
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
         self._first.append(samples)
@@ -127,6 +129,12 @@ class Passes:
 
     def _backward_began(self, _gradient: Any) -> None:
         self._open = False
+
+    def _has_gradients(self) -> bool:
+        """Whether an earlier pass has left any: they are None, or zero, where they were thrown away."""
+        if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            return False
+        return any(each.grad is not None and bool(each.grad.any()) for each in self._parameters)
 
     def _version(self) -> int:
         """Changes with each change of a parameter in its place."""
@@ -166,6 +174,11 @@ def _tensors(inputs: Any) -> Iterator[torch.Tensor]:
     elif isinstance(inputs, (list, tuple, Mapping)):
         for each in inputs.values() if isinstance(inputs, Mapping) else inputs:
             yield from _tensors(each)
+
+
+def _wrapped(module: Any) -> Any:
+    """What DDP, torch.compile or FSDP wraps; None for another module."""
+    return next((own[name] for own in [vars(module).get("_modules", {})] for name in _WRAPS if name in own), None)
 
 
 def _outermost(model: Any) -> Any:

@@ -16,6 +16,7 @@ import torch
 from gpu_runner_inside.benchmark.proof import checksum
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of, values_of
 from gpu_runner_inside.meter.reduction import BUCKETS
+from gpu_runner_inside.meter.torch_passes import is_compiling
 
 WHOLE = "ZeroRedundancyOptimizer"
 _MOST_LOOKS = 20  # steps that may have gradients that are not finite (a loss scale that is still too large)
@@ -185,7 +186,7 @@ class ReductionLook:
 
     def _before_step(self, optimizer: Any, _args: Any, _named: Any) -> None:
         """Of what it steps: the last call counts, as a wrapper may reduce between its own begin and the optimizer's."""
-        if not self._own or not self._possible:
+        if is_compiling() or not self._own or not self._possible:
             return
         try:
             with torch.no_grad():

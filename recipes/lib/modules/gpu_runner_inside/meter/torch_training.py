@@ -22,7 +22,7 @@ from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter.counting import Step
-from gpu_runner_inside.meter.torch_passes import Passes
+from gpu_runner_inside.meter.torch_passes import Passes, is_compiling
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 
@@ -148,6 +148,8 @@ class TorchTraining:
             return None
 
         def stepped(optimizer: Any, _args: Any, _named: Any) -> None:
+            if is_compiling():
+                return
             for group in optimizer.param_groups:
                 for each in group["params"]:
                     if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
