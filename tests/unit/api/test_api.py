@@ -350,6 +350,7 @@ def test_what_is_wrong_is_an_error_of_the_runner(case: str, tmp_path: Path) -> N
 def test_a_sweep_is_checked_as_that_of_the_command_line() -> None:
     own: dict[str, Any] = {"site": "local", "runtime": "native", "command": ["true", "{lr}"], "name": "s"}
     shown = submit(gpus=1, sweep={"lr": [0.1, 0.2]}, dry_run=True, **own)
+    assert shown.plan is not None
     assert "0.1" in shown.plan.program
     for sweep, at_once, says in (
         ({"lr": "0.1"}, None, "must be a list"),
@@ -357,6 +358,6 @@ def test_a_sweep_is_checked_as_that_of_the_command_line() -> None:
         (None, 2, "sweep"),
     ):
         with pytest.raises(UsageError) as caught:
-            submit(gpus=1, sweep=sweep, at_once=at_once, **own)  # type: ignore[call-overload]
+            submit(gpus=1, sweep=sweep, at_once=at_once, **own)
         assert says in str(caught.value)
     assert runs() == []
