@@ -102,7 +102,13 @@ def test_an_image_on_a_cluster_whose_runtimes_are_unknown(user: Kestrel) -> None
 def test_each_ranks_gpu_is_shown_while_the_job_runs_and_the_idle_one_by_name(user: Kestrel) -> None:
     """NVML's stand-in is in the box, and dgx01 has the driver's files of two GPUs, of which the second does nothing."""
     library, daemons = fake_nvml(user.home), user.daemons
-    daemons.inside("sh", "-c", 'cp "$1" /usr/lib/x86_64-linux-gnu; touch /dev/nvidia0 /dev/nvidia1', "sh", str(library))
+    daemons.inside(
+        "sh",
+        "-c",
+        'cp "$1" /usr/lib/x86_64-linux-gnu; touch /dev/nvidia0 /dev/nvidia1; chmod 666 /dev/nvidia?',
+        "sh",
+        str(library),
+    )
     daemons.on_node("dgx01", "sh", "-c", DRIVER)
     job = ("--gpus", "2", "--nodelist", "dgx01", "--runtime", "native", "--json", "--", "sleep", "600")
     run = result(user("submit", *job).out)["run"]
@@ -112,3 +118,4 @@ def test_each_ranks_gpu_is_shown_while_the_job_runs_and_the_idle_one_by_name(use
         assert " 0 dgx01 0 97 % 29.0 of 40.0 GiB 312 W 1 dgx01 1 0 % - 312 W idle (busy for less than 5 %" in said
         assert "of the time): rank 1 (GPU 1 of dgx01)" in said
     user("cancel", run)
+    user("wait", run, code=5)
