@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 UNREAD = "\0"  # no argument of a program can hold one
@@ -18,7 +19,8 @@ Values = dict[str, "str | list[str]"]
 Token = tuple[str, bool, int]  # a word as it is written, or an operator; whether it is one; its line
 Read = Callable[[str], str]  # the text of a script by its name in the job; empty where it cannot be read
 
-_DEEPEST, _MOST_TEXTS, _MOST_CALLS = 30, 5, 2000  # expansions, texts within each other; all texts and calls
+_DEEPEST, _MOST_TEXTS, _MOST_CALLS = 30, 5, 10  # expansions, texts, functions within each other
+_MOST_READ = 20_000  # words of functions and texts
 _NO, _MAYBE, _SURE = 0, 1, 2  # whether a command is reached
 
 _CLOSING = {'"': '"', "`": "`", "(": ")", "{": "}"}
@@ -81,7 +83,7 @@ class _Shell:
     Attributes:
         doubtful: variables that may have no value. functions: their bodies, and those of aliases.
         reach: whether it is still there. returned: and in the function, or the file, that it runs.
-        running: functions that it is in. left: texts and calls that are still read.
+        running: functions that it is in. left: words of functions and texts that are still read.
     """
 
     values: Values
@@ -129,7 +131,7 @@ def commands(
         sourced: the text of a file that the script reads with ``source``; empty where it can't be read.
         inner: with those in ``$(...)``.
     """
-    shell = _Shell({**(variables or {})}, sourced, iter(range(_MOST_CALLS)))
+    shell = _Shell({**(variables or {})}, sourced, iter(range(_MOST_READ)))
     shell.values |= {"@": [*arguments], "*": " ".join(arguments)}
     shell.values |= {str(place): word for place, word in enumerate(arguments, 1)}
     yield from (each for each in _commands(_tokens(text), shell, 0) if inner or not each.is_inner)
@@ -200,7 +202,8 @@ class _Reader:
         target = next(self.rest, ("", False, 0))
         if target[0] == "(":
             body = _body(target, self.rest)
-            inside = list(_commands(body, self.shell.copy(), self.nested)) if self.reach else []
+            body = body if self.nested < _MOST_TEXTS else [(UNTOLD, False, target[2])]
+            inside = list(_commands(body, self.shell.copy(), self.nested + 1)) if self.reach else []
             yield from inside
             self.taken["fed"] = tuple(word for each in inside for word in each.words)
             self.raw += [f"{UNREAD}<(){UNREAD}"] * bool(self.raw)
@@ -276,8 +279,8 @@ class _Reader:
             yield from _inner(word, self.line, self.shell, self.nested)
         in_shell = token not in (*_PIPES, "&") and not is_fed
         within = self.shell if in_shell else self.shell.copy()
-        for name in raw[2:] if raw[:2] == ["export", "-f"] else ():
-            for each in _commands(within.functions.get(name, []), within.copy(), self.nested):
+        for name in raw[2:] if raw[:2] == ["export", "-f"] and self.nested < _MOST_TEXTS else ():
+            for each in _commands(within.functions.get(name, []), within.copy(), self.nested + 1):
                 yield replace(each, is_inner=True)
         if raw[0] == "for" and "in" in raw and not [*_all_of(raw[raw.index("in") + 1 :], within)]:
             self.blocks[-1].reach = _NO
@@ -393,15 +396,16 @@ def _followed(command: Command, shell: _Shell, nested: int, own: int) -> Iterato
         text = " ".join(words) if name == "eval" else "".join(words[:1])
     if body is None and not text:
         yield command
-    elif (body is None and nested == _MOST_TEXTS) or len(shell.running) == _DEEPEST or next(shell.left, None) is None:
+    elif (
+        (body is None and nested == _MOST_TEXTS)
+        or len(shell.running) == _MOST_CALLS
+        or not _affords(shell, body or text)
+    ):
         yield replace(command, words=(UNTOLD,))
     else:
         within = shell.copy() if name == "trap" else shell
-        before, returned, running = (
-            {each: shell.values.get(each, "") for each in _ARGUMENTS},
-            shell.returned,
-            shell.running,
-        )
+        before = {each: shell.values.get(each, "") for each in _ARGUMENTS}
+        returned, running = shell.returned, shell.running
         within.returned = _SURE
         if body is not None:
             within.running = (*running, name)
@@ -421,6 +425,10 @@ def _followed(command: Command, shell: _Shell, nested: int, own: int) -> Iterato
         shell.returned, shell.running = returned, running
         if body is not None:
             shell.values |= before
+
+
+def _affords(shell: _Shell, body: Sequence[Any]) -> bool:
+    return sum(1 for _ in islice(shell.left, len(body))) == len(body)
 
 
 def unclosed(text: str) -> int:

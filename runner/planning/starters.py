@@ -356,7 +356,7 @@ def in_script(
         of_shell = words[2:] if words[1:2] == ("-s",) else ()
         told: list[Starter] = []
         if command.is_inner:
-            started = launchers(words, here, variables, (*outer, "$("))
+            started = launchers(words, here, variables, (*outer, "$(")) if _MAY_START.search(" ".join(words)) else ()
             told = [_quoted(" ".join(words))] * any(each.name in KINDS and each.name != "srun" for each in started)
         elif words[0] == "export":
             environment |= {name: value for name, _, value in (word.partition("=") for word in words[1:])}
