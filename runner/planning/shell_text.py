@@ -399,7 +399,7 @@ def _followed(command: Command, shell: _Shell, nested: int, own: int) -> Iterato
     elif (
         (body is None and nested == _MOST_TEXTS)
         or len(shell.running) == _MOST_CALLS
-        or not _affords(shell, body or text)
+        or not _affords(shell, body or text.split())
     ):
         yield replace(command, words=(UNTOLD,))
     else:
