@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 BATCH, STEPS, WIDTH = 16, 30, 12
 ROOT = "/tmp"
+NO_GRAPHS = ("aot_autograd", "frames")  # of what torch counts in compiling: frames that hold no graph, too
 Script = Iterator[Any]  # first what is trained, by the names of runner_meter.start; then the samples of each step
 SCRIPTS: dict[str, tuple[str, Callable[[], Script]]] = {}
 
@@ -76,7 +77,7 @@ def ddp(model: nn.Module) -> nn.Module:
 def simple(model: Any, *, sizes: Callable[[int], int] = lambda _: BATCH, accumulate: int = 1, **more: Any) -> Script:
     """The usual loop: ``sizes`` of its batches by their number."""
     trained = more.pop("trained", model)
-    optimizer = sgd(trained)
+    optimizer = more.pop("optimizer", None) or sgd(trained)
     yield stated(model, optimizer, **more)
     number = 0
     for _ in range(STEPS):
@@ -169,6 +170,42 @@ def compiled_step() -> Script:
         loss(*batch(BATCH if number != STEPS - 5 else 5)).backward()
         optimizer.step()
         yield BATCH
+
+
+@script("script")
+def compiled_whole() -> Script:
+    """The backward pass and the optimizer's step, too: hooks that autograd calls in it are none of what is compiled."""
+    model = Net()
+    optimizer = sgd(model)
+
+    @torch.compile(backend="aot_eager")
+    def train(images: torch.Tensor, labels: torch.Tensor) -> None:
+        functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        train(*batch())
+        yield BATCH
+
+
+def with_compiled_optimizer() -> Script:
+    model = net()
+    optimizer = sgd(model)
+    optimizer.step = torch.compile(optimizer.step, backend="aot_eager")  # type: ignore[method-assign]
+    return simple(model, optimizer=optimizer)
+
+
+@script("script")
+def compiled_optimizer() -> Script:
+    return with_compiled_optimizer()
+
+
+@script("hook")
+def compiled_optimizer_unseen() -> Script:
+    """Torch calls no hook in what it compiled: no step is seen, and there is no figure."""
+    return with_compiled_optimizer()
 
 
 @script("hook")
@@ -482,12 +519,13 @@ def trained(name: str, source: str) -> dict[str, Any]:
         if meter is not None:
             meter.step()
     reports = Path(os.environ["RUNNER_RUN_DIR"], "ranks")
-    report = json.loads((reports / "0.report.json").read_text()) if source else None
+    left = reports / "0.report.json"
+    report = json.loads(left.read_text()) if left.exists() else None
     began = 0 if report is None else 1 + report["warmup_steps"]
     return {
         "name": name,
         "state": state_of(what),
-        "compiled": {kind: dict(counts) for kind, counts in dynamo.counters.items() if kind != "aot_autograd"},
+        "compiled": {kind: dict(counts) for kind, counts in dynamo.counters.items() if kind not in NO_GRAPHS},
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "own": sum(own[began : began + report["steps"]]) if report else None,
         "report": report,

@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Iterable, Sequence
@@ -21,8 +22,9 @@ import torch
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
+from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.counting import Step
-from gpu_runner_inside.meter.torch_passes import Passes, is_compiling
+from gpu_runner_inside.meter.torch_passes import Passes
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 
@@ -125,7 +127,10 @@ class TorchTraining:
         self._look = ReductionLook(model, self.parameters, self.sharded)
         self._covered = {id(each) for each in self.parameters}
         self.trained_beside = 0
-        self._stepped = self._watch_optimizers() if self.parameters and not self.sharded else None
+        self._stepped: Any = None
+        if self.parameters and not self.sharded:
+            with suppress(ImportError):  # torch before 2.0
+                self._stepped = optimizer_steps.before(self._before_step)
 
     @property
     def gradients(self) -> str | None:
@@ -137,26 +142,13 @@ class TorchTraining:
         """What was seen of the reduction of gradients (reduction.error_of); empty for nothing."""
         return self._look.seen
 
-    def _watch_optimizers(self) -> Any:
-        """See which parameters any optimizer steps; None before torch 2.0.
-
-        Before a step: the meter of --meter begins after one, where torch must not get a further hook for its end.
-        """
-        try:
-            from torch.optim.optimizer import register_optimizer_step_pre_hook
-        except ImportError:
-            return None
-
-        def stepped(optimizer: Any, _args: Any, _named: Any) -> None:
-            if is_compiling():
-                return
-            for group in optimizer.param_groups:
-                for each in group["params"]:
-                    if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
-                        self._covered.add(id(each))
-                        self.trained_beside += each.numel()
-
-        return register_optimizer_step_pre_hook(stepped)
+    def _before_step(self, optimizer: Any) -> None:
+        """See which parameters any optimizer steps."""
+        for group in optimizer.param_groups:
+            for each in group["params"]:
+                if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
+                    self._covered.add(id(each))
+                    self.trained_beside += each.numel()
 
     def gathered_checksum(self) -> str | None:
         """Of parameters that are divided, gathered: every rank takes part. None where they cannot be gathered."""
