@@ -68,9 +68,13 @@ def complete(figures: dict[str, Any]) -> bool:
 
 COUNTED = Path(__file__).parents[1] / "recipes" / "counted"
 # Of its scripts: those that are measured in steps, and those whose stated batch is not checked.
-IN_STEPS = {"adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs"}
+IN_STEPS = {
+    "adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs",
+    "projected_divided",
+}  # fmt: skip
 NOT_CHECKED = {
-    "adversarial_and_stated", "compiled_step", "compiled_whole", "projected_and_stated", "stated_too_small",
+    "adversarial_and_stated", "compiled_step", "compiled_whole", "projected_and_stated", "projected_divided_and_stated",
+    "stated_too_small",
 }  # fmt: skip
 NOT_SEEN = {"compiled_optimizer_unseen"}
 LARGEST = 0.02  # difference from the script's own count

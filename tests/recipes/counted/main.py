@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -22,6 +23,8 @@ import torch
 import torch._dynamo.utils as dynamo
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -72,6 +75,11 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 def ddp(model: nn.Module) -> nn.Module:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     return nn.parallel.DistributedDataParallel(model)
+
+
+def divided(model: nn.Module) -> nn.Module:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
 
 
 def simple(model: Any, *, sizes: Callable[[int], int] = lambda _: BATCH, accumulate: int = 1, **more: Any) -> Script:
@@ -299,10 +307,8 @@ def adversarial_and_stated() -> Script:
     return gan(apart=True)
 
 
-@script(f"hook {BATCH}")
-def projected_and_stated() -> Script:
+def projected(model: nn.Module) -> Script:
     """The first pass is for an adversarial example; gradients are set to zero, and not to None."""
-    model = net()
     optimizer = sgd(model)
     yield stated(model, optimizer)
     for _ in range(STEPS):
@@ -312,6 +318,30 @@ def projected_and_stated() -> Script:
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
         yield BATCH
+
+
+@script(f"hook {BATCH}")
+def projected_and_stated() -> Script:
+    return projected(net())
+
+
+@script(f"hook {BATCH}")
+def projected_divided_and_stated() -> Script:
+    return projected(divided(net()))
+
+
+@script("hook")
+def projected_divided() -> Script:
+    return projected(divided(net()))
+
+
+@script("hook")
+def accumulated_divided() -> Script:
+    """Gradients stay whole, and are reduced in the last of four passes."""
+    model: Any = divided(net())
+    model.register_forward_pre_hook(lambda *_: model.set_requires_gradient_sync(next(last)))
+    last = itertools.cycle((False, False, False, True))
+    return simple(model, accumulate=4)
 
 
 @script(f"hook {BATCH}")
@@ -494,7 +524,8 @@ def state_of(trained: dict[str, Any]) -> str:
     tensors = [*model.state_dict().values(), *(each.grad for each in model.parameters() if each.grad is not None)]
     tensors += [value for each in optimizer.state.values() for value in each.values() if torch.is_tensor(value)]
     digest = hashlib.sha256()
-    for each in (*tensors, torch.get_rng_state()):
+    for placed in (*tensors, torch.get_rng_state()):
+        each = placed.to_local() if hasattr(placed, "to_local") else placed
         digest.update(each.numpy().tobytes())
     return digest.hexdigest()[:16]
 

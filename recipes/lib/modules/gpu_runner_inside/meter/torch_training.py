@@ -24,8 +24,10 @@ from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.counting import Step
-from gpu_runner_inside.meter.torch_passes import Passes
+from gpu_runner_inside.meter.torch_passes import Passes, local
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
+
+DEEPSPEED = "DeepSpeed"
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def _versions(framework: str) -> dict[str, Any]:
 def _sharding_of(model: Any, parameters: Iterable[torch.Tensor]) -> str:
     """What divides the parameters among the ranks, so that they differ by right; empty where nothing is known to."""
     if model is not None and any(type(each).__name__ == "DeepSpeedEngine" for each in model.modules()):
-        return "DeepSpeed"
+        return DEEPSPEED
     if model is not None and any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
         return "FullyShardedDataParallel"
     for each in parameters:
@@ -95,12 +97,6 @@ def _sharding_of(model: Any, parameters: Iterable[torch.Tensor]) -> str:
         if hasattr(each, "_fsdp_flattened") or type(each).__name__ == "FlatParameter":
             return "FullyShardedDataParallel"
     return ""
-
-
-def _local(parameter: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a parameter that may be divided among the ranks."""
-    to_local = getattr(parameter.detach(), "to_local", None)
-    return parameter.detach() if to_local is None else to_local()
 
 
 class TorchTraining:
@@ -163,7 +159,7 @@ class TorchTraining:
         if self._model is not None:
             self._watch = partial(
                 Passes, self._model, self.parameters, of_pass, began,
-                divided=self.sharded not in ("", WHOLE), tokens=tokens,
+                hidden=self.sharded == DEEPSPEED, tokens=tokens,
             )  # fmt: skip
 
     def after_step(self) -> None:
@@ -214,12 +210,12 @@ class TorchTraining:
 
     def parameters_checksum(self) -> str | None:
         """Of all parameters; BatchNorm's running statistics, which differ between correct ranks, are no parameters."""
-        return checksum_of(map(_local, self.parameters)) if self.parameters else None
+        return checksum_of(map(local, self.parameters)) if self.parameters else None
 
     def all_finite(self) -> bool:
         """Whether every parameter is."""
         with torch.no_grad():
-            return all(bool(torch.isfinite(_local(each)).all()) for each in self.parameters)
+            return all(bool(torch.isfinite(local(each)).all()) for each in self.parameters)
 
     def onehot_holds(self, here: World) -> bool:
         """Whether the sum of all ranks' unit vectors is all ones: every rank took part exactly once."""
