@@ -29,30 +29,38 @@ if TYPE_CHECKING:
 # verb -> (what runs it, one line for --help): a module below runner.cli, and in it the click command of this name, or
 # the one named ``command``.
 VERBS: dict[str, tuple[str, str]] = {
-    "build": ("build", "Build an image: an NGC framework and a tested Horovod."),
-    "convert": ("convert", "Convert an image to a squashfs that every node can use."),
-    "images": ("images", "List, show, edit, verify, serve and prune stored images."),
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
     "run": ("submit.run", "Run a step in an existing allocation."),
     "status": ("status", "List the runs, or show the state of one."),
-    "show": ("show_run", "Show what a run was: command, code, image, nodes, times, verdict."),
-    "scale": ("scale", "Measure how a program scales: a study of many runs."),
-    "rerun": ("rerun", "Submit a run again, with changes."),
-    "diff": ("rerun.diff", "Show what differs between two runs."),
-    "compare": ("compare", "Compare measured figures with each other, or with a reference."),
-    "report": ("report", "Report a study or runs: a page, a picture, tables and JSON."),
-    "export": ("export", "Write measured runs for other programs, or as a bundle with proof."),
-    "verify": ("export.verify", "Verify a bundle: every byte, figure and verdict, and who signed it."),
     "logs": ("logs", "Print a run's logs."),
+    "show": ("show_run", "Show what a run was: command, code, image, nodes, times, verdict."),
     "wait": ("wait", "Wait for a run to finish, then print its verdict."),
     "cancel": ("wait.cancel", "Cancel a run's job."),
-    "box": ("box", "Run a real Slurm in a private root on this machine."),
-    "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
-    "clean": ("quickstart.clean", "Stop and remove everything of gpu-runner's on this machine."),
-    "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
-    "recipe": ("recipe", "List, show, make and check recipes, and say what they should reach."),
-    "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
+    "rerun": ("rerun", "Submit a run again, with changes."),
+    "diff": ("rerun.diff", "Show what differs between two runs: options, code, image, nodes."),
+    "scale": ("scale", "Measure how a program scales: a study of many runs."),
+    "report": ("report", "Report a study or runs: a page, a picture, tables and JSON."),
+    "compare": ("compare", "Compare measured figures with each other, or with a reference."),
+    "export": ("export", "Write measured runs for other programs, or as a bundle with proof."),
+    "verify": ("export.verify", "Verify a bundle: every byte, figure and verdict, and who signed it."),
+    "build": ("build", "Build an image: an NGC framework and a tested Horovod."),
+    "convert": ("convert", "Convert an image to a squashfs that every node can use."),
+    "images": ("images", "List, show, edit, verify, serve and prune stored images."),
     "env": ("env", "Create, check and list environments for jobs without a container."),
+    "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
+    "recipe": ("recipe", "List, show, make and check recipes, and say what they should reach."),
+    "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
+    "box": ("box", "Run a real Slurm in a private root on this machine."),
+    "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
+    "clean": ("quickstart.clean", "Stop and remove everything of gpu-runner's on this machine."),
+}
+# Headings of --help, each above this verb and those that follow.
+HEADINGS = {
+    "submit": "Jobs",
+    "scale": "Measure and report",
+    "build": "Images and environments",
+    "site": "Sites and recipes",
+    "quickstart": "This machine",
 }
 # Older spellings of `images importer`, `recipe expect`, --completion and --json-schema, which scripts call.
 ALIASES = {"importer": "importer", "expect": "expect", "completion": "completion", "schema": "results.schema"}
@@ -91,8 +99,11 @@ class LazyVerbs(click.Group):
         return [CompletionItem(name, help=line) for name, (_, line) in VERBS.items() if name.startswith(typed)]
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+        starts = sorted(map(list(VERBS).index, HEADINGS))
+        rows = [(name.ljust(max(map(len, VERBS))), line) for name, (_, line) in VERBS.items()]
+        for heading, start, end in zip(HEADINGS.values(), starts, (*starts[1:], None), strict=True):
+            with formatter.section(heading):
+                formatter.write_dl(rows[start:end])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,25 @@ if TYPE_CHECKING:
 _SBATCH = "sbatch_"  # before a field: its value as sbatch reads it
 _FIELD = {name: name if option.of_scheduler else option.field or name for name, option in OPTIONS.items()}
 _OF_REQUEST = {"gpus", *_FIELD.values(), *(f"{_SBATCH}{field}" for field in FIELDS), "arguments"}
+# The usual options of a job, by their longest names, below the headings of help; --help-all shows the others, too.
+_HEADINGS = {
+    "What": ("gpus", "nodes", "N", "time", "t", "recipe", "set", "env", "sweep", "at-once", "check"),
+    "Where": ("site", "partition", "account", "hosts", "constraint", "dependency", "scheduler-option", "force"),
+    "Container, or environment": ("image", "runtime", "mount", "stage", "env-name", "module", "wireup"),
+    "Measure": ("meter", "meter-batch"),
+    "Output": ("job-name", "runs", "dry-run", "full", "write", "json", "wait", "follow", "cancel-on-interrupt"),
+}
+_OWN, _RARE, _HELP = "Options", "Rarely needed", "Help"
+_ALSO_OWN = ("gpus", "site", "dry-run", "json", "wait")  # of verbs that refer to ``submit`` for the others
+_ALL = "runner.all"  # key of what click's contexts share: whether help shows all options
 _TYPED = "runner.typed"  # key of what click's contexts share: the arguments as they were typed
+
+
+def _longest(names: Iterable[str]) -> str:
+    return max(names, key=len).lstrip("-").replace("_", "-")
+
+
+_OF_JOBS = {_longest((name, *option.flags)) for name, option in OPTIONS.items()}
 
 
 def job_options(command: Any) -> Any:
@@ -34,8 +52,23 @@ def job_options(command: Any) -> Any:
         click.option("--dry-run", is_flag=True, help="Print the script and touch nothing."),
         click.option("--full", is_flag=True, help="With --dry-run: print the files, too, that the script reads."),
         JSON,
+        click.option(
+            "--help-all",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_all,
+            help="Show all options, and exit.",
+        ),
         click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=by_shell("files")),
     )(command)
+
+
+def _show_all(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
 
 
 def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -91,6 +124,8 @@ def _reading(kind: Kind) -> Callable[[click.Context, click.Parameter, Any], Any]
 class JobCommand(click.Command):
     """A command that runs a job: it knows what was typed, and is called without what ``given`` has."""
 
+    refers = False  # whether its help has its own options, and refers to ``submit`` for the job's
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_TYPED] = tuple(args)
         own = args[: args.index("--")] if "--" in args else args
@@ -103,9 +138,35 @@ class JobCommand(click.Command):
             _refuse_other(error.option_name)
             raise
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """By headings; without --help-all no rare option, and of a verb that refers to ``submit`` few of the job's."""
+        options = (each for each in self.get_params(ctx) if isinstance(each, click.Option))
+        rows = {_longest(each.opts): row for each in options if (row := each.get_help_record(ctx))}
+        headings = {flag: self._heading(flag, shows_all=_ALL in ctx.meta) for flag in rows}
+        for heading in (_OWN, *_HEADINGS, _RARE, _HELP):
+            in_order = _HEADINGS.get(heading, rows)
+            if shown := [rows[flag] for flag in in_order if headings.get(flag) == heading]:
+                with formatter.section(heading):
+                    formatter.write_dl(shown)
+
+    def _heading(self, flag: str, *, shows_all: bool) -> str:
+        """The heading of an option; empty for one that is not shown."""
+        usual = next((heading for heading, flags in _HEADINGS.items() if flag in flags), "")
+        if flag in ("help", "help-all"):
+            return _HELP
+        if not usual and flag not in _OF_JOBS:
+            return _OWN
+        if self.refers and not shows_all:
+            return _OWN if flag in _ALSO_OWN else ""
+        return usual or (_RARE if shows_all else "")
+
     def invoke(self, ctx: click.Context) -> Any:
         assert self.callback is not None
         return ctx.invoke(self.callback, **{k: value for k, value in ctx.params.items() if k not in _OF_REQUEST})
+
+
+class ReferringCommand(JobCommand):
+    refers = True
 
 
 def _refuse_other(word: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from runner.cli.job_options import JobCommand, given, job_options, recorded
+from runner.cli.job_options import ReferringCommand, given, job_options, recorded
 from runner.cli.options import JSON, answer, by_shell, say
 from runner.cli.submit import run_step, submit, waiting_options
 from runner.core.errors import UsageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WIDTH = 80
 
 
-@click.command(cls=JobCommand)
+@click.command(cls=ReferringCommand)
 @click.argument("run", shell_complete=by_shell("runs"))
 @job_options
 @click.option(

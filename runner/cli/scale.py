@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.cli import json_output
-from runner.cli.job_options import JobCommand, given, job_options, typed, upgraded
+from runner.cli.job_options import ReferringCommand, given, job_options, typed, upgraded
 from runner.cli.options import by_shell, say, warn
 from runner.cli.progress import slow
 from runner.cli.table import show, width_of_terminal
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OF_RESUMING = frozenset(("resume", "budget", "attempts", "yes", "wait", "dry_run", "as_json"))
 
 
-@click.command(cls=JobCommand)
+@click.command(cls=ReferringCommand)
 @job_options
 @click.option("--arms", default="full", show_default=True, metavar="ARM,...", help="What each size is run as.")
 @click.option(
@@ -58,10 +58,16 @@ def command(
     same_nodes: bool, budget: float | None, attempts: int, resume: str | None, yes: bool, wait: bool, dry_run: bool,
     as_json: bool, **question: Any,
 ) -> int:  # fmt: skip
-    """Measure how a program scales: scale --gpus 1,2,4,8,16 [--set batch-size=128,256] [--repeats 3].
+    """Measure how a program scales. Each point is a size and a combination of the --set values.
 
-    Each point is a size and a combination of the --set values; the options of submit hold for every launch. What it is
-    expected to cost is printed first. An interrupted study goes on with --resume STUDY: nothing is measured twice.
+    The options of submit hold for every launch (--help-all). What it is expected to cost is printed first. An
+    interrupted study goes on with --resume: nothing is measured twice.
+
+    \b
+    scale --gpus 1,2,4,8,16 --wait -- python train.py
+    scale --gpus 1,8 --set batch-size=128,256 --repeats 3
+
+    More: docs/scale.md
     """
     from runner.cli.study import detached, show_facts
     from runner.jobs.life import WaitInterrupted

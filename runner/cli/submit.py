@@ -69,12 +69,17 @@ class SubmitCommand(JobCommand):
     "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
 )
 def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: Any) -> int:
-    """Submit a job of GPUS ranks, one for each GPU.
+    """Submit a job: one rank on each of its GPUs.
 
-    Arguments after -- are a program to run in this directory: submit --gpus 2 -- python train.py. With --recipe, or if
-    the first of them is an option, they are passed to the recipe's program.
+    Arguments after -- are a program to run in this directory. With --recipe, or if the first of them is an option, they
+    are passed to the recipe's program. A batch script of yours is submitted as it is, and recorded.
 
-    A batch script of yours is submitted as it is, and recorded: submit job.sbatch. With --check, it is only read.
+    \b
+    submit --gpus 2 --wait -- python train.py --lr 0.1
+    submit --gpus 16 --image nvcr.io/nvidia/pytorch:25.02-py3 -- torchrun train.py
+    submit job.sbatch --check          what is wrong with a batch script
+
+    More: docs/jobs.md
     """
     context = click.get_current_context()
     if at_once is not None and not sweep:

@@ -58,7 +58,7 @@ class ProvenWay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProvenPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of README's table: proven by these runs, but for what is named as unproven."""
+    """A row of the table of paths: proven by these runs, but for what is named as unproven."""
 
     path: str
     proofs: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ def rendered(page: str) -> str:
             ((way.site, way.runtime, way.wireup, way.state, way.besides) for way in proofs.ways),
         ),
         "launchers": table("start node nodes", page_rows()),
+        "unproven": "".join(f"- {row.path}\n" for row in proofs.paths if not row.proofs),
         "paths": table("path state", ((row.path, state(row, proofs.runs_by_id())) for row in proofs.paths)),
     }
     return re.sub(

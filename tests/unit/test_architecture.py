@@ -1,5 +1,5 @@
-"""The pages for contributors against the code: docs/architecture.md lists the import contract's layers, and every path
-that a page names exists.
+"""The pages against the code: docs/architecture.md lists the import contract's layers, every path that a page names for
+contributors exists, and so does what any page links to.
 """
 
 import re
@@ -48,9 +48,26 @@ def test_every_module_and_folder_of_the_toolkit_is_in_a_layer() -> None:
     assert layered == present
 
 
-@pytest.mark.parametrize("page", [PAGE, "CONTRIBUTING.md", "README.md"])
+@pytest.mark.parametrize("page", [PAGE, "CONTRIBUTING.md"])
 def test_a_path_that_a_page_names_exists(page: str) -> None:
     """But for those with NAME in them: a place for something new."""
     named = {path for path in PATH.findall((ROOT / page).read_text("utf-8")) if "NAME" not in path}
     assert named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page", [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text("utf-8"))
+    assert [link for link in links if not is_there(page.parent / link[0] if link[0] else page, link[1])] == []
+
+
+def is_there(path: Path, heading: str) -> bool:
+    """Whether the page or folder exists, and the heading or named place in it, if one is named."""
+    if not heading or not path.exists():
+        return path.exists()
+    text = path.read_text("utf-8")
+    titles = (re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M))
+    return heading in {*titles, *re.findall(r'<a name="([^"]+)">', text)}

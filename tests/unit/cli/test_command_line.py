@@ -9,9 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from runner.cli import VERBS, run
+from runner.cli import VERBS, cli, run
 from runner.core.errors import Exit
 from runner.jobs.directory import index
 from tests.support.commands import Call
@@ -28,6 +29,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path(IMAGE).write_bytes(SUPERBLOCK)
 
 
+HELPS = ("--help", "--help-all")
 CHECKOUT = Path(__file__).resolve().parents[3]
 SITE = """{}
 description: x
@@ -276,6 +278,17 @@ def test_sites_are_listed_and_shown_with_what_is_unproven(call: Call) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb: str, call: Call) -> None:
     assert "Usage:" in call(verb, "--help").out
+
+
+@pytest.mark.parametrize("verb", ["submit", "run", "scale", "rerun"])
+def test_help_of_a_job_shows_its_usual_options_and_help_all_each_of_them_once(verb: str, call: Call) -> None:
+    pages = [re.split(r"\n(?:Options|What):\n", call(verb, word).out, maxsplit=1)[1] for word in HELPS]
+    usual, every = (re.findall(r"^  (?:-\S+, )*(-\S+)", page, re.MULTILINE) for page in pages)
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    assert sorted(every) == sorted(["--help", *(max(each.opts, key=len) for each in options)])
+    assert {"--gpus", "--site", "--dry-run"} <= set(usual) < set(every)
 
 
 def imported(*words: str) -> set[str]:

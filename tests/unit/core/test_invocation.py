@@ -41,6 +41,12 @@ def run_bare(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
                           check=False)  # fmt: skip
 
 
+def test_the_command_of_a_checkouts_environment_is_this_package() -> None:
+    """An editable installation that copies the facade away from its package leaves a command that cannot start."""
+    done = run_bare(str(Path(sys.executable).with_name("gpu-runner")), "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_and_hints_have_them() -> None:
     """A real call, by a path that PATH does not find."""
     done = run_bare(sys.executable, "-m", "runner", "wait", RUNNER_STATE="/nowhere")
