@@ -265,7 +265,7 @@ def _untraced(call: Callable[[torch.Tensor], None]) -> Any:
     def look(gradient: torch.Tensor) -> None:
         call(gradient)
 
-    hook = look if dynamo is None else dynamo.disable(look)
+    hook: Any = look if dynamo is None else dynamo.disable(look)
     hook.__torch_unserializable__ = True  # torch.save leaves it out, without a warning
     return hook
 
