@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -22,11 +23,14 @@ import torch
 import torch._dynamo.utils as dynamo
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 BATCH, STEPS, WIDTH = 16, 30, 12
 ROOT = "/tmp"
+NO_GRAPHS = ("aot_autograd", "frames")  # of what torch counts in compiling: frames that hold no graph, too
 Script = Iterator[Any]  # first what is trained, by the names of runner_meter.start; then the samples of each step
 SCRIPTS: dict[str, tuple[str, Callable[[], Script]]] = {}
 
@@ -73,10 +77,15 @@ def ddp(model: nn.Module) -> nn.Module:
     return nn.parallel.DistributedDataParallel(model)
 
 
+def divided(model: nn.Module) -> nn.Module:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+
+
 def simple(model: Any, *, sizes: Callable[[int], int] = lambda _: BATCH, accumulate: int = 1, **more: Any) -> Script:
     """The usual loop: ``sizes`` of its batches by their number."""
     trained = more.pop("trained", model)
-    optimizer = sgd(trained)
+    optimizer = more.pop("optimizer", None) or sgd(trained)
     yield stated(model, optimizer, **more)
     number = 0
     for _ in range(STEPS):
@@ -171,6 +180,42 @@ def compiled_step() -> Script:
         yield BATCH
 
 
+@script("script")
+def compiled_whole() -> Script:
+    """The backward pass and the optimizer's step, too: hooks that autograd calls in it are none of what is compiled."""
+    model = Net()
+    optimizer = sgd(model)
+
+    @torch.compile(backend="aot_eager")
+    def train(images: torch.Tensor, labels: torch.Tensor) -> None:
+        functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        train(*batch())
+        yield BATCH
+
+
+def with_compiled_optimizer() -> Script:
+    model = net()
+    optimizer = sgd(model)
+    optimizer.step = torch.compile(optimizer.step, backend="aot_eager")  # type: ignore[method-assign]
+    return simple(model, optimizer=optimizer)
+
+
+@script("script")
+def compiled_optimizer() -> Script:
+    return with_compiled_optimizer()
+
+
+@script("hook")
+def compiled_optimizer_unseen() -> Script:
+    """Torch calls no hook in what it compiled: no step is seen, and there is no figure."""
+    return with_compiled_optimizer()
+
+
 @script("hook")
 def mixed_precision() -> Script:
     model, scaler = net(), torch.amp.GradScaler("cpu", init_scale=2.0**8)
@@ -262,10 +307,8 @@ def adversarial_and_stated() -> Script:
     return gan(apart=True)
 
 
-@script(f"hook {BATCH}")
-def projected_and_stated() -> Script:
+def projected(model: nn.Module) -> Script:
     """The first pass is for an adversarial example; gradients are set to zero, and not to None."""
-    model = net()
     optimizer = sgd(model)
     yield stated(model, optimizer)
     for _ in range(STEPS):
@@ -275,6 +318,30 @@ def projected_and_stated() -> Script:
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
         yield BATCH
+
+
+@script(f"hook {BATCH}")
+def projected_and_stated() -> Script:
+    return projected(net())
+
+
+@script(f"hook {BATCH}")
+def projected_divided_and_stated() -> Script:
+    return projected(divided(net()))
+
+
+@script("hook")
+def projected_divided() -> Script:
+    return projected(divided(net()))
+
+
+@script("hook")
+def accumulated_divided() -> Script:
+    """Gradients stay whole, and are reduced in the last of four passes."""
+    model: Any = divided(net())
+    model.register_forward_pre_hook(lambda *_: model.set_requires_gradient_sync(next(last)))
+    last = itertools.cycle((False, False, False, True))
+    return simple(model, accumulate=4)
 
 
 @script(f"hook {BATCH}")
@@ -457,7 +524,8 @@ def state_of(trained: dict[str, Any]) -> str:
     tensors = [*model.state_dict().values(), *(each.grad for each in model.parameters() if each.grad is not None)]
     tensors += [value for each in optimizer.state.values() for value in each.values() if torch.is_tensor(value)]
     digest = hashlib.sha256()
-    for each in (*tensors, torch.get_rng_state()):
+    for placed in (*tensors, torch.get_rng_state()):
+        each = placed.to_local() if hasattr(placed, "to_local") else placed
         digest.update(each.numpy().tobytes())
     return digest.hexdigest()[:16]
 
@@ -482,12 +550,13 @@ def trained(name: str, source: str) -> dict[str, Any]:
         if meter is not None:
             meter.step()
     reports = Path(os.environ["RUNNER_RUN_DIR"], "ranks")
-    report = json.loads((reports / "0.report.json").read_text()) if source else None
+    left = reports / "0.report.json"
+    report = json.loads(left.read_text()) if left.exists() else None
     began = 0 if report is None else 1 + report["warmup_steps"]
     return {
         "name": name,
         "state": state_of(what),
-        "compiled": {kind: dict(counts) for kind, counts in dynamo.counters.items() if kind != "aot_autograd"},
+        "compiled": {kind: dict(counts) for kind, counts in dynamo.counters.items() if kind not in NO_GRAPHS},
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "own": sum(own[began : began + report["steps"]]) if report else None,
         "report": report,

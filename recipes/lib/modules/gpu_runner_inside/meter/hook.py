@@ -13,6 +13,7 @@ import sys
 from typing import Any, Callable
 
 from gpu_runner_inside import records
+from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.meter import Meter, Settings
 
 VARIABLE = "RUNNER_METER"  # set by submit --meter
@@ -88,21 +89,10 @@ def install(after_import: Callable[[str, Callable[[Any], None]], None]) -> None:
 
 def _attach_optimizers(module: Any) -> None:
     try:
-        module.register_optimizer_step_pre_hook(_uncompiled(_step_begins))
-        module.register_optimizer_step_post_hook(_uncompiled(_step_ends))
-    except AttributeError:
+        optimizer_steps.before(_step_begins)
+        module.register_optimizer_step_post_hook(optimizer_steps.uncompiled(_step_ends))
+    except ImportError:
         _say("--meter measures nothing: torch before 2.0 has no hook after a step; import runner_meter in the script")
-
-
-def _uncompiled(call: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
-    """The same, and nothing where torch.compile traces an optimizer's step: none of ours may be in what it compiles."""
-    torch = sys.modules["torch"]
-
-    def hook(optimizer: Any, given: Any, named: Any) -> None:
-        if not (hasattr(torch, "compiler") and torch.compiler.is_compiling()):
-            call(optimizer, given, named)
-
-    return hook
 
 
 def _attach_scaler(module: Any) -> None:
@@ -123,14 +113,14 @@ def _attach_scaler(module: Any) -> None:
     scaler.step = step
 
 
-def _step_begins(optimizer: Any, _args: Any, _named: Any) -> None:
+def _step_begins(optimizer: Any) -> None:
     stepping = _state.stepping
     if optimizer in stepping:  # a wrapper of a class of its own, such as Horovod's; or an earlier step has raised
         del stepping[stepping.index(optimizer) :]
     stepping.append(optimizer)
 
 
-def _step_ends(optimizer: Any, _args: Any, _named: Any) -> None:
+def _step_ends(optimizer: Any) -> None:
     stepping = _state.stepping
     if optimizer not in stepping:  # the outer half of a wrapper's step
         return

@@ -39,7 +39,7 @@ class Passes:
     built no graph.
 
     Args:
-        parameters: of which the optimizer takes gradients; divided: among the ranks.
+        parameters: of which the optimizer takes gradients; hidden: those are where torch does not show them.
         expected, tokens: as counting.samples_of has them. began: is called as each begins.
 
     Attributes:
@@ -50,10 +50,11 @@ class Passes:
 
     def __init__(
         self, model: Any, parameters: Sequence[Any], expected: int, began: Callable[[], None], *,
-        divided: bool, tokens: bool,
+        hidden: bool, tokens: bool,
     ) -> None:  # fmt: skip
         self._parameters = [each for each in parameters if each.requires_grad]
-        self._divided, self._expected, self._began = divided, expected, began
+        self._hidden, self._expected, self._began = hidden, expected, began
+        self._model = model
         self._tokens = tokens
         self._time_major = any(getattr(each, "batch_first", True) is False for each in model.modules())
         self.accumulated: int | None = None
@@ -113,7 +114,7 @@ class Passes:
                 self._versions = self._version()
             elif self._open or self._versions != self._version():
                 self._mixed = True
-            elif not self._divided and not self._has_gradients():
+            elif not self._hidden and not self._has_gradients():
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
         self._first.append(samples)
@@ -134,7 +135,8 @@ class Passes:
         """Whether an earlier pass has left any: they are None, or zero, where they were thrown away."""
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return False
-        return any(each.grad is not None and bool(each.grad.any()) for each in self._parameters)
+        gradients = [each.grad for each in self._parameters] + [*_unreduced(self._model)]
+        return any(each is not None and bool(local(each).any()) for each in gradients)
 
     def _version(self) -> int:
         """Changes with each change of a parameter in its place."""
@@ -165,6 +167,22 @@ class Passes:
         for each in self._close:
             each()
         self._close = []
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that may be divided among the ranks."""
+    to_local = getattr(tensor.detach(), "to_local", None)
+    return tensor.detach() if to_local is None else to_local()
+
+
+def _unreduced(model: Any) -> Iterator[Any]:
+    """Whole gradients that FSDP2 accumulates until it reduces them."""
+    with suppress(Exception):  # not as torch has it here
+        for state in (each._get_fsdp_state() for each in model.modules() if hasattr(each, "_get_fsdp_state")):
+            for group in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:
+                for each in group.fsdp_params:
+                    yield each.unsharded_accumulated_grad
+                    yield getattr(getattr(each, "_unsharded_param", None), "grad", None)
 
 
 def _tensors(inputs: Any) -> Iterator[torch.Tensor]:

@@ -8,15 +8,17 @@ sums in buckets are kept, so that the look needs 16 MB at once, whatever the mod
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
 from gpu_runner_inside.benchmark.proof import checksum
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of, values_of
+from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.reduction import BUCKETS
-from gpu_runner_inside.meter.torch_passes import is_compiling
 
 WHOLE = "ZeroRedundancyOptimizer"
 _MOST_LOOKS = 20  # steps that may have gradients that are not finite (a loss scale that is still too large)
@@ -29,12 +31,8 @@ class _Whole:
     def __init__(self, parameter: torch.Tensor) -> None:
         self.parameter = parameter
 
-    def watch(self, seen: Callable[[Any, torch.Tensor], None]) -> list[Any]:
-        def look(gradient: torch.Tensor) -> None:
-            seen(self, gradient)
-
-        look.__torch_unserializable__ = True  # type: ignore[attr-defined]  # torch.save leaves it out, without a warning
-        return [self.parameter.register_hook(look)]
+    def watch(self, look: Callable[[torch.Tensor], None], handles: list[Any]) -> None:
+        handles.append(self.parameter.register_hook(look))
 
     def gradient(self) -> torch.Tensor | None:
         return self.parameter.grad
@@ -49,8 +47,8 @@ class _Flat:
     def __init__(self, handle: Any) -> None:
         self._handle = handle
 
-    def watch(self, seen: Callable[[Any, torch.Tensor], None]) -> list[Any]:
-        return [self._handle.flat_param.register_hook(lambda gradient: seen(self, gradient))]
+    def watch(self, look: Callable[[torch.Tensor], None], handles: list[Any]) -> None:
+        handles.append(self._handle.flat_param.register_hook(look))
 
     def gradient(self) -> torch.Tensor | None:
         found: torch.Tensor | None = self._handle.sharded_grad
@@ -76,8 +74,7 @@ class _Divided:
     def __init__(self, parameter: Any, places: Sequence[tuple[Any, str]]) -> None:
         self._parameter, self._places = parameter, places
 
-    def watch(self, seen: Callable[[Any, torch.Tensor], None]) -> list[Any]:
-        handles: list[Any] = []
+    def watch(self, look: Callable[[torch.Tensor], None], handles: list[Any]) -> None:
         hooked: list[torch.Tensor] = []  # kept, so that no other tensor gets the identity of one
 
         def before_forward(module: Any, _inputs: Any) -> None:
@@ -92,10 +89,9 @@ class _Divided:
                 ):
                     continue
                 hooked.append(whole)
-                handles.append(whole.register_hook(lambda gradient: seen(self, gradient)))
+                handles.append(whole.register_hook(look))
 
         handles += [module.register_forward_pre_hook(before_forward) for module, _name in self._places]
-        return handles
 
     def gradient(self) -> torch.Tensor | None:
         gradient = self._parameter.grad
@@ -147,12 +143,10 @@ class ReductionLook:
         for each in self._tensors:
             # A lazy parameter takes no hook before it has a shape; then there is no proof, and no error.
             with suppress(RuntimeError, ValueError):
-                self._handles += each.watch(self._seen)
+                each.watch(_untraced(partial(self._seen, each)), self._handles)
         try:
-            from torch.optim.optimizer import register_optimizer_step_pre_hook
-
             if self._handles:
-                self._handles.append(register_optimizer_step_pre_hook(self._before_step))
+                self._handles.append(optimizer_steps.before(self._before_step))
         except ImportError:  # torch before 2.0
             self._possible = False
 
@@ -184,9 +178,9 @@ class ReductionLook:
         except Exception:  # not examined
             self._possible = False
 
-    def _before_step(self, optimizer: Any, _args: Any, _named: Any) -> None:
+    def _before_step(self, optimizer: Any) -> None:
         """Of what it steps: the last call counts, as a wrapper may reduce between its own begin and the optimizer's."""
-        if is_compiling() or not self._own or not self._possible:
+        if not self._own or not self._possible:
             return
         try:
             with torch.no_grad():
@@ -226,7 +220,7 @@ class ReductionLook:
         """Look no more."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles.clear()
 
     def gathered_checksum(self) -> str | None:
         """Of all parameters, whole; every rank takes part. None where they cannot be gathered."""
@@ -260,6 +254,20 @@ def _divided(model: Any, parameters: Iterable[torch.Tensor]) -> list[Any]:
     if not all(hasattr(each, "device_mesh") and id(each) in places for each in parameters):
         raise ValueError("a parameter that is not divided by fully_shard")
     return [_Divided(each, places[id(each)]) for each in parameters]
+
+
+def _untraced(call: Callable[[torch.Tensor], None]) -> Any:
+    """A tensor's hook that calls it, and that torch.compile does not compile where a backward pass lies in a function
+    that it compiled. An optimizer has imported _dynamo.
+    """
+    dynamo = sys.modules.get("torch._dynamo")
+
+    def look(gradient: torch.Tensor) -> None:
+        call(gradient)
+
+    hook = look if dynamo is None else dynamo.disable(look)
+    hook.__torch_unserializable__ = True  # torch.save leaves it out, without a warning
+    return hook
 
 
 def _are_finite(sums: Iterable[torch.Tensor]) -> bool:

@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Iterable, Sequence
@@ -21,9 +22,12 @@ import torch
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
+from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.counting import Step
-from gpu_runner_inside.meter.torch_passes import Passes, is_compiling
+from gpu_runner_inside.meter.torch_passes import Passes, local
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
+
+DEEPSPEED = "DeepSpeed"
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def _versions(framework: str) -> dict[str, Any]:
 def _sharding_of(model: Any, parameters: Iterable[torch.Tensor]) -> str:
     """What divides the parameters among the ranks, so that they differ by right; empty where nothing is known to."""
     if model is not None and any(type(each).__name__ == "DeepSpeedEngine" for each in model.modules()):
-        return "DeepSpeed"
+        return DEEPSPEED
     if model is not None and any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
         return "FullyShardedDataParallel"
     for each in parameters:
@@ -93,12 +97,6 @@ def _sharding_of(model: Any, parameters: Iterable[torch.Tensor]) -> str:
         if hasattr(each, "_fsdp_flattened") or type(each).__name__ == "FlatParameter":
             return "FullyShardedDataParallel"
     return ""
-
-
-def _local(parameter: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a parameter that may be divided among the ranks."""
-    to_local = getattr(parameter.detach(), "to_local", None)
-    return parameter.detach() if to_local is None else to_local()
 
 
 class TorchTraining:
@@ -125,7 +123,10 @@ class TorchTraining:
         self._look = ReductionLook(model, self.parameters, self.sharded)
         self._covered = {id(each) for each in self.parameters}
         self.trained_beside = 0
-        self._stepped = self._watch_optimizers() if self.parameters and not self.sharded else None
+        self._stepped: Any = None
+        if self.parameters and not self.sharded:
+            with suppress(ImportError):  # torch before 2.0
+                self._stepped = optimizer_steps.before(self._before_step)
 
     @property
     def gradients(self) -> str | None:
@@ -137,26 +138,13 @@ class TorchTraining:
         """What was seen of the reduction of gradients (reduction.error_of); empty for nothing."""
         return self._look.seen
 
-    def _watch_optimizers(self) -> Any:
-        """See which parameters any optimizer steps; None before torch 2.0.
-
-        Before a step: the meter of --meter begins after one, where torch must not get a further hook for its end.
-        """
-        try:
-            from torch.optim.optimizer import register_optimizer_step_pre_hook
-        except ImportError:
-            return None
-
-        def stepped(optimizer: Any, _args: Any, _named: Any) -> None:
-            if is_compiling():
-                return
-            for group in optimizer.param_groups:
-                for each in group["params"]:
-                    if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
-                        self._covered.add(id(each))
-                        self.trained_beside += each.numel()
-
-        return register_optimizer_step_pre_hook(stepped)
+    def _before_step(self, optimizer: Any) -> None:
+        """See which parameters any optimizer steps."""
+        for group in optimizer.param_groups:
+            for each in group["params"]:
+                if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
+                    self._covered.add(id(each))
+                    self.trained_beside += each.numel()
 
     def gathered_checksum(self) -> str | None:
         """Of parameters that are divided, gathered: every rank takes part. None where they cannot be gathered."""
@@ -171,7 +159,7 @@ class TorchTraining:
         if self._model is not None:
             self._watch = partial(
                 Passes, self._model, self.parameters, of_pass, began,
-                divided=self.sharded not in ("", WHOLE), tokens=tokens,
+                hidden=self.sharded == DEEPSPEED, tokens=tokens,
             )  # fmt: skip
 
     def after_step(self) -> None:
@@ -222,12 +210,12 @@ class TorchTraining:
 
     def parameters_checksum(self) -> str | None:
         """Of all parameters; BatchNorm's running statistics, which differ between correct ranks, are no parameters."""
-        return checksum_of(map(_local, self.parameters)) if self.parameters else None
+        return checksum_of(map(local, self.parameters)) if self.parameters else None
 
     def all_finite(self) -> bool:
         """Whether every parameter is."""
         with torch.no_grad():
-            return all(bool(torch.isfinite(_local(each)).all()) for each in self.parameters)
+            return all(bool(torch.isfinite(local(each)).all()) for each in self.parameters)
 
     def onehot_holds(self, here: World) -> bool:
         """Whether the sum of all ranks' unit vectors is all ones: every rank took part exactly once."""
