@@ -42,9 +42,9 @@ class OtherTraining:
     def __init__(self) -> None:
         self._tensorflow = sys.modules.get("tensorflow")
         self.reduction: dict[str, Any] = {}
-        self.trained_beside = 0
+        self.trained_beside = self.steps_beside = 0
 
-    def watch_forward(self, _began: Callable[[], None], _of_pass: int, *, tokens: bool) -> None:
+    def watch_forward(self, _began: Callable[[], None], *, tokens: bool) -> None:
         """Nothing shows where a forward pass begins."""
 
     def take(self) -> Step:
@@ -119,6 +119,10 @@ class OtherTraining:
             "horovod_version": getattr(horovod, "__version__", None),
             "python_version": platform.python_version(),
         }
+
+    def is_data_parallel(self, here: World) -> bool:
+        """Whether each rank is known to take a batch of its own."""
+        return here.framework == "horovod"
 
     def peak_memory_bytes(self) -> int:
         """Of the process."""

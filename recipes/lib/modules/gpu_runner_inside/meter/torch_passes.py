@@ -40,7 +40,7 @@ class Passes:
 
     Args:
         parameters: of which the optimizer takes gradients; hidden: those are where torch does not show them.
-        expected, tokens: as counting.samples_of has them. began: is called as each begins.
+        tokens: as counting.samples_of has it. began: is called as each begins.
 
     Attributes:
         accumulated: most passes of a step that only accumulated gradients, each followed by its own backward pass; 0
@@ -49,11 +49,10 @@ class Passes:
     """
 
     def __init__(
-        self, model: Any, parameters: Sequence[Any], expected: int, began: Callable[[], None], *,
-        hidden: bool, tokens: bool,
-    ) -> None:  # fmt: skip
+        self, model: Any, parameters: Sequence[Any], began: Callable[[], None], *, hidden: bool, tokens: bool
+    ) -> None:
         self._parameters = [each for each in parameters if each.requires_grad]
-        self._hidden, self._expected, self._began = hidden, expected, began
+        self._hidden, self._began = hidden, began
         self._model = model
         self._tokens = tokens
         self._time_major = any(getattr(each, "batch_first", True) is False for each in model.modules())
@@ -98,9 +97,8 @@ class Passes:
     def _before(self, _module: Any, inputs: Any, named: Any) -> None:
         samples = 0
         with suppress(Exception):  # a tensor without a shape that can be read
-            samples = samples_of(
-                (*inputs, *(named or {}).values()), self._expected, tokens=self._tokens, time_major=self._time_major
-            )
+            given = (*inputs, *(named or {}).values())
+            samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
         if _backward() != -1:
             self._repeated.append(samples)
             return

@@ -152,15 +152,13 @@ class TorchTraining:
             return None
         return self.parameters_checksum() if self.sharded == WHOLE else self._look.gathered_checksum()
 
-    def watch_forward(self, began: Callable[[], None], of_pass: int, *, tokens: bool) -> None:
+    def watch_forward(self, began: Callable[[], None], *, tokens: bool) -> None:
         """Call ``began`` at the begin of each of the model's forward passes in training, from the next step on: what
         torch.compile compiles is compiled then, and no hook of ours is in it. Others: as of torch_passes.Passes.
         """
         if self._model is not None:
-            self._watch = partial(
-                Passes, self._model, self.parameters, of_pass, began,
-                hidden=self.sharded == DEEPSPEED, tokens=tokens,
-            )  # fmt: skip
+            hidden = self.sharded == DEEPSPEED
+            self._watch = partial(Passes, self._model, self.parameters, began, hidden=hidden, tokens=tokens)
 
     def after_step(self) -> None:
         """A step has ended."""
