@@ -307,6 +307,8 @@ class Meter:
             sharded=settings.sharded or training.sharded,
             parameters_finite=facts.finite,
             trained_beside=training.trained_beside,
+            steps_beside=training.steps_beside,
+            data_parallel=training.is_data_parallel(world),
             flops_per_sample=settings.flops_per_sample,
             peak_flops=settings.peak_flops,
         )
@@ -435,6 +437,7 @@ class Meter:
     def _close(self) -> None:
         self._course = None
         self._training.close()
+        self._training = None  # its weights may be dropped
         self._note()
 
     def _at_exit(self) -> None:

@@ -65,7 +65,7 @@ class Passes:
         self._close: list[Callable[[], None]] = []
         self._looks = True
         self._end_of_look: Callable[[], None] = lambda: None
-        self._attach(_outermost(model))
+        self._attach(outermost(model))
 
     def _attach(self, module: Any) -> None:
         before, after = _Hook(self._before), _Hook(self._after)
@@ -197,7 +197,25 @@ def _wrapped(module: Any) -> Any:
     return next((own[name] for own in [vars(module).get("_modules", {})] for name in _WRAPS if name in own), None)
 
 
-def _outermost(model: Any) -> Any:
+def modules_of(module: Any) -> Iterator[Any]:
+    """It, and all below: of any module of the process, whatever its class overrides or leaves out."""
+    seen: dict[int, Any] = {}
+    below = [module]
+    while below:
+        each = below.pop()
+        if each is not None and id(each) not in seen:
+            seen[id(each)] = each
+            below += vars(each).get("_modules", {}).values()
+    yield from seen.values()
+
+
+def parameters_of(module: Any) -> Iterator[torch.Tensor]:
+    """Those of it and of all below; a shared one several times."""
+    for each in modules_of(module):
+        yield from (own for own in vars(each).get("_parameters", {}).values() if own is not None)
+
+
+def outermost(model: Any) -> Any:
     """What wraps the model as its one child, and is called in its place; the model itself where nothing does."""
     modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     wrapper = model
