@@ -249,8 +249,11 @@ def _passes(metered: Iterable[Report]) -> Iterable[str]:
         # The hook's steps are the optimizer's, so that no script can count one twice; a model may have none at all.
         seen = report.forwards_seen
         if seen is not None and (seen == 0 or (report.meter == "script" and seen < steps)):
+            fix = "call step() once after each step of the optimizer"
+            if not seen:
+                fix = "call the model in each step, in model.train(), or in model.eval() from before the first step on"
             yield (
-                f"rank {report.rank} counted {steps} steps, and {report.forwards_seen} of them had a forward pass of "
-                "its model in training; fix: call step() once after each step of the optimizer"
+                f"rank {report.rank} counted {steps} steps, and {seen} of them had a forward pass of its model in "
+                f"training mode; fix: {fix}"
             )
             return

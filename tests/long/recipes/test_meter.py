@@ -7,8 +7,8 @@ import pytest
 
 from tests.support.commands import Runner
 from tests.support.json_schema import check
-from tests.support.rank_records import records
-from tests.support.recipes import SCRIPT, counted_and_unchanged, measure, states
+from tests.support.rank_records import printed, records
+from tests.support.recipes import COUNTED, SCRIPT, counted_and_unchanged, measure, states
 
 NOT_REDUCED, NOT_SYNCHRONISED = "the gradients were not reduced over", "the ranks are not synchronised"
 pytestmark = pytest.mark.integration
@@ -45,6 +45,11 @@ def test_the_hook_changes_nothing_either(local: Runner) -> None:
 
 def test_ordinary_scripts_are_counted_and_not_changed(local: Runner) -> None:
     assert counted_and_unchanged(local) >= 20
+
+
+def test_each_value_of_a_large_parameter_is_in_its_checksum(local: Runner) -> None:
+    local("submit", "--gpus", "1", "--wait", "--", "python3", "checksums.py", code=0, cwd=COUNTED)
+    assert "missed 0\n" in printed(local.newest())
 
 
 @BOTH
@@ -107,7 +112,8 @@ def both(code: int, outcome: str, says: dict[str, str]) -> list[tuple[str, str, 
             # Parameters that are gathered are equal all the same, but for worlds of one.
             "sharded-unreduced": NOT_REDUCED, "sharded-alone": NOT_SYNCHRONISED,
             "sharded-by-module-unreduced": NOT_REDUCED, "sharded-by-module-alone": NOT_SYNCHRONISED,
-            "divided-optimizer-unreduced": NOT_REDUCED,
+            "divided-optimizer-unreduced": NOT_REDUCED, "broadcast": NOT_REDUCED,
+            "idle": "rank 1 counted 20 steps, and 0 of them had a forward pass",
         }),
         ("counted-twice", "script", 6, "not-proven", "rank 0 counted 20 steps, and 10 of them had a forward pass"),
         *both(0, "ran", {
@@ -117,7 +123,12 @@ def both(code: int, outcome: str, says: dict[str, str]) -> list[tuple[str, str, 
         }),
         ("no-model", "script", 0, "ran", "synchronisation not proven: it was given neither model nor optimizer"),
         *both(5, "failed", {"raises": "ValueError: out of data"}),
-        *both(0, "measured", {"trained-beside": "does not cover 100 values of parameters"}),
+        *both(0, "measured", {
+            "trained-beside": "does not cover 100 values of parameters",
+            "own-batches": "a step takes 32 to 42 samples of a rank",
+            "same-data": "ranks 0, 1 were given the same first batch as another rank",
+        }),
+        ("part", "hook", 0, "measured", "the figure counts the steps of every rank"),
         ("tokens", "script", 0, "measured", "model FLOP utilisation: "),
     ],
 )  # fmt: skip

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 BATCH, STEPS = 32, 60
+BY_HAND = ("broadcast", "idle", "part")  # gradients are sent without DistributedDataParallel
 STATED: dict[str, dict[str, Any]] = {
     "no-model": {"model": None, "optimizer": None},
     "tokens": {"unit": "tokens", "flops_per_sample": 1e3, "peak_flops": 1e12},
@@ -58,7 +59,7 @@ def parallel(peculiarity: str, net: nn.Module) -> tuple[nn.Module, Any]:
         return net, hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
     if peculiarity.startswith("sharded"):
         return sharded(peculiarity, net)
-    alone = peculiarity in ("alone", "unsynchronised", "uneven", "divided-optimizer-unreduced")
+    alone = peculiarity in ("alone", "unsynchronised", "uneven", "divided-optimizer-unreduced", *BY_HAND)
     model = net if alone or dist.get_world_size() == 1 else nn.parallel.DistributedDataParallel(net)
     if peculiarity == "sparse":
         return model, torch.optim.SGD(model.parameters(), lr=0.01)
@@ -133,19 +134,31 @@ def train(peculiarity: str, source: str) -> str:  # noqa: PLR0912
             Drawn(rank), batch_size=BATCH, num_workers=2, multiprocessing_context=context
         )
         loader = iter(loading)
-    own = torch.Generator().manual_seed(rank)
+    torch.manual_seed(rank if peculiarity == "same-data" else 0)  # of dropout
+    own = torch.Generator().manual_seed(0 if peculiarity == "same-data" else rank)
     for step in range(10 + 40 * rank if peculiarity == "uneven" else STEPS):
         optimizer.zero_grad()
         taken = 5 if peculiarity == "last-batch" and step % 10 == 9 else BATCH
-        for _ in range(accumulate):
+        if peculiarity == "own-batches":
+            taken += 8 * rank + step % 3
+        if peculiarity == "global-batch":
+            taken //= dist.get_world_size()
+        for _ in range(0 if peculiarity == "idle" and rank and step >= 3 else accumulate):
             data = torch.randn(taken, 16, generator=own), torch.randint(10, (taken,), generator=own)
             if peculiarity == "sparse":
                 data = torch.randint(64, (taken, 16), generator=own), data[1]
             images, labels = next(loader) if loader is not None else data
-            loss = nn.functional.cross_entropy(model(images), labels)
+            output = net[1:](net[0](images)) if peculiarity == "part" and step % 2 else model(images)
+            loss = nn.functional.cross_entropy(output, labels)
             if scaler is not None and step % 7 == 3:
                 loss = loss * float("inf")
             (loss if scaler is None else scaler.scale(loss)).backward()
+        for each in net.parameters() if peculiarity in BY_HAND else ():
+            each.grad = torch.zeros_like(each) if each.grad is None else each.grad
+            if peculiarity == "broadcast":
+                dist.broadcast(each.grad, 0)
+            else:
+                dist.all_reduce(each.grad)
         if scaler is None:
             optimizer.step()
         else:

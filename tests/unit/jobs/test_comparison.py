@@ -20,6 +20,7 @@ from runner.jobs.comparison import (
     facts_for,
     first_difference,
     plan_differences,
+    ran_with,
     recipe_difference,
     run_differences,
     unlike,
@@ -30,6 +31,7 @@ from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
+from tests.support.evidence import report
 from tests.support.plans import PLAN
 
 changed = msgspec.structs.replace
@@ -165,6 +167,19 @@ def test_a_difference_counts_for_the_questions_that_it_decides(case: str, questi
     first = first_difference(question, ONE, other)
     assert (first.key if first else None) == next(iter(wanted), None)
     assert first_difference(question, ONE, ONE) is None
+
+
+@pytest.mark.parametrize(("varying", "expected"), [(False, "batch"), (True, None)])
+def test_batches_that_vary_are_no_difference(tmp_path: Path, varying: bool, expected: str | None) -> None:
+    """As many as the first rank's longest text, or a last batch: of one script they are seldom the same."""
+    sides = []
+    for taken in (10, 12):
+        run = run_of(tmp_path / str(taken), "c1", "")
+        (run.path / "ranks").mkdir()
+        run.write("ranks/0.report.json", report(0, batch_size=taken))
+        sides.append(ran_with(run, PLAN, Verdict("measured", varying_batch=varying), {}))
+    found = first_difference("compare", *sides)
+    assert (found.key if found else None) == expected
 
 
 def test_every_fact_decides_something_and_has_a_case() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.jobs import mixture
 from runner.jobs.collect import Evidence
 from runner.jobs.verdict import judge
 from runner.model.figure import figure_of
@@ -67,8 +68,12 @@ NOT_PROVEN: list[tuple[dict[str, Any], str]] = [
     *(({"waiting_s": waits_s}, "waited longer than its groups took") for waits_s in ((0.5, 1.2, 0.1), (0.5,))),
     ({"reduced_gradients_error": 1.0}, "the gradients were not reduced over all ranks"),
     *(({field: lambda rank, value=value: value if rank else "another"}, "the ranks did not run the same software")
-        for field, value in (("framework_version", "2.13.0"), ("cuda_version", "12.8"), ("image_checksum", "i"))),
-    *(({"forwards_seen": seen}, f"counted 6 steps, and {seen} of them had a forward pass") for seen in (3, 0)),
+        for field, value in (("framework", "torch"), ("framework_version", "2.13.0"), ("horovod_version", "0.28"),
+                             ("cuda_version", "12.8"), ("image_checksum", "i"))),
+    ({"forwards_seen": 3}, "counted 6 steps, and 3 of them had a forward pass of its model in training mode; "
+        "fix: call step() once"),
+    ({"forwards_seen": 0, "meter": "hook"}, "and 0 of them had a forward pass of its model in training mode; "
+        "fix: call the model in each step, in model.train()"),
     # The batch was that of all four ranks; a meter counts what its model was given.
     ({"samples_seen": 15}, "rank 0 counted 60 samples, and its model was given 15"),
     ({"meter": lambda rank: "script" if rank else None, "loss_finite": True}, "only some of the ranks' reports"),
@@ -182,6 +187,16 @@ REMARKS: list[tuple[dict[str, Any], str]] = [
     ({"trained_beside": 0}, "!does not cover"),
     ({"instrumentation_s": 0.033}, "above 0.5 % it changes the figure"),
 ]  # fmt: skip
+
+
+def test_mixed_drivers_are_a_doubt_too_and_the_report_has_what_all_ranks_ran_on() -> None:
+    nodes = {rank: NodeRecord("2", rank // 2, rank, f"n{rank // 2}", "t", driver=f"5{rank}") for rank in (0, 2)}
+    evidence = replace(run(framework_version="2.13.0", cuda_version="12.8"), watched=nodes)
+    made = judge(evidence)
+    assert (made.outcome, made.mixed) == ("measured", "driver: 50 on rank 0, 52 on rank 2")
+    assert figure_of(made).has("mixed-hardware")  # type: ignore[union-attr]
+    shown = {"framework": "torch 2.13.0", "CUDA": "12.8", "driver": "50, 52"}
+    assert mixture.reported(evidence) == shown
 
 
 def test_mixed_devices_are_a_doubt_beside_the_figure_and_batches_of_ones_own_are_none_of_compare() -> None:
