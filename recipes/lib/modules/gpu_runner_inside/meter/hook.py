@@ -122,7 +122,9 @@ def _step_begins(optimizer: Any) -> None:
     frames = [*_callers()]
     # A wrapper of a class of its own, such as Horovod's, is the same optimizer; an earlier step may have raised.
     _state.stepping = [(each, frame) for each, frame in _state.stepping if each is not optimizer and frame in frames]
-    _state.stepping.append((optimizer, next(each for each in frames if each.f_globals.get("__package__") != __package__)))
+    _state.stepping.append(
+        (optimizer, next(each for each in frames if each.f_globals.get("__package__") != __package__))
+    )
 
 
 def _callers() -> Iterator[Any]:

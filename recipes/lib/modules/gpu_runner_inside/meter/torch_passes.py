@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from contextlib import nullcontext, suppress
+from functools import lru_cache
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -65,6 +67,7 @@ class Passes:
         self._close: list[Callable[[], None]] = []
         self._looks = True
         self._end_of_look: Callable[[], None] = lambda: None
+        _hide_from_torchscript()
         self._attach(outermost(model))
 
     def _attach(self, module: Any) -> None:
@@ -120,10 +123,11 @@ class Passes:
     def _after(self, _module: Any, _inputs: Any, output: Any) -> None:
         if not self._looks or _backward() != -1:
             return
-        values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+        held = output if isinstance(output, (Mapping, tuple, list)) else getattr(output, "__dict__", {})
+        values: Any = held.values() if isinstance(held, Mapping) else held
         for each in (output, *values):
             if isinstance(each, torch.Tensor) and each.requires_grad:
-                each.register_hook(self._backward_began)
+                each.register_hook(untraced(self._backward_began))
                 return
 
     def _backward_began(self, _gradient: Any) -> None:
@@ -165,6 +169,49 @@ class Passes:
         for each in self._close:
             each()
         self._close = []
+
+
+@lru_cache(maxsize=None)
+def _hide_from_torchscript() -> None:
+    """TorchScript compiles the hooks of a module, which ours cannot be, nor what stands for them in a copy."""
+    recursive: Any = torch.jit._recursive
+    create = recursive.create_script_module
+
+    def without_hooks(module: Any, *given: Any, **named: Any) -> Any:
+        places = [
+            (vars(each), name, hooks)
+            for each in modules_of(module)
+            for name in ("_forward_pre_hooks", "_forward_hooks")
+            if (hooks := vars(each).get(name))
+        ]
+        for place, name, hooks in places:
+            others = {key: each for key, each in hooks.items() if not _is_ours(each)}
+            place[name] = type(hooks)(others)
+        try:
+            return create(module, *given, **named)
+        finally:
+            for place, name, hooks in places:
+                place[name] = hooks
+
+    recursive.create_script_module = without_hooks
+
+
+def _is_ours(hook: Any) -> bool:
+    return isinstance(hook, _Hook) or isinstance(getattr(hook, "__self__", None), nullcontext)
+
+
+def untraced(call: Callable[[torch.Tensor], None]) -> Any:
+    """A tensor's hook that calls it, and that torch.compile does not compile where a backward pass lies in a function
+    that it compiled. An optimizer has imported _dynamo.
+    """
+    dynamo = sys.modules.get("torch._dynamo")
+
+    def look(gradient: torch.Tensor) -> None:
+        call(gradient)
+
+    hook: Any = look if dynamo is None else dynamo.disable(look)
+    hook.__torch_unserializable__ = True  # torch.save leaves it out, without a warning
+    return hook
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
