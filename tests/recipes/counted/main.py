@@ -7,14 +7,17 @@ own. Each training is a process of its own, forked after torch is imported.
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import importlib
+import io
 import itertools
 import json
 import os
 import resource
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -342,6 +345,29 @@ def accumulated_divided() -> Script:
     model.register_forward_pre_hook(lambda *_: model.set_requires_gradient_sync(next(last)))
     last = itertools.cycle((False, False, False, True))
     return simple(model, accumulate=4)
+
+
+class Awkward(Net):
+    def parameters(self, lr: float = 0.0) -> Any:  # type: ignore[override]
+        return [{"params": list(self.net.parameters()), "lr": lr}] if lr else super().parameters()
+
+
+@script("hook")
+def awkward() -> Script:
+    """A module is broken, an optimizer has raised, a fold's model is dropped, and TorchScript compiles the model."""
+    warnings.simplefilter("error", UserWarning)
+    broken = object.__new__(nn.Module)
+    fold = Awkward()
+    raising = torch.optim.LBFGS(fold.net.parameters())
+    with contextlib.suppress(ZeroDivisionError):
+        raising.step(lambda: 1 / 0)
+    for place, step in enumerate(simple(model := Awkward())):
+        yield step
+        if place and place % 5 == 2:
+            torch.jit.script(model.net)
+            torch.jit.script(copy.deepcopy(model.net))
+            torch.save(model(batch()[0]), io.BytesIO())
+    assert type(broken) is nn.Module
 
 
 @script(f"hook {BATCH}")
