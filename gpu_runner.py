@@ -46,7 +46,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__getattr__("__all__")]  # type: ignore[misc]
+    return [*__getattr__("__all__")]  # type: ignore[misc]
 
 
 def _main() -> None:

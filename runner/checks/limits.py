@@ -27,8 +27,8 @@ def _queue(case: Case) -> Iterator[Finding]:
     elif plan.queue and site.queues and queue is None:
         known = f"queues: {', '.join(site.queues)}"
         what = f"{plan.site} is not known to have a queue {plan.queue!r} ({known}): its limits are not checked"
-        fix = instead(plan.queue, site.queues, f"nothing, if it exists; else one of these {known}")
-        yield Finding("queue-unknown", "warn", what, fix)
+        fix = instead(plan.queue, site.queues, f"one of these {known}")
+        yield Finding("queue-unknown", "warn", what, f"nothing, if it exists; else {fix}")
 
 
 @rule("walltime-too-long")

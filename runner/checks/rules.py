@@ -235,11 +235,7 @@ def _starters(case: Case) -> Iterator[Finding]:
             fix = "leave --world out, or request as many GPUs"
         elif each.line and "by its name alone" in what:
             fix = f"write these arguments there, or {each.name} without a path and with nothing before it, run by bash"
-        if (
-            what
-            and each.is_choice
-            and any(not conflict(other, *starts_of(plan, other), by_gpu=by_gpu, unit=unit) for other in plan.starters)
-        ):
+        if what and each.is_choice:
             yield Finding("unknown-starter", "warn", f"{_line(plan, each)}if this runs, {what}", fix)
         elif what:
             yield Finding("other-world", "refuse", _line(plan, each) + what, fix)

@@ -78,6 +78,7 @@ def _notes(report: Report) -> Iterator[str]:
     yield from (f"doubt: {doubt.words}" for doubt in report.doubts if doubt.code != "demonstration")
     missing = [row for row in report.rows if row.state != "proven"]
     for row in missing[:_MOST_LINES]:
-        yield f"not proven: {row.run or row.key}: {row.why or row.state}"
+        state = row.state if row.state == "ran" else "not proven"
+        yield f"{state}: {row.run or row.key}: {row.why or row.state}"
     if len(missing) > _MOST_LINES:
-        yield f"{len(missing) - _MOST_LINES} more runs are not proven: runs.csv"
+        yield f"{len(missing) - _MOST_LINES} more runs without a proven figure: runs.csv"

@@ -157,7 +157,8 @@ def _time(when: datetime | None, since: datetime | None = None, relation: str = 
 def _end(facts: ShownRun) -> str:
     verdict = facts.verdict
     if verdict is None:
-        return f"none yet: the job is {facts.state}"
+        is_known = facts.state != "unknown"
+        return f"none yet: {f'the job is {facts.state}' if is_known else 'the scheduler does not know the job'}"
     reason = f": {verdict.reasons[0]}" if verdict.reasons else ""
     figure = facts.figure
     if figure is None:

@@ -374,7 +374,7 @@ def _environment(plan: Plan) -> str:
     if plan.image.pinned:
         return plan.image.pinned
     if plan.load:
-        return "the one that the site's setup loads"
+        return "the one that the site's setup, or --module, loads"
     if SCHEDULERS[plan.scheduler].nodes != "allocated":
         return "this shell's"
     return "each node's own python3; this shell has no environment that is used (--env-name DIR names one)"

@@ -150,8 +150,8 @@ FAILURES = (
     _stopped(NO_RUN_DIRECTORY, "name a run directory that every node sees (--runs)"),
     _stopped(WRONG_NODES, "submit again; report it to the site if it happens again", "infrastructure"),
     _stopped(NOT_LOADED,
-        "correct the setup in the site file (`module avail` lists what there is); an environment of your own must lie "
-        "where every node sees it; submit again where logs/batch.err names a file of lib/"),
+        "correct --module, or the setup in the site file (`module avail` lists what there is); an environment of your "
+        "own must lie where every node sees it; submit again where logs/batch.err names a file of lib/"),
     Failure("run-directory-not-written", "job exit code", rf"^{RECORD_NOT_WRITTEN}$",
         "the job could not write to its run directory (exit code {code})",
         "name a run directory that every node sees and you may write to (--runs)", outcome="infrastructure"),

@@ -17,7 +17,7 @@ from runner.core.text import counted
 from runner.diagnosis.catalogue import FAILURES, Failure, find
 
 # A line of the batch script's log that reports an error.
-ERROR = re.compile(r"error|fatal|slurmstepd|killed|no such|denied", re.IGNORECASE)
+ERROR = re.compile(r"error|fatal|slurmstepd|killed|no such|denied|command not found", re.IGNORECASE)
 # What only follows when a step is ended.
 AFTERMATH = re.compile(r"CANCELLED AT|Terminat(?:ed|ing)|Killed|exit code 143|forcing job|Job step aborted")
 # Where a step or job is ended from outside: what follows in the log follows from it.

@@ -293,6 +293,10 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
         if at is None:
             make_root(root)
             index().mkdir(mode=0o700, parents=True, exist_ok=True)
+            if root.resolve() == index().resolve():
+                raise UsageError(
+                    "the list of runs lies there", where=str(root), fix="use --runs with another directory"
+                )
             name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}-{label}"
             names = (name, *(f"{name}.{number}" for number in range(2, 10_000)))
             path = next(path for path in map(root.resolve().joinpath, names) if _reserved(path))
@@ -360,11 +364,12 @@ def copy_program(run: Run, library: Path, recipe: Path | None) -> None:
         UsageError: the recipe cannot be read.
         OSError: the run directory cannot be written.
     """
-    runs = run.path.parent
+    # Links of the list of runs lead to this very run.
+    left_out = {run.path.parent, paths.state_dir().resolve(), index().resolve()}
 
     def ignored(folder: str, names: list[str]) -> set[str]:
         always = {name for name in names if name in ("__pycache__", ".git") or name.endswith(".pyc")}
-        return always | {name for name in names if Path(folder, name).resolve() == runs}
+        return always | {name for name in names if Path(folder, name).resolve() in left_out}
 
     try:
         shutil.copytree(library, run.path / LIBRARY, ignore=ignored)

@@ -148,7 +148,8 @@ def _is_beginning(run: Run, wanted: str) -> bool:
 def _no_match(wanted: str) -> UsageError:
     recent = list(islice(filter(_is_run, linked()), _MOST_RECENT))
     shown = f" Recent: {_listed(recent, _MOST_RECENT)}." if recent else ""
-    return UsageError(f'no run matches "{printable(wanted)}".{shown} All: {PROGRAM} status')
+    job = "; and no scheduler here knows a job of this id, or not any more" if _JOB_ID.match(wanted) else ""
+    return UsageError(f'no run matches "{printable(wanted)}"{job}.{shown} All: {PROGRAM} status')
 
 
 def _listed(runs: Sequence[Run], most: int) -> str:

@@ -188,7 +188,8 @@ def judge_script(end: ScriptEnd) -> Verdict:
         cause = failure.cause.format(state=state.name, where=where, reason=reason, nodes=state.nodes, by=by)
         return Verdict(failure.outcome, (cause,), fix=failure.fix, who=failure.who, log=log)
     if state.phase != "ended":
-        return Verdict("unknown", ("the scheduler does not know the job any more",))
+        fix = f"see its output, {end.log}, and the site's accounting" if end.log else "see the site's accounting"
+        return Verdict("unknown", ("the scheduler does not know the job any more",), fix=fix, who="user", log=log)
     by_log = find("program log", line)
     reasons = (
         f"the script ended with {state.exit_code}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import msgspec
 
 from runner.core.text import counted
 from runner.model.plan import Plan, Starter
-from runner.planning.shell_text import UNREAD, Read, as_written, commands, hidden, nothing
+from runner.planning.shell_text import UNREAD, Read, as_written, commands, nothing
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Kind:
         calls: how it is called; ``-m`` as a module of Python.
         nodes, each, total: options that state the number of starts, the processes of each, those of all.
         index, place: options that state which start this is, and where all meet.
-        flags: options that take no value. refused: options that hold on one node only. single: with which it starts
-            one process.
+        flags, pairs: options that take no value, and two. refused: options that hold on one node only. single: with
+            which it starts one process.
         needs: what it is given. several: starts on several nodes form one world.
         counts_gpus: without a number it starts a process for each GPU that it sees.
         without: variables that it must not see.
@@ -53,6 +54,7 @@ class Kind:
     index: tuple[str, ...] = ()
     place: tuple[str, ...] = ()
     flags: frozenset[str] = frozenset()
+    pairs: frozenset[str] = frozenset()
     refused: tuple[str, ...] = ()
     single: tuple[str, ...] = ()
     needs: tuple[Need, ...] = ()
@@ -179,8 +181,19 @@ KINDS: dict[str, Kind] = {
             *("mpirun", "mpiexec", "mpiexec.hydra", "orterun"),
             *("mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich"),
         ),
+        each=("-npernode", "--npernode", "-N", "-ppn", "--ppn", "-perhost", "--perhost", "--map-by", "-map-by"),
         total=("-np", "-n", "--np", "-c", "--n"),
-        flags=_flags("--allow-run-as-root --oversubscribe -v -q --tag-output --report-bindings --display-map -l"),
+        flags=frozenset(
+            f"{dash}{name}"
+            for dash in ("-", "--")
+            for name in _flags(
+                "v q d l V allow-run-as-root oversubscribe nooversubscribe use-hwthread-cpus tag-output prot quiet "
+                "verbose timestamp-output report-bindings display-map display-allocation nolocal bynode byslot "
+                "bycore bysocket pernode genvall genvnone envall envnone"
+            )
+        ),
+        pairs=_flags("-mca --mca -gmca --gmca -genv -env"),
+        single=("-pernode", "--pernode"),
         needs=(Need("-np {each}"),),
         several=False,
         without=_NO_SLURM,
@@ -207,7 +220,7 @@ _NAMES = frozenset(call[0] for call in _CALLS)
 # Programs that start the command after their own options, and which of those, beside --no-..., take no value.
 _WRAPPERS = _flags(
     "env nice ionice nohup setsid stdbuf time timeout numactl taskset uv uvx poetry pipenv pdm hatch rye nsys ncu "
-    "conda mamba micromamba pixi strace exec command sudo xvfb-run py-spy apptainer singularity"
+    "catchsegv chrt flock conda mamba micromamba pixi strace exec command sudo xvfb-run py-spy apptainer singularity"
 )
 _WRAPPER_FLAG = re.compile(
     r"--|--.+=.*|--no-(?!extra|group|binary|build).+|"
@@ -219,13 +232,14 @@ _NAMES_ONE = re.compile("-[neuop]|--(with|from|name|env(ironment)?|(only-)?group
 # What installs, finds or prints what it names.
 _INSTALL = _flags("install uninstall pip add remove download load upgrade")
 _MENTION = _flags(
-    "echo printf which type hash whereis man pkill killall pgrep grep test [ [[ export alias unset set"
+    "echo printf which type hash whereis man pkill killall pgrep grep sed awk test [ [[ export alias unset set"
 ) | (_flags("cd ls cp rm mv ln mkdir chmod touch git -v -V"))
 _MAY_START = re.compile("|".join((*map(re.escape, _NAMES), *map(re.escape, _SCRIPTS))))
 _FOUND = re.compile(r"(?:[$]\(|`)(?:which|command -v|type -[pP]) ([\w.-]+)")
 # What the launcher fills in, as a script can write it.
 _IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
 _DEEPEST = 4  # scripts that call each other
+_RUNS = ("system", "popen", "Popen", "run", "call", "check_", "getoutput", "exec", "spawn", "posix_spawn")
 _SHELLS = _flags("bash sh dash zsh ksh")
 # Of Python's options the one that ends them (-c, -m), or takes a value (-W, -X), and what is attached to it.
 _PYTHON_OPTION = re.compile(r"-[^-cmWX]*([cmWX])(.*)", re.DOTALL)
@@ -260,7 +274,7 @@ def _starter(program: Sequence[str]) -> Starter | None:
     words = tuple(program[place:])
     if not words or not _INSTALL.isdisjoint(program[1:place]):
         return None
-    called, read = _run_by_python(words) if _is_python(words[0]) else ((_base(words[0]),), 1)
+    called, read = _run_by_python(words)[:2] if _is_python(words[0]) else ((_base(words[0]),), 1)
     for call, kind in _CALLS.items():
         end = read + max(0, len(call) - len(called))
         if (*called, *words[read:end]) == call:
@@ -296,12 +310,15 @@ def launchers(
     if first is not None:
         return (first,)
     name, text, arguments = _shell(program)
-    if program and _is_unread(program[0]):
-        return (Starter(as_written(program[0]), tuple(program[1:])),)
+    place = _wrapped(program)
+    shell = _base(program[place]) if program else ""
+    named = name if shell in _SHELLS else program[0] if program else ""  # which only a shell could read
     script, name = ("", "") if text or len(outer) == _DEEPEST else _nested(name, read, outer)
+    if named and _is_unread(named) and not script:
+        words = program[: place + 1] if shell in _SHELLS else ()
+        return (Starter(" ".join((*words, as_written(named))), tuple(program[1:])),)
     if not (text or script) or name in filter(None, outer):
         return tuple(_mentioned(program, outer))
-    shell = _base(program[_wrapped(program)]) if program else ""
     interpreter = script.partition("\n")[0]
     if not (shell in _SHELLS or shell.endswith(_SCRIPTS) or re.match(r"#!.*\b(ba|da|z|k)?sh\b", interpreter)):
         return ()
@@ -325,22 +342,66 @@ def in_script(
         variables: of its environment, as far as they are known. arguments: its own. outer: as of ``launchers``.
     """
     found: dict[Starter, None] = {}
-    environment, before = dict(variables or {}), tuple[str, ...]()
-    for command in commands(text, variables, arguments, lambda name: _nested(name, read, outer)[0]):
-        if command.words[0] == "export":
-            environment |= {name: value for name, _, value in (word.partition("=") for word in command.words[1:])}
-        for each in launchers(command.words, read, {**environment, **dict(command.env)}, outer):
+    environment, written, folder = dict(variables or {}), dict[str, str](), ""
+
+    def here(name: str) -> str:
+        return written.get(name.removeprefix("./")) or read(name) or (folder and read(f"{folder}/{name}"))
+
+    def script(name: str) -> str:
+        return _nested(name, here, outer)[0]
+
+    for command in commands(text, variables, arguments, script, inner=True):
+        words, line, is_choice = command.words, command.line, command.is_choice
+        base, variables = _base(words[0]), {**environment, **dict(command.env)}
+        of_shell = words[2:] if words[1:2] == ("-s",) else ()
+        told: list[Starter] = []
+        if command.is_inner:
+            started = launchers(words, here, variables, (*outer, "$(")) if _MAY_START.search(" ".join(words)) else ()
+            told = [_quoted(" ".join(words))] * any(each.name in KINDS and each.name != "srun" for each in started)
+        elif words[0] == "export":
+            environment |= {name: value for name, _, value in (word.partition("=") for word in words[1:])}
+        elif base in ("cd", "pushd") and UNREAD not in "".join(words):
+            folder = f"{folder}/{words[-1]}".strip("/") if not words[-1].startswith("/") else words[-1]
+        elif (given := command.text or script(command.file)) and _reads(words):
+            told = [*in_script(given, variables, of_shell, here, outer)]
+        elif _is_python(words[_wrapped(words)]) and command.text:
+            told = [_quoted(each) for each in _calls(command.text) if _starts(each, outer, here)][:1]
+        elif (printed := (*command.fed, command.text)) != ("",) and (_reads(words) or base in ("source", ".", "xargs")):
+            fed = [" ".join(printed[1:]), *printed, *map(script, (each.strip() for each in printed))]
+            told = [Starter(f"{words[0]}, by what it reads,", ())] * any(_starts(each, outer, here) for each in fed)
+        if command.into or base == "tee":
+            text = command.text or ("\n" if base == "printf" else " ").join(words[1:])
+            written |= dict.fromkeys((command.into, *words[1:] * (base == "tee")), text)
+        for each in told or ([] if command.is_inner else launchers(words, here, variables, outer)):
             call = () if command.is_program and not each.line else each.call  # exec finds no function
-            is_choice = command.is_choice or each.is_choice
-            found[msgspec.structs.replace(each, line=command.line, call=call, is_choice=is_choice)] = None
-        words = command.words
-        if _base(words[0]) in _SHELLS and not any(_shell(words)[:2]) and _starts(" ".join(before), outer, read):
-            found[Starter(f"{words[0]}, by what it reads,", (), line=command.line)] = None
-        before = words[1:]
-    for inner, line in hidden(text):
-        if _starts(inner, outer, read):
-            found[Starter(f"`{' '.join(inner.split())[:40]}`", (), line=line)] = None
+            changed = msgspec.structs.replace(each, line=line, call=call, is_choice=is_choice or each.is_choice)
+            found[changed] = None
     return tuple(found)
+
+
+def _reads(words: Sequence[str]) -> bool:
+    """Whether it is a shell that runs what it reads."""
+    file, text, _ = _shell(words)
+    place = _wrapped(words)
+    is_shell = _base(words[place]) in _SHELLS and not text
+    return is_shell and (file in ("", "/dev/stdin") or file.startswith(UNREAD) or "-s" in words[place + 1 : place + 2])
+
+
+def _quoted(text: str) -> Starter:
+    return Starter(f"`{as_written(' '.join(text.split()))[:40]}`", ())
+
+
+def _calls(code: str) -> Iterator[str]:
+    """The command lines that a program in Python may run: the texts in a call of what runs one."""
+    try:
+        calls = [each for each in ast.walk(ast.parse(code)) if isinstance(each, ast.Call)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for call in calls:
+        if getattr(call.func, "attr", getattr(call.func, "id", "")).startswith(_RUNS):
+            within = [each.value for each in ast.walk(call) if isinstance(each, ast.Constant)]
+            texts = [each for each in within if isinstance(each, str)]
+            yield from (*texts, " ".join(texts), " ".join(("python", *texts)))
 
 
 def _starts(text: str, outer: tuple[str, ...], read: Read = nothing) -> bool:
@@ -357,6 +418,11 @@ def _mentioned(program: Sequence[str], outer: tuple[str, ...]) -> Iterator[Start
     if not words or _base(words[0]) in _MENTION or not _INSTALL.isdisjoint(words[:4]):
         return
     by_python = _is_python(words[_wrapped(words)])
+    code = _run_by_python(words[_wrapped(words) :])[2] if by_python else ""
+    for each in _calls(code) if code else ():
+        if _starts(each, outer):
+            yield _quoted(each)
+            return
     for place, word in enumerate(words[1:], 1):
         before, rest = words[place - 1], words[place + 1 :]
         call = next((call for call in _CALLS if (_base(word), *rest)[: len(call)] == call), ())
@@ -483,12 +549,18 @@ def counts(starter: Starter) -> Counts:
     nodes = _given(given, kind.nodes)
     fewest, colon, most = (nodes or "").partition(":")
     limits = (_number(fewest), _number(most if colon else fewest))
-    each = _given(given, kind.each)
+    each, total = _given(given, kind.each), _number(_given(given, kind.total))
+    placed = re.fullmatch(r"ppr:(\d+):node(:.*)?", each or "")
+    each = placed[1] if placed else each
+    if ":" in starter.arguments and not kind.several:  # programs, each with its own number
+        other = starter.arguments[starter.arguments.index(":") + 1 :]
+        rest = counts(msgspec.structs.replace(starter, arguments=other)).total
+        total = total + rest if total is not None and rest is not None else None
     return Counts(
         (limits[0], limits[1]) if limits[0] is not None and limits[1] is not None else None,
-        each if each in ("gpu", "auto", "cpu") else _number(each),
-        _number(_given(given, kind.total)),
-        tuple(name for name, value in given.items() if UNREAD in value),
+        each if each in ("gpu", "auto", "cpu") else _number(each) if kind.several or total is None else None,
+        total,
+        tuple(name for name, value in given.items() if UNREAD in value or (value.startswith("ppr:") and not placed)),
     )
 
 
@@ -501,13 +573,18 @@ def options(starter: Starter) -> Iterator[tuple[str, str, int]]:
         name, equals, value = words[place].partition("=")
         name = name.replace("_", "-")
         if name[:2] == "--" != name:
-            name = next((known for known in kind.known if known.startswith(name)), name)
-        elif name not in kind.known and name[:2] in kind.known and name[:2] not in kind.flags:
+            name = name if name in kind.known else next((each for each in kind.known if each.startswith(name)), name)
+        elif (
+            name not in kind.known
+            and name[:2] in kind.known
+            and name[:2] not in kind.flags
+            and not re.match("-[nN][a-z]", name)
+        ):
             name, value, equals = name[:2], name[2:], "="  # -n4
         place += 1
         takes_value = not equals and name not in kind.flags and UNREAD not in name
         if takes_value and place < len(words) and not words[place].startswith("-") and not _is_program(words[place]):
-            value, place = words[place], place + 1
+            value, place = words[place], place + 1 + (name in kind.pairs)
         yield name, value, place
 
 
@@ -526,7 +603,7 @@ def _number(text: str | None) -> int | None:
 
 def _wrapped(program: Sequence[str]) -> int:
     """Where the command begins that a wrapper starts: at Python, a shell or a starter, unless it is an option's
-    value.
+    value; else at the first program with a path.
     """
     if not program or _base(program[0]) not in _WRAPPERS:
         return 0
@@ -536,11 +613,14 @@ def _wrapped(program: Sequence[str]) -> int:
         before = program[place - 1]
         if starts and not _NAMES_ONE.fullmatch(before) and (before[:2] != "--" or _WRAPPER_FLAG.fullmatch(before)):
             return place
-    return 0
+    paths = (place for place in range(1, len(program)) if program[place].startswith(("./", "/")))
+    return next((place for place in paths if program[place - 1][:1] != "-"), 0)
 
 
-def _run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int]:
-    """What Python runs: ``-m`` and the module, or a script's name; and how many words that and its options are."""
+def _run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int, str]:
+    """What Python runs: ``-m`` and the module, or a script's name; how many words that and its options are; the text
+    behind ``-c``.
+    """
     place = 1
     while place < len(words):
         word = words[place]
@@ -551,10 +631,10 @@ def _run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int]:
             if not value and place < len(words):
                 value, place = words[place], place + 1
             if option[1] in "cm":
-                return (("-m", value) if option[1] == "m" else ()), place
+                return (("-m", value) if option[1] == "m" else ()), place, value * (option[1] == "c")
         elif not word.startswith("-") or word == "-":
-            return (_base(word),), place
-    return (), place
+            return (_base(word),), place, ""
+    return (), place, ""
 
 
 def _shell(program: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:

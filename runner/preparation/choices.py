@@ -176,7 +176,7 @@ def _without_container(user_site: UserSite, name: str | None, containers: list[s
         return UsageError(f"--image needs a container runtime, and {name} is none", where="--image", fix=fix)
     source = f" ({site.sources['runtimes']})" if "runtimes" in site.sources else ""
     what = f"--image needs a container runtime; none is known at {site.name}{source}"
-    if user_site.file != str(kept_path(site.name)):
+    if user_site.file != str(kept_path(site.name)) or "not asked" not in source:
         return UsageError(what, where="--image", fix=fix)
     fix = f"`{PROGRAM} site detect --on-node --keep` asks a GPU node which there are; {fix}"
     return NoRuntimeKnownError(what, where="--image", fix=fix)

@@ -16,7 +16,7 @@ from runner.core import files
 from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.life import judge_at_once
-from runner.jobs.states import connected, never_began, query, scheduler_of
+from runner.jobs.states import Answers, connected, never_began, query, scheduler_of
 from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch, LaunchState
@@ -83,10 +83,13 @@ def _settle(run: Run, record: Submitted, sleep: Callable[[float], None]) -> None
     scheduler_of(run)  # keeps the id
 
 
-def states(runs: Iterable[Run]) -> Mapping[Path, JobState]:
-    """The states of the jobs of runs that have no verdict; those whose scheduler gives no answer are left out."""
+def states(runs: Iterable[Run], answers: Answers | None = None) -> Mapping[Path, JobState]:
+    """The states of the jobs of runs that have no verdict; those whose scheduler gives no answer are left out.
+    ``answers``: as of ``query``.
+    """
     records = [(run, run.read("job.json", Submitted)) for run in runs]
-    known, _errors = query((run, record) for run, record in records if record is not None and not record.refused)
+    asked = ((run, record) for run, record in records if record is not None and not record.refused)
+    known, _errors = query(asked, answers)
     return known
 
 

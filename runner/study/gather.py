@@ -20,6 +20,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text
 from runner.jobs.directory import NODES, Run
 from runner.jobs.life import Warn, finish
+from runner.jobs.states import Answers
 from runner.jobs.watch import REAL_CLOCK, Clock
 from runner.model.figure import OWN_OF_A_POINT, figure_keys, shared_doubts
 from runner.model.plan import Plan
@@ -66,13 +67,19 @@ class Look:
     gaps: tuple[str, ...]
 
 
-def look(study: StudyDirectory) -> Look:
+def look(study: StudyDirectory, answers: Answers | None = None) -> Look:
     """A study now. Runs that ended unnoticed are judged. One that ran another program than the study's first proven
     run counts as not proven.
+
+    Args:
+        answers: as of ``query``, from one look to the next; none counts once a run has ended.
     """
     log = study.log()  # before the runs: each that it has was made before it was noted
     launched, runs = log.launched, {launch.key: study.runs(launch.key) for launch in study.study.launches}
-    known = states(without_verdict(run for each in runs.values() for run in each))
+    unjudged = without_verdict(run for each in runs.values() for run in each)
+    if answers and any(run.has_marker for run in unjudged):
+        answers.clear()
+    known = states(unjudged, answers)
     made: dict[str, list[Attempt]] = {}
     for key, each in runs.items():
         there, noted = {run.run_id for run in each}, launched.get(key, {})
@@ -269,13 +276,14 @@ def _listed(study: StudyDirectory) -> ListedStudy:
 def wait(study: StudyDirectory, warn: Warn, *, timeout_s: float | None = None, clock: Clock = REAL_CLOCK) -> StudyFacts:
     """The study's facts once it is still. Its runs are judged as they end. UnknownStateError: the time is over."""
     began = clock.monotonic()
-    pause = _SHORTEST_S
+    pause, answers = _SHORTEST_S, Answers()
     while True:
         is_driven = study.is_held
-        seen = look(study)
+        seen = look(study, answers)
         awaited = [each.run for attempts in seen.attempts.values() for each in attempts if each.awaited]
         for run in awaited:
-            finish(run, lambda _progress: None, warn, timeout_s=timeout_s, clock=clock)
+            left_s = None if timeout_s is None else max(0.0, timeout_s - (clock.monotonic() - began))
+            finish(run, lambda _progress: None, warn, timeout_s=left_s, clock=clock)
         if awaited:
             continue
         now = facts(study, seen)

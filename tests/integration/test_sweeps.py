@@ -1,4 +1,4 @@
-"""Sweeps on a real Slurm: an array with a limit, of which a part is cancelled."""
+"""Sweeps on a real Slurm: an array with a limit, of which a part is cancelled; arrays that Slurm's own limit splits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from runner.box import Box
 from tests.support.commands import Runner, ran
+from tests.support.daemons import Daemons, own_box
 from tests.support.documents import result
 from tests.support.rank_records import document_of
 from tests.support.waiting import until
@@ -55,3 +56,23 @@ def test_an_array_with_a_limit_of_which_a_part_is_cancelled(cluster: Box, tmp_pa
     assert all(document_of(run, "exit")["end_s"] <= time_s + 1 for run, time_s in zip(runs[:-1], begun, strict=True))
     rows = result(runner("report", "exp", "--json", "-o", str(tmp_path / "report"), code=0).out)["rows"]
     assert [row["run"] for row in rows] == [each["run"] for each in facts]
+
+
+def test_arrays_are_as_small_as_slurm_has_them_and_a_job_waits_for_all(tmp_path: Path) -> None:
+    with own_box("arrays") as box:
+        Daemons(box).configure(MaxArraySize="3")  # no task has the number 3
+        for node in box.spec.node_names:
+            Daemons(box).await_up(node)
+        runner = Runner.at(box.site, tmp_path, box.bin_dir)
+        words = ("submit", "--gpus", "1", "--runtime", "native", "--time", "5:00")
+        program = ("--", sys.executable, "-c", PROGRAM)
+        runner(*words, "--name", "exp", "--sweep", "s=1,2,20", *program, "x", "{s}", code=0)
+        runner(*words, "--name", "after", "--dependency", "afterok:exp", *program, "x", "0", code=0)
+        (sweep,) = runner.runs.glob("*-exp-sweep")
+        (after,) = runner.runs.glob("*-after*")
+        jobs = [document_of(path, "job")["job_id"] for path in sorted(sweep.glob("launches/*/*"))]
+        first, last = jobs[0].partition("_")[0], jobs[2].partition("_")[0]
+        assert (jobs, first != last) == ([f"{first}_1", f"{first}_2", f"{last}_1"], True)
+        runner("wait", "exp", "after", "--timeout", "300", code=0)
+        ends = [document_of(path, "exit")["end_s"] for path in sweep.glob("launches/*/*")]
+        assert document_of(after, "ranks/0.start")["time_s"] >= max(ends) - 1

@@ -155,9 +155,9 @@ def _not_proven(report: Report) -> Iterator[Markup]:
     more = len(missing) - _MOST_NOT_PROVEN
     of_all = f"{len(missing)} of {counted(len(report.rows), 'run')}"
     yield _section(
-        "Not proven",
+        "Without a proven figure",
         tag("p", f"{of_all} without a proven figure; no curve has any of them."),
-        _table(Table(("run", "GPUs", "state", "why"), rows), "What was not proven, and why"),
+        _table(Table(("run", "GPUs", "state", "why"), rows), "What has no figure, and why"),
         tag("p", f"{more} more are in runs.csv.") if more > 0 else None,
     )
 

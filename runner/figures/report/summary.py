@@ -42,7 +42,10 @@ def highlights(
     if not measured:
         arm = next((row.arm for row in rows if row.per_gpu is not None), "")
         otherwise = f"arm {arm}: no figure of training" if arm else "no run has a figure"
-        return (Highlight("Throughput per GPU", "not proven", next((row.why for row in rows if row.why), otherwise)),)
+        failed = [row for row in rows if row.state != "ran"]
+        value = "not measured" if rows and not failed else "not proven"
+        why = next((row.why for row in failed or rows if row.why), otherwise)
+        return (Highlight("Throughput per GPU", value, why),)
     return (*_of_runs(measured), *_slow(details))
 
 
@@ -190,8 +193,10 @@ def citation(
             f"Synchronisation was not examined in {unexamined} of {counted(len(proven), 'run')}: that their ranks "
             "trained together is not proven."
         )
-    if missing := len(rows) - len(proven):
-        sentences.append(f"{missing} of {counted(len(rows), 'run')} not proven, and in no figure.")
+    ran = sum(row.state == "ran" for row in rows)
+    for count, what in ((ran, "ran and measured nothing"), (len(rows) - len(proven) - ran, "not proven")):
+        if count:
+            sentences.append(f"{count} of {counted(len(rows), 'run')} {what}, and in no figure.")
     return tuple(sentences)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Runner
+from tests.support.documents import result
 from tests.support.json_schema import check
 from tests.support.rank_records import printed, records
 from tests.support.recipes import COUNTED, SCRIPT, counted_and_unchanged, measure, states
@@ -91,6 +92,12 @@ def test_what_is_divided_is_proven_by_what_was_reduced(local: Runner, source: st
     for report in is_measured(run, verdict).values():
         assert report["reduced_gradients_error"] < 1e-3
     assert any("what they reduced was their mean" in sentence for sentence in verdict["proven"])
+
+
+def test_a_batch_that_the_script_divides_by_the_world_is_strong_scaling(local: Runner) -> None:
+    words = ("--gpus", "1,2", "--repeats", "1", "--meter", "--wait", "--json")
+    done = local("scale", *words, "--", "python3", "main.py", "global-batch", "hook", code=0, cwd=SCRIPT)
+    assert [each["scaling"] for each in result(done.out)["points"]] == [None, "strong"]
 
 
 def test_what_is_stated_to_be_divided_is_not_examined(local: Runner) -> None:

@@ -6,11 +6,19 @@ import pytest
 
 from runner.core.strict_yaml import read
 from tests.support.documents import result
+from tests.support.packages import fake_nvml
 from tests.support.sites.kestrel import Kestrel, kestrel
 from tests.support.users import AS_ROOT
 from tests.support.waiting import until
 
 pytestmark = AS_ROOT
+DRIVER = """
+mount -t tmpfs none /proc/driver
+for gpu in 0 1; do
+    mkdir -p /proc/driver/nvidia/gpus/0000:0$gpu:00.0
+    printf 'GPU UUID: GPU-%s\\nDevice Minor: %s\\n' $gpu $gpu >/proc/driver/nvidia/gpus/0000:0$gpu:00.0/information
+done
+"""
 PROBE = ("submit", "--gpus", "2", "--recipe", "probe", "--runtime", "native")
 
 
@@ -86,3 +94,28 @@ def test_an_image_on_a_cluster_whose_runtimes_are_unknown(user: Kestrel) -> None
     user("site", "detect", "--on-node", "--keep")
     assert kept.with_name(f"{kept.name}.before").exists()
     assert "[image-unusable]" in user(*job, code=3).err, "by Charliecloud, and foo:1 is not converted yet"
+    kept.write_text(kept.read_text().replace("runtimes: [charliecloud, native]", "runtimes: [native]"))
+    refused = user(*job, code=2).err
+    assert "PATH on dgx0" in refused and "--on-node" not in refused, "a node that was asked is not asked again"
+
+
+def test_each_ranks_gpu_is_shown_while_the_job_runs_and_the_idle_one_by_name(user: Kestrel) -> None:
+    """NVML's stand-in is in the box, and dgx01 has the driver's files of two GPUs, of which the second does nothing."""
+    library, daemons = fake_nvml(user.home), user.daemons
+    daemons.inside(
+        "sh",
+        "-c",
+        'cp "$1" /usr/lib/x86_64-linux-gnu; touch /dev/nvidia0 /dev/nvidia1; chmod 666 /dev/nvidia?',
+        "sh",
+        str(library),
+    )
+    daemons.on_node("dgx01", "sh", "-c", DRIVER)
+    job = ("--gpus", "2", "--nodelist", "dgx01", "--runtime", "native", "--json", "--", "sleep", "600")
+    run = result(user("submit", *job).out)["run"]
+    until(lambda: bool(result(user("status", run, "--json").out)["rank_gpus"]), timeout_s=120, every_s=5.0)
+    for command in ("status", "show"):
+        said = " ".join(user(command, run).out.split())
+        assert " 0 dgx01 0 97 % 29.0 of 40.0 GiB 312 W 1 dgx01 1 0 % - 312 W idle (busy for less than 5 %" in said
+        assert "of the time): rank 1 (GPU 1 of dgx01)" in said
+    user("cancel", run)
+    user("wait", run, code=5)

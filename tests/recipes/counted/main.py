@@ -347,27 +347,24 @@ def accumulated_divided() -> Script:
     return simple(model, accumulate=4)
 
 
-class Awkward(Net):
-    def parameters(self, lr: float = 0.0) -> Any:  # type: ignore[override]
-        return [{"params": list(self.net.parameters()), "lr": lr}] if lr else super().parameters()
+class Grouped(Net):
+    def parameters(self, lr: float) -> Any:  # type: ignore[override]
+        return [{"params": [*self.net.parameters()], "lr": lr}]
 
 
 @script("hook")
 def awkward() -> Script:
-    """A module is broken, an optimizer has raised, a fold's model is dropped, and TorchScript compiles the model."""
+    """Beside modules that are broken or odd, and after an optimizer that raised; TorchScript compiles the model."""
     warnings.simplefilter("error", UserWarning)
-    broken = object.__new__(nn.Module)
-    fold = Awkward()
-    raising = torch.optim.LBFGS(fold.net.parameters())
+    others = object.__new__(nn.Module), Grouped()
     with contextlib.suppress(ZeroDivisionError):
-        raising.step(lambda: 1 / 0)
-    for place, step in enumerate(simple(model := Awkward())):
+        torch.optim.LBFGS(others[1].parameters(1.0)).step(lambda: 1 / 0)
+    for place, step in enumerate(simple(model := net())):
         yield step
-        if place and place % 5 == 2:
-            torch.jit.script(model.net)
-            torch.jit.script(copy.deepcopy(model.net))
+        if place % 5 == 2:
+            torch.jit.script(model)
+            torch.jit.script(copy.deepcopy(model))
             torch.save(model(batch()[0]), io.BytesIO())
-    assert type(broken) is nn.Module
 
 
 @script(f"hook {BATCH}")

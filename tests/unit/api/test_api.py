@@ -18,6 +18,7 @@ import click
 import msgspec
 import pytest
 
+import gpu_runner
 import runner
 from runner import CheckRefusedError, Options, Run, Study, runs, submit
 from runner.api import Runs, bundle, compare, expect, report, scale, verify
@@ -122,6 +123,7 @@ def test_help_and_completion_know_every_option_with_its_type() -> None:
         assert {known[name].kind for name in hints} == {inspect.Parameter.KEYWORD_ONLY}
     assert "options" not in inspect.signature(submit).parameters
     assert list(inspect.signature(submit).parameters)[:3] == ["gpus", "command", "sweep"]
+    assert {*dir(gpu_runner)} == {*api_names, "errors"}, "and nothing of the module's own"
 
 
 def test_runs_are_a_table_in_a_notebook_in_which_nothing_is_markup(tmp_path: Path) -> None:

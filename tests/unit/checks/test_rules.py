@@ -145,7 +145,7 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
     ("code", "site", "observed", "asked", "says"),
     [
         ("queue-risk", "polaris", SEEN, {"gpus": 16, "walltime_s": 7200}, "killed there at any time"),
-        ("queue-unknown", "polaris", SEEN, {"queue": "prode"}, "prod'?"),
+        ("queue-unknown", "polaris", SEEN, {"queue": "prode"}, "nothing, if it exists; else did you mean 'prod'?"),
         ("queue-unknown", "polaris", SEEN, {"queue": "prode"}, "(queues: debug, debug-scaling, prod, preempt"),
         ("gpus-left-over", "technion", SEEN, {"gpus": 3, "nodes": 2}, "4 GPUs are allocated on 2 nodes, and 3"),
         ("gpus-left-over", "technion", SEEN, {"gpus": 13}, "16 GPUs are allocated on 2 nodes, and 13 are used"),

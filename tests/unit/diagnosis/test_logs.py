@@ -163,6 +163,7 @@ LOST = (
         (("fatal: planted", "job.sh: line 107: 30422 Bus error   ( exec ch-run )"), "fatal: planted"),
         ((CANCELLED, "srun: error: dgx01: task 3: Aborted", "srun: error: dgx02: tasks 6-7: Bus error"), CANCELLED),
         ((CANCELLED, "srun: error: dgx01: task 3: Out Of Memory"), "srun: error: dgx01: task 3: Out Of Memory"),
+        (("script: line 37: module: command not found",), "script: line 37: module: command not found"),
         (("hello",), ""),
         ((), ""),
     ],

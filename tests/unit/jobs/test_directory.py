@@ -42,7 +42,11 @@ def test_no_other_user_may_read_a_run_and_the_name_of_a_deleted_one_is_free_agai
     assert run_directory(tmp_path / "b").run_id == run.run_id
 
 
-def test_a_recipe_that_holds_its_runs_is_copied_without_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["state", "recipe/state"])
+def test_a_recipe_that_holds_its_runs_and_the_list_of_them_is_copied_without(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / state))
     recipe = tmp_path / "recipe"
     recipe.mkdir()
     (recipe / "main.py").write_text("x")
@@ -54,8 +58,9 @@ def test_a_recipe_that_holds_its_runs_is_copied_without_them(tmp_path: Path) -> 
 
 def test_what_cannot_be_made_or_copied_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot be made"):
-        directory.create(tmp_path / "file", "r", 0.0)
+    for root, why in ((tmp_path / "file", "cannot be made"), (directory.index(), "the list of runs")):
+        with pytest.raises(UsageError, match=why):
+            directory.create(root, "r", 0.0)
     (tmp_path / "recipe").mkdir()
     (tmp_path / "recipe/gone").symlink_to("/no/such/file")
     with pytest.raises(UsageError, match="cannot be copied"):

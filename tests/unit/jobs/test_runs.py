@@ -133,6 +133,8 @@ def test_what_fits_several_runs_or_none_is_answered_with_the_newest(root: Path) 
     with pytest.raises(UsageError) as caught:
         find("none")
     assert caught.value.what == (f'no run matches "none". Recent: {", ".join(newest[:3])}. All: gpu-runner status')
+    with pytest.raises(UsageError, match='no run matches "77"; and no scheduler here knows a job of this id'):
+        find("77")
 
 
 def test_what_cannot_be_read_in_the_list_of_runs_is_no_obstacle(root: Path) -> None:

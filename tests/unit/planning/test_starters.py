@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from runner.planning.starters import (
+    KINDS,
     Counts,
     additions,
     conflict,
@@ -36,6 +37,11 @@ from runner.planning.starters import (
             "x=${X//(/}; torchrun t.py", "x=${X#*(}; torchrun t.py", 'bash -c "torchrun t.py"')),
         ("mpirun.openmpi -np 4 ./s", "mpirun", Counts(total=4), ""),
         ("mpiexec.mpich -n 4 ./s", "mpirun", Counts(total=4), ""),
+        *((f"mpirun {options} ./s", "mpirun", Counts(each=3), "") for options in (
+            "-npernode 3", "-N 3", "-N3", "-ppn 3", "--map-by ppr:3:node", "--bind-to core -map-by ppr:3:node:PE=2")),
+        *((f"mpirun {options} ./s", "mpirun", Counts(total=3), "") for options in (
+            "--mca pml ob1 -np 3", "-genv A 1 -n 3", "-np 3 --map-by slot", "-np 3 -npernode 2", "-np 1 ./a : -np 2")),
+        ("mpirun --map-by ppr:2:socket ./s", "mpirun", Counts(unread=("--map-by",)), ""),
         ("bash -euo pipefail -c 'torchrun t.py'", "torchrun", Counts(), "python t.py"),
         ("bash -ce 'torchrun t.py'", "torchrun", Counts(), "python t.py"),
         ("nsys profile -o x python3 -m torch.distributed.run --nnodes=1:2 -m p", "torchrun", Counts((1, 2)),
@@ -75,7 +81,7 @@ def test_a_script_s_starters_have_its_variables_and_lines() -> None:
     first, second = starters(("bash", "-x", "s.sh", "t.py"), lambda name: text, {"NNODES": "2"})
     assert (counts(first), first.arguments[-1], first.line, first.call) == (Counts((2, 2), 4), "t.py", 3, ("torchrun",))
     assert (second.line, second.call) == (4, ())
-    assert [each.call for each in in_script("torchrun a.py; exec torchrun b.py\ntime torchrun c.py")] == [
+    assert [each.call for each in in_script("torchrun a.py; (exec torchrun b.py)\ntime torchrun c.py")] == [
         ("torchrun",),
         (),
         ("torchrun",),
@@ -178,8 +184,6 @@ def test_a_variable_that_is_not_exported_reaches_no_other_script() -> None:
             for before in (
                 "xargs",
                 "perf stat",
-                "chrt -b 0",
-                "flock /tmp/l",
                 "uv run --refresh",
                 "ssh host",
                 "coproc",
@@ -190,17 +194,15 @@ def test_a_variable_that_is_not_exported_reaches_no_other_script() -> None:
             (f"{before} torchrun t.py", [f"{before.split()[1]} ... torchrun"])
             for before in ("time -p", "exec -a x", "command -p")
         ),
-        ('run() { "$@"; }; run torchrun t.py', ["run ... torchrun"]),
         ("find . -exec torchrun {} \\;", ["find ... torchrun"]),
         ("python $(which torchrun) t.py", ["python ... torchrun"]),
         ("python -m cProfile -m torch.distributed.run t.py", ["python ... -m torch.distributed.run"]),
         *(
             (f"{before} 'torchrun t.py' x", [f"{before.split()[0]} ... torchrun t.py"])
-            for before in ("script -qec", "env -S", "trap")
+            for before in ("script -qec", "env -S")
         ),
-        ("bash <<E\ntorchrun t.py\nE", ["`torchrun t.py`"]),
-        ("bash <<< 'torchrun t.py'", ["`torchrun t.py`"]),
         ("X=$(torchrun t.py)", ["`torchrun t.py`"]),
+        ("trap 'torchrun t.py' EXIT", ["`torchrun t.py`"]),
         ("echo torchrun t.py | bash", ["bash, by what it reads,"]),
         *(
             (f"{call} x", [call])
@@ -211,6 +213,58 @@ def test_a_variable_that_is_not_exported_reaches_no_other_script() -> None:
 def test_what_cannot_be_read_may_start_ranks(text: str, names: list[str]) -> None:
     assert starters(("bash", "s.sh"), lambda name: text) == ()
     assert [each.name for each in launchers(("bash", "s.sh"), lambda name: text)] == names
+
+
+WRONG = "torchrun --nproc-per-node 3 t.py"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"exit\n{WRONG}", f"exec x\n{WRONG}", f"false && {WRONG}", f"true || {WRONG}", f"f() {{ exit; }}; f; {WRONG}",
+     f"if false; then {WRONG}; elif true; then x; else {WRONG}; fi", f"while false; do {WRONG}; done",
+     f"if ! true; then {WRONG}; fi", f"for i in; do {WRONG}; done", f"f() {{ {WRONG}; }}",
+     f"f() {{ return; {WRONG}; }}; f",
+     f"if true; then exit; fi; {WRONG}", f"cat <<E >x.sh\n{WRONG}\n$(x)\nE", f": <<'E'\n$({WRONG})\nE",
+     f"torchrun() {{ echo; }}; {WRONG}", f"log() {{ echo $@; }}; log {WRONG}",
+     f"python -c 'print(\"{WRONG}\")'", "bash p.sh <x.sh", "cat x.sh"],
+)  # fmt: skip
+def test_what_is_not_reached_starts_nothing(text: str) -> None:
+    assert in_script(text, read=lambda name: {"x.sh": WRONG, "p.sh": "echo"}.get(name, "")) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_choice"),
+    [(f"if x; then {WRONG}; fi", True), (f"[ x ] && y && {WRONG}", True), (f"x || {WRONG}", True),
+     (f"case $x in a) exit;; b) {WRONG};; esac", True), (f"if x; then exit; fi; {WRONG}", True),
+     (f"f() {{ {WRONG}; }}; [ x ] && f", True), (f"if x; then [ y ] && exit; {WRONG}; fi", True),
+     (f"if x; then exit 1; fi; {WRONG}", False), (f"cd x && {WRONG}", False), (f"[ x ] || exit 1; {WRONG}", False),
+     (f"false || {WRONG}", False), (f"if false; then x; else {WRONG}; fi", False), (f"(exit); {WRONG}", False),
+     (f"exit | x; {WRONG}", False), (f"f() {{ return; }}; f; {WRONG}", False), (f"exec >log; {WRONG}", False),
+     (f"u() {{ exit 1; }}; [ x ] || u; {WRONG}", False), (f"f() {{ {WRONG}; }}; g() {{ f; }}; g", False),
+     ('f() { torchrun --nproc-per-node $1 "${@:2}"; }; f 3', False), ('f() { "$@"; }; f ' + WRONG, False),
+     ("shopt -s expand_aliases\nalias t='torchrun --nproc-per-node 3'\nt t.py", False),
+     *((line, False) for line in (
+         "bash <x.sh", "nohup bash -s <x.sh", "source /dev/stdin <x.sh", f"bash <<E\n{WRONG}\nE", f"sh <<<'{WRONG}'",
+         f"N=3; cat >y <<E\n{WRONG.replace('3', '$N')}\nE\nbash y", f"echo {WRONG} >y.sh; bash y.sh", "cd d; bash z.sh",
+         "timeout 5 ./run", "bash -c 'exec bash x.sh'", "for s in x.sh; do bash $s; done"))],
+)  # fmt: skip
+def test_only_what_is_surely_reached_is_no_choice(text: str, is_choice: bool) -> None:
+    files = {"x.sh": WRONG, "d/z.sh": WRONG, "run": f"#!/bin/sh\n{WRONG}"}
+    (found,) = in_script(text, read=lambda name: files.get(name.removeprefix("./"), ""))
+    assert (found.name, counts(found).each, found.is_choice) == ("torchrun", 3, is_choice)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["cat x.sh | bash", "source <(cat x.sh)", f". <(echo {WRONG})", "bash <(sed s/a/b/ x.sh)", "ls x.sh | xargs bash",
+     f"cat <<E | sh\n{WRONG}\nE", f"f() {{ {WRONG}; }}; export -f f; bash -c f", "for s in *; do bash $s; done",
+     f"python -c 'import os; os.system(\"{WRONG}\")'", f"python - <<E\nos.popen('{WRONG}')\nE",
+     "python -c 'import subprocess; subprocess.run([\"torchrun\", \"t.py\"])'",
+     "python -c 'run([sys.executable, \"-m\", \"torch.distributed.run\", \"t.py\"])'"],
+)  # fmt: skip
+def test_what_may_start_ranks_is_not_silent(line: str) -> None:
+    (found,) = in_script(line, read=lambda name: {"x.sh": WRONG}.get(name, ""))
+    assert found.name not in KINDS
 
 
 @pytest.mark.parametrize(

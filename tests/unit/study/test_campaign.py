@@ -16,6 +16,7 @@ from runner.backends.schedulers.local.client import Local
 from runner.cli.study import problem
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.jobs.directory import Run
+from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled, Submitted
 from runner.model.records import StartRecord
@@ -24,6 +25,7 @@ from runner.study.attempts import settle, to_start
 from runner.study.campaign import LOG, Log, is_leased
 from runner.study.directory import StudyDirectory
 from runner.study.gather import facts, list_studies, look, wait
+from tests.support.shell_files import stand_in
 from tests.support.studies import left_run, measured, on_disk, study
 
 SLOW, OTHER = "g0001-full-r1", "g0001-full-r2"
@@ -311,6 +313,19 @@ def test_a_job_that_was_killed_before_it_left_anything_is_judged_after_a_while(o
     run.write("cancelled.json", Cancelled("someone", "here", 1.0))
     found = wait(one, say, timeout_s=60)
     assert (found.state, found.launches[0].state, bool(found.launches[0].why)) == ("incomplete", "not-proven", True)
+
+
+def test_while_it_waits_one_query_serves_all_runs_until_one_of_them_ends(of: StudyDirectory, tmp_path: Path) -> None:
+    runs = [left_run(of, SLOW, scheduler="slurm", job_id=id, clients=str(tmp_path)) for id in ("7", "8")]
+    rows = "\n".join(f"{id}|RUNNING|None|{run.path}" for id, run in zip(("7", "8"), runs, strict=True))
+    for name, says in (("squeue", f"cat <<'E'\n{rows}\nE"), ("scontrol", "echo 'JobState=RUNNING'")):
+        stand_in(tmp_path, name, f"echo {name} >>{tmp_path}/asked; {says}")
+    answers: Answers = {}
+    assert [each.state for _ in range(3) for each in look(of, answers).attempts[SLOW][1:]] == ["running"] * 6
+    assert (tmp_path / "asked").read_text().split() == ["squeue"]
+    (runs[0].path / "exit.json").touch()
+    look(of, answers)
+    assert (tmp_path / "asked").read_text().split().count("squeue") == 2
 
 
 def test_a_study_that_is_over_is_not_waited_for_and_the_time_to_wait_has_an_end(one: StudyDirectory) -> None:

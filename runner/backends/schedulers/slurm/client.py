@@ -32,7 +32,7 @@ _REFUSALS: Final = (
         "ask for fewer GPUs or less time, or use another account or QOS; "
         "`sacctmgr show qos format=name,maxwall,maxtres%40,maxtrespu%40,maxjobspu` lists the limits",
     ),
-    (r"invalid partition", "name one with --queue; `sinfo --summarize` lists them"),
+    (r"invalid partition|group not permitted", "name another with --queue; `sinfo --summarize` lists them"),
     (r"requested time limit", "ask for less with --time; `sinfo --format='%P %l'` lists the limits"),
     (r"node count specification", "ask for as many nodes as the partition takes; `scontrol show partition` says"),
     (

@@ -289,6 +289,7 @@ def test_a_job_of_more_nodes_than_there_are_is_refused_with_both_numbers(tmp_pat
         ("Invalid qos specification", "--queue or --qos"),
         ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", "ask for fewer GPUs"),
         ("Invalid partition name specified", "sinfo --summarize"),
+        ("User's group not permitted to use this partition", "sinfo --summarize"),
         ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
         ("Requested node configuration is not available", "no node has so many GPUs"),
         ("Invalid feature specification", "constraint"),

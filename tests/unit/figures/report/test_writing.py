@@ -226,6 +226,11 @@ def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> Non
     assert "trained in step" not in " ".join(alone.cite)
     first = alone.highlights[0]
     assert (first.value, first.note) == ("not proven", "arm uncoupled: no figure of training")
+    runs[0].write("verdict.json", Verdict("ran"))
+    ran = runs_report([(runs[0], "")])
+    assert ran.highlights[0].value == "not measured"
+    assert ran.cite[-1] == "1 of 1 run ran and measured nothing, and in no figure."
+    assert [line for line in report_lines(ran, None) if "proven" in line] == []
     assert not [each for each in gallery(alone) if each.key == "per-gpu"]
 
 
