@@ -352,7 +352,7 @@ class Grouped(Net):
         return [{"params": [*self.net.parameters()], "lr": lr}]
 
 
-@script("hook")
+@script(f"hook {BATCH}")
 def awkward() -> Script:
     """Beside modules that are broken or odd, and after an optimizer that raised; TorchScript compiles the model."""
     warnings.simplefilter("error", UserWarning)
