@@ -4,6 +4,7 @@ of them: of a user's program, whose own statements are marked as such.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
@@ -44,10 +45,10 @@ def batch(evidence: Evidence) -> Literal["not-checked", "others-trained", "not-s
 def shared_batch(evidence: Evidence) -> str:
     """Why ranks may have shared a batch, whose samples are then counted more than once (Verdict.shared_batch)."""
     metered = reports(evidence)
-    firsts = [report.inputs_checksum or report.rank for report in metered]
-    batches = len(set(firsts))
+    firsts = Counter(report.inputs_checksum or report.rank for report in metered)
+    batches = len(firsts)
     if batches < len(metered):
-        alike = [report.rank for report, first in zip(metered, firsts, strict=True) if firsts.count(first) > 1]
+        alike = [report.rank for report in metered if firsts[report.inputs_checksum or report.rank] > 1]
         who = "all ranks" if len(alike) == len(metered) else format_ranks(alike)
         why = f"{who} took the same first batch: if they share one batch"
     elif len(metered) > 1 and is_divided(evidence) and any(report.data_parallel is False for report in metered):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 import weakref
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 from gpu_runner_inside import records
 from gpu_runner_inside.meter import optimizer_steps
@@ -119,19 +120,11 @@ def _attach_scaler(module: Any) -> None:
 
 
 def _step_begins(optimizer: Any) -> None:
-    frames = [*_callers()]
+    frames = [frame for frame, _line in traceback.walk_stack(sys._getframe())]
     # A wrapper of a class of its own, such as Horovod's, is the same optimizer; an earlier step may have raised.
     _state.stepping = [(each, frame) for each, frame in _state.stepping if each is not optimizer and frame in frames]
-    _state.stepping.append(
-        (optimizer, next(each for each in frames if each.f_globals.get("__package__") != __package__))
-    )
-
-
-def _callers() -> Iterator[Any]:
-    frame = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back  # type: ignore[assignment]
+    of_torch = next(each for each in frames if each.f_globals.get("__package__") != __package__)
+    _state.stepping.append((optimizer, of_torch))
 
 
 def _step_ends(optimizer: Any) -> None:

@@ -308,7 +308,7 @@ class Meter:
             parameters_finite=facts.finite,
             trained_beside=training.trained_beside,
             steps_beside=training.steps_beside,
-            data_parallel=training.is_data_parallel(world),
+            data_parallel=world.framework == "horovod" or training.data_parallel,
             flops_per_sample=settings.flops_per_sample,
             peak_flops=settings.peak_flops,
         )

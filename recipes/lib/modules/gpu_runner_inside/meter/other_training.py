@@ -38,6 +38,7 @@ class OtherTraining:
     gradients: str | None = None
     inputs: str | None = None
     accumulated: int | None = None
+    data_parallel = False
 
     def __init__(self) -> None:
         self._tensorflow = sys.modules.get("tensorflow")
@@ -119,10 +120,6 @@ class OtherTraining:
             "horovod_version": getattr(horovod, "__version__", None),
             "python_version": platform.python_version(),
         }
-
-    def is_data_parallel(self, here: World) -> bool:
-        """Whether each rank is known to take a batch of its own."""
-        return here.framework == "horovod"
 
     def peak_memory_bytes(self) -> int:
         """Of the process."""

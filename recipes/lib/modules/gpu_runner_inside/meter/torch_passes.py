@@ -185,8 +185,10 @@ def _hide_from_torchscript() -> None:
             if (hooks := vars(each).get(name))
         ]
         for place, name, hooks in places:
-            others = {key: each for key, each in hooks.items() if not _is_ours(each)}
-            place[name] = type(hooks)(others)
+            own = (_Hook, nullcontext)
+            place[name] = type(hooks)(
+                (k, v) for k, v in hooks.items() if not isinstance(getattr(v, "__self__", v), own)
+            )
         try:
             return create(module, *given, **named)
         finally:
@@ -194,10 +196,6 @@ def _hide_from_torchscript() -> None:
                 place[name] = hooks
 
     recursive.create_script_module = without_hooks
-
-
-def _is_ours(hook: Any) -> bool:
-    return isinstance(hook, _Hook) or isinstance(getattr(hook, "__self__", None), nullcontext)
 
 
 def untraced(call: Callable[[torch.Tensor], None]) -> Any:

@@ -234,12 +234,11 @@ class TorchTraining:
             vector = horovod.allreduce(vector, op=horovod.Sum, name="runner.meter.onehot")
         return bool((vector == 1.0).all())
 
-    def is_data_parallel(self, here: World) -> bool:
-        """Whether each rank is known to take a batch of its own."""
+    @property
+    def data_parallel(self) -> bool:
+        """Whether something was seen that gives each rank a batch of its own."""
         modules = [] if self._model is None else modules_of(outermost(self._model))
-        return here.framework == "horovod" or any(
-            base.__name__ in _DATA_PARALLEL for each in modules for base in type(each).__mro__
-        )
+        return any(base.__name__ in _DATA_PARALLEL for each in modules for base in type(each).__mro__)
 
     def versions(self, here: World) -> dict[str, Any]:
         """Of what computed."""
