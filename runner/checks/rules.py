@@ -15,7 +15,7 @@ from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan, Starter
 from runner.model.site import Owned, RuntimeAtSite
 from runner.planning.environment import is_visible
-from runner.planning.starters import Counts, conflict, counts, plain, script_of, starts_of
+from runner.planning.starters import Counts, conflict, counts, plain, script_of, starts_of, unread_count
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
 
 _SLICE = re.compile(r"\dg\.\d+gb")
@@ -215,30 +215,41 @@ def _gpus(case: Case) -> Iterator[Finding]:
 @rule("other-world")
 def _starters(case: Case) -> Iterator[Finding]:
     """Programs that start ranks themselves, and would form another world than the one that is asked for."""
-    plan, by_gpu = case.plan, case.plan.device == "cuda"
-    for each in plan.starters if plan.world not in ("none", "any") else ():
-        line = plain(each)
-        leave = f"leave {each.name} out, as a rank is started for each GPU" + (
-            f": -- {shlex.join(line)}" if line else ""
-        )
-        starts, processes = starts_of(plan, each)
-        unit = "node" if plan.wireup == "own" else "rank"
-        what = conflict(each, starts, processes, by_gpu=by_gpu, unit=unit)
-        fix = f"leave the option out, {each.name} gets it from gpu-runner; or request the GPUs that it says"
-        if plan.wireup in BY_MPI or (plan.wireup != "own" and counts(each) == Counts()):
-            what = f"{each.name} starts ranks itself: started for each GPU, each would form a world of its own"
-            fix = f"{leave}; leave --wireup out"
-        elif each.name == "srun" or (starts > 1 and each.name in ("horovodrun", "mpirun")):
-            fix = leave
-        elif not what and isinstance(plan.world, int) and plan.world not in (starts * processes, processes):
-            what = f"{each.name} forms a world of {starts * processes}, and --world asks for {plan.world}"
-            fix = "leave --world out, or request as many GPUs"
-        elif each.line and "by its name alone" in what:
-            fix = f"write these arguments there, or {each.name} without a path and with nothing before it, run by bash"
-        if what and each.is_choice:
+    plan = case.plan
+    judged = [(each, *_conflict(plan, each)) for each in plan.starters if plan.world not in ("none", "any")]
+    is_one_right = any(not what and not each.is_choice for each, what, _ in judged)  # an evaluation may have its own
+    for each, what, fix in judged:
+        if what and (each.is_choice or is_one_right):
             yield Finding("unknown-starter", "warn", f"{_line(plan, each)}if this runs, {what}", fix)
         elif what:
             yield Finding("other-world", "refuse", _line(plan, each) + what, fix)
+        elif number := unread_count(each):
+            unread = f"{_line(plan, each)}{each.name} starts as many as `{number}` says, which only a run tells"
+            leave = f"see that it fits, or leave the option out: {each.name} gets it from gpu-runner"
+            yield Finding("unknown-starter", "warn", unread, leave)
+
+
+def _conflict(plan: Plan, each: Starter) -> tuple[str, str]:
+    """Why a starter would form another world, and the fix; empty texts where it would not."""
+    line = plain(each)
+    leave = f"leave {each.name} out, as a rank is started for each GPU" + (f": -- {shlex.join(line)}" if line else "")
+    starts, processes = starts_of(plan, each)
+    unit = "node" if plan.wireup == "own" else "rank"
+    what = conflict(each, starts, processes, by_gpu=plan.device == "cuda", unit=unit)
+    if plan.wireup in BY_MPI or (plan.wireup != "own" and counts(each) == Counts()):
+        what = f"{each.name} starts ranks itself: started for each GPU, each would form a world of its own"
+        return what, f"{leave}; leave --wireup out"
+    if each.name == "srun" or (starts > 1 and each.name in ("horovodrun", "mpirun")):
+        return what, leave
+    if not what and isinstance(plan.world, int) and plan.world not in (starts * processes, processes):
+        what = f"{each.name} forms a world of {starts * processes}, and --world asks for {plan.world}"
+        return what, "leave --world out, or request as many GPUs"
+    if each.line and "by its name alone" in what:
+        return (
+            what,
+            f"write these arguments there, or {each.name} without a path and with nothing before it, run by bash",
+        )
+    return what, f"leave the option out, {each.name} gets it from gpu-runner; or request the GPUs that it says"
 
 
 @rule()
@@ -246,7 +257,8 @@ def _unknown_starters(case: Case) -> Iterator[Finding]:
     """Programs that may start ranks, in a way that is not known."""
     plan = case.plan
     unit = "node" if plan.wireup == "own" else "GPU"
-    for each in plan.unknown_starters if plan.world is None and plan.gpus > 1 else ():
+    is_open = plan.world is None or (plan.starters and plan.world == plan.gpus)  # else the user says what forms
+    for each in plan.unknown_starters if is_open and plan.gpus > 1 else ():
         what = f"gpu-runner cannot tell whether {each.name} starts ranks; it gets {counted(plan.tasks, 'start')}, "
         fix = "see that each start is one rank; if it starts ranks itself, --wireup own starts it once for each node"
         yield Finding("unknown-starter", "warn", f"{_line(plan, each)}{what}one for each {unit}", fix)

@@ -32,12 +32,30 @@ def unit(evidence: Evidence) -> _Unit:
     return metered[0].unit or "samples" if metered else "images"
 
 
-def batch(evidence: Evidence) -> Literal["not-checked", "not-stated", ""]:
+def batch(evidence: Evidence) -> Literal["not-checked", "others-trained", "not-stated", ""]:
     """What is doubtful in the samples of a run's figure (Verdict.batch)."""
     metered = [report for report in reports(evidence) if report.unit in ("samples", "tokens")]
     if any(not report.batch_seen and report.samples_seen != sum(report.group_samples) for report in metered):
         return "not-checked"
+    if any(report.steps_beside for report in metered):
+        return "others-trained"
     return "not-stated" if any(report.batch_seen for report in metered) else ""
+
+
+def shared_batch(evidence: Evidence) -> str:
+    """Why ranks may have shared a batch, whose samples are then counted more than once (Verdict.shared_batch)."""
+    metered = reports(evidence)
+    firsts = Counter(report.inputs_checksum or report.rank for report in metered)
+    batches = len(firsts)
+    if batches < len(metered):
+        alike = [report.rank for report in metered if firsts[report.inputs_checksum or report.rank] > 1]
+        who = "all ranks" if len(alike) == len(metered) else format_ranks(alike)
+        why = f"{who} took the same first batch: if they share one batch"
+    elif len(metered) > 1 and is_divided(evidence) and any(report.data_parallel is False for report in metered):
+        batches, why = 1, "neither DDP nor FSDP was seen: if all ranks share one batch"
+    else:
+        return ""
+    return f"{why}, the true figure is {len(metered) / batches:.3g} times smaller"
 
 
 def is_divided(evidence: Evidence) -> bool:
@@ -93,13 +111,6 @@ def remarks(evidence: Evidence, per_s: float) -> Iterable[str]:
             )
         elif taken[0] != taken[1]:
             yield f"a step takes {batch} {unit(evidence)} of a rank"
-    same = Counter(report.inputs_checksum for report in metered if report.inputs_checksum)
-    alike = [each.rank for each in metered if same[each.inputs_checksum or ""] > 1]
-    if alike:
-        yield (
-            f"{format_ranks(alike)} were given the same first batch as another rank: so much data is counted more than "
-            "once; fix: a sampler, or a seed of its own for each rank's data"
-        )
     if any(report.reduction_unseen for report in metered) and not is_divided(evidence):
         yield (
             "in no step of the warm-up could the reduced gradients be compared with the ranks' own: they were changed "

@@ -96,6 +96,7 @@ class DoubtKind:
 
 _BATCH = {
     "not-checked": "batch stated, not checked",
+    "others-trained": "another optimizer trained other parameters in the window, whose samples do not count",
     "not-stated": "batch not stated: the first dimension of the model's input",
     "": "",
 }
@@ -110,6 +111,7 @@ DOUBTS: dict[str, DoubtKind] = {
     "mixed-hardware": DoubtKind(
         lambda verdict, _: f"mixed hardware ({verdict.mixed})" if verdict.mixed else "", "mixed"
     ),
+    "shared-batch": DoubtKind(lambda verdict, _: verdict.shared_batch, "shared batch"),
     "batch": DoubtKind(lambda verdict, _: _BATCH[verdict.batch], "batch"),
     "transport-unproven": DoubtKind(
         lambda verdict, _: "transport UNPROVEN" if verdict.transport == "unproven" else "", "transport"

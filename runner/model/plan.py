@@ -134,6 +134,7 @@ class Starter(msgspec.Struct, frozen=True):
             or where it has a path.
         line: of the script; 0 where the program itself calls it.
         is_choice: another may run in its place, as in the branches of an ``if``.
+        visible: GPUs that the script's CUDA_VISIBLE_DEVICES leaves it; None for all.
     """
 
     name: str
@@ -142,6 +143,7 @@ class Starter(msgspec.Struct, frozen=True):
     call: tuple[str, ...] = ()
     line: int = 0
     is_choice: bool = False
+    visible: int | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -66,7 +66,9 @@ class Verdict(msgspec.Struct, frozen=True):
         mixed: of what kinds the ranks' devices and drivers are, where of several; else empty.
         synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
         batch: ``not-checked`` where the samples are those that a user's script states, and its model's forward passes
-            do not show them; ``not-stated`` where they are as the model was given them alone; else empty.
+            do not show them; ``others-trained`` where an optimizer of other parameters stepped, too; ``not-stated``
+            where they are as the model was given them alone; else empty.
+        shared_batch: why ranks may have shared a batch, and what the figure is then; empty where nothing says so.
         uncut_images_per_s: the same of the whole window.
         window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
         steady: neither trend nor shift of more than 1 % in the window; None where that is unknown.
@@ -97,7 +99,8 @@ class Verdict(msgspec.Struct, frozen=True):
     varying_batch: bool = False
     mixed: str = ""
     synchronisation: Literal["not-examined", ""] = ""
-    batch: Literal["not-checked", "not-stated", ""] = ""
+    batch: Literal["not-checked", "others-trained", "not-stated", ""] = ""
+    shared_batch: str = ""
     uncut_images_per_s: float | None = None
     window_s: float | None = None
     cut_steps: int = 0

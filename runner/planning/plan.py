@@ -27,10 +27,16 @@ from runner.planning.environment import (
     with_modules,
 )
 from runner.planning.options import arguments, arms, samples_per_step
-from runner.planning.shell_text import Read, nothing
+from runner.planning.shell_text import UNREAD, Read, nothing
 from runner.planning.starters import KINDS, launchers
 
 # Variables of tasks, which a program that starts its own processes has not (gpu_runner_inside.launcher.wireup).
+# Of a node and a job that runs: they have a value there, which nobody knows before.
+_OF_NODES = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "HOSTNAME", "CUDA_VISIBLE_DEVICES")
+_OF_JOBS = tuple(
+    f"SLURM_{name}"
+    for name in ("NODEID", "JOB_ID", "JOBID", "JOB_NODELIST", "NODELIST", "GPUS_ON_NODE", "GPUS_PER_NODE", "JOB_GPUS")
+)
 _OF_TASKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 
 
@@ -160,9 +166,10 @@ def plan(
 
 def _of_script(scheduler: SchedulerFacts, nodes: int, gpus: int) -> dict[str, str]:
     """What a script finds that is started once a node, as far as that is known."""
-    of_slurm = str(nodes) if scheduler.has_srun else ""
-    counts = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus), "SLURM_NNODES": of_slurm}
-    return counts | dict.fromkeys(_OF_TASKS, "") | {"SLURM_JOB_NUM_NODES": of_slurm}
+    of_slurm = dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes) if scheduler.has_srun else "")
+    counts = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus), **of_slurm}
+    only_there = (*_OF_NODES, *(_OF_JOBS if scheduler.has_srun else ()))
+    return counts | dict.fromkeys(_OF_TASKS, "") | {name: f"{UNREAD}${name}{UNREAD}" for name in only_there}
 
 
 def _world(asked: World | None, gpus: int, found: Sequence[Starter]) -> World | None:

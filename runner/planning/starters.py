@@ -229,6 +229,8 @@ _WRAPPER_FLAG = re.compile(
 )
 # An environment, a package, a user, a file: its value may have a starter's name.
 _NAMES_ONE = re.compile("-[neuop]|--(with|from|name|env(ironment)?|(only-)?group|extra|package|output|user|pwd|prefix)")
+# What a shell's own set-up prints, for it to run.
+_SETS_UP = re.compile(r"[$]\((\S*/)?(conda|mamba|micromamba|pyenv|brew|direnv|modulecmd|ssh-agent|dircolors)\b")
 # What installs, finds or prints what it names.
 _INSTALL = _flags("install uninstall pip add remove download load upgrade")
 _MENTION = _flags(
@@ -236,8 +238,10 @@ _MENTION = _flags(
 ) | (_flags("cd ls cp rm mv ln mkdir chmod touch git -v -V"))
 _MAY_START = re.compile("|".join((*map(re.escape, _NAMES), *map(re.escape, _SCRIPTS))))
 _FOUND = re.compile(r"(?:[$]\(|`)(?:which|command -v|type -[pP]) ([\w.-]+)")
+_COUNTS_GPUS = re.compile(r"(?i)nvidia-smi|rocm-smi|device_count|CUDA_VISIBLE_DEVICES|GPUS_(ON|PER)_NODE")
 # What the launcher fills in, as a script can write it.
 _IN_SCRIPTS = (("{index}", "$NODE_RANK"), ("{address}", "$MASTER_ADDR"), ("{port}", "$MASTER_PORT"))
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _DEEPEST = 4  # scripts that call each other
 _RUNS = ("system", "popen", "Popen", "run", "call", "check_", "getoutput", "exec", "spawn", "posix_spawn")
 _SHELLS = _flags("bash sh dash zsh ksh")
@@ -322,8 +326,12 @@ def launchers(
     interpreter = script.partition("\n")[0]
     if not (shell in _SHELLS or shell.endswith(_SCRIPTS) or re.match(r"#!.*\b(ba|da|z|k)?sh\b", interpreter)):
         return ()
-    found = in_script(text or script, variables, arguments, read, (*outer, name))
-    if shell == "bash" or (shell not in _SHELLS and "bash" in interpreter):
+    if text and arguments:
+        variables = {**(variables or {}), "0": arguments[0]}
+    found = in_script(text or script, variables, arguments[1:], read, (*outer, name))
+    before = {*map(_base, program[:place])}
+    is_swept = "sudo" in before or program[place + 1 : place + 2] == ("-p",) or ("env" in before and "-i" in before)
+    if not is_swept and (shell == "bash" or (shell not in _SHELLS and "bash" in interpreter)):
         return found
     return tuple(msgspec.structs.replace(each, call=()) for each in found)  # no other shell takes functions so
 
@@ -343,6 +351,7 @@ def in_script(
     """
     found: dict[Starter, None] = {}
     environment, written, folder = dict(variables or {}), dict[str, str](), ""
+    of_job, hidden = environment.get(_VISIBLE), set[str]()
 
     def here(name: str) -> str:
         return written.get(name.removeprefix("./")) or read(name) or (folder and read(f"{folder}/{name}"))
@@ -360,6 +369,8 @@ def in_script(
             told = [_quoted(" ".join(words))] * any(each.name in KINDS and each.name != "srun" for each in started)
         elif words[0] == "export":
             environment |= {name: value for name, _, value in (word.partition("=") for word in words[1:])}
+        elif words[:2] == ("unset", "-f"):
+            hidden |= {*words[2:]}
         elif base in ("cd", "pushd") and UNREAD not in "".join(words):
             folder = f"{folder}/{words[-1]}".strip("/") if not words[-1].startswith("/") else words[-1]
         elif (given := command.text or script(command.file)) and _reads(words):
@@ -373,8 +384,15 @@ def in_script(
             text = command.text or ("\n" if base == "printf" else " ").join(words[1:])
             written |= dict.fromkeys((command.into, *words[1:] * (base == "tee")), text)
         for each in told or ([] if command.is_inner else launchers(words, here, variables, outer)):
-            call = () if command.is_program and not each.line else each.call  # exec finds no function
-            changed = msgspec.structs.replace(each, line=line, call=call, is_choice=is_choice or each.is_choice)
+            is_hidden = (command.is_program and not each.line) or not hidden.isdisjoint(each.call[:1])
+            seen = variables.get(_VISIBLE)
+            changed = msgspec.structs.replace(
+                each,
+                line=line,
+                call=() if is_hidden else each.call,  # exec finds no function
+                is_choice=is_choice or each.is_choice,
+                visible=each.visible if seen in (None, of_job) or UNREAD in seen else len(seen.split(",")),
+            )
             found[changed] = None
     return tuple(found)
 
@@ -430,7 +448,7 @@ def _mentioned(program: Sequence[str], outer: tuple[str, ...]) -> Iterator[Start
         starts = any(map(_is_program, rest)) if unsure else rest or _base(words[0]) == "xargs"
         is_value = "=" in word or (place > 1 and _NAMES_ONE.fullmatch(before))
         if (call and not is_value and (len(call) > 1 or starts)) or (" " in word and _starts(word, outer)):
-            yield Starter(f"{as_written(words[0])} ... {' '.join(call) or word}", ())
+            yield Starter(f"{as_written(words[0])} ... {' '.join(call) or as_written(word)}", ())
             return
 
 
@@ -448,7 +466,7 @@ def _is_unread(word: str) -> bool:
     """Whether only a shell could read which program it is, and it is no Python. A function's arguments stand where it
     is called.
     """
-    if re.fullmatch(rf"{UNREAD}+\$[@*\d]{UNREAD}+", word):
+    if re.fullmatch(rf"{UNREAD}+\$[@*1-9]{UNREAD}+", word) or _SETS_UP.search(word):
         return False
     return _base(word).startswith(UNREAD) and _base(word).endswith(UNREAD) and "python" not in word.lower()
 
@@ -480,20 +498,16 @@ def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: 
         yield f"{starter.name}, started on each of {starts} {unit}s, forms a world on each"
     if stated.each is not None and stated.each != each and not (by_gpu and stated.each in ("gpu", "auto")):
         yield f"{_name(given, kind.each)} is {stated.each}, and the job has {counted(each, 'GPU')} on each {unit}"
+    if by_gpu and (fewer := _fewer_gpus(starter, each)):
+        yield f"{fewer}, and the job has {counted(each, 'GPU')} on each {unit}"
     if not fewest <= starts == most:
         text = _given(given, kind.nodes)
         yield f"{_name(given, kind.nodes)} is {text}, and the job has {counted(starts, unit)}"
     if stated.total not in (None, starts * each):
         yield f"{_name(given, kind.total)} is {stated.total}, and the job has {counted(starts * each, 'GPU')}"
-    for name in given.keys() & kind.single if starts * each > 1 else ():
-        yield f"with {name} it starts one process, and the job has {counted(starts * each, 'GPU')}"
-    for name, value in given.items() if starts > 1 else ():
-        if name in kind.refused:
-            yield f"{name} is for one {unit}, and the job has {starts} {unit}s"
-        if name in kind.index and value.isdigit():
-            yield f"{name} is {value} on each of {starts} {unit}s"
-        if name in kind.place and re.match(r"localhost\b|127\.|\[?::1", value):
-            yield f"{name} is {value}, where the {unit}s do not meet"
+    if starts * each > 1 and (names := given.keys() & kind.single):
+        yield f"with {min(names)} it starts one process, and the job has {counted(starts * each, 'GPU')}"
+    yield from _apart(kind, given, starts, unit) if starts > 1 else ()
     empty = [name for name in (*kind.nodes, *kind.each, *kind.total, *kind.index, *kind.place) if given.get(name) == ""]
     if empty:
         yield f"{empty[0]} has no value in the job"
@@ -503,6 +517,37 @@ def _conflicts(starter: Starter, starts: int, each: int, *, by_gpu: bool, unit: 
     if starter.line and not starter.call and lacks and not (starts == 1 and by_gpu and kind.counts_gpus):
         words = reduce(lambda text, each: text.replace(*each), _IN_SCRIPTS, " ".join(lacks))
         yield f"it needs {words}, which gpu-runner gives it only where bash finds it by its name alone"
+
+
+def _apart(kind: Kind, given: Mapping[str, str], starts: int, unit: str) -> Iterator[str]:
+    """Why starts on several nodes would not meet."""
+    for name, value in given.items():
+        if name in kind.refused:
+            yield f"{name} is for one {unit}, and the job has {starts} {unit}s"
+        if name in kind.index and value.isdigit():
+            yield f"{name} is {value} on each of {starts} {unit}s"
+        if name in kind.place and re.match(r"localhost\b|127\.|0\.0\.0\.0|\[?::1", value):
+            yield f"{name} is {value}, where the {unit}s do not meet"
+
+
+def _fewer_gpus(starter: Starter, each: int) -> str:
+    """What leaves it less than so many GPUs of a node; empty for nothing that is seen."""
+    if starter.visible is not None and starter.visible < each:
+        return f"{_VISIBLE} shows it {counted(starter.visible, 'GPU')}"
+    refused = KINDS[starter.name].refused
+    named = (value for name, value in _options(starter).items() if name in ("--include", "-i") and name in refused)
+    fewer = (value for value in named if re.fullmatch(r"[^:@]*:[\d,]+", value) and value.count(",") + 1 != each)
+    return next((f"--include is {value}" for value in fewer), "")
+
+
+def unread_count(starter: Starter) -> str:
+    """The option and the text of a number of processes or nodes that only a run tells; empty where there is none, or
+    where it is the number of GPUs there.
+    """
+    kind, given = KINDS[starter.name], _options(starter)
+    unread = (name for name in counts(starter).unread if name in (*kind.nodes, *kind.each, *kind.total))
+    texts = (f"{name} {as_written(given[name])}" for name in unread)
+    return next((text for text in texts if not _COUNTS_GPUS.search(text)), "")
 
 
 def additions(starter: Starter, starts: int, each: int, *, by_gpu: bool) -> tuple[str, ...]:
@@ -638,20 +683,22 @@ def _run_by_python(words: Sequence[str]) -> tuple[tuple[str, ...], int, str]:
 
 
 def _shell(program: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
-    """The script's file, or the text behind ``-c``, and its arguments, of a shell that a program begins with."""
+    """The script's file, or the text behind ``-c``, and its arguments from ``$0`` on, of a shell that a program begins
+    with.
+    """
     words = tuple(program[_wrapped(program) :])
     is_shell = bool(words) and _base(words[0]) in _SHELLS
     if words and not is_shell and (words[0].endswith(_SCRIPTS) or ("/" in words[0] and not _is_python(words[0]))):
-        return words[0], "", words[1:]  # whatever its name, its first line says whether a shell runs it
+        return words[0], "", words  # whatever its name, its first line says whether a shell runs it
     if not is_shell:
         return "", "", ()
     place = 1
     while place < len(words) and words[place].startswith(("-", "+")):
         takes = re.fullmatch(r"[-+][A-Za-z]*[oO]|--rcfile|--init-file", words[place])
         if re.fullmatch(r"-[A-Za-z]*c[a-z]*", words[place]):
-            return "", "".join(words[place + 1 : place + 2]), words[place + 3 :]
+            return "", "".join(words[place + 1 : place + 2]), words[place + 2 :]
         place += 2 if takes else 1
-    return "".join(words[place : place + 1]), "", words[place + 1 :]
+    return "".join(words[place : place + 1]), "", words[place:]
 
 
 def _base(path: str) -> str:

@@ -133,7 +133,7 @@ def both(code: int, outcome: str, says: dict[str, str]) -> list[tuple[str, str, 
         *both(0, "measured", {
             "trained-beside": "does not cover 100 values of parameters",
             "own-batches": "a step takes 32 to 42 samples of a rank",
-            "same-data": "ranks 0, 1 were given the same first batch as another rank",
+            "same-data": "all ranks took the same first batch: if they share one batch, the true figure is 2 times",
         }),
         ("part", "hook", 0, "measured", "the figure counts the steps of every rank"),
         ("tokens", "script", 0, "measured", "model FLOP utilisation: "),
@@ -144,7 +144,9 @@ def test_the_outcome_and_its_remarks(
 ) -> None:
     _run, verdict = measure(local, peculiarity, source, code=code)
     assert verdict["outcome"] == outcome
-    assert any(says in each for each in (*verdict["reasons"], *verdict["remarks"], verdict["log"])), verdict
+    assert any(
+        says in each for each in (*verdict["reasons"], *verdict["remarks"], verdict["log"], verdict["shared_batch"])
+    ), verdict
     assert peculiarity != "tokens" or verdict["unit"] == "tokens"
 
 

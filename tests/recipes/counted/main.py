@@ -7,14 +7,17 @@ own. Each training is a process of its own, forked after torch is imported.
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import importlib
+import io
 import itertools
 import json
 import os
 import resource
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -342,6 +345,26 @@ def accumulated_divided() -> Script:
     model.register_forward_pre_hook(lambda *_: model.set_requires_gradient_sync(next(last)))
     last = itertools.cycle((False, False, False, True))
     return simple(model, accumulate=4)
+
+
+class Grouped(Net):
+    def parameters(self, lr: float) -> Any:  # type: ignore[override]
+        return [{"params": [*self.net.parameters()], "lr": lr}]
+
+
+@script(f"hook {BATCH}")
+def awkward() -> Script:
+    """Beside modules that are broken or odd, and after an optimizer that raised; TorchScript compiles the model."""
+    warnings.simplefilter("error", UserWarning)
+    others = object.__new__(nn.Module), Grouped()
+    with contextlib.suppress(ZeroDivisionError):
+        torch.optim.LBFGS(others[1].parameters(1.0)).step(lambda: 1 / 0)
+    for place, step in enumerate(simple(model := net())):
+        yield step
+        if place % 5 == 2:
+            torch.jit.script(model)
+            torch.jit.script(copy.deepcopy(model))
+            torch.save(model(batch()[0]), io.BytesIO())
 
 
 @script(f"hook {BATCH}")

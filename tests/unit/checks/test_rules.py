@@ -127,6 +127,11 @@ def starts(words: str, **more: Any) -> dict[str, Any]:
             ("torchrun --standalone train.py", "--standalone is for one node"))),
         ("other-world", "local", SEEN, starts("torchrun --nproc-per-node auto t.py", gpus=1),
          "is auto, and the job has 1 GPU on each"),
+        ("other-world", "technion", SEEN, starts("bash -c 'CUDA_VISIBLE_DEVICES=0,1 torchrun t.py'"),
+         "CUDA_VISIBLE_DEVICES shows it 2 GPUs"),
+        ("other-world", "technion", SEEN, starts("""bash -c 'exec "$0" "$@"' torchrun t.py"""), "by its name alone"),
+        ("other-world", "technion", SEEN, starts("env -i bash -c 'torchrun t.py'"), "by its name alone"),
+        ("other-world", "technion", SEEN, starts("bash -c 'unset -f torchrun; torchrun t.py'"), "by its name alone"),
         ("other-world", "technion", SEEN, starts("torchrun train.py", wireup="torchrun"),
          "each would form a world of its own"),
     ],
@@ -168,6 +173,11 @@ def test_a_refusal_names_the_fix_and_can_be_forced(
         ("wireup-unproven", PMIX, SEEN, {"wireup": "pmix", "image": OPEN_MPI}, "--wireup rendezvous"),
         ("unknown-starter", "technion", SEEN, starts("docker run x"), "16 starts, one for each GPU"),
         ("unknown-starter", "technion", SEEN, starts(ONE_OF_TWO), "if this runs, --nnodes is 1"),
+        ("unknown-starter", "technion", SEEN, starts("bash -c 'torchrun p.py; $(cat program) t.py'"), "$(cat program)"),
+        ("unknown-starter", "technion", SEEN, starts("bash -c 'torchrun --nproc-per-node $(cat n) t.py'"),
+         "`--nproc-per-node $(cat n)` says, which only a run tells"),
+        ("unknown-starter", "technion", SEEN, starts("bash -c 'torchrun t.py; torchrun --nproc-per-node 1 e.py'"),
+         "--nproc-per-node is 1"),
     ],
 )  # fmt: skip
 def test_a_warning_is_given_where_it_holds(
@@ -181,6 +191,16 @@ def test_a_warning_is_given_where_it_holds(
 @pytest.mark.parametrize(
     ("code", "site", "observed", "asked"),
     [
+        *(
+            (code, "technion", SEEN, starts(f"bash -c '{text}'"))
+            for code in ("other-world", "unknown-starter")
+            for text in (
+                "torchrun --nnodes ${NNODES:-1} --node_rank ${NODE_RANK:-0} --master_addr ${MASTER_ADDR:-::1} t.py",
+                'eval "$(conda shell.bash hook)"; torchrun t.py',
+                "torchrun --nproc-per-node $(nvidia-smi -L | wc -l) t.py",
+                "export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}; torchrun t.py",
+            )
+        ),
         ("queue-unknown", "technion", SEEN, {"queue": "any"}),  # where none is known, none is unknown
         ("gpus-left-over", "perlmutter", SEEN, {"gpus": 2}),
         ("gpus-left-over", "technion", SEEN, {"gpus": 16}),

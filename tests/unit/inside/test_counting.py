@@ -18,9 +18,12 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
         (32, 1, 1, [FULL, FULL], Window([32, 32], 32, 128)),  # doubtful: each sample may be given twice
         (64, 1, 1, [FULL, NONE], Window([64, 64], 64)),  # doubtful: a part of the model, perhaps
         (64, 1, 1, [NONE, NONE], Window([0, 0], 64, 0)),
-        (64, 1, 2, [TWICE, TWICE], Window([128, 128], 128, 256)),  # the script leaves out that it accumulates
-        (64, 2, 2, [TWICE, FULL], Window([128, 64], 128, 192)),
-        (128, 1, 2, [TWICE, FULL], Window([128, 64], 128, 192)),
+        (64, 1, 2, [TWICE, TWICE], Window([64, 64], 64, 256)),  # an accumulation that is left out, or adversarial
+        (64, 2, 2, [TWICE, FULL], Window([128, 64], 128, 192, by_input=True)),
+        (128, 1, 2, [TWICE, TWICE], Window([128, 128], 128, 256)),
+        (256, 1, 4, [TWICE, FULL], Window([128, 64], 128, 192, by_input=True)),
+        (64, 1, 4, [FULL, Step(2, 96, 64)], Window([64, 64], 64, 160)),  # a probe of the gradient, in the window alone
+        (16, 1, 1, [Step(1, 1, 1)] * 2, Window([16, 16], 16)),  # rows of several samples
         (64, 1, 0, [TWICE, TWICE], Window([64, 64], 64)),  # more passes than it accumulates
         (64, 1, 1, [FULL, TWICE], Window([64, 64], 64)),
         (64, 1, 1, [FULL, BLIND], Window([64, 64], 64)),
@@ -34,7 +37,7 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
 def test_what_counts(stated: int, accumulate: int, watched: int | None, steps: list[Step], expected: Window) -> None:
     """``watched``: passes of a step in the warm-up that only accumulated; a group is one step."""
     count = Count(stated * accumulate, accumulate)
-    count.add(FULL, None)
+    count.add(steps[0] if steps[0].passes else FULL, None)
     count.begin(watched)
     for step in steps:
         count.add(step, None)
@@ -45,12 +48,30 @@ def test_what_counts(stated: int, accumulate: int, watched: int | None, steps: l
 
 def test_what_a_framework_has_given_counts_whatever_its_passes_show() -> None:
     count = Count(64, 1)
-    for given, said in ((64, None), (9, 64)):
-        count.add(TWICE, said, given)
+    for given, said in ((64, 64), (9, 64)):
+        count.add(TWICE, None, (given, said))
         count.begin_group()
     assert (count.window(2, KNOWN), count.forwards) == (Window([64, 9], 64, 73), 2)
     count = Count(64, 1)
     assert (count.window(1, SEEN), count.view) == (Window([0], 64), 0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([(FULL, 64), (LAST, 9)], Window([64, 9], 64, 73)),
+        ([(FULL, 40), (FULL, 64)], Window([40, 64], 64, 128)),  # padded, which only the script knows
+        ([(FULL, 640), (FULL, None)], Window([64, 64], 64, 128, by_input=True)),
+    ],
+)
+def test_what_the_script_says_of_a_step_counts_unless_the_model_was_given_fewer(
+    steps: list[tuple[Step, int | None]], expected: Window
+) -> None:
+    count = Count(64, 1)
+    for step, said in steps:
+        count.add(step, said)
+        count.begin_group()
+    assert count.window(2, count.view) == expected
 
 
 def tensor(*shape: int, dtype: str = "torch.float32") -> Any:
@@ -61,21 +82,20 @@ IDS = tensor(8, 5, dtype="torch.int64")
 
 
 @pytest.mark.parametrize(
-    ("inputs", "expected", "ways", "samples"),
+    ("inputs", "ways", "samples"),
     [
-        ([tensor(8, 3, 4), tensor(8)], 0, {}, 8),
-        ([{"inputs": tensor(8, 3), "labels": tensor(8)}, 3, None, tensor()], 0, {}, 8),
-        ([tensor(8, 5), tensor(1, 5)], 0, {}, 8),  # positions, for all alike
-        ([tensor(1, 5)], 0, {}, 1),
-        ([tensor(400, 5), tensor(2, 900)], 0, {}, 0),  # nodes and edges
-        ([tensor(8, 5), tensor(5, 5)], 8, {}, 8),  # a mask
-        ([[tensor(3, 8), tensor(3, 8)]], 2, {}, 0),  # a list of images
-        ([tensor(35, 20)], 0, {"time_major": True}, 0),
-        ([tensor(35, 20)], 20, {"time_major": True}, 20),
-        ([IDS, tensor(8, dtype="torch.int64"), tensor(8, 1, 5, 5)], 0, {"tokens": True}, 40),
-        ([IDS, tensor(8, dtype="torch.int64")], 8, {"tokens": True}, 8),
-        ([tensor(8, 5)], 40, {"tokens": True}, 0),
+        ([tensor(8, 3, 4), tensor(8)], {}, 8),
+        ([{"inputs": tensor(8, 3), "labels": tensor(8)}, 3, None, tensor()], {}, 8),
+        ([tensor(1, 5)], {}, 1),
+        ([tensor(1, 128), tensor(128, 8)], {}, 0),  # a batch of one, and positions
+        ([tensor(400, 5), tensor(2, 900)], {}, 0),  # nodes and edges
+        ([[tensor(3, 8), tensor(3, 8)]], {}, 0),  # a list of images
+        ([tensor(8, 3), [tensor(8), tensor(8, 2)]], {}, 8),
+        ([(tensor(70, 8), tensor(9)), tensor(2, 16, 16)], {}, 0),  # packed sequences, and a state of two layers
+        ([tensor(35, 20)], {"time_major": True}, 0),
+        ([IDS, tensor(8, dtype="torch.int64"), tensor(8, 1, 5, 5)], {"tokens": True}, 40),
+        ([tensor(8, 5)], {"tokens": True}, 0),
     ],
 )
-def test_samples_that_inputs_show(inputs: list[Any], expected: int, ways: dict[str, bool], samples: int) -> None:
-    assert samples_of(inputs, expected, **ways) == samples
+def test_samples_that_inputs_show(inputs: list[Any], ways: dict[str, bool], samples: int) -> None:
+    assert samples_of(inputs, **ways) == samples

@@ -169,8 +169,6 @@ REMARKS: list[tuple[dict[str, Any], str]] = [
         "a step takes 8 to 13 samples of a rank"),
     ({"batch_size": lambda rank: 7 + rank, "group_samples": of_its_own}, "a step takes 8 to 13 samples of a rank"),
     ({"forwards_seen": 3, "unit": "steps", "meter": "hook"}, "--meter-batch N"),
-    ({"inputs_checksum": lambda rank: str(rank // 3)}, "ranks 0, 1, 2 were given the same first batch"),
-    ({"inputs_checksum": per_rank("i")}, "!first batch"),
     ({"reduction_unseen": True}, "in no step of the warm-up could the reduced gradients be compared"),
     ({}, "!in no step of the warm-up"),
     ({"batch_seen": True, "meter": "hook"}, "takes 10 samples of a rank by the first dimension of what the model was "
@@ -214,6 +212,7 @@ def test_what_a_reader_should_know_beside_the_figure(changes: dict[str, Any], sa
 
 DOUBTED = [
     ({"samples_seen": 60}, ""), ({"unit": "steps"}, ""), ({"samples_seen": 60, "batch_seen": True}, "not-stated"),
+    ({"samples_seen": 60, "steps_beside": 20}, "others-trained"),
     ({}, "not-checked"), ({"samples_seen": lambda rank: 60 + rank // 3}, "not-checked"),
 ]  # fmt: skip
 
@@ -223,6 +222,33 @@ def test_samples_that_only_the_script_or_only_the_input_shows_are_a_doubt(change
     made = verdict(**changes)
     assert (made.batch, figure_of(made).has("batch")) == (doubt, doubt != "")  # type: ignore[union-attr]
     assert judge(GOOD).batch == ""
+
+
+UNEXAMINED: dict[str, Any] = {
+    "synchronisation": "not-examined", "sharded": "stated by the script", "gradient_checksum": None,
+    "parameter_checksum": per_rank("shard "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"inputs_checksum": "i"}, "all ranks took the same first batch: if they share one batch, the true figure is 4 "
+            "times smaller"),
+        ({"inputs_checksum": lambda rank: str(rank // 3)}, "ranks 0, 1, 2 took the same first batch: if they share one "
+            "batch, the true figure is 2 times smaller"),
+        (UNEXAMINED | {"data_parallel": False}, "neither DDP nor FSDP was seen: if all ranks share one batch, the true "
+            "figure is 4 times smaller"),
+        *((changes, "") for changes in (
+            UNEXAMINED | {"data_parallel": True}, UNEXAMINED, {"data_parallel": False},
+            {"inputs_checksum": per_rank("i")},
+        )),
+    ],
+)  # fmt: skip
+def test_ranks_that_may_share_a_batch_are_a_doubt(changes: dict[str, Any], says: str) -> None:
+    made = verdict(**changes)
+    assert (made.outcome, made.shared_batch) == ("measured", says)
+    assert figure_of(made).has("shared-batch") is bool(says)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,11 @@ def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
 
         def on_train_batch_end(self, trainer: Any, _module: Any, _outputs: Any, batch: Any, *_args: Any) -> None:
             inputs = batch if isinstance(batch, (list, tuple)) else (batch,)
-            self._batches.append(samples_of(inputs, batch_size, tokens=stated.get("unit") == "tokens"))
+            self._batches.append(samples_of(inputs, tokens=stated.get("unit") == "tokens"))
             if self.meter is not None and trainer.global_step != self._counted:
                 batches, self._batches, self._counted = self._batches, [], trainer.global_step
-                self.meter.given(sum(batches) if all(batches) else 0)
-                self.meter.step(len(batches) * batch_size)
+                self.meter.given(sum(batches) if all(batches) else 0, len(batches) * batch_size)
+                self.meter.step()
 
     return MeterCallback()
 
@@ -69,7 +69,8 @@ def transformers(begin: Any, stated: dict[str, Any]) -> Any:
         def on_step_end(self, _args: Any, _state: Any, _control: Any, **_named: Any) -> None:
             taken, self._batches = self._batches * self._batch_size, 1
             if self.meter is not None:
-                self.meter.step(taken)
+                self.meter.given(0, taken)
+                self.meter.step()
 
     return MeterCallback()
 

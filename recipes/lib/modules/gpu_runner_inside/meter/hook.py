@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
+import weakref
 from typing import Any, Callable
 
 from gpu_runner_inside import records
@@ -29,17 +31,21 @@ class _State:
     Attributes:
         meter: the one that measures, or has measured.
         pid: of the process that prepared for torch; what it forks counts nothing.
-        stepping: the optimizers whose steps are under way: one may call another's.
-        counted: the optimizer whose steps are counted; ended: how many steps of it ended.
+        stepping: the optimizers whose steps are under way, each with torch's frame: one may call another's.
+        counted: the optimizer whose steps are counted, not kept alive; ended: how many steps of it ended.
     """
 
     def __init__(self) -> None:
         self.meter: Meter | None = None
         self.pid = 0
-        self.stepping: list[Any] = []
+        self.stepping: list[tuple[Any, Any]] = []
         self.counted: Any = None
         self.ended = 0
         self.off = False
+
+    def counts(self, optimizer: Any) -> bool:
+        """Whether it is the one, or may become it."""
+        return self.counted is None or self.counted() is optimizer
 
 
 _state = _State()
@@ -105,7 +111,7 @@ def _attach_scaler(module: Any) -> None:
     def step(self: Any, optimizer: Any, *args: Any, **named: Any) -> Any:
         before = _state.ended
         result = original(self, optimizer, *args, **named)
-        if _state.ended == before and _state.counted in (None, optimizer):
+        if _state.ended == before and _state.counts(optimizer):
             _count(optimizer)
         return result
 
@@ -114,18 +120,19 @@ def _attach_scaler(module: Any) -> None:
 
 
 def _step_begins(optimizer: Any) -> None:
-    stepping = _state.stepping
-    if optimizer in stepping:  # a wrapper of a class of its own, such as Horovod's; or an earlier step has raised
-        del stepping[stepping.index(optimizer) :]
-    stepping.append(optimizer)
+    frames = [frame for frame, _line in traceback.walk_stack(sys._getframe())]
+    # A wrapper of a class of its own, such as Horovod's, is the same optimizer; an earlier step may have raised.
+    _state.stepping = [(each, frame) for each, frame in _state.stepping if each is not optimizer and frame in frames]
+    of_torch = next(each for each in frames if each.f_globals.get("__package__") != __package__)
+    _state.stepping.append((optimizer, of_torch))
 
 
 def _step_ends(optimizer: Any) -> None:
-    stepping = _state.stepping
-    if optimizer not in stepping:  # the outer half of a wrapper's step
+    place = next((at for at, (each, _frame) in enumerate(_state.stepping) if each is optimizer), None)
+    if place is None:  # the outer half of a wrapper's step
         return
-    del stepping[stepping.index(optimizer) :]
-    if not stepping and _state.counted in (None, optimizer):
+    del _state.stepping[place:]
+    if not _state.stepping and _state.counts(optimizer):
         _count(optimizer)
 
 
@@ -136,7 +143,7 @@ def _count(optimizer: Any) -> None:
     try:
         _state.ended += 1
         if _state.counted is None:
-            _state.counted = optimizer
+            _state.counted = weakref.ref(optimizer)
             if _state.meter is None:
                 _begin_for(optimizer)
         meter = _state.meter

@@ -76,7 +76,7 @@ class Meter:
         self._channel: channel.Channel | None = None
         self._left = 1
         self._steps = 0
-        self._given = 0  # samples of this step, which a framework's callback has seen
+        self._given = 0, 0  # samples of this step, by a framework's callback
         self._own_s = 0.0  # in our calls, less _device_s
         self._device_s = 0.0  # waiting for the device, which is the program's own time
         self._begins = False  # this call begins the window
@@ -91,9 +91,7 @@ class Meter:
             training.close()
             self._say(f"measures nothing: {why_not}")
             return
-        training.watch_forward(
-            self.forward_began, settings.batch_size // settings.accumulate, tokens=settings.unit == "tokens"
-        )
+        training.watch_forward(self.forward_began, tokens=settings.unit == "tokens")
         life = int(os.environ.get(LIFE_VARIABLE) or 0) + 1
         self._life = str(life)
         os.environ[LIFE_VARIABLE] = self._life
@@ -154,9 +152,11 @@ class Meter:
         self._counting.add(self._training.take(), said, self._given)
         self._training.after_step()
 
-    def given(self, samples: int) -> None:
-        """A framework made batches of so many samples (or tokens) for the next step; 0 where they do not show it."""
-        self._given = samples
+    def given(self, samples: int, told: int) -> None:
+        """A framework made batches of so many samples (or tokens) for the next step; 0 where they do not show it.
+        ``told``: as its arguments have them.
+        """
+        self._given = samples, told
 
     def forward_began(self) -> None:
         """The model begins a forward pass in training: what lies between it and the last step's end was waiting."""
@@ -307,6 +307,8 @@ class Meter:
             sharded=settings.sharded or training.sharded,
             parameters_finite=facts.finite,
             trained_beside=training.trained_beside,
+            steps_beside=training.steps_beside,
+            data_parallel=world.framework == "horovod" or training.data_parallel,
             flops_per_sample=settings.flops_per_sample,
             peak_flops=settings.peak_flops,
         )
@@ -435,6 +437,7 @@ class Meter:
     def _close(self) -> None:
         self._course = None
         self._training.close()
+        self._training = None  # its weights may be dropped
         self._note()
 
     def _at_exit(self) -> None:

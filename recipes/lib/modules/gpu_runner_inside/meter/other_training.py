@@ -38,13 +38,14 @@ class OtherTraining:
     gradients: str | None = None
     inputs: str | None = None
     accumulated: int | None = None
+    data_parallel = False
 
     def __init__(self) -> None:
         self._tensorflow = sys.modules.get("tensorflow")
         self.reduction: dict[str, Any] = {}
-        self.trained_beside = 0
+        self.trained_beside = self.steps_beside = 0
 
-    def watch_forward(self, _began: Callable[[], None], _of_pass: int, *, tokens: bool) -> None:
+    def watch_forward(self, _began: Callable[[], None], *, tokens: bool) -> None:
         """Nothing shows where a forward pass begins."""
 
     def take(self) -> Step:

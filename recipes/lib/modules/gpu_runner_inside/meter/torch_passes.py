@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from contextlib import nullcontext, suppress
+from functools import lru_cache
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -40,7 +42,7 @@ class Passes:
 
     Args:
         parameters: of which the optimizer takes gradients; hidden: those are where torch does not show them.
-        expected, tokens: as counting.samples_of has them. began: is called as each begins.
+        tokens: as counting.samples_of has it. began: is called as each begins.
 
     Attributes:
         accumulated: most passes of a step that only accumulated gradients, each followed by its own backward pass; 0
@@ -49,11 +51,10 @@ class Passes:
     """
 
     def __init__(
-        self, model: Any, parameters: Sequence[Any], expected: int, began: Callable[[], None], *,
-        hidden: bool, tokens: bool,
-    ) -> None:  # fmt: skip
+        self, model: Any, parameters: Sequence[Any], began: Callable[[], None], *, hidden: bool, tokens: bool
+    ) -> None:
         self._parameters = [each for each in parameters if each.requires_grad]
-        self._hidden, self._expected, self._began = hidden, expected, began
+        self._hidden, self._began = hidden, began
         self._model = model
         self._tokens = tokens
         self._time_major = any(getattr(each, "batch_first", True) is False for each in model.modules())
@@ -66,7 +67,8 @@ class Passes:
         self._close: list[Callable[[], None]] = []
         self._looks = True
         self._end_of_look: Callable[[], None] = lambda: None
-        self._attach(_outermost(model))
+        _hide_from_torchscript()
+        self._attach(outermost(model))
 
     def _attach(self, module: Any) -> None:
         before, after = _Hook(self._before), _Hook(self._after)
@@ -98,9 +100,8 @@ class Passes:
     def _before(self, _module: Any, inputs: Any, named: Any) -> None:
         samples = 0
         with suppress(Exception):  # a tensor without a shape that can be read
-            samples = samples_of(
-                (*inputs, *(named or {}).values()), self._expected, tokens=self._tokens, time_major=self._time_major
-            )
+            given = (*inputs, *(named or {}).values())
+            samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
         if _backward() != -1:
             self._repeated.append(samples)
             return
@@ -122,10 +123,11 @@ class Passes:
     def _after(self, _module: Any, _inputs: Any, output: Any) -> None:
         if not self._looks or _backward() != -1:
             return
-        values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+        held = output if isinstance(output, (Mapping, tuple, list)) else getattr(output, "__dict__", {})
+        values: Any = held.values() if isinstance(held, Mapping) else held
         for each in (output, *values):
             if isinstance(each, torch.Tensor) and each.requires_grad:
-                each.register_hook(self._backward_began)
+                each.register_hook(untraced(self._backward_began))
                 return
 
     def _backward_began(self, _gradient: Any) -> None:
@@ -169,6 +171,47 @@ class Passes:
         self._close = []
 
 
+@lru_cache(maxsize=None)
+def _hide_from_torchscript() -> None:
+    """TorchScript compiles the hooks of a module, which ours cannot be, nor what stands for them in a copy."""
+    recursive: Any = torch.jit._recursive
+    create = recursive.create_script_module
+
+    def without_hooks(module: Any, *given: Any, **named: Any) -> Any:
+        places = [
+            (vars(each), name, hooks)
+            for each in modules_of(module)
+            for name in ("_forward_pre_hooks", "_forward_hooks")
+            if (hooks := vars(each).get(name))
+        ]
+        for place, name, hooks in places:
+            own = (_Hook, nullcontext)
+            place[name] = type(hooks)(
+                (k, v) for k, v in hooks.items() if not isinstance(getattr(v, "__self__", v), own)
+            )
+        try:
+            return create(module, *given, **named)
+        finally:
+            for place, name, hooks in places:
+                place[name] = hooks
+
+    recursive.create_script_module = without_hooks
+
+
+def untraced(call: Callable[[torch.Tensor], None]) -> Any:
+    """A tensor's hook that calls it, and that torch.compile does not compile where a backward pass lies in a function
+    that it compiled. An optimizer has imported _dynamo.
+    """
+    dynamo = sys.modules.get("torch._dynamo")
+
+    def look(gradient: torch.Tensor) -> None:
+        call(gradient)
+
+    hook: Any = look if dynamo is None else dynamo.disable(look)
+    hook.__torch_unserializable__ = True  # torch.save leaves it out, without a warning
+    return hook
+
+
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a tensor that may be divided among the ranks."""
     to_local = getattr(tensor.detach(), "to_local", None)
@@ -199,7 +242,25 @@ def _wrapped(module: Any) -> Any:
     return next((own[name] for own in [vars(module).get("_modules", {})] for name in _WRAPS if name in own), None)
 
 
-def _outermost(model: Any) -> Any:
+def modules_of(module: Any) -> Iterator[Any]:
+    """It, and all below: of any module of the process, whatever its class overrides or leaves out."""
+    seen: dict[int, Any] = {}
+    below = [module]
+    while below:
+        each = below.pop()
+        if each is not None and id(each) not in seen:
+            seen[id(each)] = each
+            below += vars(each).get("_modules", {}).values()
+    yield from seen.values()
+
+
+def parameters_of(module: Any) -> Iterator[torch.Tensor]:
+    """Those of it and of all below; a shared one several times."""
+    for each in modules_of(module):
+        yield from (own for own in vars(each).get("_parameters", {}).values() if own is not None)
+
+
+def outermost(model: Any) -> Any:
     """What wraps the model as its one child, and is called in its place; the model itself where nothing does."""
     modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     wrapper = model

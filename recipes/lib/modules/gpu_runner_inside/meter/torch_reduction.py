@@ -8,7 +8,6 @@ sums in buckets are kept, so that the look needs 16 MB at once, whatever the mod
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from functools import partial
 from typing import Any, Callable, Iterable, Sequence
@@ -19,6 +18,7 @@ from gpu_runner_inside.benchmark.proof import checksum
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of, values_of
 from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.reduction import BUCKETS
+from gpu_runner_inside.meter.torch_passes import untraced
 
 WHOLE = "ZeroRedundancyOptimizer"
 _MOST_LOOKS = 20  # steps that may have gradients that are not finite (a loss scale that is still too large)
@@ -143,7 +143,7 @@ class ReductionLook:
         for each in self._tensors:
             # A lazy parameter takes no hook before it has a shape; then there is no proof, and no error.
             with suppress(RuntimeError, ValueError):
-                each.watch(_untraced(partial(self._seen, each)), self._handles)
+                each.watch(untraced(partial(self._seen, each)), self._handles)
         try:
             if self._handles:
                 self._handles.append(optimizer_steps.before(self._before_step))
@@ -254,20 +254,6 @@ def _divided(model: Any, parameters: Iterable[torch.Tensor]) -> list[Any]:
     if not all(hasattr(each, "device_mesh") and id(each) in places for each in parameters):
         raise ValueError("a parameter that is not divided by fully_shard")
     return [_Divided(each, places[id(each)]) for each in parameters]
-
-
-def _untraced(call: Callable[[torch.Tensor], None]) -> Any:
-    """A tensor's hook that calls it, and that torch.compile does not compile where a backward pass lies in a function
-    that it compiled. An optimizer has imported _dynamo.
-    """
-    dynamo = sys.modules.get("torch._dynamo")
-
-    def look(gradient: torch.Tensor) -> None:
-        call(gradient)
-
-    hook: Any = look if dynamo is None else dynamo.disable(look)
-    hook.__torch_unserializable__ = True  # torch.save leaves it out, without a warning
-    return hook
 
 
 def _are_finite(sums: Iterable[torch.Tensor]) -> bool:

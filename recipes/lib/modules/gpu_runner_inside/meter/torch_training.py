@@ -24,10 +24,11 @@ from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.counting import Step
-from gpu_runner_inside.meter.torch_passes import Passes, local
+from gpu_runner_inside.meter.torch_passes import Passes, local, modules_of, outermost, parameters_of
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
 DEEPSPEED = "DeepSpeed"
+_DATA_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine")
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class TorchTraining:
         sharded: what divides them, or the optimizer's state, among the ranks; empty for nothing.
         name: the model's class.
         trained_beside: values of the parameters that an optimizer stepped in the warm-up, and no proof covers.
+        steps_beside: of optimizers of other parameters than the model's, after the warm-up.
     """
 
     def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None) -> None:
@@ -122,7 +124,8 @@ class TorchTraining:
         self._watch: Callable[[], Passes] | None = None
         self._look = ReductionLook(model, self.parameters, self.sharded)
         self._covered = {id(each) for each in self.parameters}
-        self.trained_beside = 0
+        self.trained_beside = self.steps_beside = 0
+        self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._stepped: Any = None
         if self.parameters and not self.sharded:
             with suppress(ImportError):  # torch before 2.0
@@ -140,6 +143,10 @@ class TorchTraining:
 
     def _before_step(self, optimizer: Any) -> None:
         """See which parameters any optimizer steps."""
+        if self._own is not None:
+            first = next((each for group in optimizer.param_groups for each in group["params"]), None)
+            self.steps_beside += first is not None and id(first) not in self._own
+            return
         for group in optimizer.param_groups:
             for each in group["params"]:
                 if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
@@ -152,15 +159,13 @@ class TorchTraining:
             return None
         return self.parameters_checksum() if self.sharded == WHOLE else self._look.gathered_checksum()
 
-    def watch_forward(self, began: Callable[[], None], of_pass: int, *, tokens: bool) -> None:
+    def watch_forward(self, began: Callable[[], None], *, tokens: bool) -> None:
         """Call ``began`` at the begin of each of the model's forward passes in training, from the next step on: what
         torch.compile compiles is compiled then, and no hook of ours is in it. Others: as of torch_passes.Passes.
         """
         if self._model is not None:
-            self._watch = partial(
-                Passes, self._model, self.parameters, of_pass, began,
-                hidden=self.sharded == DEEPSPEED, tokens=tokens,
-            )  # fmt: skip
+            hidden = self.sharded == DEEPSPEED
+            self._watch = partial(Passes, self._model, self.parameters, began, hidden=hidden, tokens=tokens)
 
     def after_step(self) -> None:
         """A step has ended."""
@@ -185,8 +190,7 @@ class TorchTraining:
     def end_of_look(self) -> None:
         """The warm-up is over."""
         self._look.end()
-        if self._stepped is not None:
-            self._stepped.remove()
+        self._own = {id(each) for each in [*self.parameters, *parameters_of(self._model)]}
         if self._passes is not None:
             self._passes.end_of_look()
 
@@ -230,6 +234,12 @@ class TorchTraining:
             vector = horovod.allreduce(vector, op=horovod.Sum, name="runner.meter.onehot")
         return bool((vector == 1.0).all())
 
+    @property
+    def data_parallel(self) -> bool:
+        """Whether something was seen that gives each rank a batch of its own."""
+        modules = [] if self._model is None else modules_of(outermost(self._model))
+        return any(base.__name__ in _DATA_PARALLEL for each in modules for base in type(each).__mro__)
+
     def versions(self, here: World) -> dict[str, Any]:
         """Of what computed."""
         return _versions(here.framework)
@@ -245,6 +255,8 @@ class TorchTraining:
         self.end_of_look()
         if self._passes is not None:
             self._passes.close()
+        if self._stepped is not None:
+            self._stepped.remove()
 
 
 def is_worker() -> bool:
@@ -255,6 +267,6 @@ def is_worker() -> bool:
 def model_with(parameter: torch.Tensor) -> Any:
     """The outermost module of this process that has the parameter; None where there is none."""
     modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
-    having = [each for each in modules if any(own is parameter for own in each.parameters())]
-    inner = {id(child) for each in having for child in each.modules() if child is not each}
+    having = [each for each in modules if any(own is parameter for own in parameters_of(each))]
+    inner = {id(child) for each in having for child in modules_of(each) if child is not each}
     return next((each for each in having if id(each) not in inner), None)
