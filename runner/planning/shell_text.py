@@ -20,30 +20,32 @@ Token = tuple[str, bool, int]  # a word as it is written, or an operator; whethe
 Read = Callable[[str], str]  # the text of a script by its name in the job; empty where it cannot be read
 
 _DEEPEST, _MOST_TEXTS, _MOST_CALLS = 30, 5, 10  # expansions, texts, functions within each other
-_MOST_READ = 20_000  # words of functions and texts
+_MOST_READ = 20_000  # words of functions and texts, and hundreds of characters of values
+_LONGEST, _MOST_WORDS = 65_536, 10_000  # of a value, of a list
 _NO, _MAYBE, _SURE = 0, 1, 2  # whether a command is reached
 
 _CLOSING = {'"': '"', "`": "`", "(": ")", "{": "}"}
-_OPERATOR = re.compile(r"\n|;;|&&|\|\||\|&|&>>?|\d*(?:<<<|<<-?|>>|[<>]&|[<>])|[;&|()]")
+_OPERATOR = re.compile(r"\n|;;&?|;&|&&|\|\||\|&|&>>?|\d*(?:<<<|<<-?|>>|[<>]&|[<>])|[;&|()]")
 _VARIABLE = re.compile(r"\$(\w+|[@*#?!$-])")
-_BRACED = re.compile(r"(\w+)(?:\[(@|\*|\d+)\])?(?::?([-=])(.*))?", re.DOTALL)
+_BRACED = re.compile(r"(\w+)(?:\[(@|\*|\d+)\])?(?::?([-=+?])(.*))?", re.DOTALL)
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-_NO_NAME = re.compile(r"-|(?:export|declare|local|readonly|typeset)$")
 _SUM, _NO_SUM = re.compile(r"[\d\s+*/()-]{1,100}"), re.compile(r"\*\s*\*|/\s*/|\)\s*[\d(]|\d\s*\(")
 _OPENS, _CLOSES = ("if", "while", "until", "for", "case", "select", "{"), ("fi", "done", "esac", "}")
 _PROGRAMS_ONLY = ("exec", "command")
 _STATES = {"true": True, ":": True, "false": False}
 _NAME, _PIPES = re.compile(r"[\w.:+-]+"), ("|", "|&")
-_LOOPS = ("for", "while", "until", "select", "case")
+_LOOPS = ("for", "while", "until", "select")
 _QUOTES = "'\"\\"
 _TESTS = ("[", "[[", "test", "grep", "which", "type", "hash", "-v")  # -v of command
-_ARGUMENTS = ("@", "*", *"123456789")
+_ARGUMENTS = ("@", "*", "#", *"123456789")
 _BETWEEN = ("then", "do", "else", "elif", "!", "time", *_PROGRAMS_ONLY)
 _DECLARES = ("export", "declare", "local", "readonly", "typeset")
 _CHANGES = ("read", "mapfile", "readarray", "getopts", "printf", "unset")  # variables that are their arguments
-_CHANGED = re.compile(r"(?:\+\+|--)\s*([A-Za-z_]\w*)|([A-Za-z_]\w*)(?:\[[^]]*\])?\s*(?:\+\+|--|[-+*/%&|^]?=(?!=))")
+_CHANGED = re.compile(r"(?:\+\+|--) {0,9}([^\W\d]\w*)|\b([^\W\d]\w*)(\[[^]]{0,99}])? {0,9}(\+\+|--|[-+*/%&|^]?=(?!=))")
+_LOCAL, _OPTION_A = ("local", "declare", "typeset"), re.compile(r" ([-+])(?:o allexport|[b-zB-Z]*a[a-zA-Z]*)(?= |$)")
 _ELEMENT = re.compile(r"([A-Za-z_]\w*)\[[^]]*\]\+?=.*", re.DOTALL)
 _ESCAPED = re.compile(r"\$'(?:\\.|[^'\\])*'?", re.DOTALL)
+_FIELD = re.compile(rf"(?:{UNREAD}[^{UNREAD}]*{UNREAD}|\S)+")  # split at spaces, not within what is unknown
 _INNER = re.compile(r"\$\((?!\()|`")
 
 
@@ -83,12 +85,19 @@ class _Shell:
     Attributes:
         doubtful: variables that may have no value. functions: their bodies, and those of aliases.
         reach: whether it is still there. returned: and in the function, or the file, that it runs.
-        running: functions that it is in. left: words of functions and texts that are still read.
+        running: functions that it is in. local: what variables were before the last of them.
+        left, room: words of functions and texts, and hundreds of characters of values, that are still read.
+        exported: variables, all that get a value where ``exports_all``. told: what callers know of them.
     """
 
     values: Values
     sourced: Read
     left: Iterator[int]
+    room: Iterator[int]
+    exported: set[str]
+    told: dict[str, str]
+    exports_all: bool = False
+    local: dict[str, str | list[str] | None] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
     functions: dict[str, list[Token]] = field(default_factory=dict)
     reach: int = _SURE
@@ -96,8 +105,16 @@ class _Shell:
     running: tuple[str, ...] = ()
     has_aliases: bool = False
 
-    def copy(self) -> _Shell:
-        return replace(self, values=dict(self.values), doubtful=set(self.doubtful), functions=dict(self.functions))
+    def copy(self, *, is_inner: bool = False) -> _Shell:
+        own = {name: value.copy() for name, value in vars(self).items() if isinstance(value, (dict, set))}
+        return replace(self, **(own if is_inner else {**own, "told": self.told}))
+
+    def news(self) -> dict[str, str]:
+        """The exported variables that are not as they were told; without a value, those that are no more."""
+        now = {name: value for name in self.exported if isinstance(value := self.values.get(name), str)}
+        changed = {name: now.get(name, "") for name in {**self.told, **now} if self.told.get(name) != now.get(name, "")}
+        self.told |= changed
+        return changed
 
 
 @dataclass
@@ -107,6 +124,9 @@ class _Block:
     word: str
     reach: int
     others: int
+    before: _Shell
+    is_own: bool = False  # a shell of its own
+    subject: str = ""  # of case
 
 
 def nothing(name: str) -> str:  # noqa: ARG001
@@ -131,26 +151,36 @@ def commands(
         sourced: the text of a file that the script reads with ``source``; empty where it can't be read.
         inner: with those in ``$(...)``.
     """
-    shell = _Shell({**(variables or {})}, sourced, iter(range(_MOST_READ)))
-    shell.values |= {"@": [*arguments], "*": " ".join(arguments)}
-    shell.values |= {str(place): word for place, word in enumerate(arguments, 1)}
-    yield from (each for each in _commands(_tokens(text), shell, 0) if inner or not each.is_inner)
+    values = {**(variables or {})}
+    told = {name: value for name, value in values.items() if isinstance(value, str) and name.isidentifier()}
+    shell = _Shell(values, sourced, iter(range(_MOST_READ)), iter(range(_MOST_READ)), {*told}, told)
+    values |= {"@": [], "*": ""}
+    if arguments:
+        _set_arguments(values, [*arguments])
+    tokens = [*_tokens(text)]
+    around = "again" if {'"$0"', "$0", '"${0}"', "$BASH_SOURCE"} & {each[0] for each in tokens} else ""
+    yield from (each for each in _commands(tokens, shell, 0, around=around) if inner or not each.is_inner)
 
 
-def _commands(tokens: Iterable[Token], shell: _Shell, nested: int, whole: int = _SURE) -> Iterator[Command]:
+def _commands(
+    tokens: Iterable[Token], shell: _Shell, nested: int, whole: int = _SURE, around: str = ""
+) -> Iterator[Command]:
     """Args:
-    nested: how many texts of eval, source and ``$(...)`` this one stands in. whole: whether it is reached.
+    nested: how many texts of eval, source and ``$(...)`` this one stands in. whole: whether it is reached. around:
+    ``for`` where it runs more than once, ``again`` where it may call itself.
     """
     tokens = [*tokens, ("\n", True, 0)]
-    reader = _Reader(iter(tokens), shell, nested, [_Block("", whole, whole)])
+    reader = _Reader(iter(tokens), shell, nested, [_Block(around, whole, whole, shell)])
     reader.shifts = any(token == "shift" for token, _, _ in tokens)
     for token, is_operator, at in reader.rest:
         if is_operator and ("<" in token or ">" in token):
             yield from reader.redirected(token)
         elif is_operator:
             yield from reader.ended(token, at)
+        elif reader.raw[:1] == ["function"] and token in _OPENS:
+            reader.define((token, False, at))
         elif reader.raw:
-            reader.add(token, at)
+            reader.raw.append(token)
         else:
             reader.begin(token, at)
 
@@ -160,7 +190,7 @@ class _Reader:
     """What is known where a word or an operator stands.
 
     Attributes:
-        rest: what follows. blocks: that are open. outside: shells of ``(``. raw, line: words of a command.
+        rest: what follows. blocks: that are open. closed: the shell before the last one. raw, line: words of a command.
         by_name: ``exec`` or ``command`` before it. joint: the operator before it. is_not: ``!`` stands before it.
         state: whether the last command succeeds. link: how surely that lets one behind ``&&`` run.
         printed: words of a pipeline. taken: what redirections give the command, as ``Command`` has it.
@@ -171,7 +201,7 @@ class _Reader:
     nested: int
     blocks: list[_Block]
     shifts: bool = False
-    outside: list[_Shell] = field(default_factory=list)
+    closed: _Shell | None = None
     raw: list[str] = field(default_factory=list)
     line: int = 0
     by_name: str = ""
@@ -213,12 +243,6 @@ class _Reader:
             if "&" not in token:
                 self.taken[name] = _joined(target[0], self.shell)
 
-    def add(self, token: str, at: int) -> None:
-        if self.raw[0] == "function" and token in _OPENS:
-            self.define((token, False, at))
-        else:
-            self.raw.append(token)
-
     def define(self, opening: Token) -> None:
         self.shell.functions[self.raw[-1]] = _body(opening, self.rest)
         self.raw = []
@@ -228,13 +252,20 @@ class _Reader:
         if token in _CLOSES:
             self.close()
         elif token in _OPENS:
-            reach = min(self.own, _MAYBE) if token == "case" else self.own
-            self.blocks.append(_Block(token, reach, reach))
-            self.raw, self.joint, self.line = [token] if token in ("for", "case", "select") else [], "", at
+            self.open(token)
+            self.raw, self.joint, self.line = [token] if token in ("for", "select") else [], "", at
+            if token == "case":
+                self.blocks[-1].subject = next(self.rest, ("", False, 0))[0]
+                next((each for each in self.rest if each[0] == "in"), None)
+                self.pattern()
             if token in ("while", "until") and self.shifts:
                 _set_arguments(self.shell.values, None)
         elif token in ("then", "do", "else", "elif"):
-            _branch(self.blocks[-1], token, self.state)
+            block, state = self.blocks[-1], self.state
+            if token in ("else", "elif"):
+                block.reach = block.others
+            elif block.word in ("if", "while", "until"):
+                _choose(block, state if block.word != "until" or state is None else not state)
             self.joint = ""
         elif token in _BETWEEN:
             self.by_name = token if token in _PROGRAMS_ONLY else self.by_name
@@ -242,9 +273,45 @@ class _Reader:
         else:
             self.raw, self.line = [token], at
 
+    def open(self, word: str) -> None:
+        is_own = word == "(" or self.joint in _PIPES
+        self.blocks.append(_Block(word, self.own, self.own, self.shell.copy(), is_own))
+
     def close(self) -> None:
-        self.blocks[1:] = self.blocks[1:-1]
+        if len(self.blocks) > 1:
+            block = self.blocks.pop()
+            self.closed = block.before
+            vars(self.shell).update(vars(block.before) if block.is_own else {})
         self.joint, self.state, self.link = "", None, _SURE
+
+    def pattern(self) -> None:
+        """All up to the ``)`` behind a pattern of ``case``, or to ``esac``."""
+        token, words = "", list[str]()
+        for token, is_operator, _ in self.rest:
+            if token in (")", "esac"):
+                break
+            words += [token] * (not is_operator)
+        found = [word == "*" or self.known("[[", self.blocks[-1].subject, "==", word, "]]") for word in words]
+        _choose(self.blocks[-1], True if True in found else None if None in found else False)
+        if token == "esac":
+            self.close()
+
+    def known(self, *raw: str) -> bool | None:
+        """Whether a command succeeds; None where only a run tells, or where it may run more than once."""
+        if raw[0] not in ("[", "[[", "test"):
+            return _STATES.get(raw[0])
+        shell, inside = self.shell, raw[1:] if raw[0] == "test" else raw[1:-1]
+        names = re.findall(r"\$\{?([@*#]|\w+)", " ".join(inside))
+        is_told = all(name in shell.values and name not in shell.doubtful for name in names)
+        if not is_told or any(each.word in (*_LOOPS, "again") for each in self.blocks):
+            return None
+        words = [_joined(each, shell) for each in inside] if raw[0] == "[[" else [*_all_of(inside, shell)]
+        words = [words[1], {"-z": "=", "-n": "!="}.get(words[0], ""), ""] if len(words) == 2 else words
+        if re.fullmatch(r"-?\d{1,18} -(eq|ne|lt|le|gt|ge) -?\d{1,18}", " ".join(words), re.ASCII):
+            return bool(getattr(int(words[0]), f"__{words[1][1:]}__")(int(words[2])))
+        is_text = len(words) == 3 and words[1] in ("=", "==", "!=") and UNREAD not in "".join(words)
+        is_pattern = raw[0] == "[[" and re.search(r"[*?[(\\]", "".join(words[2:]))
+        return (words[0] == words[2]) is (words[1] != "!=") if is_text and not is_pattern else None
 
     def ended(self, token: str, at: int) -> Iterator[Command]:
         """At an operator, which ends a command."""
@@ -258,17 +325,19 @@ class _Reader:
         if token == ")" and self.blocks[-1].word == "case":  # the end of a pattern
             self.raw = []
             return
-        if self.raw and self.raw[0] not in ("case", "select") and self.reach:
+        if self.raw and self.raw[0] != "select" and self.reach:
             yield from self.command(token)
+        elif not self.raw and self.closed and token in (*_PIPES, "&"):
+            vars(self.shell).update(vars(self.closed))
+        self.closed = None
         if token == "(":
-            self.outside.append(self.shell)
-            self.blocks.append(_Block("(", self.own, self.own))
-            self.shell = self.shell.copy()
-        elif token == ")" and self.outside:
-            self.shell = self.outside.pop()
+            self.open(token)
+        elif token == ")" and any(each.word == "(" for each in self.blocks):
             self.close()
-        elif token == ";;":
-            self.blocks[-1].reach = self.blocks[-1].others
+        elif token in (";;", ";&", ";;&") and (block := self.blocks[-1]).word == "case":
+            falls = _NO if token == ";;" else min(max(block.reach, block.others), _MAYBE)
+            self.pattern()
+            block.reach, block.others = max(block.reach, falls), max(block.others, falls)
         self.joint = token if self.raw or token != "\n" else self.joint
         self.raw, self.by_name, self.is_not, self.taken = [], "", False, {}
 
@@ -280,12 +349,13 @@ class _Reader:
         in_shell = token not in (*_PIPES, "&") and not is_fed
         within = self.shell if in_shell else self.shell.copy()
         for name in raw[2:] if raw[:2] == ["export", "-f"] and self.nested < _MOST_TEXTS else ():
-            for each in _commands(within.functions.get(name, []), within.copy(), self.nested + 1):
+            for each in _commands(within.functions.get(name, []), within.copy(is_inner=True), self.nested + 1):
                 yield replace(each, is_inner=True)
         if raw[0] == "for" and "in" in raw and not [*_all_of(raw[raw.index("in") + 1 :], within)]:
             self.blocks[-1].reach = _NO
-        is_sure = own == _SURE and (self.joint != "&&" or self.state is True)
-        is_sure &= not any(each.word in _LOOPS for each in self.blocks)
+        repeats = any(each.word in _LOOPS for each in self.blocks)
+        is_sure = own == _SURE and not repeats and (self.joint != "&&" or self.state is True)
+        state = self.known(*raw) if in_shell else None
         is_choice = self.reach < _SURE or (token == "||" and self.joint == "&&")
         before = self.printed if is_fed else ()
         for command in _command(raw, self.line, within, is_sure=is_sure):
@@ -298,41 +368,26 @@ class _Reader:
                 in_background=token == "&",
                 **{**self.taken, **({"fed": before} if is_fed else {})},
             )
-            yield from _followed(known, within, self.nested, own)
+            yield from _followed(known, within, self.nested, own, "for" if repeats else self.blocks[0].word)
             name = "exec" if self.by_name == "exec" else command.words[0] if not self.by_name else ""
             if in_shell and (name in ("exit", "exec") or (name == "return" and (self.nested or within.running))):
                 is_error = name != "exec" and command.words[1:] not in ((), ("0",))
-                whole = here == _SURE
-                _leave(within, self.blocks, own, is_whole=whole, is_error=is_error, returns=name == "return")
-        state = _STATES.get(raw[0]) if in_shell else None
-        self.state = state if state is None or not self.is_not else not state
+                after = _NO if own == _SURE else _SURE if is_error else _MAYBE  # what follows a branch that is no error
+                until = "returned" if name == "return" else "reach"
+                setattr(within, until, min(getattr(within, until), after))
+                self.blocks[-1].reach = _NO if here == _SURE else self.blocks[-1].reach
+        state = state if state is None or not self.is_not else not state
+        is_open = self.state is None and {True: "&&", False: "||"}.get(state is True) == self.joint
+        self.state = None if is_open else state
         is_test = raw[0] in _TESTS or raw[0].startswith("((") or raw[-1] == "]]" or self.is_not
         self.link = min(here, _MAYBE if is_test and state is None else _SURE)
 
 
-def _branch(block: _Block, token: str, state: bool | None) -> None:
-    """What a condition that ended so, or is not known, makes of its block."""
-    if token in ("else", "elif"):
-        block.reach = block.others
-    elif block.word in ("if", "while", "until"):
-        holds = state if block.word != "until" or state is None else not state
-        least = min(block.others, _MAYBE)
-        block.reach = {True: block.others, False: _NO, None: least}[holds]
-        block.others = {True: _NO, False: block.others, None: least}[holds]
-
-
-def _leave(shell: _Shell, blocks: Sequence[_Block], own: int, *, is_whole: bool, is_error: bool, returns: bool) -> None:
-    """The shell ends, or the function: what follows is not reached, or, in a branch that is no error, perhaps not."""
-    first = max(place for place, each in enumerate(blocks) if each.word in ("", "("))
-    for block in blocks[first:] if own == _SURE else ():
-        block.reach = block.others = _NO
-    if is_whole:
-        blocks[-1].reach = _NO
-    after = _NO if own == _SURE else _SURE if is_error else _MAYBE
-    if returns:
-        shell.returned = min(shell.returned, after)
-    else:
-        shell.reach = min(shell.reach, after)
+def _choose(block: _Block, holds: bool | None) -> None:
+    """What a condition that holds or not, or is not known, makes of its block."""
+    least = min(block.others, _MAYBE)
+    block.reach = {True: block.others, False: _NO, None: least}[holds]
+    block.others = {True: _NO, False: block.others, None: least}[holds]
 
 
 def _body(opening: Token, tokens: Iterator[Token]) -> list[Token]:
@@ -356,7 +411,7 @@ def _inner(word: str, line: int, shell: _Shell, nested: int) -> Iterator[Command
     found = None if word.startswith("'") else _INNER.search(word)
     while found and (end := _after(word, found.start())) > 0:
         text = word[found.end() : end - 1] if nested < _MOST_TEXTS else UNTOLD
-        for each in _commands(_tokens(text), shell.copy(), nested + 1) if text else ():
+        for each in _commands(_tokens(text), shell.copy(is_inner=True), nested + 1) if text else ():
             yield replace(each, line=line, is_inner=True)
         found = _INNER.search(word, end)
 
@@ -368,19 +423,15 @@ def _set_arguments(values: Values, listed: list[str] | None) -> None:
             _doubt(values, name)
     else:
         words = [*listed, *[""] * 9]
-        values |= {"@": listed, "*": " ".join(listed), **{str(at): word for at, word in enumerate(words, 1)}}
+        values |= {"@": listed, "*": " ".join(listed), "#": str(len(listed))}
+        values |= {str(at): word for at, word in enumerate(words, 1)}
 
 
 def _doubt(values: Values, name: str) -> None:
     values[name] = f"{UNREAD}${name}{UNREAD}"
 
 
-def _changed(raw: Sequence[str]) -> list[str]:
-    """The variables that a sum changes."""
-    return [one or other for one, other in _CHANGED.findall(" ".join(raw).removeprefix("let "))]
-
-
-def _followed(command: Command, shell: _Shell, nested: int, own: int) -> Iterator[Command]:
+def _followed(command: Command, shell: _Shell, nested: int, own: int, around: str) -> Iterator[Command]:
     """A command; of a function, eval and source those of their text, which see and change the same variables."""
     (name, *words), text = command.words, ""
     body = None if command.is_program or name in shell.running else shell.functions.get(name)
@@ -399,19 +450,20 @@ def _followed(command: Command, shell: _Shell, nested: int, own: int) -> Iterato
     elif (
         (body is None and nested == _MOST_TEXTS)
         or len(shell.running) == _MOST_CALLS
-        or not _affords(shell, body or text.split())
+        or not _affords(shell.left, len(body or text.split()))
     ):
         yield replace(command, words=(UNTOLD,))
     else:
-        within = shell.copy() if name == "trap" else shell
-        before = {each: shell.values.get(each, "") for each in _ARGUMENTS}
-        returned, running = shell.returned, shell.running
+        within = shell.copy(is_inner=True) if name == "trap" else shell
+        returned, running, local, exported = shell.returned, shell.running, shell.local, set(shell.exported)
         within.returned = _SURE
         if body is not None:
-            within.running = (*running, name)
+            within.running, around = (*running, name), around or "again" * any(word == name for word, _, _ in body)
+            within.local = {each: shell.values.get(each) for each in (*_ARGUMENTS, *dict(command.env))}
             within.values |= dict(command.env)
+            within.exported |= {*dict(command.env)}
             _set_arguments(within.values, words)
-        for each in _commands(body or _tokens(text), within, nested + (body is None), own):
+        for each in _commands(body or _tokens(text), within, nested + (body is None), own, around):
             yield replace(
                 each,
                 line=(body and each.line) or command.line,
@@ -422,13 +474,15 @@ def _followed(command: Command, shell: _Shell, nested: int, own: int) -> Iterato
                 fed=each.fed or command.fed,
                 text=each.text or command.text,
             )
-        shell.returned, shell.running = returned, running
         if body is not None:
-            shell.values |= before
+            shell.exported -= {*shell.local} - exported
+            before = {**shell.values, **shell.local}.items()
+            shell.values, shell.local = {name: value for name, value in before if value is not None}, local
+        shell.returned, shell.running = returned, running
 
 
-def _affords(shell: _Shell, body: Sequence[Any]) -> bool:
-    return sum(1 for _ in islice(shell.left, len(body))) == len(body)
+def _affords(left: Iterator[int], count: int) -> bool:
+    return sum(1 for _ in islice(left, count)) == count
 
 
 def unclosed(text: str) -> int:
@@ -447,8 +501,9 @@ def as_written(word: str) -> str:
 def _change(raw: list[str], shell: _Shell, *, is_sure: bool) -> None:
     """The variables that a command of the shell itself changes."""
     values = shell.values
-    for name in _changed(raw) if raw[0] in ("let", "for") or raw[0].startswith("((") else ():
-        _doubt(values, name)
+    sums = " ".join(raw).removeprefix("let ") if raw[0] in ("let", "for") or raw[0].startswith("((") else ""
+    for one, other, *_ in _CHANGED.findall(sums):
+        _doubt(values, one or other)
     if raw[0] == "for":
         each = " ".join(_all_of(raw[3:], shell))
         _doubt(values, "".join(raw[1:2]))
@@ -459,6 +514,8 @@ def _change(raw: list[str], shell: _Shell, *, is_sure: bool) -> None:
             values.pop(name, None)
         elif name in values:
             _doubt(values, name)
+    if raw[0] == "set" and (option := _OPTION_A.search(" ".join(raw).partition(" --")[0])):
+        shell.exports_all = option[1] == "-"
     if raw[0] == "set" and "--" in raw:
         _set_arguments(values, list(_all_of(raw[raw.index("--") + 1 :], shell)) if is_sure else None)
     if raw[0] == "shift":
@@ -475,14 +532,11 @@ def _command(raw: list[str], line: int, shell: _Shell, *, is_sure: bool) -> Iter
     if element := _ELEMENT.fullmatch(raw[0]):
         _doubt(values, element[1])
         raw = raw[1:] or ["declare"]
-    is_number = declares and any(re.match("-[A-Za-z]*i", word) for word in raw[1:])
     assigned: dict[str, str | list[str]] = {}
     place = 0
-    while place < len(raw) and (
-        parts := _ASSIGNMENT.fullmatch(raw[place]) or (declares and _NO_NAME.match(raw[place]))
-    ):
+    while place < len(raw) and ((parts := _ASSIGNMENT.fullmatch(raw[place])) or declares):
         place += 1
-        if parts.re is _ASSIGNMENT:
+        if parts:
             is_array = parts[3].startswith("(")
             value: str | list[str] = list(_all(parts[3][1:-1], shell)) if is_array else _joined(parts[3], shell)
             if is_array and "]=" in parts[3]:
@@ -490,30 +544,42 @@ def _command(raw: list[str], line: int, shell: _Shell, *, is_sure: bool) -> Iter
             before = values.get(parts[1], [] if is_array else "") if parts[2] else type(value)()
             assigned[parts[1]] = before + value if isinstance(before, type(value)) else value  # type: ignore[operator]
     if declares or place == len(raw):
-        for name, value in assigned.items():
-            if is_sure:
-                shell.doubtful.discard(name)
-            elif name not in values:
-                shell.doubtful.add(name)
-            certain = (is_sure or values.get(name, value) == value) and not is_number
-            values[name] = value if certain else f"{UNREAD}${name}{UNREAD}"
-    if raw[0] == "export":
-        named = (*assigned, *(word for word in raw[place:] if word in values))
-        texts = (value if isinstance(value := values[name], str) else "" for name in named)
-        pairs = map("=".join, zip(named, texts, strict=True))
-        yield Command(("export", *pairs), line)
-    elif not declares and (words := tuple(_all_of(raw[place:], shell))):
+        _assign(raw, assigned, shell, is_sure=is_sure)
+    if news := shell.news():
+        yield Command(("export", *map("=".join, news.items())), line)
+    if not declares and (words := tuple(_all_of(raw[place:], shell))):
         env = tuple((name, value) for name, value in assigned.items() if isinstance(value, str))
         yield Command(words, line, env)
 
 
+def _assign(raw: list[str], assigned: Mapping[str, str | list[str]], shell: _Shell, *, is_sure: bool) -> None:
+    values, declares = shell.values, raw[0] in _DECLARES
+    options = "".join(re.findall(r"(?<= )-[A-Za-z]+", " ".join(raw))) if declares else ""
+    names = {*assigned, *(word for word in raw[1:] if declares and word.isidentifier())}
+    is_local = raw[0] in _LOCAL and bool(shell.running) and "g" not in options
+    for name in names - {*shell.local} if is_local else ():
+        shell.local[name] = values.pop(name, None)
+        values |= {} if name in assigned else {name: ""}
+    for name, value in assigned.items():
+        if is_sure:
+            shell.doubtful.discard(name)
+        elif name not in values:
+            shell.doubtful.add(name)
+        certain = (is_sure or values.get(name, value) == value) and "i" not in options
+        values[name] = value if certain else f"{UNREAD}${name}{UNREAD}"
+    if raw[0] == "export" and "n" in options:
+        shell.exported -= names
+    elif raw[0] == "export" or "x" in options or shell.exports_all:
+        shell.exported |= names
+        for name in names:
+            shell.told.pop(name, None)
+
+
 def _tokens(text: str) -> Iterator[tuple[str, bool, int]]:
     """Words as they are written and operators, whether it is one, and its line."""
-    at, line, behind = 0, 1, 0  # here-documents
-    here = ""
+    at, line, behind, here = 0, 1, 0, ""  # here-documents
     while at < len(text):
-        operator = _OPERATOR.match(text, at)
-        start = at
+        operator, start = _OPERATOR.match(text, at), at
         if text[at] in " \t" or text.startswith("\\\n", at):
             at += 2 if text[at] == "\\" else 1
         elif text[at] == "#":
@@ -600,9 +666,9 @@ def _expanded(raw: str, shell: _Shell, *, split: bool) -> list[str]:
     words: list[str] = []
     open_word: str | None = None
     for piece in _pieces(raw):
-        if piece[0] in "$`" and split:
+        if piece[0] in "$`" and piece[1:2] != "'" and split:
             parts = _value(piece, shell)
-            fields = parts if isinstance(parts, list) else parts.split() if UNREAD not in parts else _fields(parts)
+            fields = parts if isinstance(parts, list) else _FIELD.findall(parts)
         elif piece[0] == '"' and split and re.search(r"\$@|\[@\]", piece):
             fields = [""]
             for part in _pieces(piece[1:-1], quoted=True):
@@ -620,23 +686,13 @@ def _expanded(raw: str, shell: _Shell, *, split: bool) -> list[str]:
     return words if open_word is None else [*words, open_word]
 
 
-def _fields(text: str) -> list[str]:
-    """Split at spaces, not within what is unknown."""
-    return re.findall(rf"(?:{UNREAD}[^{UNREAD}]*{UNREAD}|\S)+", text)
-
-
 def _pieces(raw: str, *, quoted: bool = False) -> Iterator[str]:
     """``quoted``: between double quotes, where single ones are plain characters."""
     at = 0
     while at < len(raw):
         variable = _VARIABLE.match(raw, at)
-        end = (
-            variable.end()
-            if variable
-            else at + 1
-            if quoted and raw.startswith(("'", "(", "$'"), at)
-            else _after(raw, at)
-        )
+        is_plain = quoted and raw.startswith(("'", "(", "$'"), at)
+        end = variable.end() if variable else at + 1 if is_plain else _after(raw, at)
         yield raw[at:end]
         at = end
 
@@ -644,8 +700,8 @@ def _pieces(raw: str, *, quoted: bool = False) -> Iterator[str]:
 def _text(piece: str, shell: _Shell) -> str:
     if piece[0] == "\\":
         return piece[1:].removeprefix("\n")
-    if piece[0] == "'":  # what an outer shell has left unread has two marks on each side, here as anywhere
-        return piece[1:-1].replace(UNREAD, UNREAD * 2)
+    if piece[0] == "'" or (piece[:2] == "$'" and "\\" not in piece):  # what an outer shell left unread has two marks
+        return piece.lstrip("$")[1:-1].replace(UNREAD, UNREAD * 2)
     if piece[0] == '"':
         return "".join(_quoted(part, shell) for part in _pieces(piece[1:-1], quoted=True))
     value = _value(piece, shell) if piece[0] in "$`" else piece
@@ -671,13 +727,17 @@ def _value(piece: str, shell: _Shell) -> str | list[str]:
     plain = _VARIABLE.fullmatch(piece)
     name = braced[1] if braced else plain[1] if plain else ""
     value = shell.values.get(name)
-    if braced and braced[3] and name in shell.doubtful:
+    is_unset = name in shell.doubtful or (braced and braced[3] == "+" and (value is None or UNREAD in value))
+    if braced and braced[3] and is_unset:
         return unknown
-    if braced and braced[3] and not value:
+    if braced and braced[3] == "+":
+        value = _joined(braced[4], shell) if value else ""
+    elif braced and braced[3] in ("-", "=") and not value:
         value = _joined(braced[4], shell)
         if braced[3] == "=":
             shell.values[name] = value
-    if value is None:
+    most = _LONGEST if isinstance(value, str) else _MOST_WORDS
+    if value is None or len(value) > most or not _affords(shell.room, (len(value) + sum(map(len, value))) // 100):
         return unknown
     if isinstance(value, str):
         return value

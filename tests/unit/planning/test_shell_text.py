@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ SAY = f"{sys.executable} -c 'import json, sys; print(json.dumps(sys.argv[1:]))'"
         'shift; say "$@" $1; set -- 4 "5 6"; say "$@" $2; function f { say in; }; f',
         "N=4; (N=2; say $N); say $N; N=3 | true; say $N; unset N; say ${N:-5}; cat <(say x)",
         "P=; say $P \"$P\" --e=$P; say 'two\nlines' a",
+        'N=1; f() { local N=2 M; say $N "$M"; }; f; say $N; g() { declare -g N=3; declare N=4; }; g; say $N',
+        "N=1; f() { say $N; }; N=2 f; say $N",
+        "N=1; { N=2; exit; } & wait; say $N; { N=2; } | cat; say $N; if true; then N=3; fi >/dev/null & wait; say $N",
+        "N=1; echo x | { read y; N=2; say $N; }; say $N; echo x | while read y; do N=2; done; say $N",
+        "say ${2:?usage} $'2' x$'a b' ${2:+--x 3} ${P=} ${P:+y} $#; set -- ${1}; say $#",
+        '[ -z "$2" ] && say 1; [ -n "$3" ] || say 2; if [[ $2 == 3 ]]; then say 3; fi; test $2 -gt 3 || say 4',
+        'if ! [ "$1" = "one two" ]; then say 1; elif [ $# -ge 2 ] && [ $2 != 4 ]; then N=5; fi; say $N',
+        'case $2 in 2|x) say 1;; (3) say 2;; *) say 3; esac; case "$1" in\na) say 4;; *) N=4;;\nesac; say $N',
+        "case $2 in 3) say 1;& 4) say 2; esac",
     ],
 )
 def test_words_are_those_that_bash_gives_to_a_program(tmp_path: Path, line: str) -> None:
@@ -69,6 +79,11 @@ def test_words_are_those_that_bash_gives_to_a_program(tmp_path: Path, line: str)
         ("f() { t $1; }; f 4; exit; t", ["4"]),
         ("while x; do case $1 in --n) N=$2; shift 2;; esac; done; t $N", [UNREAD]),
         ("if x; then shift; fi; t $1", [UNREAD]),
+        ("t ${M:+x} ${M?x} ${@:1:1}", [UNREAD] * 3),
+        ("f() { N=2; }; N=4; for i in 1 2; do f; done; t $N", [UNREAD]),
+        ("a=xxxxxxxxxx\n" + "a=$a$a\n" * 13 + "a=$a; t $a", [UNREAD]),
+        ("set -- a b\n" + 'set -- "$@" "$@"\n' * 14 + 't "$@"', [UNREAD] * 2),
+        ("a=xxxxxxxxxx\n" + "a=$a$a\n" * 12 + f"b={'$a' * 1000}; t $a", [UNREAD]),
     ],
 )
 def test_what_only_the_shell_would_know_is_unread(text: str, words: list[str]) -> None:
@@ -79,3 +94,53 @@ def test_what_only_the_shell_would_know_is_unread(text: str, words: list[str]) -
 def test_a_command_has_the_line_that_it_begins_in() -> None:
     text = "#!/bin/bash\n\nN=1\ncat <<A\nx\nA\nt a \\\n  b\n  u"
     assert [(each.words[0], each.line) for each in commands(text)] == [("cat", 4), ("t", 7), ("u", 9)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[ "$U" = 1 ]',
+        '[ -z "${U:-}" ]',
+        "[[ $1 == --* ]]",
+        'x && [ "$1" = --n ]',
+        "x && N=2; [ $N = 2 ]",
+        "for N in 1 2; do [ $2 = 3 ]",
+        'bash "$0" x; [ $2 = 3 ]',
+        "[ 1 -nt 2 ]",
+    ],
+)
+def test_a_condition_that_only_a_run_tells_leaves_both_branches(text: str) -> None:
+    found = commands(f"if {text}; then t 1; else t 2; fi", arguments=("--n", "3"))
+    assert [each.words[1] for each in found if each.words[0] == "t"] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export N=1; t; N=2; t; unset N; t",
+        "N=1; export N M=1; t; export -n N; t",
+        "export N; N=2; t",
+        "declare -x N=1; t; typeset -x N=2; t",
+        "N=1; t; set -a; N=2; set +a; t; N=3; t",
+        "set -o allexport; N=1; set +o allexport; t; set -euo pipefail; A=1; t",
+        "H=2; t; export N=2; (N=3; t); t; f() { local N=4; t; }; f; t",
+        "f() { t; }; N=3 f; t; { export N=3; } | cat; t; N=5 t; x=$(export N=1); t",
+    ],
+)
+def test_a_command_gets_what_the_shell_exports(text: str) -> None:
+    of_bash = subprocess.run(
+        ["bash", "-c", f't() {{ bash -c "echo \\$N,\\$H"; }}; {text}'],
+        capture_output=True, text=True, check=True, env={"H": "1", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    env, seen = {"N": "", "H": "1"}, []
+    for each in commands(text, {"H": "1"}):
+        env |= dict(word.split("=") for word in each.words[1:]) if each.words[0] == "export" else {}
+        seen += ["{N},{H}".format(**env | dict(each.env))] * (each.words[0] == "t")
+    assert seen == of_bash.stdout.split()
+
+
+@pytest.mark.parametrize("text", ["let " + "a" * 50_000, f"(( {'a' * 50_000} ))", f"(( {'a[ ' * 10_000} ))"])
+def test_a_long_sum_is_read_in_time(text: str) -> None:
+    began = time.process_time()
+    assert [each.words for each in commands(f"{text}\nt")][-1] == ("t",)
+    assert time.process_time() - began < 5
