@@ -31,7 +31,7 @@ from runner.planning.shell_text import UNREAD, Read, nothing
 from runner.planning.starters import KINDS, launchers
 
 # Variables of tasks, which a program that starts its own processes has not (gpu_runner_inside.launcher.wireup).
-# Of a node and a job that runs: they have a value there, which nobody knows before.
+# Of a node and a job that runs: their values are known only there.
 _OF_NODES = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "HOSTNAME", "CUDA_VISIBLE_DEVICES")
 _OF_JOBS = tuple(
     f"SLURM_{name}"

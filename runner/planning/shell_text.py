@@ -87,7 +87,7 @@ class _Shell:
         reach: whether it is still there. returned: and in the function, or the file, that it runs.
         running: functions that it is in. local: what variables were before the last of them.
         left, room: words of functions and texts, and hundreds of characters of values, that are still read.
-        exported: variables, all that get a value where ``exports_all``. told: what callers know of them.
+        exported: variables, all that get a value where ``exports_all``. published: those that callers know, as they know them.
     """
 
     values: Values
@@ -95,7 +95,7 @@ class _Shell:
     left: Iterator[int]
     room: Iterator[int]
     exported: set[str]
-    told: dict[str, str]
+    published: dict[str, str]
     exports_all: bool = False
     local: dict[str, str | list[str] | None] = field(default_factory=dict)
     doubtful: set[str] = field(default_factory=set)
@@ -107,13 +107,17 @@ class _Shell:
 
     def copy(self, *, is_inner: bool = False) -> _Shell:
         own = {name: value.copy() for name, value in vars(self).items() if isinstance(value, (dict, set))}
-        return replace(self, **(own if is_inner else {**own, "told": self.told}))
+        return replace(self, **(own if is_inner else {**own, "published": self.published}))
 
     def news(self) -> dict[str, str]:
-        """The exported variables that are not as they were told; without a value, those that are no more."""
+        """The exported variables that are not as callers know them; without a value, those that are no more."""
         now = {name: value for name in self.exported if isinstance(value := self.values.get(name), str)}
-        changed = {name: now.get(name, "") for name in {**self.told, **now} if self.told.get(name) != now.get(name, "")}
-        self.told |= changed
+        changed = {
+            name: now.get(name, "")
+            for name in {**self.published, **now}
+            if self.published.get(name) != now.get(name, "")
+        }
+        self.published |= changed
         return changed
 
 
@@ -152,8 +156,8 @@ def commands(
         inner: with those in ``$(...)``.
     """
     values = {**(variables or {})}
-    told = {name: value for name, value in values.items() if isinstance(value, str) and name.isidentifier()}
-    shell = _Shell(values, sourced, iter(range(_MOST_READ)), iter(range(_MOST_READ)), {*told}, told)
+    published = {name: value for name, value in values.items() if isinstance(value, str) and name.isidentifier()}
+    shell = _Shell(values, sourced, iter(range(_MOST_READ)), iter(range(_MOST_READ)), {*published}, published)
     values |= {"@": [], "*": ""}
     if arguments:
         _set_arguments(values, [*arguments])
@@ -302,8 +306,8 @@ class _Reader:
             return _STATES.get(raw[0])
         shell, inside = self.shell, raw[1:] if raw[0] == "test" else raw[1:-1]
         names = re.findall(r"\$\{?([@*#]|\w+)", " ".join(inside))
-        is_told = all(name in shell.values and name not in shell.doubtful for name in names)
-        if not is_told or any(each.word in (*_LOOPS, "again") for each in self.blocks):
+        is_known = all(name in shell.values and name not in shell.doubtful for name in names)
+        if not is_known or any(each.word in (*_LOOPS, "again") for each in self.blocks):
             return None
         words = [_joined(each, shell) for each in inside] if raw[0] == "[[" else [*_all_of(inside, shell)]
         words = [words[1], {"-z": "=", "-n": "!="}.get(words[0], ""), ""] if len(words) == 2 else words
@@ -572,7 +576,7 @@ def _assign(raw: list[str], assigned: Mapping[str, str | list[str]], shell: _She
     elif raw[0] == "export" or "x" in options or shell.exports_all:
         shell.exported |= names
         for name in names:
-            shell.told.pop(name, None)
+            shell.published.pop(name, None)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool, int]]:

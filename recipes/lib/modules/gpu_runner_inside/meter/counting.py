@@ -74,12 +74,12 @@ class Count:
 
         Args:
             samples: as the script states them of this one.
-            given: by a framework that made its batches, and as that one was told; 0: unknown.
+            given: by a framework that made its batches, and as its arguments state it; 0: unknown.
         """
-        made, told = given
+        made, stated = given
         fits = step.passes <= self._accumulated or made > 0
         step = Step(1, made, made) if made else step
-        self._said[-1] += (told or self.stated) if samples is None else samples
+        self._said[-1] += (stated or self.stated) if samples is None else samples
         self._by_step = self._by_step or samples is not None
         self._seen[-1] += step.samples
         self.forwards += step.passes > 0

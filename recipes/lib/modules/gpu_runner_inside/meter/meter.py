@@ -152,11 +152,11 @@ class Meter:
         self._counting.add(self._training.take(), said, self._given)
         self._training.after_step()
 
-    def given(self, samples: int, told: int) -> None:
+    def given(self, samples: int, stated: int) -> None:
         """A framework made batches of so many samples (or tokens) for the next step; 0 where they do not show it.
-        ``told``: as its arguments have them.
+        ``stated``: as its arguments have them.
         """
-        self._given = samples, told
+        self._given = samples, stated
 
     def forward_began(self) -> None:
         """The model begins a forward pass in training: what lies between it and the last step's end was waiting."""
