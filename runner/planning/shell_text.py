@@ -87,7 +87,7 @@ class _Shell:
         reach: whether it is still there. returned: and in the function, or the file, that it runs.
         running: functions that it is in. local: what variables were before the last of them.
         left, room: words of functions and texts, and hundreds of characters of values, that are still read.
-        exported: variables, all that get a value where ``exports_all``. published: those that callers know, as they know them.
+        exported: variables, all that get a value where ``exports_all``. published: as callers know them.
     """
 
     values: Values
