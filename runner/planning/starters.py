@@ -283,7 +283,8 @@ def _starter(program: Sequence[str]) -> Starter | None:
         end = read + max(0, len(call) - len(called))
         if (*called, *words[read:end]) == call:
             direct = not place and "/" not in words[0]
-            return Starter(kind, words[end:], place + end, words[:end] if direct else ())
+            shown = dict(word.split("=", 1) for word in program[:place] if "=" in word).get(_VISIBLE)
+            return Starter(kind, words[end:], place + end, words[:end] if direct else (), visible=_listed(shown))
     return None
 
 
@@ -391,7 +392,7 @@ def in_script(
                 line=line,
                 call=() if is_hidden else each.call,  # exec finds no function
                 is_choice=is_choice or each.is_choice,
-                visible=each.visible if seen in (None, of_job) or UNREAD in seen else len(seen.split(",")),
+                visible=each.visible if each.visible is not None or seen == of_job else _listed(seen),
             )
             found[changed] = None
     return tuple(found)
@@ -528,6 +529,11 @@ def _apart(kind: Kind, given: Mapping[str, str], starts: int, unit: str) -> Iter
             yield f"{name} is {value} on each of {starts} {unit}s"
         if name in kind.place and re.match(r"localhost\b|127\.|0\.0\.0\.0|\[?::1", value):
             yield f"{name} is {value}, where the {unit}s do not meet"
+
+
+def _listed(devices: str | None) -> int | None:
+    """How many a value of CUDA_VISIBLE_DEVICES lists; None where it has none, or only a run tells."""
+    return None if devices is None or UNREAD in devices else len(devices.split(","))
 
 
 def _fewer_gpus(starter: Starter, each: int) -> str:

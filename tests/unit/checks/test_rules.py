@@ -129,6 +129,7 @@ def starts(words: str, **more: Any) -> dict[str, Any]:
          "is auto, and the job has 1 GPU on each"),
         ("other-world", "technion", SEEN, starts("bash -c 'CUDA_VISIBLE_DEVICES=0,1 torchrun t.py'"),
          "CUDA_VISIBLE_DEVICES shows it 2 GPUs"),
+        ("other-world", "technion", SEEN, starts("env CUDA_VISIBLE_DEVICES=0 torchrun t.py"), "shows it 1 GPU"),
         ("other-world", "technion", SEEN, starts("""bash -c 'exec "$0" "$@"' torchrun t.py"""), "by its name alone"),
         ("other-world", "technion", SEEN, starts("env -i bash -c 'torchrun t.py'"), "by its name alone"),
         ("other-world", "technion", SEEN, starts("bash -c 'unset -f torchrun; torchrun t.py'"), "by its name alone"),
