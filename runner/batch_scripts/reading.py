@@ -99,7 +99,9 @@ def _launch(command: Command, head: Header, values: Mapping[str, str], exports: 
             image, words = _contained(words)
             inside = words
         elif name in _SHELLS and (text := _text_of(words)) is not None:
-            inner = [each for each in _commands_of(text, values) if _is_program(each.words, by_srun=by_srun)]
+            of_task = {name: value.replace(UNREAD, UNREAD * 2) for name, value in {**exports, **env}.items()}
+            inside_it = _commands_of(text, {**values, **of_task})
+            inner = [each for each in inside_it if _is_program(each.words, by_srun=by_srun)]
             if not inner:
                 return None
             words, env, by_task = inner[-1].words, env | dict(inner[-1].env), True
@@ -120,7 +122,7 @@ def _launch(command: Command, head: Header, values: Mapping[str, str], exports: 
 
 def _commands_of(text: str, values: Mapping[str, str]) -> Iterator[Command]:
     """Of a shell that a task runs: each task has its own SLURM_PROCID."""
-    return commands(text, {name: value for name, value in values.items() if name not in BY_TASK})
+    return commands(text, {**values, **{name: f"{UNREAD}${name}{UNREAD}" for name in BY_TASK}})
 
 
 def _contained(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

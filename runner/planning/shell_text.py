@@ -558,7 +558,7 @@ def _command(raw: list[str], line: int, shell: _Shell, *, is_sure: bool) -> Iter
 
 def _assign(raw: list[str], assigned: Mapping[str, str | list[str]], shell: _Shell, *, is_sure: bool) -> None:
     values, declares = shell.values, raw[0] in _DECLARES
-    options = "".join(re.findall(r"(?<= )-[A-Za-z]+", " ".join(raw))) if declares else ""
+    options = "".join(word[1:] for word in raw[1:] if declares and re.fullmatch("-[A-Za-z]+", word))
     names = {*assigned, *(word for word in raw[1:] if declares and word.isidentifier())}
     is_local = raw[0] in _LOCAL and bool(shell.running) and "g" not in options
     for name in names - {*shell.local} if is_local else ():

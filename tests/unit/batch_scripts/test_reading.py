@@ -134,6 +134,17 @@ def test_where_a_placement_is_not_certain_there_is_no_command_and_no_fault_of_co
     )
 
 
+def test_a_shell_that_a_task_runs_has_what_the_script_exports() -> None:
+    """``-n`` within ``$(...)`` is no option of export."""
+    lines = (
+        "export MASTER_ADDR=$(scontrol show hostnames $X | head -n 1) SRUN_CPUS_PER_TASK=8 N=8",
+        "srun bash -c 'torchrun --nnodes 2 --nproc_per_node $N --node_rank ${SLURM_PROCID:-0} "
+        "--master_addr ${MASTER_ADDR:-::1} t.py'",
+    )
+    one_each = HEAD.replace("per-node=4 ", "per-node=1 ")
+    assert [each.code for each in faults(script("\n".join(lines), one_each))] == ["counts"]
+
+
 def test_mpirun_on_several_nodes_is_left_out_as_submit_wants_it() -> None:
     ours = translation(script("mpirun -np 8 -x A --bind-to none python a.py -n 3"))
     assert ours.values["arguments"] == ("python", "a.py", "-n", "3")
