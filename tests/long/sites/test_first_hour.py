@@ -30,7 +30,7 @@ def typed(page: str) -> list[tuple[str, list[str]]]:
 
 def alike(line: str) -> str:
     """Without what differs from run to run: times, ids of runs and jobs, losses, and the width of columns."""
-    differs = r"\d{8}-\d{6}|\d{4}-\d\d-\d\d|\d\d(:\d\d)+|\d+\.\d+|\d+ s\b|job +\d+|\d+_\d"
+    differs = r"\d{8}-\d{6}|\d{4}-\d\d-\d\d|\d\d(:\d\d)+|\d+\.\d+|\d+ (?:s|min)\b|job +\d+|\d+_\d"
     return re.sub(r"\s+", " ", re.sub(differs, "0", line)).strip()
 
 
