@@ -382,7 +382,12 @@ def test_a_starter_and_a_script_s_get_where_to_meet_and_their_ranks_do_not(job: 
     words = ("torchrun", "--node_rank={index}", "--at={address}:{port}", "a {index}")
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     call = shlex.join(("1", *words[:3]))
-    ways = (["--fill", "1,2", "--", *words], ["--call", call, "--", "bash", "-c", "torchrun 'a {index}'"])
+    states_all = "torchrun --node_rank=$NODE_RANK --at=$MASTER_ADDR:$MASTER_PORT 'a {index}'"
+    ways = (
+        ["--fill", "1,2", "--", *words],
+        ["--call", call, "--", "bash", "-c", "torchrun 'a {index}'"],
+        ["--fill", "0,0", "--", "bash", "-c", states_all],
+    )
     for way in ways:
         tasks = [job.start(rank, 2, ["--wireup", "own", "--gpus", "4", *way], **path) for rank in range(2)]
         lines = [task.line() for task in tasks]
