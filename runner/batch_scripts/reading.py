@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runner.batch_scripts.directives import BY_TASK, Header, Shape, header, joined, shape, srun_options, variables
 from runner.model.plan import Starter
-from runner.planning.shell_text import UNREAD, Command, commands
+from runner.planning.shell_text import UNREAD, Command, commands, unread
 from runner.planning.starters import KINDS, options, starter
 
 _RUNTIMES = ("singularity", "apptainer", "singularity_wrapper", "apptainer_wrapper")
@@ -122,7 +122,7 @@ def _launch(command: Command, head: Header, values: Mapping[str, str], exports: 
 
 def _commands_of(text: str, values: Mapping[str, str]) -> Iterator[Command]:
     """Of a shell that a task runs: each task has its own SLURM_PROCID."""
-    return commands(text, {**values, **{name: f"{UNREAD}${name}{UNREAD}" for name in BY_TASK}})
+    return commands(text, {**values, **{name: unread(name) for name in BY_TASK}})
 
 
 def _contained(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

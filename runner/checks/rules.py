@@ -245,10 +245,8 @@ def _conflict(plan: Plan, each: Starter) -> tuple[str, str]:
         what = f"{each.name} forms a world of {starts * processes}, and --world asks for {plan.world}"
         return what, "leave --world out, or request as many GPUs"
     if each.line and "by its name alone" in what:
-        return (
-            what,
-            f"write these arguments there, or {each.name} without a path and with nothing before it, run by bash",
-        )
+        fix = f"write these arguments there, or {each.name} without a path and with nothing before it, run by bash"
+        return what, fix
     return what, f"leave the option out, {each.name} gets it from gpu-runner; or request the GPUs that it says"
 
 

@@ -100,7 +100,8 @@ class LazyVerbs(click.Group):
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         starts = sorted(map(list(VERBS).index, HEADINGS))
-        rows = [(name.ljust(max(map(len, VERBS))), line) for name, (_, line) in VERBS.items()]
+        width = max(map(len, VERBS))  # of all headings alike
+        rows = [(name.ljust(width), line) for name, (_, line) in VERBS.items()]
         for heading, start, end in zip(HEADINGS.values(), starts, (*starts[1:], None), strict=True):
             with formatter.section(heading):
                 formatter.write_dl(rows[start:end])

@@ -27,16 +27,16 @@ from runner.planning.environment import (
     with_modules,
 )
 from runner.planning.options import arguments, arms, samples_per_step
-from runner.planning.shell_text import UNREAD, Read, nothing
+from runner.planning.shell_text import Read, nothing, unread
 from runner.planning.starters import KINDS, launchers
 
-# Variables of tasks, which a program that starts its own processes has not (gpu_runner_inside.launcher.wireup).
 # Of a node and a job that runs: their values are known only there.
 _OF_NODES = ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "HOSTNAME", "CUDA_VISIBLE_DEVICES")
 _OF_JOBS = tuple(
     f"SLURM_{name}"
     for name in ("NODEID", "JOB_ID", "JOBID", "JOB_NODELIST", "NODELIST", "GPUS_ON_NODE", "GPUS_PER_NODE", "JOB_GPUS")
 )
+# Variables of tasks, which a program that starts its own processes has not (gpu_runner_inside.launcher.wireup).
 _OF_TASKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
 
 
@@ -169,7 +169,7 @@ def _of_script(scheduler: SchedulerFacts, nodes: int, gpus: int) -> dict[str, st
     of_slurm = dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes) if scheduler.has_srun else "")
     counts = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus), **of_slurm}
     only_there = (*_OF_NODES, *(_OF_JOBS if scheduler.has_srun else ()))
-    return counts | dict.fromkeys(_OF_TASKS, "") | {name: f"{UNREAD}${name}{UNREAD}" for name in only_there}
+    return counts | dict.fromkeys(_OF_TASKS, "") | {name: unread(name) for name in only_there}
 
 
 def _world(asked: World | None, gpus: int, found: Sequence[Starter]) -> World | None:

@@ -133,6 +133,11 @@ class _Block:
     subject: str = ""  # of case
 
 
+def unread(name: str) -> str:
+    """The value of a variable that only a run tells."""
+    return f"{UNREAD}${name}{UNREAD}"
+
+
 def nothing(name: str) -> str:  # noqa: ARG001
     """Reads no script."""
     return ""
@@ -432,7 +437,7 @@ def _set_arguments(values: Values, listed: list[str] | None) -> None:
 
 
 def _doubt(values: Values, name: str) -> None:
-    values[name] = f"{UNREAD}${name}{UNREAD}"
+    values[name] = unread(name)
 
 
 def _followed(command: Command, shell: _Shell, nested: int, own: int, around: str) -> Iterator[Command]:
@@ -570,7 +575,7 @@ def _assign(raw: list[str], assigned: Mapping[str, str | list[str]], shell: _She
         elif name not in values:
             shell.doubtful.add(name)
         certain = (is_sure or values.get(name, value) == value) and "i" not in options
-        values[name] = value if certain else f"{UNREAD}${name}{UNREAD}"
+        values[name] = value if certain else unread(name)
     if raw[0] == "export" and "n" in options:
         shell.exported -= names
     elif raw[0] == "export" or "x" in options or shell.exports_all:

@@ -112,11 +112,8 @@ def _started(plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, .
             return (*plan.program[: each.at], *given, *plan.program[each.at :]), fill, without
         if each.call and given:
             calls += ["--call", shlex.join((str(len(each.call)), *each.call, *given))]
-    return (
-        plan.program,
-        tuple(calls) or ("--fill", "0,0") * bool(plan.starters),
-        without,
-    )  # 0,0: it has all that it needs
+    has_all = ("--fill", "0,0") * bool(plan.starters)  # an empty place: no argument is missing
+    return plan.program, tuple(calls) or has_all, without
 
 
 def shell(run: Argument = _RESULTS, *, directory: Argument = ()) -> tuple[Argument, ...]:
