@@ -166,6 +166,8 @@ class JobCommand(click.Command):
 
 
 class ReferringCommand(JobCommand):
+    """One with options of its own, such as ``scale``: its help refers to ``submit`` for the job's."""
+
     refers = True
 
 

@@ -45,10 +45,11 @@ def batch(evidence: Evidence) -> Literal["not-checked", "others-trained", "not-s
 def shared_batch(evidence: Evidence) -> str:
     """Why ranks may have shared a batch, whose samples are then counted more than once (Verdict.shared_batch)."""
     metered = reports(evidence)
-    firsts = Counter(report.inputs_checksum or report.rank for report in metered)
-    batches = len(firsts)
+    firsts = [report.inputs_checksum or report.rank for report in metered]
+    times = Counter(firsts)
+    batches = len(times)
     if batches < len(metered):
-        alike = [report.rank for report in metered if firsts[report.inputs_checksum or report.rank] > 1]
+        alike = [report.rank for report, first in zip(metered, firsts, strict=True) if times[first] > 1]
         who = "all ranks" if len(alike) == len(metered) else format_ranks(alike)
         why = f"{who} took the same first batch: if they share one batch"
     elif len(metered) > 1 and is_divided(evidence) and any(report.data_parallel is False for report in metered):
