@@ -91,6 +91,9 @@ def _rank(
 ) -> ExportedRank:
     ends_s, quarters = (report.ends_s, report.compute_quarters_p50_s) if report else ((), ())
     steps = len(ends_s) * report.group_steps if report and ends_s and report.group_steps else None
+    samples = sum(report.group_samples) if report and report.group_samples else None
+    if samples is None and report and report.batch_size and steps is not None:
+        samples = steps * report.batch_size
     uuid = (report.device_uuid if report else None) or (start.device_uuid if start else None) or ""
     seen = gpus.get(uuid, GpuSummary())
     return ExportedRank(
@@ -101,7 +104,7 @@ def _rank(
         exit_status=ended.status if ended else None,
         window_s=ends_s[-1] if ends_s else None,
         steps=steps,
-        samples=steps * report.batch_size if report and report.batch_size and steps is not None else None,
+        samples=samples,
         compute_s=median(quarters) if quarters else None,
         sm_clock_mhz_min=seen.sm_clock_mhz_min,
         sm_clock_mhz_max=seen.sm_clock_mhz_max,

@@ -43,7 +43,7 @@ def point_columns(unit: str) -> tuple[Column[PointFacts], ...]:
     of_one, of_uncoupled = "efficiency_of_one", "efficiency_of_uncoupled"
     return (
         Column("GPUs", values="gpus", right=True),
-        Column("arm", values="arm", leave=3),
+        Column("arm", values="arm"),
         Column("setting", values={"settings": lambda p: settings_text(p.settings)}),
         Column("proven", lambda p: f"{p.proven}/{p.wanted}", "proven wanted", right=True, leave=1),
         Column("", values={"unit": lambda _p: unit}),
@@ -52,7 +52,7 @@ def point_columns(unit: str) -> tuple[Column[PointFacts], ...]:
         Column("per GPU", lambda p: _value(estimate_per_gpu(p)), right=True, leave=5),
         Column("efficiency", lambda p: share(p.efficiency_of_one), _three(of_one, of_one)),
         Column("of uncoupled", lambda p: share(p.efficiency_of_uncoupled), _three(of_uncoupled, of_uncoupled), leave=4),
-        Column("", values="spread"),
+        Column("", values="scaling spread"),
         Column("", values={"doubts": lambda p: in_words(p.doubts)}),
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
@@ -23,7 +24,7 @@ from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, figure_of, in_words
 from runner.model.job import CodeRecord
 from runner.model.plan import RESULTS, Plan, PlannedImage
-from runner.model.records import StartRecord
+from runner.model.records import Report, StartRecord
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
@@ -33,6 +34,7 @@ Identity = tuple[str | None, str | None, float]
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 FIX = "leave out the copy: a launch counts once"
 NONE = "none"
+SAME_BATCH = 1.1  # largest mean over smallest: batches of text differ
 _NOT_RECORDED = "not recorded"
 _SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
 
@@ -42,13 +44,17 @@ class Ran:
     """What ran, and what its figure is of.
 
     Attributes:
-        batch: samples of a rank in a step; None where unknown, or not one number.
+        batch: samples of a rank in a step, the mean of all ranks and of the window; None where unknown.
+        varying: steps take as many as there are, so that no two runs take the same.
         figure: with its doubts; None unless it is ``measured``.
+        device_name: of its first rank's device, as the framework says; empty where unknown.
         code: what ran, as ``runner.jobs.comparison.code_facts``; only repeats and studies ask for it.
     """
 
     plan: Plan
-    batch: int | None = None
+    batch: float | None = None
+    varying: bool = False
+    device_name: str = ""
     figure: Figure | None = None
     code: Mapping[str, str] = field(default_factory=dict)
 
@@ -97,15 +103,21 @@ def _program(ran: Ran) -> str:
 
 
 FACTS = (
-    Fact("recipe", "recipe", lambda ran: ran.plan.recipe, "compare curve"),
+    Fact("recipe", "recipe", lambda ran: ran.plan.recipe or NONE, "compare curve"),
     Fact("program", "program", _program, "curve"),
     Fact("model", "model", _option("model"), "compare curve"),
     Fact("precision", "precision", _option("precision"), "compare curve"),
     Fact("image-size", "image size", _option("image-size"), "compare curve"),
-    Fact("batch", "batch of a GPU", lambda ran: NONE if ran.batch is None else str(ran.batch), "compare curve"),
+    Fact(
+        "batch",
+        "batch of a GPU",
+        lambda ran: NONE if ran.batch is None or ran.varying else f"{ran.batch:.6g}",
+        "compare curve",
+    ),
     Fact("gpus", "number of GPUs", lambda ran: str(ran.gpus), "compare"),
     Fact("placement", "ranks on each node", lambda ran: ",".join(map(str, ran.plan.tasks_per_node)), "compare repeats"),
     Fact("device", "device", lambda ran: f"{ran.plan.device} {ran.plan.gpu_type}".strip(), "compare curve"),
+    Fact("reported-device", "reported device", lambda ran: ran.device_name, "compare curve study"),
     Fact("site", "site", lambda ran: ran.plan.site, "compare curve repeats"),
     Fact("arm", "arm of the figure", lambda ran: ran.plan.arms[-1], "compare"),  # a report has a curve for each
     Fact("unit", "unit of the figure", lambda ran: ran.figure.unit if ran.figure else "images", "compare study"),
@@ -130,6 +142,7 @@ FACTS = (
     ),
     Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats"),
     Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats"),
+    Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
     Fact("changes", "changes since the commit", lambda ran: ran.code.get("changes", ""), "repeats study"),
@@ -144,11 +157,17 @@ def facts_for(question: Question) -> tuple[Fact, ...]:
 def differences(
     question: Question, first: Iterable[Ran], second: Iterable[Ran]
 ) -> Iterator[tuple[Fact, list[str], list[str]]]:
-    """What two groups are not alike in, with the values of each."""
+    """What two groups are not alike in, with the values of each; what one has not recorded tells nothing. Of batches
+    that vary their means count.
+    """
     sides = list(first), list(second)
     for fact in facts_for(question):
         one, two = (sorted({fact.value(ran) for ran in side}) for side in sides)
-        if one != two:
+        if fact.key == "batch" and one == two == [NONE]:
+            means = [fmean(ran.batch or 0.0 for ran in side) for side in sides]
+            if max(means) > SAME_BATCH * min(means):
+                yield fact, *([f"{mean:.4g} on average"] for mean in means)
+        elif one != two and [""] not in (one, two):
             yield fact, one, two
 
 
@@ -174,20 +193,41 @@ def ran_of(run: Run) -> Ran | None:
     code = code_facts(run)
     if f"{plan.workdir}/".startswith(f"{RESULTS}/"):
         # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
-        code = {"program": code.get("program", "")}
+        code = {key: code.get(key, "") for key in ("program", "software")}
     return ran_with(run, plan, run.verdict, code)
 
 
-def ran_with(run: Run, plan: Plan, verdict: Verdict | None, code: Mapping[str, str]) -> Ran:
-    """What a run was, of what was read of it already."""
-    report = run.records.report(0)
-    batch = report.batch_size if report and report.batch_size is not None else plan.samples_per_step
+def ran_with(
+    run: Run,
+    plan: Plan,
+    verdict: Verdict | None,
+    code: Mapping[str, str],
+    batch: tuple[float | None, bool] = (None, False),
+) -> Ran:
+    """What a run was, of what was read of it already; ``batch``: as of ``batch_of``."""
+    report, (mean, varying) = run.records.report(0), batch
     return Ran(
         plan=plan,
-        batch=None if verdict is not None and verdict.varying_batch else batch,
+        batch=plan.samples_per_step if mean is None else mean,
+        varying=varying,
+        device_name=(report and report.device_name) or "",
         figure=figure_of(verdict, plan.arms[-1] if plan.arms else None),
         code=code,
     )
+
+
+def batch_of(run: Run) -> tuple[float | None, bool]:
+    """Samples of a rank in a step, the mean of its window and of all ranks, and whether steps differ in them; None
+    where a rank recorded none.
+    """
+    reports = run.records.records("report", Report).values()
+    batches = [
+        fmean(each.group_samples) / each.group_steps if each.group_samples and each.group_steps else each.batch_size
+        for each in reports
+    ]
+    known = [batch for batch in batches if batch]
+    mean = fmean(known) if known and len(known) == len(batches) else None
+    return mean, any(len({*each.group_samples}) > 1 for each in reports)
 
 
 def identity_of(start: StartRecord | None) -> Identity | None:
@@ -345,7 +385,19 @@ def code_facts(run: Run) -> dict[str, str]:
     if not copied and record is not None and record.commit:
         changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + run.content(CODE_DIFF)
         facts = {"commit": record.commit, "changes": sha256(changes)}
-    return facts | {"gpu-runner": run.provenance.gpu_runner}
+    return facts | {"gpu-runner": run.provenance.gpu_runner, "software": _software(run)}
+
+
+def _software(run: Run) -> str:
+    """Of the first rank, as it reported it; empty where it is unknown."""
+    if (report := run.records.report(0)) is None or not report.framework_version:
+        return ""
+    others = (
+        f"{name} {value}"
+        for name, value in (("Horovod", report.horovod_version), ("CUDA", report.cuda_version))
+        if value
+    )
+    return ", ".join((f"{report.framework} {report.framework_version}", *others))
 
 
 def _state(record: CodeRecord | None) -> str:
@@ -359,7 +411,8 @@ def _state(record: CodeRecord | None) -> str:
 def _versions(run: Run) -> dict[str, str]:
     """Of gpu-runner and its Python; of the runtime and the scheduler once the run was judged."""
     verdict, made = run.verdict, run.provenance
-    return {"gpu-runner": made.gpu_runner, "python": made.python, **(verdict.versions if verdict else {})}
+    own = {"gpu-runner": made.gpu_runner, "python": made.python, "software": _software(run)}
+    return {name: value for name, value in own.items() if value} | (verdict.versions if verdict else {})
 
 
 def _figure_text(run: Run) -> str:

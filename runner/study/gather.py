@@ -17,14 +17,14 @@ from msgspec.structs import replace
 
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
-from runner.core.text import gpus_text
+from runner.core.text import gpus_text, percent
+from runner.jobs.comparison import SAME_BATCH, batch_of
 from runner.jobs.directory import NODES, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
 from runner.jobs.watch import REAL_CLOCK, Clock
-from runner.model.figure import OWN_OF_A_POINT, figure_keys, shared_doubts
+from runner.model.figure import OWN_OF_A_POINT, Doubt, figure_keys, shared_doubts
 from runner.model.plan import Plan
-from runner.model.records import Report
 from runner.model.study import (
     BASES,
     Arm,
@@ -51,7 +51,7 @@ from runner.study.sameness import only_first_program, only_own, run_differences
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
-_SAME_BATCH = 1.1  # largest over smallest: batches of text differ, and a whole batch may not divide evenly
+_ONE_BATCH = 1.02  # largest over smallest: a whole batch may not divide evenly; up to SAME_BATCH there is a doubt
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,9 @@ def points(study: Study, launches: Sequence[LaunchFacts]) -> tuple[PointFacts, .
 
 
 def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> tuple[Scaling | None, str]:
-    """Which scaling the proven launches of a setting show, or why none, by the batches that their ranks recorded."""
+    """Which scaling the proven launches of a setting show, by the batches that their ranks recorded, and what is
+    doubtful in it; or why none.
+    """
     proven = [each for each in launches if each.state == "proven" and each.launch.settings == setting]
     each_gpu = [(each.launch.gpus, each.batch) for each in proven if each.batch]
     if not proven or len(each_gpu) < len(proven):
@@ -209,8 +211,9 @@ def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> 
     of_gpu, whole = [batch for _, batch in each_gpu], [gpus * batch for gpus, batch in each_gpu]
     kinds: list[tuple[Scaling, list[float]]] = [("weak", of_gpu), ("strong", whole)]
     for kind, batches in reversed(kinds) if study.strong else kinds:
-        if max(batches) <= _SAME_BATCH * min(batches):
-            return kind, ""
+        if max(batches) <= SAME_BATCH * min(batches):
+            apart = max(batches) / min(batches)
+            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > _ONE_BATCH else ""
     shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
     return (
         None,
@@ -311,12 +314,16 @@ def _point(
     values = list(own.values())
     spread = statistics.spread(values)
     base_point = next((each for name in BASES if rates.get(each := (setting, 1, name))), None)
+    alone: list[LaunchFacts] = []
     base: _Rates = {}
-    if base_point is not None and base_point != point:
+    if base_point is not None and base_point != point and own:
         # The rates of one GPU alone: of the GPUs that these launches have, where these are known.
         ranks = next((each.gpus_by_node for each in launches if each.gpus_by_node), ())
-        alone = [each for each in groups[base_point] if each.state == "proven"]
-        base = _rates(launches_of_size(alone, ranks)[0], base_point[2])
+        alone = launches_of_size([each for each in groups[base_point] if each.state == "proven"], ranks)[0]
+        base = _rates(alone, base_point[2])
+    scaled, about = kind if base else (None, "")
+    of_ratio = (Doubt("batch", about),) if scaled and about else ()
+    made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
     return PointFacts(
@@ -326,9 +333,9 @@ def _point(
         proven=sum(each.state == "proven" for each in launches),
         wanted=len(launches),
         images_per_s=statistics.mean_rate(values) if values else None,
-        efficiency_of_one=_efficiency(study, own, gpus, base) if base and own and kind[0] else None,
-        scaling=kind[0] if base and own else None,
-        why=kind[1] if base and own else "",
+        efficiency_of_one=_efficiency(study, own, gpus, base) if scaled else None,
+        scaling=scaled,
+        why="" if scaled else about,
         # Of one process and one allocation: what changes from launch to launch cancels.
         efficiency_of_uncoupled=statistics.efficiency(
             [own[each] for each in both], [together[each] for each in both], rounds=True
@@ -337,7 +344,7 @@ def _point(
         else None,
         spread=spread,
         launches_needed=statistics.needed(spread),
-        doubts=shared_doubts((each.figure for each in launches), without=OWN_OF_A_POINT),
+        doubts=(*shared_doubts((each.figure for each in made_of), without=OWN_OF_A_POINT), *of_ratio),
     )
 
 
@@ -394,19 +401,8 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Sequence[str] =
         gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),
         sm_clock_mhz=verdict.sm_clock_mhz if verdict else None,
         arms=verdict.arms if verdict else (),
-        batch=_batch(run) if verdict and verdict.unit != "steps" else None,
+        batch=batch_of(run)[0] if verdict and verdict.unit != "steps" else None,
     )
-
-
-def _batch(run: Run) -> float | None:
-    """Samples of a rank in a step, the mean of its window and of all ranks; None where one recorded none."""
-    reports = run.records.records("report", Report).values()
-    batches = [
-        fmean(each.group_samples) / each.group_steps if each.group_samples and each.group_steps else each.batch_size
-        for each in reports
-    ]
-    known = [batch for batch in batches if batch]
-    return fmean(known) if known and len(known) == len(batches) else None
 
 
 def _step_s(run: Run) -> float | None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
 from runner.jobs.collect import nodes_of
-from runner.jobs.comparison import Identity, Ran, code_facts, identity_of, ran_with
+from runner.jobs.comparison import Identity, Ran, batch_of, code_facts, identity_of, ran_with
 from runner.jobs.directory import Run
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
@@ -70,7 +70,7 @@ def measured_launch(run: Run) -> MeasuredLaunch:
     reports = run.records.records("report", Report, range(plan.tasks))
     starts = run.records.records("start", StartRecord, range(plan.tasks))
     submitted, marker = run.submitted, run.marker
-    ran = ran_with(run, plan, now, code_facts(run))
+    ran = ran_with(run, plan, now, code_facts(run), batch_of(run))
     began_s = starts[0].time_s if 0 in starts else None
     devices = [_device(starts.get(rank), reports.get(rank)) for rank in range(plan.tasks)]
     return MeasuredLaunch(

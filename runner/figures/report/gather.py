@@ -23,7 +23,7 @@ from runner.jobs import expected as inputs
 from runner.jobs import figure as figures
 from runner.jobs import mixture
 from runner.jobs.collect import Evidence
-from runner.jobs.comparison import Ran, ran_with, unlike
+from runner.jobs.comparison import Ran, batch_of, ran_with, unlike
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
@@ -153,7 +153,7 @@ def _row_of_run(run: Run, state: str) -> tuple[Row, Ran | None]:
         why=why,
         **(keys if figure else {"demonstration": keys.get("demonstration", "")}),
     )
-    return row, None if plan is None else ran_with(run, plan, verdict, {})
+    return row, None if plan is None else ran_with(run, plan, verdict, {}, batch_of(run))
 
 
 def _chosen(rows: Sequence[Row]) -> Sequence[Row]:

@@ -14,6 +14,7 @@ from runner.jobs.comparison import (
     FACTS,
     Difference,
     Ran,
+    batch_of,
     code_differences,
     copy_among,
     differences,
@@ -114,8 +115,9 @@ PROGRAM = ("python3", "main.py", "--model", "resnet50", "--precision=fp32")
 ONE = Ran(
     plan=msgspec.structs.replace(PLAN, program=PROGRAM, recipe="r", tasks_per_node=(2, 2), gpus_per_node=2),
     batch=10,
+    device_name="NVIDIA V100",
     **with_verdict(),
-    code={"program": "sha256 a", "commit": "c0ffee", "changes": "none"},
+    code={"software": "horovod 2.1.0", "program": "sha256 a", "commit": "c0ffee", "changes": "none"},
 )
 # What differs -> the keys of all facts that tell it.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -128,6 +130,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "batch": ({"batch": 20}, "batch"),
     "nodes": ({"tasks_per_node": (2, 1)}, "gpus placement"),
     "type of GPU": ({"gpu_type": "v100"}, "device"),
+    "GPUs of a mixed partition": ({"device_name": "NVIDIA H100"}, "reported-device"),
     "site": ({"site": "elsewhere"}, "site"),
     "arm": ({"arms": ("uncoupled",)}, "arm"),
     "unit": (with_verdict(unit="tokens"), "unit"),
@@ -137,15 +140,17 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env"),
     "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env"),
     "runtime": ({"runtime": "another"}, "runtime"),
+    "framework": ({"code": {**ONE.code, "software": "horovod 2.7.0"}}, "software"),
     "copied code": ({"code": {**ONE.code, "program": "sha256 b"}}, "copy"),
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
     "changes": ({"code": {**ONE.code, "changes": "x"}}, "changes"),
 }  # fmt: skip
 DECIDES = {
-    "compare": "recipe model precision image-size batch gpus placement device site arm unit proof claim",
-    "curve": "recipe program model precision image-size batch device site proof claim",
-    "repeats": "placement site command image env runtime copy commit changes",
-    "study": "unit image copy commit changes",
+    "compare": "recipe model precision image-size batch gpus placement device reported-device site arm unit proof "
+    "claim",
+    "curve": "recipe program model precision image-size batch device reported-device site proof claim",
+    "repeats": "placement site command image env runtime software copy commit changes",
+    "study": "reported-device unit image software copy commit changes",
     "point": "command",
 }
 
@@ -169,17 +174,25 @@ def test_a_difference_counts_for_the_questions_that_it_decides(case: str, questi
     assert first_difference(question, ONE, ONE) is None
 
 
-@pytest.mark.parametrize(("varying", "expected"), [(False, "batch"), (True, None)])
-def test_batches_that_vary_are_no_difference(tmp_path: Path, varying: bool, expected: str | None) -> None:
-    """As many as the first rank's longest text, or a last batch: of one script they are seldom the same."""
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ((((100, 100), (100, 100)), ((120, 120), (120, 120))), "batch"),
+        ((((100, 100), (100, 100)), ((100, 100), (400, 400))), "batch"),  # beyond the first rank
+        ((((90, 110), (100, 96)), ((95, 105), (98, 112))), None),
+        ((((90, 110), (100, 100)), ((270, 330), (300, 300))), "batch"),
+    ],
+)  # fmt: skip
+def test_batches_that_vary_are_compared_by_their_means(tmp_path: Path, ranks: Any, expected: str | None) -> None:
+    """As many as the longest text, or a last batch: of one script they are seldom the same. Samples of each group."""
     sides = []
-    for taken in (10, 12):
-        run = run_of(tmp_path / str(taken), "c1", "")
+    for place, samples in enumerate(ranks):
+        run = run_of(tmp_path / str(place), "c1", "")
         (run.path / "ranks").mkdir()
-        run.write("ranks/0.report.json", report(0, batch_size=taken))
-        sides.append(ran_with(run, PLAN, Verdict("measured", varying_batch=varying), {}))
-    found = first_difference("compare", *sides)
-    assert (found.key if found else None) == expected
+        for rank, each in enumerate(samples):
+            run.write(f"ranks/{rank}.report.json", report(rank, group_steps=10, group_samples=each))
+        sides.append(ran_with(run, PLAN, Verdict("measured"), {}, batch_of(run)))
+    assert [fact.key for fact, *_ in differences("compare", *([side] for side in sides))] == [expected] * bool(expected)
 
 
 def test_every_fact_decides_something_and_has_a_case() -> None:

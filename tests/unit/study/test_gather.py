@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from runner.jobs.directory import Run
+from runner.model.figure import in_words
 from runner.model.plan import LaunchPlace
 from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
@@ -123,6 +124,7 @@ def test_efficiency_is_against_a_single_gpu_with_the_same_setting() -> None:
         ((60, 30, 20), False, "strong", ""),  # as by `batch = 60 // world`
         ((100, 50, 33.3), True, "strong", ""),
         ((8130.5, 8202.25, 8077.0), False, "weak", ""),  # text
+        ((109, 100, 100), False, "weak", "its batches differ by 9.0"),  # a step that takes as long: 8 % off
         ((64, 64, 16), False, None, "neither the batch of a GPU nor the whole batch .* 64 on 1 GPU, 64 on 2 GPUs, 16 "),
         ((64, 64, (32, 96)), False, None, "neither the batch .* same in all launches"),  # whose mean is the others'
         ((64, None, 64), False, None, "the ranks recorded no batch: .*--meter-batch"),
@@ -137,8 +139,17 @@ def test_an_efficiency_is_called_by_the_batches_that_the_ranks_recorded(
     one, *larger = gather.points(asked, launches)
     assert (one.scaling, one.why) == (None, "")
     for each in larger:
-        assert each.scaling == scaling and re.match(why, each.why)
+        assert each.scaling == scaling and re.match(why, each.why or in_words(each.doubts))
         assert (each.efficiency_of_one is not None) == bool(scaling)
+
+
+def test_an_efficiency_has_the_doubts_of_the_rate_of_one_gpu(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1, 2), 1))
+    left_run(of, "g0001-full-r1", measured(100.0, forced=("too-long",), steady=True))
+    left_run(of, "g0002-full-r1", measured(180.0, steady=True))
+    assert [in_words(each.doubts) for each in gather.facts(of).points] == [
+        "forced: too-long", "forced: too-long (1 of 2 launches)",
+    ]  # fmt: skip
 
 
 def test_the_batch_of_a_launch_is_that_of_all_its_ranks(tmp_path: Path) -> None:

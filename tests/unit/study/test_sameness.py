@@ -24,6 +24,7 @@ from runner.study.attempts import to_start
 from runner.study.directory import StudyDirectory
 from runner.study.gather import list_studies
 from runner.study.sameness import run_differences
+from tests.support.evidence import report
 from tests.support.plans import PLAN
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
@@ -119,6 +120,29 @@ def test_a_launch_that_counts_something_else_is_measured_anew(of: StudyDirectory
     assert [each.key for each in to_start(of.study.launches, gather.look(of).attempts, 3)] == [SECOND, THIRD]
     (point,) = gather.facts(of).points
     assert (point.proven, gather.facts(of).launches[0].unit) == (1, "tokens")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"device_name": "NVIDIA A100"},
+            "its reported device (NVIDIA A100) is not that of the study's first launch (NVID",
+        ),
+        (
+            {"cuda_version": "12.8"},
+            "its reported software (horovod 2.1.0, CUDA 12.8) is not that of the study's first l",
+        ),
+        ({"device_name": None, "framework_version": None}, ""),  # it recorded none
+    ],
+)
+def test_another_device_or_framework_is_in_no_figure(of: StudyDirectory, changes: dict[str, Any], says: str) -> None:
+    """Of a partition of two kinds of GPUs, and of an environment that was upgraded in between."""
+    common = {"device_name": "NVIDIA H100", "framework_version": "2.1.0", "cuda_version": "11.8"}
+    for key, own in ((FIRST, {}), (SECOND, changes)):
+        ran(of, key, "a").write("ranks/0.report.json", report(0, **(common | own)))
+    assert why(gather.facts(of))[1].startswith(says)
+    assert bool(why(gather.facts(of))[1]) is bool(says)
 
 
 def test_another_image_is_another_program(of: StudyDirectory) -> None:
