@@ -16,6 +16,7 @@ from runner.core.errors import UnknownStateError
 from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
 from runner.jobs.collect import nodes_of
+from runner.jobs.comparison import batch_of
 from runner.jobs.directory import Run, utc
 from runner.jobs.life import Standing, standing
 from runner.model.figure import Doubt, figure_keys, in_codes, in_words
@@ -54,6 +55,8 @@ def exported_run(run: Run) -> ExportedRun:
         _rank(rank, nodes.get(rank, ""), starts.get(rank), reports.get(rank), exits.get(rank), gpus)
         for rank in range(plan.tasks)
     )
+    mean, varies = batch_of(run)
+    batch = plan.samples_per_step if mean is None else mean
     is_measured = verdict.outcome == "measured"
     low, high = verdict.precision if verdict.precision and is_measured else (None, None)
     return ExportedRun(
@@ -67,7 +70,7 @@ def exported_run(run: Run) -> ExportedRun:
         gpus=plan.gpus,
         nodes=plan.nodes,
         options=options_of(hidden_command(plan.program)),
-        batch_per_gpu=reports[0].batch_size if 0 in reports else plan.samples_per_step,
+        batch_per_gpu=None if varies or batch is None or batch % 1 else int(batch),
         started=utc(starts[0].time_s if 0 in starts else None),
         ended=utc(marker.end_s if marker else None),
         precision_low=low,
@@ -91,9 +94,7 @@ def _rank(
 ) -> ExportedRank:
     ends_s, quarters = (report.ends_s, report.compute_quarters_p50_s) if report else ((), ())
     steps = len(ends_s) * report.group_steps if report and ends_s and report.group_steps else None
-    samples = sum(report.group_samples) if report and report.group_samples else None
-    if samples is None and report and report.batch_size and steps is not None:
-        samples = steps * report.batch_size
+    batch, counted = (report.batch_size, sum(report.group_samples)) if report else (None, 0)
     uuid = (report.device_uuid if report else None) or (start.device_uuid if start else None) or ""
     seen = gpus.get(uuid, GpuSummary())
     return ExportedRank(
@@ -104,7 +105,7 @@ def _rank(
         exit_status=ended.status if ended else None,
         window_s=ends_s[-1] if ends_s else None,
         steps=steps,
-        samples=samples,
+        samples=counted or (steps * batch if steps is not None and batch else None),
         compute_s=median(quarters) if quarters else None,
         sm_clock_mhz_min=seen.sm_clock_mhz_min,
         sm_clock_mhz_max=seen.sm_clock_mhz_max,

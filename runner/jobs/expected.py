@@ -26,7 +26,7 @@ from runner.model.figure import in_words
 from runner.model.records import AllreduceRecord
 from runner.model.request import Option, Recipe, transport_of
 from runner.model.site import Site
-from runner.planning.options import value_of, values
+from runner.planning.options import options_of, values
 from runner.planning.placement import place
 from runner.recipes.loader import read_recipe
 
@@ -155,7 +155,11 @@ def one_gpu_of(run: Run) -> OneGpu:
         options = read_recipe(plan.recipe).recipe.options
     except UsageError:
         options = {}
-    settings = tuple((key, value) for key in options if (value := value_of(plan.program, key)) is not None)
+    given = options_of(plan.program)
+    known = {
+        key: str(key in given).lower() if isinstance(each, bool) else given.get(key) for key, each in options.items()
+    }
+    settings = tuple((key, value) for key, value in known.items() if value is not None)
     doubts = f" ({in_words(figure.doubts)})" if figure.doubts else ""
     return OneGpu(rate, min(low, rate), max(high, rate), f"measured by the run {run.run_id}{doubts}", settings)
 

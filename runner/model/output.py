@@ -356,7 +356,7 @@ class ExportedRun(FigureKeys, frozen=True):
     Attributes:
         image: pinned by its digest; empty without a container.
         options: of the program, by name; a flag has an empty value. Values of secret names are ``***``.
-        batch_per_gpu: samples of a rank in a step.
+        batch_per_gpu: samples of a rank in a step; null where it is not one number.
         started, ended: null where unknown.
         precision_low, precision_high, window_s, steady: null unless it is measured; the interval also where the window
             was too short for one. What the figure counts (``unit``), the batch does, too.

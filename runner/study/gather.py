@@ -145,8 +145,7 @@ def figures(
     launches = _labelled(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}
-    told = log_remarks(log, places, ids_of) if study.logged or log is not None else ()
-    return (*_figures(study, launches, proven)[:2], told)
+    return (*_figures(study, launches, proven)[:2], log_remarks(log, places, ids_of))
 
 
 def _figures(

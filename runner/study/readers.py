@@ -83,27 +83,29 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
     """
     made: dict[Path, ExportedRun] = {}
     for subject in subjects:
-        runs, gaps = _measured_runs(subject)
+        runs, gaps, label = _measured_runs(subject)
         for run in runs.values():
             each = exported_run(run)
-            figure = each.figure.beside_gaps(gaps) if each.figure else None
-            made.setdefault(run.path.resolve(), msgspec.structs.replace(each, figure=figure))
+            if each.figure:
+                figure = each.figure.beside_gaps(gaps).labelled(label)
+                each = msgspec.structs.replace(each, figure=figure, demonstration=figure.demonstration)
+            made.setdefault(run.path.resolve(), each)
     return tuple(made.values())
 
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
     measured = [(subject.path, *_measured_runs(subject)) for subject in subjects]
-    runs = [run for _, own, _ in measured for run in own.values()]
+    runs = [run for _, own, *_ in measured for run in own.values()]
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
-        ((_, own, gaps),) = measured
+        ((_, own, gaps, _label),) = measured
         log = Run(alone.path).content(LOG) or None
         return make(runs, file, key, StudyToBundle((alone.path / STUDY).read_bytes(), own, figures, gaps, log))
-    for path, _, gaps in measured:
+    for path, _, gaps, _label in measured:
         if gaps:
-            fix = "bundle it alone: its gaps are in its bundle then"
-            raise UsageError(f"the study {path.name} has a gap: {gaps[0]}", fix=fix)
+            fix = "bundle the study alone: its gaps are in its bundle then"
+            raise UsageError(f"{path.name}: a study with a gap ({gaps[0]})", fix=fix)
     return make(runs, file, key, None)
 
 
@@ -135,19 +137,19 @@ def _state(run: Run, warn: Warn) -> str:
     return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
 
 
-def _measured_runs(subject: Subject) -> tuple[dict[str, Run], tuple[str, ...]]:
-    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches, and the
-    study's gaps; a run itself.
+def _measured_runs(subject: Subject) -> tuple[dict[str, Run], tuple[str, ...], str]:
+    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches, the study's
+    gaps, and why none of its figures is a claim; a run itself.
     """
     if isinstance(subject, Run):
         folder = subject.path.resolve().parent.parent  # STUDY/launches/KEY/RUN
         of = read(folder.parent) if folder.name == LAUNCHES else None
-        return {subject.run_id: subject}, look(of).gaps if of else ()
+        return {subject.run_id: subject}, look(of).gaps if of else (), ""
     now = facts(subject)
     proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches if each.state == "proven"}
     if not proven:
         raise _nothing_measured(subject)
-    return proven, now.gaps
+    return proven, now.gaps, now.demonstration
 
 
 def _nothing_measured(study: StudyDirectory, where: str = "") -> NotProvenError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -63,8 +63,9 @@ def verify(file: Path, allowed: Path | None = None, figures: Figures | None = No
         raise UsageError("there is no such file", where=str(file)) from None
     except UnusableFileError as error:
         raise UsageError(f"it cannot be read: {error.strerror}", where=str(file)) from None
-    expected = _without_later_keys(msgspec.to_builtins(Bundle(SCHEMA, runs, study)), said)
-    key = difference(_without_later_keys(msgspec.to_builtins(about), said), expected)
+    known, there = msgspec.to_builtins(about), {*_keys(said), *(("study.log",) if LOG in digests else ())}
+    expected = _without_later_keys(msgspec.to_builtins(Bundle(SCHEMA, runs, study)), there)
+    key = min(there - {*_keys(known)}, default="") or difference(_without_later_keys(known, there), expected)
     if key:
         raise NotProvenError(f"{ABOUT} is not what the records give: {key} differs", where=f"{bag.DATA}{ABOUT}")
     return VerifiedBundle(str(file), sha256(tags[bag.TAG_MANIFEST]), state, signer, runs, study)
@@ -104,21 +105,37 @@ def _members(opened: BinaryIO) -> Iterator[tuple[str, bytes]]:
 def _about(data: Path) -> tuple[Bundle, Any]:
     """What it says of itself, and the same as it stands there."""
     try:
-        said = json.loads((data / ABOUT).read_bytes())
+        said = json.loads((data / ABOUT).read_bytes(), object_pairs_hook=_once)
         return msgspec.convert(said, Bundle, strict=True), said
     except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         raise NotProvenError(f"{ABOUT} cannot be read", where=f"{bag.DATA}{ABOUT}") from None
 
 
-def _without_later_keys(value: Any, said: Any) -> Any:
-    """A document without the keys that bundles of earlier versions do not have, where ``said`` has them not either:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; of a key that is there twice, each program would read another value."""
+    if len(made := dict(pairs)) != len(pairs):
+        raise ValueError("a key is there twice")
+    return made
+
+
+def _keys(value: Any, at: str = "") -> Iterator[str]:
+    """The keys of a document, each as often as it is there, with those that it lies below."""
+    for name, each in value.items() if isinstance(value, dict) else ():
+        yield f"{at}{name}"
+        yield from _keys(each, f"{at}{name}.")
+    for each in value if isinstance(value, list | tuple) else ():
+        yield from _keys(each, at)
+
+
+def _without_later_keys(value: Any, there: Collection[str], at: str = "") -> Any:
+    """A document without the keys that bundles of earlier versions do not have, where none of its kind is ``there``:
     what a bundle does not say need not be what its records give.
     """
-    if isinstance(value, dict) and isinstance(said, dict):
-        kept = {name: each for name, each in value.items() if name not in _LATER or name in said}
-        return {name: _without_later_keys(each, said.get(name)) for name, each in kept.items()}
-    if isinstance(value, list | tuple) and isinstance(said, list) and len(value) == len(said):
-        return [_without_later_keys(each, other) for each, other in zip(value, said, strict=True)]
+    if isinstance(value, dict):
+        kept = {name: each for name, each in value.items() if name not in _LATER or f"{at}{name}" in there}
+        return {name: _without_later_keys(each, there, f"{at}{name}.") for name, each in kept.items()}
+    if isinstance(value, list | tuple):
+        return [_without_later_keys(each, there, at) for each in value]
     return value
 
 

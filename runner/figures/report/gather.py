@@ -28,7 +28,7 @@ from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
 from runner.model.expectation import Comparison
-from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, shared_doubts
+from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, in_words, shared_doubts
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
 from runner.model.study import BASES, LaunchFacts, StudyFacts
@@ -357,5 +357,6 @@ def _one_gpu(study: StudyFacts, settings: tuple[tuple[str, str], ...], rows: Seq
         return None
     rate = base.images_per_s
     low, high = (rate.value if value is None else value for value in (rate.low, rate.high))
-    source = f"measured by {counted(base.proven, 'launch')} of the study {study.study}"
+    doubts = f" ({in_words(base.doubts)})" if base.doubts else ""
+    source = f"measured by {counted(base.proven, 'launch')} of the study {study.study}{doubts}"
     return OneGpu(rate.value, low, high, source, inputs.one_gpu_of(Run(Path(alone[0].directory))).settings)

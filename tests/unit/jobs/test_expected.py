@@ -149,7 +149,7 @@ def run_of(tmp_path: Path, plan: Plan, verdict: Verdict | None, left: Sequence[d
 
 ONE = msgspec.structs.replace(
     PLAN, tasks_per_node=(1,), recipe="horovod-pytorch", samples_per_step=128,
-    program=("python3", "main.py", "--model", "resnet50", "--batch-size", "128", "--precision", "tf32"),
+    program=(*"python3 main.py --model resnet50 --batch-size 128 --precision tf32 --channels-last".split(),),
 )  # fmt: skip
 MEASURED = Verdict("measured", images_per_s=900.0, precision=(890.0, 910.0))
 
@@ -159,6 +159,8 @@ def test_a_run_of_one_gpu_gives_rate_and_settings(tmp_path: Path) -> None:
     assert (one_gpu.low, one_gpu.images_per_s, one_gpu.high) == (890.0, 900.0, 910.0)
     settings = dict(expected.with_settings(one_gpu, (("fp16-allreduce", "true"),)))
     assert settings["batch-size"] == "128" and settings["fp16-allreduce"] == "true"
+    assert (settings["channels-last"], settings["compile"]) == ("true", "false"), "flags have no word behind them"
+    assert ask(settings=tuple(settings.items()), rate=one_gpu).points
     with pytest.raises(UsageError, match="had batch-size=128, and batch-size=256"):
         expected.with_settings(one_gpu, (("batch-size", "256"),))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.campaign import LOG
 from runner.study.directory import StudyDirectory
-from tests.support.bundles import edited, forged
+from tests.support.bundles import Members, edited, forged
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.studies import on_disk, study
@@ -164,6 +165,15 @@ def test_the_log_of_a_study_is_in_its_bundle_and_says_what_was_launched_beside_i
     assert runner(["verify", str(bundle)]) == Exit.NOT_PROVEN
     assert "study.log" in capsys.readouterr().err
 
+    def lose(payload: Members) -> None:
+        del payload[LOG]
+        edited("study.json", lambda study: study.update(logged=False))(payload)
+        edited("bundle.json", lambda about: about["study"].__delitem__("log"))(payload)
+
+    forged(bundle, lose)
+    assert runner(["verify", str(bundle)]) == Exit.GOOD, "as an earlier version made it"
+    assert "its log of launches is not there" in capsys.readouterr().out
+
 
 def of_study(**changes: Any) -> Any:
     """An edit of the question."""
@@ -201,6 +211,7 @@ FORGED: dict[str, tuple[Any, str]] = {
     "one launch less wanted": (of_launches(lambda all: [one for one in all if "true-r2" not in one["key"]]), "differs"),
     "other GPUs": (of_launches(lambda each: [one | {"gpus": 8} for one in each]), "it has GPUs 4, the launch 8"),
     "another site": (of_study(site="elsewhere"), "it has site s"),
+    "its log hidden": (of_table(lambda table: table.__delitem__("log")), "study.log differs"),
     "another recipe": (of_study(recipe="x"), "it has recipe r"),
     "settings that it has not": (of_study(settings=[]), "no table can be made"),
 }  # fmt: skip
@@ -236,6 +247,18 @@ def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not (tmp_path / "none.tar").exists() and not (tmp_path / "other").exists()
     assert runner(["report", "train", "--sign", "key"]) == Exit.USAGE
     assert "only a bundle is signed" in capsys.readouterr().err
+
+
+def test_no_launch_of_a_demonstration_is_exported_as_a_claim(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = launched(tmp_path, "train", {"": 1.0}, settings=((),))
+    run = of.runs(of.study.launches[0].key)[0]
+    assert run.verdict is not None
+    run.write("verdict.json", msgspec.structs.replace(run.verdict, demonstration="a short warm-up"))
+    assert runner(["export", "train", "--format", "json"]) == Exit.GOOD
+    exported = json.loads(capsys.readouterr().out)["runs"]
+    assert {(each["demonstration"], each["figure"]["demonstration"]) for each in exported} == {("a short warm-up",) * 2}
 
 
 def test_points_of_a_study_without_a_reference_are_left_out(

@@ -250,6 +250,12 @@ FORGED: dict[str, tuple[Callable[[Members], None], str]] = {
     "one launch twice": (copied, "are one launch: one is a copy of the other"),
     "what it says of itself": (about(images_per_s=9e9), "images_per_s differs"),
     "its site": (about(site="elsewhere"), "site differs"),
+    "a key of its own": (about(certified="by me"), "runs.certified differs"),
+    "a key twice": (replaced(ABOUT, b'"images_per_s": ', b'"images_per_s": 9e9, "images_per_s": '), "cannot be read"),
+    "doubts taken away": (
+        edited(ABOUT, lambda each: each["runs"][0]["figure"].pop("doubts") and None),
+        "doubts differs",
+    ),
     "nothing of itself": (added(ABOUT, b"{}"), "cannot be read"),
     "a plan as if redacted": (about(redacted={PLAN: "0" * 64}), "nothing was redacted"),
     "a file elsewhere as if redacted": (about(redacted={"../../x": "0"}), "nothing was redacted"),

@@ -131,6 +131,16 @@ def test_the_usual_document_has_the_same_facts(runs: list[str], call: Call) -> N
     }  # fmt: skip
 
 
+def test_the_samples_of_a_rank_are_those_that_it_took(runs: list[str], call: Call) -> None:
+    """Of text: another number in each step."""
+    for rank in range(4):
+        report = Path(runs[0]) / "ranks" / f"{rank}.report.json"
+        samples = [100 - rank, 102 - rank] * 50
+        report.write_text(json.dumps(json.loads(report.read_text()) | {"group_samples": samples}))
+    (run,) = json.loads(call("export", runs[0], "--format", "json").out)["runs"]
+    assert ([rank["samples"] for rank in run["ranks"]], run["batch_per_gpu"]) == ([10100, 10000, 9900, 9800], None)
+
+
 def test_a_run_that_is_not_measured_has_no_figure(runs: list[str], call: Call) -> None:
     """Whatever its verdict holds besides."""
     verdict = Verdict(outcome="not-proven", reasons=("why",), images_per_s=9.0, precision=(8.0, 10.0), window_s=1.0)
