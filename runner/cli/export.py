@@ -123,7 +123,8 @@ def study_fields(study: BundledStudy, unit: str) -> Iterator[tuple[str, str]]:
         settings = "".join(f" {name}={value}" for name, value in point.settings)
         whole, of_one = point.images_per_s, point.efficiency_of_one
         figure = f"{with_span(whole.value, whole.low, whole.high, rate)} {unit}/s" if whole else "not proven"
-        efficiency = f", {with_span(of_one.value, of_one.low, of_one.high)} of one GPU" if of_one else ""
+        kind = f" ({point.scaling} scaling)" if point.scaling else ""
+        efficiency = f", {with_span(of_one.value, of_one.low, of_one.high)} of one GPU{kind}" if of_one else ""
         made_of = f"{gpus_text(point.gpus)}{settings}, {point.arm}, {point.proven} of {point.wanted}"
         doubts = f"; {in_words(point.doubts)}" if point.doubts else ""
         yield "", f"{made_of}: {figure}{efficiency}{f'; no efficiency: {point.why}' if point.why else ''}{doubts}"

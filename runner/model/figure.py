@@ -66,10 +66,7 @@ class Figure(msgspec.Struct, frozen=True):
 
     def beside_gaps(self, gaps: Sequence[str]) -> Figure:
         """The same, of a study of which something that was launched cannot be shown."""
-        if not gaps:
-            return self
-        doubt = Doubt("gap", f"its study has {counted(len(gaps), 'gap')}: it may be a chosen one")
-        return msgspec.structs.replace(self, doubts=(doubt, *self.doubts))
+        return msgspec.structs.replace(self, doubts=(*gap_doubts(gaps), *self.doubts))
 
     def labelled(self, demonstration: str) -> Figure:
         """The same as a demonstration, unless it is one: where no figure of its study is a claim, nor is this one."""
@@ -77,6 +74,11 @@ class Figure(msgspec.Struct, frozen=True):
             return self
         doubts = (Doubt("demonstration", demonstration), *self.doubts)
         return msgspec.structs.replace(self, demonstration=demonstration, doubts=doubts)
+
+
+def gap_doubts(gaps: Sequence[str]) -> tuple[Doubt, ...]:
+    """Of every figure of a study of which something that was launched cannot be shown."""
+    return (Doubt("gap", f"its study has {counted(len(gaps), 'gap')}: it may be a chosen one"),) if gaps else ()
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ _BATCH = {
 DOUBTS: dict[str, DoubtKind] = {
     "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
     "gap": DoubtKind(lambda _verdict, _arm: "", "gap"),  # of its study, not of the run: ``beside_gaps``
+    "efficiency": DoubtKind(lambda _verdict, _arm: "", "efficiency"),  # of a point of a study, which alone has one
     "other-arm": DoubtKind(lambda _, arm: "" if arm == "full" else f"arm {arm}: no figure of training", "arm"),
     "not-examined": DoubtKind(
         lambda verdict, _: "synchronisation not examined" if verdict.synchronisation else "", "unexamined"

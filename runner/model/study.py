@@ -313,6 +313,11 @@ class StudyFacts(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...] = ()
 
     @property
+    def efficiency_doubts(self) -> tuple[Doubt, ...]:
+        """Of its points, each once."""
+        return tuple(dict.fromkeys(each for point in self.points for each in point.doubts if each.code == "efficiency"))
+
+    @property
     def next_step(self) -> str:
         """What to do about one that is incomplete: another run of the same program would only repeat what it does."""
         if self.gaps and all(each.state == "proven" for each in self.launches):

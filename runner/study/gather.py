@@ -315,13 +315,14 @@ def _point(
     base_point = next((each for name in BASES if rates.get(each := (setting, 1, name))), None)
     alone: list[LaunchFacts] = []
     base: _Rates = {}
+    lacks = ""
     if base_point is not None and base_point != point and own:
         # The rates of one GPU alone: of the GPUs that these launches have, where these are known.
         ranks = next((each.gpus_by_node for each in launches if each.gpus_by_node), ())
-        alone = launches_of_size([each for each in groups[base_point] if each.state == "proven"], ranks)[0]
+        alone, lacks = launches_of_size([each for each in groups[base_point] if each.state == "proven"], ranks)
         base = _rates(alone, base_point[2])
     scaled, about = kind if base else (None, "")
-    of_ratio = (Doubt("batch", about),) if scaled and about else ()
+    of_ratio = [Doubt("efficiency", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
     made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())

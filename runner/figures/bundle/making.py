@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from runner.core import files
 from runner.core.errors import NotProvenError, UsageError
 from runner.core.files import sha256
@@ -145,8 +143,8 @@ def make(runs: Sequence[Run], file: Path, key: Path | None = None, study: StudyT
             (data / STUDY).write_bytes(redacted_file(STUDY, study.question, secrets))
             if study.log is not None:
                 (data / LOG).write_bytes(study.log)
-            together = proven_study(data, {each: run.run_id for each, run in study.runs.items()}, study.figures)
-            together = msgspec.structs.replace(together, gaps=study.gaps)
+            ids = {each: run.run_id for each, run in study.runs.items()}
+            together = proven_study(data, ids, study.figures, study.gaps)
         (data / ABOUT).write_bytes(canonical_json(Bundle(SCHEMA, bundled, together)))
         paths = {path.relative_to(data).as_posix(): path for path in data.rglob("*") if path.is_file()}
         digests = {name: sha256(path) for name, path in paths.items()}

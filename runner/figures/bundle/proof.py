@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from runner import __version__
 from runner.core.errors import NotProvenError, RunnerError
@@ -18,7 +19,7 @@ from runner.core.text import counted, gpus_text
 from runner.jobs.comparison import FIX, copy_among, identity_of
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.verdict import judge
-from runner.model.figure import figure_keys
+from runner.model.figure import figure_keys, gap_doubts
 from runner.model.output import BundledRun, BundledStudy
 from runner.model.plan import Plan
 from runner.model.request import ARMS
@@ -139,9 +140,12 @@ Figures = Callable[
 ]
 
 
-def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> BundledStudy:
-    """The study whose question lies in ``data``, beside its runs, which were proven already; ``runs``: key of a launch
-    -> id of its run; launches that are not proven may be missing, or have an empty id.
+def proven_study(data: Path, runs: Mapping[str, str], figures: Figures, gaps: tuple[str, ...]) -> BundledStudy:
+    """The study whose question lies in ``data``, beside its runs, which were proven already.
+
+    Args:
+        runs: key of a launch -> id of its run; launches that are not proven may be missing, or have an empty id.
+        gaps: what was launched and was not there any more, which no record shows.
 
     Raises:
         NotProvenError: the question cannot be read, a run is not of its launch, or a run is of no launch.
@@ -165,7 +169,8 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures) -> Bundl
     except (ArithmeticError, LookupError, ValueError, RunnerError) as error:
         raise NotProvenError(f"no table can be made of the study: {error}", where=STUDY) from None
     named = {key: proven[key].run_id if key in proven else "" for key in sorted(launches)}
-    return BundledStudy(study.study, named, points, losses, log=told)
+    doubted = (replace(each, doubts=(*gap_doubts(gaps), *each.doubts)) for each in points)
+    return BundledStudy(study.study, named, tuple(doubted), losses, gaps, told)
 
 
 def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:

@@ -97,7 +97,10 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
         cite=citation(study, rows, details, label),
         expected=expected,
         why_not_expected=why_not,
-        doubts=shared_doubts((row.figure for row in rows), "run", without=() if study is None else OWN_OF_A_POINT),
+        doubts=(
+            *shared_doubts((row.figure for row in rows), "run", without=() if study is None else OWN_OF_A_POINT),
+            *(study.efficiency_doubts if study else ()),
+        ),
     )
 
 

@@ -149,7 +149,8 @@ def run_of(tmp_path: Path, plan: Plan, verdict: Verdict | None, left: Sequence[d
 
 ONE = msgspec.structs.replace(
     PLAN, tasks_per_node=(1,), recipe="horovod-pytorch", samples_per_step=128,
-    program=(*"python3 main.py --model resnet50 --batch-size 128 --precision tf32 --channels-last".split(),),
+    program=("python3", "main.py", "--model", "resnet50", "--batch-size", "128", "--precision", "tf32",
+             "--channels-last"),
 )  # fmt: skip
 MEASURED = Verdict("measured", images_per_s=900.0, precision=(890.0, 910.0))
 

@@ -208,7 +208,7 @@ def test_a_run_that_was_moved_here_from_another_launch_proves_nothing(tmp_path: 
 def test_a_run_of_a_study_with_a_gap_is_exported_with_it_also_by_its_own_id(of: StudyDirectory) -> None:
     shutil.rmtree(of.runs(SLOW)[0].path)
     (run,) = of.runs(OTHER)
-    _, (gap,) = readers._measured_runs(run)
+    _, (gap,), _ = readers._measured_runs(run)
     assert gap in facts(of).gaps
 
 

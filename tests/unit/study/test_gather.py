@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from runner.cli.study import facts_lines
 from runner.jobs.directory import Run
 from runner.model.figure import in_words
 from runner.model.plan import LaunchPlace
@@ -19,6 +20,7 @@ from runner.study import gather
 from runner.study.plan import launches
 from tests.support.evidence import report
 from tests.support.plans import PLAN
+from tests.support.reports import study_facts
 from tests.support.studies import left_run, measured, on_disk, proven, study
 
 
@@ -87,6 +89,10 @@ def test_the_base_of_a_size_is_the_mean_of_its_gpus_in_a_repeat_that_lacks_one()
     assert two.efficiency_of_one is not None
     assert two.efficiency_of_one.value == pytest.approx(50.0 / 5000.0**0.5)
     assert two.efficiency_of_one.low == pytest.approx(two.efficiency_of_one.high)
+    two = gather.points(asked, [each for each in made if each.launch.device != 1])[1]
+    assert in_words(two.doubts) == "efficiency: 1 of its 2 GPUs have no rate alone", "it is against the others"
+    said = facts_lines(study_facts([], [two]), None)
+    assert f"  doubt: {in_words(two.doubts)}" in said
 
 
 def _began(run: Run, last_s: float) -> None:
@@ -124,7 +130,7 @@ def test_efficiency_is_against_a_single_gpu_with_the_same_setting() -> None:
         ((60, 30, 20), False, "strong", ""),  # as by `batch = 60 // world`
         ((100, 50, 33.3), True, "strong", ""),
         ((8130.5, 8202.25, 8077.0), False, "weak", ""),  # text
-        ((109, 100, 100), False, "weak", "its batches differ by 9.0"),  # a step that takes as long: 8 % off
+        ((109, 100, 100), False, "weak", "efficiency: its batches differ by 9.0"),  # a step that takes as long: 8 % off
         ((64, 64, 16), False, None, "neither the batch of a GPU nor the whole batch .* 64 on 1 GPU, 64 on 2 GPUs, 16 "),
         ((64, 64, (32, 96)), False, None, "neither the batch .* same in all launches"),  # whose mean is the others'
         ((64, None, 64), False, None, "the ranks recorded no batch: .*--meter-batch"),

@@ -87,7 +87,10 @@ def test_the_difference_between_single_gpus_comes_after_and_a_demonstration_name
         ({"site": "nowhere"}, "no site"),
         ({"points": (PointFacts(8, "full", (), 3, 3, estimate(1.0), scaling="strong"),)}, "strong scaling"),
         ({"points": (PointFacts(8, "full", (), 3, 3, estimate(1.0), why="no batch"),)}, "no batch"),
-        ({"recipe": "probe"}, "does not cover the recipe probe"),
+        (
+            {"recipe": "probe", "points": (PointFacts(8, "full", (), 3, 3, estimate(1.0)),)},
+            "not cover the recipe probe",
+        ),
     ],
 )
 def test_why_nothing_is_expected(study: StudyFacts, changes: dict[str, Any], why: str) -> None:
