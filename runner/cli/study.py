@@ -207,6 +207,8 @@ def _notes(facts: StudyFacts) -> Iterator[str]:
         yield f"{each.launch.key}: {each.state.replace('-', ' ')}{attempts}{why}{run}"
     if len(behind) > _MOST_REASONS:
         yield f"{counted(len(behind), 'launch')} are not proven; all of them: --json"
+    if again := sum(each.attempts > 1 for each in facts.launches if each.state == "proven"):
+        yield f"of several runs the first proven one counts: {counted(again, 'launch')}"
     yield from (_alone(each, is_claim=not facts.demonstration) for each in facts.single_gpus)
     if any(each.images_per_s is not None and each.images_per_s.low is None for each in points):
         yield "one launch makes no claim: it has no interval"

@@ -58,7 +58,8 @@ def side(text: str) -> Side:
         point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
         if each.state == "proven":
             made = measured_launch(Run(Path(each.directory)))
-            proven[point].append(replace(made, figure=made.figure.beside_gaps(now.gaps)))
+            figure = made.figure.beside_gaps(now.gaps).labelled(now.demonstration)
+            proven[point].append(replace(made, figure=figure))
         else:
             others[point] += 1
     if not proven:

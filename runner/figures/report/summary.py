@@ -197,6 +197,9 @@ def citation(
     for count, what in ((ran, "ran and measured nothing"), (len(rows) - len(proven) - ran, "not proven")):
         if count:
             sentences.append(f"{count} of {counted(len(rows), 'run')} {what}, and in no figure.")
+    again = sum(each.attempts > 1 for each in study.launches if each.state == "proven") if study else 0
+    sentences += [f"Of several runs the first proven one counts: {counted(again, 'launch')}."] if again else []
+    sentences += [f"Not to be quoted: {each.row.run}: {each.problem}." for each in details if each.problem]
     return tuple(sentences)
 
 

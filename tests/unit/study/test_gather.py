@@ -111,6 +111,7 @@ def test_a_proven_attempt_stands_whatever_came_before_or_after(tmp_path: Path) -
     left_run(of, "g0001-full-r1", Verdict("failed", ("exit 1",)))
     (launch,) = gather.facts(of).launches
     assert (launch.state, launch.run, launch.attempts) == ("proven", second.run_id, 3)
+    assert "  of several runs the first proven one counts: 1 launch" in facts_lines(gather.facts(of), None)
 
 
 def test_efficiency_is_against_a_single_gpu_with_the_same_setting() -> None:

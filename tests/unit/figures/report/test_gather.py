@@ -130,7 +130,10 @@ def test_what_to_cite_has_the_figure_its_interval_what_it_ran_on_and_what_is_mis
     assert last == "1 of 16 runs not proven, and in no figure."
     (missing,) = [row for row in report.rows if row.state != "proven"]
     assert (missing.gpus, missing.state, missing.why) == (32, "missing", "its job was cancelled before it started")
-    made = study_report(msgspec.structs.replace(study, demonstration="demonstration, no performance claim: CPU"))
+    again = (msgspec.structs.replace(study.launches[0], attempts=2), *study.launches[1:])
+    label = "demonstration, no performance claim: CPU"
+    made = study_report(msgspec.structs.replace(study, demonstration=label, launches=again))
+    assert made.cite[-1] == "Of several runs the first proven one counts: 1 launch."
     assert made.cite[0] == "Demonstration, no performance claim: CPU."
     assert "on 16 ranks (a demonstration) of technion" in made.cite[1] and "GPU" not in made.cite[1]
     assert not any("its own device" in each for each in made.cite)
@@ -193,6 +196,7 @@ def test_a_run_that_lacks_something_or_whose_records_do_not_hold(case: str, tmp_
     assert [(row.state, row.why, row.images_per_s is None) for row in made.rows] == [(state, why, bool(why))]
     if problem:
         assert made.detailed[0].ranks == () and problem in made.detailed[0].problem
+        assert made.cite[-1] == f"Not to be quoted: {run.run_id}: {made.detailed[0].problem}."
 
 
 def test_secrets_of_the_job_are_not_in_its_script(tmp_path: Path) -> None:
