@@ -213,7 +213,7 @@ def _notes(facts: StudyFacts) -> Iterator[str]:
     if any(each.images_per_s is not None and each.images_per_s.low is None for each in points):
         yield "one launch makes no claim: it has no interval"
     doubts = shared_doubts((each.figure for each in facts.launches), without=OWN_OF_A_POINT)
-    yield from (f"doubt: {each.words}" for each in (*doubts, *facts.efficiency_doubts) if each.code != "demonstration")
+    yield from (f"doubt: {each.words}" for each in (*doubts, *facts.doubts_of_points) if each.code != "demonstration")
     if worst := max((each for each in points if each.spread), key=lambda each: each.spread or 0.0, default=None):
         needed = worst.launches_needed
         counts = (f"{percent(change, 0)}: {needed.get(f'{change:g}', f'over {MOST_LAUNCHES}')}" for change in CHANGES)

@@ -115,7 +115,12 @@ FACTS = (
         "compare curve",
     ),
     Fact("gpus", "number of GPUs", lambda ran: str(ran.gpus), "compare"),
-    Fact("placement", "ranks on each node", lambda ran: ",".join(map(str, ran.plan.tasks_per_node)), "compare repeats"),
+    Fact(
+        "placement",
+        "ranks on each node",
+        lambda ran: ",".join(map(str, ran.plan.tasks_per_node)),
+        "compare repeats point",
+    ),
     Fact("device", "device", lambda ran: f"{ran.plan.device} {ran.plan.gpu_type}".strip(), "compare curve"),
     Fact("reported-device", "reported device", lambda ran: ran.device_name, "compare curve study"),
     Fact("site", "site", lambda ran: ran.plan.site, "compare curve repeats"),
@@ -140,8 +145,8 @@ FACTS = (
         lambda ran: ran.plan.image.digest or ran.plan.image.sha256 or ran.plan.image.path,
         "repeats study",
     ),
-    Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats"),
-    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats"),
+    Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats point"),
+    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats point"),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
@@ -164,9 +169,9 @@ def differences(
     for fact in facts_for(question):
         one, two = (sorted({fact.value(ran) for ran in side}) for side in sides)
         if fact.key == "batch" and one == two == [NONE]:
-            means = [fmean(ran.batch or 0.0 for ran in side) for side in sides]
-            if max(means) > SAME_BATCH * min(means):
-                yield fact, *([f"{mean:.4g} on average"] for mean in means)
+            mean, other = (fmean(ran.batch or 0.0 for ran in side) for side in sides)
+            if max(mean, other) > SAME_BATCH * min(mean, other):
+                yield fact, [f"{mean:.4g} on average"], [f"{other:.4g} on average"]
         elif one != two and [""] not in (one, two):
             yield fact, one, two
 

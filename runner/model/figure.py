@@ -106,7 +106,7 @@ _BATCH = {
 DOUBTS: dict[str, DoubtKind] = {
     "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
     "gap": DoubtKind(lambda _verdict, _arm: "", "gap"),  # of its study, not of the run: ``beside_gaps``
-    "efficiency": DoubtKind(lambda _verdict, _arm: "", "efficiency"),  # of a point of a study, which alone has one
+    "unequal": DoubtKind(lambda _verdict, _arm: "", "unequal"),  # of what a point of a study is made of
     "other-arm": DoubtKind(lambda _, arm: "" if arm == "full" else f"arm {arm}: no figure of training", "arm"),
     "not-examined": DoubtKind(
         lambda verdict, _: "synchronisation not examined" if verdict.synchronisation else "", "unexamined"

@@ -313,9 +313,9 @@ class StudyFacts(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...] = ()
 
     @property
-    def efficiency_doubts(self) -> tuple[Doubt, ...]:
-        """Of its points, each once."""
-        return tuple(dict.fromkeys(each for point in self.points for each in point.doubts if each.code == "efficiency"))
+    def doubts_of_points(self) -> tuple[Doubt, ...]:
+        """What no figure has that they are made of, each once."""
+        return tuple(dict.fromkeys(each for point in self.points for each in point.doubts if each.code == "unequal"))
 
     @property
     def next_step(self) -> str:

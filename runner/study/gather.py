@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
-from runner.jobs.comparison import SAME_BATCH, batch_of
+from runner.jobs.comparison import SAME_BATCH, Ran, batch_of, unlike
 from runner.jobs.directory import NODES, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
@@ -159,8 +159,23 @@ def _figures(
     if differences:
         why = f"the launches differ: {differences[0]}"
         all_losses = tuple(Loss(each.gpus, each.settings, why=why) for each in all_losses)
-    label = _demonstration(launches)
-    return points(study, launches), tuple(replace(each, demonstration=label) for each in all_losses), differences
+    label, unequal = _demonstration(launches), _unequal(study, proven)
+    all_points = tuple(
+        replace(each, doubts=(*each.doubts, *unequal.get((each.settings, each.gpus, each.arm), ())))
+        for each in points(study, launches)
+    )
+    return all_points, tuple(replace(each, demonstration=label) for each in all_losses), differences
+
+
+def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[Doubt, ...]]:
+    """Of points whose launches were planned otherwise than each other, as after a change of the site file: in what."""
+    groups: dict[_Point, list[Ran]] = defaultdict(list)
+    for each in study.launches:
+        if each.key in proven and (plan := proven[each.key].plan) is not None:
+            for arm in each.arms or (each.arm,):
+                groups[each.settings, each.gpus, arm].append(Ran(plan=plan))
+    found = {point: ", ".join(fact.words for fact in unlike("point", group)) for point, group in groups.items()}
+    return {point: (Doubt("unequal", f"its launches differ in {words}"),) for point, words in found.items() if words}
 
 
 def _demonstration(launches: Iterable[LaunchFacts]) -> str:
@@ -322,7 +337,7 @@ def _point(
         alone, lacks = launches_of_size([each for each in groups[base_point] if each.state == "proven"], ranks)
         base = _rates(alone, base_point[2])
     scaled, about = kind if base else (None, "")
-    of_ratio = [Doubt("efficiency", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
+    of_ratio = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
     made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())

@@ -53,7 +53,7 @@ def doubts_of(run: Run) -> tuple[Doubt, ...]:
 
 def test_together_these_verdicts_have_every_doubt() -> None:
     codes = {doubt.code for each in VERDICTS.values() for doubt in figure_keys(each, "uncoupled")["figure"].doubts}
-    assert codes == set(DOUBTS) - {"gap", "efficiency"}, "these are of a study"
+    assert codes == set(DOUBTS) - {"gap", "unequal"}, "these are of a study"
     sound = Verdict("measured", images_per_s=1.0, steady=True, precision=(0.9, 1.1), transport="proven")
     figure = figure_of(sound)
     assert figure is not None and (figure.doubts, figure.claim) == ((), "performance")

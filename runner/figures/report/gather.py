@@ -99,7 +99,7 @@ def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row
         why_not_expected=why_not,
         doubts=(
             *shared_doubts((row.figure for row in rows), "run", without=() if study is None else OWN_OF_A_POINT),
-            *(study.efficiency_doubts if study else ()),
+            *(study.doubts_of_points if study else ()),
         ),
     )
 

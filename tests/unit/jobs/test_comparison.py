@@ -151,7 +151,7 @@ DECIDES = {
     "curve": "recipe program model precision image-size batch device reported-device site proof claim",
     "repeats": "placement site command image env runtime software copy commit changes",
     "study": "reported-device unit image software copy commit changes",
-    "point": "command",
+    "point": "placement command env runtime",
 }
 
 

@@ -145,6 +145,17 @@ def test_another_device_or_framework_is_in_no_figure(of: StudyDirectory, changes
     assert bool(why(gather.facts(of))[1]) is bool(says)
 
 
+def test_launches_that_were_planned_otherwise_are_a_doubt_of_their_point(of: StudyDirectory) -> None:
+    """As after a change of the site file."""
+    for key, env in ((FIRST, ()), (SECOND, ()), (THIRD, (("NCCL_P2P_DISABLE", "1"),))):
+        with_plan(ran(of, key, "a"), env=env)
+    now = gather.facts(of)
+    assert [each.words for each in now.points[0].doubts if each.code == "unequal"] == [
+        "its launches differ in environment"
+    ]
+    assert now.state == "complete"
+
+
 def test_another_image_is_another_program(of: StudyDirectory) -> None:
     for key, digit in ((FIRST, "1"), (SECOND, "2")):
         with_plan(ran(of, key, "a"), image=PlannedImage("hvd", f"sha256:{digit * 64}", "/i.sqsh"))
