@@ -170,7 +170,7 @@ def differences(
         one, two = (sorted({fact.value(ran) for ran in side}) for side in sides)
         if fact.key == "batch" and one == two == [NONE]:
             mean, other = (fmean(ran.batch or 0.0 for ran in side) for side in sides)
-            if max(mean, other) > SAME_BATCH * min(mean, other):
+            if min(mean, other) and max(mean, other) > SAME_BATCH * min(mean, other):
                 yield fact, [f"{mean:.4g} on average"], [f"{other:.4g} on average"]
         elif one != two and [""] not in (one, two):
             yield fact, one, two
@@ -397,12 +397,9 @@ def _software(run: Run) -> str:
     """Of the first rank, as it reported it; empty where it is unknown."""
     if (report := run.records.report(0)) is None or not report.framework_version:
         return ""
-    others = (
-        f"{name} {value}"
-        for name, value in (("Horovod", report.horovod_version), ("CUDA", report.cuda_version))
-        if value
-    )
-    return ", ".join((f"{report.framework} {report.framework_version}", *others))
+    others = {"Horovod": report.horovod_version, "CUDA": report.cuda_version}
+    named = (f"{name} {value}" for name, value in others.items() if value)
+    return ", ".join((f"{report.framework} {report.framework_version}", *named))
 
 
 def _state(record: CodeRecord | None) -> str:
