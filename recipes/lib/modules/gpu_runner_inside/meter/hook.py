@@ -171,7 +171,8 @@ def _take_over(optimizer: Any) -> None:
     is_gone = _state.counted is not None and _state.counted() is None
     _state.counted = weakref.ref(optimizer)
     old, trained = _state.meter, {id(each) for each in parameters_of(optimizer)}
-    if old is not None and (old.source != "hook" or not old.active or (is_gone and trained <= _state.trained)):
+    continues = is_gone and trained <= _state.trained
+    if _state.begun > 0 if old is None else old.source != "hook" or not old.active or continues:
         return
     _state.trained = trained
     _state.begun += 1
