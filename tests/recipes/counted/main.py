@@ -493,6 +493,13 @@ def projected_by_deepspeed() -> Script:
     return projected(DeepSpeedEngine())
 
 
+@script("script")
+def compiled_and_divided() -> Script:
+    model = nn.Sequential(Net(), nn.ReLU(), net(inputs=10))
+    model[0].compile(backend="aot_eager", fullgraph=True)
+    return simple(divided(model))
+
+
 @script(f"hook {BATCH}")
 def projected_divided_and_stated() -> Script:
     return projected(divided(net()))

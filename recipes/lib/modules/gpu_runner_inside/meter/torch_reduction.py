@@ -18,7 +18,7 @@ from gpu_runner_inside.benchmark.proof import checksum
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of, values_of
 from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.reduction import BUCKETS
-from gpu_runner_inside.meter.torch_passes import compiles_backward, untraced
+from gpu_runner_inside.meter.torch_passes import compiles_backward, is_compiling, untraced
 
 WHOLE = "ZeroRedundancyOptimizer"
 _MOST_LOOKS = 20  # steps that may have gradients that are not finite (a loss scale that is still too large)
@@ -70,16 +70,18 @@ class _Flat:
 
 class _Divided:
     """A distributed tensor, of FSDP2: whole in its modules from their forward pass on, or from that of the modules
-    around them, which may use it themselves (nn.MultiheadAttention).
+    around them, which may use it themselves (nn.MultiheadAttention). What torch.compile compiles gets no hook.
     """
 
-    def __init__(self, parameter: Any, places: Sequence[tuple[Any, str]], around: Sequence[Any]) -> None:
-        self._parameter, self._places, self._around = parameter, places, around
+    def __init__(self, parameter: Any, places: Sequence[tuple[Any, str]], modules: Sequence[Any]) -> None:
+        self._parameter, self._places, self._modules = parameter, places, modules
 
     def watch(self, look: Callable[[torch.Tensor], None], handles: list[Any]) -> None:
         hooked: list[torch.Tensor] = []  # kept, so that no other tensor gets the identity of one
 
         def before_forward(_module: Any, _inputs: Any) -> None:
+            if is_compiling():  # nothing of it may be in what the script compiles
+                return
             for owner, name in self._places:
                 whole = owner._parameters.get(name)
                 if (
@@ -92,8 +94,7 @@ class _Divided:
                 hooked.append(whole)
                 handles.append(whole.register_hook(look))
 
-        modules = [module for module, _name in self._places] + [*self._around]
-        handles += [module.register_forward_pre_hook(before_forward) for module in modules]
+        handles += [module.register_forward_pre_hook(before_forward) for module in self._modules]
 
     def gradient(self) -> torch.Tensor | None:
         gradient = self._parameter.grad
@@ -256,11 +257,18 @@ def _divided(model: Any, parameters: Iterable[torch.Tensor]) -> list[Any]:
     parameters = list(parameters)
     if not all(hasattr(each, "device_mesh") and id(each) in places for each in parameters):
         raise ValueError("a parameter that is not divided by fully_shard")
-    return [
-        _Divided(each, own, [around[id(module)] for module, _name in own if id(module) in around])
-        for each in parameters
-        for own in [places[id(each)]]
-    ]
+    compiled = {
+        id(below)
+        for module in model.modules()
+        if getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
+        for below in module.modules()
+    }
+    found = []
+    for each in parameters:
+        modules = [one for module, _name in places[id(each)] for one in (module, around.get(id(module)))]
+        called = [one for one in modules if one is not None and id(one) not in compiled]
+        found.append(_Divided(each, places[id(each)], called))
+    return found
 
 
 def _are_finite(sums: Iterable[torch.Tensor]) -> bool:
