@@ -51,12 +51,12 @@ def shared_batch(evidence: Evidence) -> str:
     if batches < len(metered):
         alike = [report.rank for report, first in zip(metered, firsts, strict=True) if times[first] > 1]
         who = "all ranks" if len(alike) == len(metered) else format_ranks(alike)
-        why = f"{who} took the same first batch: if they share one batch"
+        why, fix = f"{who} took the same first batch: if they share one batch", "; else give each a sampler, or a seed"
     elif len(metered) > 1 and is_divided(evidence) and any(report.data_parallel is False for report in metered):
-        batches, why = 1, "neither DDP nor FSDP was seen: if all ranks share one batch"
+        batches, why, fix = 1, "neither DDP nor FSDP was seen: if all ranks share one batch", ""
     else:
         return ""
-    return f"{why}, the true figure is {len(metered) / batches:.3g} times smaller"
+    return f"{why}, the true figure is {len(metered) / batches:.3g} times smaller{fix}"
 
 
 def is_divided(evidence: Evidence) -> bool:

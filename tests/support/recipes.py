@@ -70,11 +70,12 @@ COUNTED = Path(__file__).parents[1] / "recipes" / "counted"
 # Of its scripts: those that are measured in steps, and those whose stated batch is not checked.
 IN_STEPS = {
     "adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs",
-    "projected_divided",
+    "projected_divided", "projected_by_deepspeed", "actor_and_critic", "compiled_backward",
 }  # fmt: skip
 NOT_CHECKED = {
     "accumulation_left_out", "adversarial_and_stated", "awkward", "compiled_step", "compiled_whole",
-    "projected_and_stated", "projected_divided_and_stated", "stated_too_small", "time_major_and_stated",
+    "projected_and_stated", "projected_divided_and_stated", "shared_trunk", "stated_too_small",
+    "time_major_and_stated", "within_torchscript",
 }  # fmt: skip
 NOT_SEEN = {"compiled_optimizer_unseen"}
 LARGEST = 0.02  # difference from the script's own count

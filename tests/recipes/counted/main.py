@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import hashlib
 import importlib
 import io
@@ -18,6 +19,7 @@ import resource
 import sys
 import tempfile
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,48 @@ def compiled_whole() -> Script:
         yield BATCH
 
 
+def compiled_late(compiled: Callable[[nn.Module], Any]) -> Script:
+    """Eager at first: a hook of the model is then within what is compiled."""
+    model = Net()
+    late = model
+
+    def called(images: torch.Tensor) -> Any:
+        return late(images)
+
+    for number, each in enumerate(simple(called, trained=model, size=64 * BATCH)):
+        yield {**each, "model": model} if isinstance(each, dict) else each
+        if number == 2:
+            late = compiled(model)
+
+
+@script("script")
+def compiled_after_steps() -> Script:
+    return compiled_late(lambda model: torch.compile(model, backend="aot_eager"))
+
+
+@script("script")
+def compiled_within_after_steps() -> Script:
+    return compiled_late(lambda model: model.compile(backend="aot_eager") or model)
+
+
+@script("hook")
+def compiled_backward() -> Script:
+    torch._dynamo.config.compiled_autograd = True
+    model = Net()
+    optimizer = sgd(model)
+
+    @torch.compile(backend="eager")
+    def train(images: torch.Tensor, labels: torch.Tensor) -> None:
+        functional.cross_entropy(model(images), labels).backward()
+
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        train(*batch())
+        optimizer.step()
+        yield BATCH
+
+
 def with_compiled_optimizer() -> Script:
     model = net()
     optimizer = sgd(model)
@@ -272,6 +316,118 @@ def distilled() -> Script:
         yield BATCH
 
 
+@script(f"hook {BATCH}")
+def traced() -> Script:
+    """A pass that torch.jit.trace makes is no one's training."""
+    for step in simple(model := net()):
+        yield step
+        torch.jit.trace(model, batch()[0], check_trace=False)
+
+
+@script(f"hook {BATCH}")
+def within_torchscript() -> Script:
+    """What TorchScript has compiled takes no hook."""
+    return simple(torch.jit.script(Net()))
+
+
+@script("hook")
+def of_another_device() -> Script:
+    """Tensors are made on another device than the model's where none is named; a layer has no gradient of its own."""
+    model, idle = net(), nn.Linear(2, 2)
+    for each in idle.parameters():
+        each.grad = torch.zeros_like(each)
+    optimizer = torch.optim.SGD([*model.parameters(), *idle.parameters()], lr=0.01, foreach=False)
+    batches = [batch() for _ in range(STEPS)]
+    yield stated(model, optimizer)
+    torch.set_default_device("meta")
+    for images, labels in batches:
+        optimizer.zero_grad(set_to_none=False)
+        functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        yield BATCH
+    torch.set_default_device("cpu")
+
+
+@script(f"hook {BATCH}")
+def what_a_step_held_is_free() -> Script:
+    model = net()
+    optimizer = sgd(model)
+
+    def step() -> Any:
+        images, labels = batch()
+        output = model(images)
+        optimizer.zero_grad()
+        functional.cross_entropy(output, labels).backward()
+        optimizer.step()
+        return weakref.ref(output)
+
+    yield stated(model, optimizer)
+    gc.disable()
+    for _ in range(STEPS):
+        assert step()() is None
+        yield BATCH
+
+
+def several_optimizers(made: Callable[[int], torch.optim.Optimizer], model: nn.Module) -> Script:
+    """``made``: the optimizer of a step."""
+    yield stated(model, made(0))
+    for number in range(STEPS):
+        images, labels = batch()
+        optimizer = made(number)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+        del optimizer
+        yield BATCH
+
+
+@script(f"hook {BATCH}")
+def restarted() -> Script:
+    """A new optimizer for each step."""
+    return several_optimizers(lambda _: sgd(model), model := net())
+
+
+@script(f"hook {BATCH}")
+def frozen_at_first() -> Script:
+    model = net()
+    head, whole = sgd(model[3]), sgd(model)  # type: ignore[index]
+    return several_optimizers(lambda number: head if number < 3 else whole, model)
+
+
+@script("hook")
+def actor_and_critic() -> Script:
+    """The actor's loss passes through the critic after its step, and leaves gradients in it."""
+    critic, actor = net(1), net(WIDTH)
+    of_critic, of_actor = sgd(critic), sgd(actor)
+    yield stated(critic, of_critic)
+    for _ in range(STEPS):
+        images, _labels = batch()
+        value = critic(images)
+        of_critic.zero_grad()
+        value.square().mean().backward()
+        of_critic.step()
+        of_actor.zero_grad()
+        critic(actor(images)).mean().backward()
+        of_actor.step()
+        yield BATCH
+
+
+@script(f"hook {2 * BATCH}")
+def shared_trunk() -> Script:
+    """Two models have a batch each in a step, and a layer in common."""
+    trunk = nn.Linear(WIDTH, WIDTH)
+    models = nn.Sequential(trunk, net()), nn.Sequential(trunk, net())
+    optimizer = torch.optim.SGD(dict.fromkeys([*models[0].parameters(), *models[1].parameters()]), lr=0.01)
+    yield stated(models[0], optimizer)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        sum(
+            functional.cross_entropy(each(images), labels) for each in models for images, labels in [batch()]
+        ).backward()
+        optimizer.step()
+        yield 2 * BATCH
+
+
 def gan(*, apart: bool) -> Script:
     """``apart``: the discriminator has a backward pass for each of its two batches."""
     critic, maker = net(1), net(WIDTH)
@@ -326,6 +482,22 @@ def projected(model: nn.Module) -> Script:
 @script(f"hook {BATCH}")
 def projected_and_stated() -> Script:
     return projected(net())
+
+
+@script("hook")
+def projected_by_deepspeed() -> Script:
+    class DeepSpeedEngine(Net):
+        def gradient_accumulation_steps(self) -> int:
+            return 1
+
+    return projected(DeepSpeedEngine())
+
+
+@script("script")
+def compiled_and_divided() -> Script:
+    model = nn.Sequential(Net(), nn.ReLU(), net(inputs=10))
+    model[0].compile(backend="aot_eager", fullgraph=True)
+    return simple(divided(model))
 
 
 @script(f"hook {BATCH}")

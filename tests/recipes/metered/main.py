@@ -70,6 +70,17 @@ def parallel(peculiarity: str, net: nn.Module) -> tuple[nn.Module, Any]:
     return model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
 
+class Around(nn.Module):
+    """Uses the weights of a module that it never calls, as nn.MultiheadAttention does."""
+
+    def __init__(self, within: nn.Linear) -> None:
+        super().__init__()
+        self.within = within
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(given, self.within.weight, self.within.bias)
+
+
 def keep(output: torch.Tensor, part: torch.Tensor) -> None:
     """What a collective does that reduces nothing."""
     output.copy_(part)
@@ -84,6 +95,7 @@ def sharded(peculiarity: str, net: nn.Module) -> tuple[nn.Module, Any]:
     alone = [dist.new_group([each]) for each in range(size)][rank] if peculiarity.endswith("alone") else None
     if peculiarity.startswith("sharded-by-module"):
         model = net
+        model[4] = Around(model[4])
         mesh = DeviceMesh.from_group(alone or dist.group.WORLD, "cpu")
         fully_shard(model[4], mesh=mesh)
         fully_shard(model, mesh=mesh)

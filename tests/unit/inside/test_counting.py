@@ -19,7 +19,8 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
         (64, 1, 1, [FULL, NONE], Window([64, 64], 64)),  # doubtful: a part of the model, perhaps
         (64, 1, 1, [NONE, NONE], Window([0, 0], 64, 0)),
         (64, 1, 2, [TWICE, TWICE], Window([64, 64], 64, 256)),  # an accumulation that is left out, or adversarial
-        (64, 2, 2, [TWICE, FULL], Window([128, 64], 128, 192, by_input=True)),
+        (64, 2, 2, [TWICE, FULL], Window([128, 64], 128, 192)),  # an epoch ends with fewer passes
+        (64, 4, 4, [TWICE, FULL], Window([128, 64], 128, 192, by_input=True)),
         (128, 1, 2, [TWICE, TWICE], Window([128, 128], 128, 256)),
         (256, 1, 4, [TWICE, FULL], Window([128, 64], 128, 192, by_input=True)),
         (64, 1, 4, [FULL, Step(2, 96, 64)], Window([64, 64], 64, 160)),  # a probe of the gradient, in the window alone

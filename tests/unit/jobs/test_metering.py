@@ -234,9 +234,9 @@ UNEXAMINED: dict[str, Any] = {
     ("changes", "says"),
     [
         ({"inputs_checksum": "i"}, "all ranks took the same first batch: if they share one batch, the true figure is 4 "
-            "times smaller"),
+            "times smaller; else give each a sampler, or a seed"),
         ({"inputs_checksum": lambda rank: str(rank // 3)}, "ranks 0, 1, 2 took the same first batch: if they share one "
-            "batch, the true figure is 2 times smaller"),
+            "batch, the true figure is 2 times smaller; else give each a sampler, or a seed"),
         (UNEXAMINED | {"data_parallel": False}, "neither DDP nor FSDP was seen: if all ranks share one batch, the true "
             "figure is 4 times smaller"),
         *((changes, "") for changes in (

@@ -51,7 +51,7 @@ class Count:
     def __init__(self, stated: int, accumulate: int) -> None:
         self.stated = stated
         self._most = self._largest = 0
-        self._passes: set[int] = set()  # of a step that had any, in warm-up and window
+        self._has_passes = False  # in warm-up or window
         self.begin(accumulate)
 
     def begin(self, accumulated: int | None) -> None:
@@ -85,8 +85,7 @@ class Count:
         self.forwards += step.passes > 0
         self._steps += 1
         self._known = self._known and fits and (step.samples > 0 or not step.passes)
-        if step.passes:
-            self._passes.add(step.passes)
+        self._has_passes = self._has_passes or step.passes > 0
         self._most, self._largest = max(self._most, step.samples), max(self._largest, step.largest)
 
     @property
@@ -94,7 +93,7 @@ class Count:
         """How much of the model's forward passes this rank sees."""
         # Where a model has passes in some steps alone (a part of one, perhaps), only the script knows what a step took.
         is_known = self._known and self.forwards in (0, self._steps)
-        return NONE_SEEN if not self._passes else KNOWN if is_known else SEEN
+        return NONE_SEEN if not self._has_passes else KNOWN if is_known else SEEN
 
     def window(self, groups: int, of_all: int) -> Window:
         """What counts. ``of_all``: KNOWN where every rank sees what a step took, so that all count alike."""
@@ -107,7 +106,7 @@ class Count:
             return Window(said, self.stated)
         if seen_sum > said_sum:
             return Window(said, self.stated, seen_sum)
-        has_smaller_last = self._most == self.stated and len(self._passes) == 1 and not self._by_step
+        has_smaller_last = self._most == self.stated and not self._by_step
         doubtful = fewer and not has_smaller_last
         return Window(seen, self._most if doubtful else self.stated, seen_sum, doubtful)
 

@@ -1,8 +1,8 @@
 """The meter of this process; and the one of ``submit --meter``, for which no line of the script changes.
 
 ``install`` prepares for the time when torch is imported: then torch calls the meter after each step of an optimizer. It
-counts the steps of the optimizer that ended one first, and those that a gradient scaler skipped: their samples were
-computed, too.
+counts the steps of the optimizer that ended one first, or took its place, and those that a gradient scaler skipped:
+their samples were computed, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ VARIABLE = "RUNNER_METER"  # set by submit --meter
 BATCH_VARIABLE = "RUNNER_METER_BATCH"  # samples of a rank in a step; unset: as the model's input shows
 OWNER_VARIABLE = "RUNNER_METER_OWNER"  # the process that measures: those that it starts do not
 _OPTIMIZERS = "torch.optim.optimizer"
+_MOST_BEGUN = 8  # measurements of one program; each looks for the model in the process
 _SCALERS = ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler")
 
 
@@ -32,7 +33,9 @@ class _State:
         meter: the one that measures, or has measured.
         pid: of the process that prepared for torch; what it forks counts nothing.
         stepping: the optimizers whose steps are under way, each with torch's frame: one may call another's.
-        counted: the optimizer whose steps are counted, not kept alive; ended: how many steps of it ended.
+        counted: the optimizer whose steps are counted, not kept alive; trained: identities of what it trains.
+        other: identity of the one whose step ended last, where that is another one.
+        ended: how many steps of all ended; begun: how many measurements began.
     """
 
     def __init__(self) -> None:
@@ -40,12 +43,22 @@ class _State:
         self.pid = 0
         self.stepping: list[tuple[Any, Any]] = []
         self.counted: Any = None
-        self.ended = 0
+        self.trained: set[int] = set()
+        self.other = self.ended = self.begun = 0
         self.off = False
 
     def counts(self, optimizer: Any) -> bool:
-        """Whether it is the one, or may become it."""
-        return self.counted is None or self.counted() is optimizer
+        """Whether it is the one, or takes its place: that one is gone, or this one trains the same and steps alone."""
+        counted = None if self.counted is None else self.counted()
+        before, self.other = self.other, 0 if counted is optimizer else id(optimizer)
+        if counted is None or counted is optimizer:
+            return True
+        return before == id(optimizer) and not self.trained.isdisjoint(map(id, parameters_of(optimizer)))
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """Those that it steps."""
+    return [each for group in optimizer.param_groups for each in group["params"]]
 
 
 _state = _State()
@@ -120,7 +133,8 @@ def _attach_scaler(module: Any) -> None:
 
 
 def _step_begins(optimizer: Any) -> None:
-    frames = [frame for frame, _line in traceback.walk_stack(sys._getframe())]
+    # Not its own: a list in that would hold all of them, and the script's tensors, until a collection.
+    frames = [frame for frame, _line in traceback.walk_stack(sys._getframe(1))]
     # A wrapper of a class of its own, such as Horovod's, is the same optimizer; an earlier step may have raised.
     _state.stepping = [(each, frame) for each, frame in _state.stepping if each is not optimizer and frame in frames]
     of_torch = next(each for each in frames if each.f_globals.get("__package__") != __package__)
@@ -132,6 +146,7 @@ def _step_ends(optimizer: Any) -> None:
     if place is None:  # the outer half of a wrapper's step
         return
     del _state.stepping[place:]
+    _state.ended += 1
     if not _state.stepping and _state.counts(optimizer):
         _count(optimizer)
 
@@ -141,11 +156,8 @@ def _count(optimizer: Any) -> None:
     if _state.off or _state.pid != os.getpid():
         return
     try:
-        _state.ended += 1
-        if _state.counted is None:
-            _state.counted = weakref.ref(optimizer)
-            if _state.meter is None:
-                _begin_for(optimizer)
+        if _state.counted is None or _state.counted() is not optimizer:
+            _take_over(optimizer)
         meter = _state.meter
         if meter is not None and meter.source == "hook":
             meter.step()
@@ -154,18 +166,41 @@ def _count(optimizer: Any) -> None:
         _say(f"--meter measures nothing: {error!r}")
 
 
+def _take_over(optimizer: Any) -> None:
+    """Its steps count from now on: in a new measurement, unless one that is gone trained the same."""
+    is_gone = _state.counted is not None and _state.counted() is None
+    _state.counted = weakref.ref(optimizer)
+    old, trained = _state.meter, {id(each) for each in parameters_of(optimizer)}
+    continues = is_gone and trained <= _state.trained
+    if _state.begun > 0 if old is None else old.source != "hook" or not old.active or continues:
+        return
+    _state.trained = trained
+    _state.begun += 1
+    if old is None:
+        _begin_for(optimizer)
+    elif _state.begun > _MOST_BEGUN:
+        old.give_up(
+            f"{_state.begun} optimizers of different parameters took turns before a window was over; fix: "
+            "runner_meter.start with the model and the optimizer whose steps count"
+        )
+    else:
+        old.replace()
+        _begin_for(optimizer)
+
+
 def _begin_for(optimizer: Any) -> None:
     from gpu_runner_inside.meter import torch_training
 
     if torch_training.is_worker():
         _state.off = True
         return
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    model = torch_training.model_with(parameters[0]) if parameters else None
+    parameters = parameters_of(optimizer)
+    models = torch_training.models_with(parameters[0]) if parameters else []
     batch = int(os.environ.get(BATCH_VARIABLE) or 0)
     # ZeRO's optimizer has parts of its own, which no module has.
-    divided = "DeepSpeed" if model is None and "deepspeed" in sys.modules else ""
-    begin(Settings(batch, sharded=divided), torch_training.TorchTraining(model, parameters, optimizer), "hook")
+    divided = "DeepSpeed" if not models and "deepspeed" in sys.modules else ""
+    training = torch_training.TorchTraining(models[0] if models else None, parameters, optimizer, models[1:])
+    begin(Settings(batch, sharded=divided), training, "hook")
 
 
 def _say(what: str) -> None:

@@ -27,7 +27,8 @@ class _Hook:
     def __call__(self, module: Any, inputs: Any, more: Any = None) -> None:
         while module.training is False and (inner := _wrapped(module)) is not None:  # its own flag may be an old one
             module = inner
-        if not is_compiling() and module.training and torch.is_grad_enabled():
+        traced = is_compiling() or torch.jit.is_tracing()
+        if not traced and module.training and torch.is_grad_enabled():
             self._call(module, inputs, more)
 
     def __reduce__(self) -> Any:
@@ -36,11 +37,12 @@ class _Hook:
 
 
 class Passes:
-    """The forward passes of a model in training that build a graph: those of an evaluation, of a copy of the model or
+    """The forward passes of models in training that build a graph: those of an evaluation, of a copy of the model or
     of data that a policy makes are not trained on. One that activation checkpointing repeats counts where the first
     built no graph.
 
     Args:
+        models: the first is the trained one; others share a part of it.
         parameters: of which the optimizer takes gradients; hidden: those are where torch does not show them.
         tokens: as counting.samples_of has it. began: is called as each begins.
 
@@ -51,13 +53,14 @@ class Passes:
     """
 
     def __init__(
-        self, model: Any, parameters: Sequence[Any], began: Callable[[], None], *, hidden: bool, tokens: bool
+        self, models: Sequence[Any], parameters: Sequence[Any], began: Callable[[], None], *, hidden: bool, tokens: bool
     ) -> None:
         self._parameters = [each for each in parameters if each.requires_grad]
         self._hidden, self._began = hidden, began
-        self._model = model
+        self._models = models
         self._tokens = tokens
-        self._time_major = any(getattr(each, "batch_first", True) is False for each in model.modules())
+        below = (each for model in models for each in modules_of(model))
+        self._time_major = any(getattr(each, "batch_first", True) is False for each in below)
         self.accumulated: int | None = None
         self.inputs: str | None = None
         self._is_first = True
@@ -66,13 +69,20 @@ class Passes:
         self._begin_step()
         self._close: list[Callable[[], None]] = []
         self._looks = True
-        self._end_of_look: Callable[[], None] = lambda: None
+        self._attached: list[tuple[Any, Any]] = []  # a module, and what was compiled in its place
         _hide_from_torchscript()
-        self._attach(outermost(model))
+        self._attach()
 
-    def _attach(self, module: Any) -> None:
+    def _attach(self) -> None:
+        """See the passes of what is called in the models' place now."""
+        for model in self._models:
+            module = outermost(model)
+            compiled = getattr(module, "_compiled_call_impl", None)
+            if not any(module is one and compiled is other for one, other in self._attached):
+                self._attached.append((module, self._attach_to(module, compiled)))
+
+    def _attach_to(self, module: Any, compiled: Any) -> Any:
         before, after = _Hook(self._before), _Hook(self._after)
-        compiled = getattr(module, "_compiled_call_impl", None)
         if compiled is not None:  # compiled in its place: a hook would be inside
 
             def call(*inputs: Any, **named: Any) -> Any:
@@ -87,15 +97,15 @@ class Passes:
 
             module._compiled_call_impl = call
             self._close.append(restore)
-            return
+            return call
         try:
             handle = module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
         except TypeError:  # before torch 2.0
             handle = module.register_forward_pre_hook(before)
         except (AttributeError, RuntimeError):  # a ScriptModule takes none: nothing is known of its forward passes
-            return
-        self._close.append(handle.remove)
-        self._end_of_look = module.register_forward_hook(after).remove
+            return None
+        self._close += [handle.remove, module.register_forward_hook(after).remove]
+        return None
 
     def _before(self, _module: Any, inputs: Any, named: Any) -> None:
         samples = 0
@@ -115,13 +125,13 @@ class Passes:
                 self._versions = self._version()
             elif self._open or self._versions != self._version():
                 self._mixed = True
-            elif not self._hidden and not self._has_gradients():
+            elif not self._accumulates():
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
         self._first.append(samples)
 
     def _after(self, _module: Any, _inputs: Any, output: Any) -> None:
-        if not self._looks or _backward() != -1:
+        if not self._looks or compiles_backward() or _backward() != -1:
             return
         held = output if isinstance(output, (Mapping, tuple, list)) else getattr(output, "__dict__", {})
         values: Any = held.values() if isinstance(held, Mapping) else held
@@ -130,14 +140,21 @@ class Passes:
                 each.register_hook(untraced(self._backward_began))
                 return
 
+    def stepped(self) -> None:
+        """An optimizer steps: a further pass before the step that counts is none of an accumulation."""
+        self._open = True
+
     def _backward_began(self, _gradient: Any) -> None:
         self._open = False
 
-    def _has_gradients(self) -> bool:
-        """Whether an earlier pass has left any: they are None, or zero, where they were thrown away."""
+    def _accumulates(self) -> bool:
+        """Whether an earlier pass has left gradients: they are None, or zero, where they were thrown away."""
+        if self._hidden:
+            accumulation = getattr(self._models[0], "gradient_accumulation_steps", None)  # of DeepSpeed's engine
+            return accumulation is None or len(self._first) < accumulation()
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
             return False
-        gradients = [each.grad for each in self._parameters] + [*_unreduced(self._model)]
+        gradients = [each.grad for each in self._parameters] + [*_unreduced(self._models[0])]
         return any(each is not None and bool(local(each).any()) for each in gradients)
 
     def _version(self) -> int:
@@ -159,13 +176,14 @@ class Passes:
         return Step(len(passes), sum(passes) if all(passes) else 0, max(passes, default=0))
 
     def end_of_look(self) -> None:
-        """The warm-up is over."""
-        self._looks = False
-        self._end_of_look()
+        """The warm-up is over. What torch.compile has compiled in it hides the hooks that are within."""
+        if self._looks:
+            self._looks = False
+            self._attach()
 
     def close(self) -> None:
         """Look at nothing any more."""
-        self.end_of_look()
+        self._looks = False
         for each in self._close:
             each()
         self._close = []
@@ -210,6 +228,11 @@ def untraced(call: Callable[[torch.Tensor], None]) -> Any:
     hook: Any = look if dynamo is None else dynamo.disable(look)
     hook.__torch_unserializable__ = True  # torch.save leaves it out, without a warning
     return hook
+
+
+def compiles_backward() -> bool:
+    """Whether torch.compile compiles the backward pass by itself, hooks of tensors included."""
+    return bool(getattr(getattr(sys.modules.get("torch._dynamo"), "config", None), "compiled_autograd", False))
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -266,8 +289,5 @@ def outermost(model: Any) -> Any:
     wrapper = model
     while wrapper is not None:
         model = wrapper
-        wrapper = next(
-            (each for each in modules if any(vars(each).get("_modules", {}).get(name) is model for name in _WRAPS)),
-            None,
-        )
+        wrapper = next((each for each in modules if _wrapped(each) is model), None)
     return model

@@ -18,7 +18,7 @@ from gpu_runner_inside.benchmark.proof import checksum
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of, values_of
 from gpu_runner_inside.meter import optimizer_steps
 from gpu_runner_inside.meter.reduction import BUCKETS
-from gpu_runner_inside.meter.torch_passes import untraced
+from gpu_runner_inside.meter.torch_passes import compiles_backward, is_compiling, untraced
 
 WHOLE = "ZeroRedundancyOptimizer"
 _MOST_LOOKS = 20  # steps that may have gradients that are not finite (a loss scale that is still too large)
@@ -69,20 +69,23 @@ class _Flat:
 
 
 class _Divided:
-    """A distributed tensor, of FSDP2: whole in its modules from their forward pass on."""
+    """A distributed tensor, of FSDP2: whole in its modules from their forward pass on, or from that of the modules
+    around them, which may use it themselves (nn.MultiheadAttention). What torch.compile compiles gets no hook.
+    """
 
-    def __init__(self, parameter: Any, places: Sequence[tuple[Any, str]]) -> None:
-        self._parameter, self._places = parameter, places
+    def __init__(self, parameter: Any, places: Sequence[tuple[Any, str]], modules: Sequence[Any]) -> None:
+        self._parameter, self._places, self._modules = parameter, places, modules
 
     def watch(self, look: Callable[[torch.Tensor], None], handles: list[Any]) -> None:
         hooked: list[torch.Tensor] = []  # kept, so that no other tensor gets the identity of one
 
-        def before_forward(module: Any, _inputs: Any) -> None:
+        def before_forward(_module: Any, _inputs: Any) -> None:
+            if is_compiling():  # nothing of it may be in what the script compiles
+                return
             for owner, name in self._places:
                 whole = owner._parameters.get(name)
                 if (
-                    owner is not module
-                    or whole is None
+                    whole is None
                     or not whole.requires_grad
                     or hasattr(whole, "device_mesh")
                     or any(each is whole for each in hooked)
@@ -91,7 +94,7 @@ class _Divided:
                 hooked.append(whole)
                 handles.append(whole.register_hook(look))
 
-        handles += [module.register_forward_pre_hook(before_forward) for module, _name in self._places]
+        handles += [module.register_forward_pre_hook(before_forward) for module in self._modules]
 
     def gradient(self) -> torch.Tensor | None:
         gradient = self._parameter.grad
@@ -140,7 +143,7 @@ class ReductionLook:
         with suppress(Exception):  # what is not as torch has it here is not examined
             whole = sharded in ("", WHOLE)
             self._tensors = [_Whole(each) for each in parameters] if whole else _divided(model, parameters)
-        for each in self._tensors:
+        for each in () if compiles_backward() else self._tensors:
             # A lazy parameter takes no hook before it has a shape; then there is no proof, and no error.
             with suppress(RuntimeError, ValueError):
                 each.watch(untraced(partial(self._seen, each)), self._handles)
@@ -185,7 +188,7 @@ class ReductionLook:
         try:
             with torch.no_grad():
                 held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-                none = torch.zeros(BUCKETS, dtype=torch.float64)
+                none = torch.zeros(BUCKETS, dtype=torch.float64, device="cpu")  # the script may have another default
                 for tensor in self._tensors:
                     if isinstance(tensor, _Whole) and id(tensor.parameter) not in held:
                         continue
@@ -246,6 +249,7 @@ def _divided(model: Any, parameters: Iterable[torch.Tensor]) -> list[Any]:
     if handles:
         return [_Flat(each) for each in handles]
     places: dict[int, list[tuple[Any, str]]] = {}
+    around = {id(child): module for module in model.modules() for child in module.children()}
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
@@ -253,7 +257,18 @@ def _divided(model: Any, parameters: Iterable[torch.Tensor]) -> list[Any]:
     parameters = list(parameters)
     if not all(hasattr(each, "device_mesh") and id(each) in places for each in parameters):
         raise ValueError("a parameter that is not divided by fully_shard")
-    return [_Divided(each, places[id(each)]) for each in parameters]
+    compiled = {
+        id(below)
+        for module in model.modules()
+        if getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
+        for below in module.modules()
+    }
+    found = []
+    for each in parameters:
+        modules = [one for module, _name in places[id(each)] for one in (module, around.get(id(module)))]
+        called = [one for one in modules if one is not None and id(one) not in compiled]
+        found.append(_Divided(each, places[id(each)], called))
+    return found
 
 
 def _are_finite(sums: Iterable[torch.Tensor]) -> bool:

@@ -107,6 +107,7 @@ class TorchTraining:
         model: of which forward passes are seen; None where none is known.
         parameters: those that the proof compares; empty where the script gave neither model nor optimizer.
         optimizer: that steps them; None where none is known.
+        others: models that have parameters of it, too.
 
     Attributes:
         sharded: what divides them, or the optimizer's state, among the ranks; empty for nothing.
@@ -115,11 +116,11 @@ class TorchTraining:
         steps_beside: of optimizers of other parameters than the model's, after the warm-up.
     """
 
-    def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None) -> None:
+    def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None, others: Any = ()) -> None:
         self.parameters = list(parameters)
         self.sharded = _sharding_of(model, self.parameters) or divides(optimizer)
         self.name = "" if model is None else type(getattr(model, "module", model)).__name__
-        self._model = model
+        self._model, self._others = model, others
         self._passes: Passes | None = None
         self._watch: Callable[[], Passes] | None = None
         self._look = ReductionLook(model, self.parameters, self.sharded)
@@ -143,6 +144,8 @@ class TorchTraining:
 
     def _before_step(self, optimizer: Any) -> None:
         """See which parameters any optimizer steps."""
+        if self._passes is not None:
+            self._passes.stepped()
         if self._own is not None:
             first = next((each for group in optimizer.param_groups for each in group["params"]), None)
             self.steps_beside += first is not None and id(first) not in self._own
@@ -165,7 +168,8 @@ class TorchTraining:
         """
         if self._model is not None:
             hidden = self.sharded == DEEPSPEED
-            self._watch = partial(Passes, self._model, self.parameters, began, hidden=hidden, tokens=tokens)
+            models = [self._model, *self._others]
+            self._watch = partial(Passes, models, self.parameters, began, hidden=hidden, tokens=tokens)
 
     def after_step(self) -> None:
         """A step has ended."""
@@ -252,7 +256,7 @@ class TorchTraining:
 
     def close(self) -> None:
         """Look at nothing any more."""
-        self.end_of_look()
+        self._look.end()
         if self._passes is not None:
             self._passes.close()
         if self._stepped is not None:
@@ -264,9 +268,9 @@ def is_worker() -> bool:
     return torch.utils.data.get_worker_info() is not None
 
 
-def model_with(parameter: torch.Tensor) -> Any:
-    """The outermost module of this process that has the parameter; None where there is none."""
+def models_with(parameter: torch.Tensor) -> list[Any]:
+    """The outermost modules of this process that have the parameter."""
     modules = [each for each in gc.get_objects() if issubclass(type(each), torch.nn.Module)]
     having = [each for each in modules if any(own is parameter for own in parameters_of(each))]
     inner = {id(child) for each in having for child in modules_of(each) if child is not each}
-    return next((each for each in having if id(each) not in inner), None)
+    return [each for each in having if id(each) not in inner]
