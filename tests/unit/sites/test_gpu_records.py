@@ -113,9 +113,9 @@ def test_the_gpus_here_are_those_that_the_driver_lists(tmp_path: Path) -> None:
         (folder / "information").write_text(
             f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n"
         )
-    assert gpu_uuids(tmp_path) == HERE
-    assert gpu_uuids(tmp_path / "none") == frozenset()
     line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build"
     (tmp_path / "proc/driver/nvidia/version").write_text(f"{line}\nGCC version:  gcc version 13.3.0\n")
+    assert gpu_uuids(tmp_path) == HERE
+    assert gpu_uuids(tmp_path / "none") == frozenset()
     assert gpu_driver(tmp_path) == "570.86.15", "another driver is another input of every rung"
     assert gpu_driver(tmp_path / "none") == ""

@@ -71,6 +71,19 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
+class _Pci(ctypes.Structure):
+    """nvmlPciInfo_t."""
+
+    _fields_ = [
+        ("legacy_id", ctypes.c_char * 16),
+        ("domain", ctypes.c_uint),
+        ("bus", ctypes.c_uint),
+        ("device", ctypes.c_uint),
+        ("ids", ctypes.c_uint * 2),
+        ("id", ctypes.c_char * 32),
+    ]
+
+
 class _Event(ctypes.Structure):
     """nvmlEventData_t."""
 
@@ -110,6 +123,16 @@ class Nvml:
             if self._status("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle)) == _SUCCESS:
                 self.devices.append(handle)
         self._events = self._watch_xids()
+
+    def place(self, device: Any) -> dict[str, Any]:
+        """Its PCI address as the kernel writes it, empty where unknown; its UUID; N of /dev/nvidiaN."""
+        pci = _Pci()
+        known = self._status("nvmlDeviceGetPciInfo_v3", device, ctypes.byref(pci)) == _SUCCESS
+        return {
+            "bus": f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0" if known else "",
+            "uuid": self._text("nvmlDeviceGetUUID", 96, device) or None,
+            "minor": self._uint("nvmlDeviceGetMinorNumber", device),
+        }
 
     def identity(self, device: Any) -> dict[str, Any]:
         """What does not change: UUID, name, the largest clocks and links, MIG."""
