@@ -27,6 +27,13 @@ def test_a_record_of_this_machine_proves_its_runtime_and_nccl_between_its_gpus()
     assert not proven.ignored
 
 
+def test_a_quick_record_proves_its_own_rungs_and_no_figure() -> None:
+    rungs = (*(RungRecord(name, "passed") for name in (*REQUIRED, "fsdp-pytorch")), RungRecord("lightning", "failed"))
+    line = proven_by({"a.json": record(quick=True, rungs=rungs)}, LOCAL, HERE).runtimes["native"]
+    assert "passed, and all else UNPROVEN: devices, allreduce-1, result, fsdp-pytorch;" in line
+    assert "short measurements: every figure is UNPROVEN" in line
+
+
 def test_the_newest_record_counts_and_a_cluster_is_known_by_its_name() -> None:
     newest = record(date="2027-01-01T00:00:00Z")
     records: dict[str, ProofRecord | None] = {"a.json": newest, "b.json": record(), "c.json": None}
