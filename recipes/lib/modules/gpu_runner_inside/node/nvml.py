@@ -74,14 +74,7 @@ class _Memory(ctypes.Structure):
 class _Pci(ctypes.Structure):
     """nvmlPciInfo_t."""
 
-    _fields_ = [
-        ("legacy_id", ctypes.c_char * 16),
-        ("domain", ctypes.c_uint),
-        ("bus", ctypes.c_uint),
-        ("device", ctypes.c_uint),
-        ("ids", ctypes.c_uint * 2),
-        ("id", ctypes.c_char * 32),
-    ]
+    _fields_ = [("legacy", ctypes.c_char * 16), ("numbers", ctypes.c_uint * 5), ("id", ctypes.c_char * 32)]
 
 
 class _Event(ctypes.Structure):
@@ -129,7 +122,7 @@ class Nvml:
         pci = _Pci()
         known = self._status("nvmlDeviceGetPciInfo_v3", device, ctypes.byref(pci)) == _SUCCESS
         return {
-            "bus": f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0" if known else "",
+            "bus": "{:04x}:{:02x}:{:02x}.0".format(*pci.numbers) if known else "",
             "uuid": self._text("nvmlDeviceGetUUID", 96, device) or None,
             "minor": self._uint("nvmlDeviceGetMinorNumber", device),
         }
