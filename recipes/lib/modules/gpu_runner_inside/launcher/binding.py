@@ -83,10 +83,8 @@ def _listed(root: str) -> dict[str, Any]:
             if minor is not None:
                 each = {"bus": bus.lower(), "uuid": uuid and uuid.group(1), "minor": int(minor.group(1))}
                 said["gpus"].append(each)
-    by_libraries, by_files = (
-        False,
-        said["gpus"] and all(each["uuid"] and "?" not in each["uuid"] for each in said["gpus"]),
-    )
+    by_files = said["gpus"] and all(each["uuid"] and "?" not in each["uuid"] for each in said["gpus"])
+    by_libraries = False
     if not by_files and any(os.path.exists(os.path.join(root, "dev", name)) for name in ("nvidiactl", "dxg")):
         with suppress(OSError, subprocess.TimeoutExpired):
             answer, _status = cuda_driver.apart("list", _PATIENCE_S, os.environ)
