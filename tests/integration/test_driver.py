@@ -338,7 +338,7 @@ def test_gpus_that_proc_does_not_list_are_those_of_the_drivers_libraries(
 
 
 @pytest.mark.parametrize("script", ["runner/backends/schedulers/shell/preflight.sh", "runner/sites/detection/host.sh"])
-def test_a_node_without_the_drivers_files_is_asked_by_nvidia_smi(script: str, tmp_path: Path) -> None:
+def test_a_node_without_the_drivers_files_is_described_by_nvidia_smi(script: str, tmp_path: Path) -> None:
     stand_in(
         tmp_path,
         "nvidia-smi",

@@ -43,7 +43,7 @@ def apart(what: str, patience: float, env: Mapping[str, str]) -> tuple[dict[str,
     """What a process with this environment prints, and its exit status; None if it printed nothing.
 
     Args:
-        what: ``open`` the libraries, ``call`` the driver, too (``look``), or ``list`` its GPUs (``listed``).
+        what: ``open`` the libraries, ``call`` the driver, too (``look``), or ``list`` its GPUs (``driver_gpus``).
         patience: seconds.
 
     Raises:
@@ -73,11 +73,11 @@ def main(what: str, patience_s: str) -> None:
     for number in _OF_A_STEP:  # what ends the step reaches every process: the launcher alone answers
         signal.signal(number, signal.SIG_IGN)
     signal.alarm(int(float(patience_s)) + 1)  # an orphan of a killed launcher does not stay
-    print(json.dumps(listed() if what == "list" else look(what == "call")), flush=True)
+    print(json.dumps(driver_gpus() if what == "list" else look(what == "call")), flush=True)
     os._exit(0)  # a driver's exit handlers may hang
 
 
-def listed() -> dict[str, Any]:
+def driver_gpus() -> dict[str, Any]:
     """All GPUs that the driver gives to this process, by its management library, else by CUDA.
 
     Returns:
