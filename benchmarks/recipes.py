@@ -60,6 +60,7 @@ SETTINGS: dict[Framework, tuple[Setting, ...]] = {
 _GPU_ONLY, _FOR_TIME = "not measured here (GPU only)", "not measured here (left out for time)"
 NOT_MEASURED: dict[Framework, dict[str, str]] = {
     "pytorch": {
+        "groups": _FOR_TIME,
         "precision=tf32": _GPU_ONLY,
         "precision=amp-fp16": _GPU_ONLY,
         "cuDNN's search for the fastest convolution, always on": _GPU_ONLY,

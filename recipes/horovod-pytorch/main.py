@@ -70,10 +70,14 @@ class Training(training.Training):
             torch.optim.SGD(self.model.parameters(), lr=0.005, momentum=0.9),
             named_parameters=self.model.named_parameters(),
             compression=hvd.Compression.fp16 if options.fp16_allreduce else hvd.Compression.none,
+            groups=options.groups,
         )
+        self._is_grouped = options.groups is not None
         self._gradients: Gradients | None = None
 
     def use(self, arm: str) -> None:
+        if self._is_grouped and arm != "full":
+            sys.exit("gradients in groups have no arms but full; fix: leave out --groups")
         if self._gradients is None:
             self._gradients = Gradients(self._optimizer)
         self._gradients.arm = arm
@@ -204,6 +208,7 @@ def own_options(parser: argparse.ArgumentParser) -> None:
         default="full",
         help="that take turns, the main one last",
     )
+    parser.add_argument("--groups", type=int, metavar="N", help="gradients are reduced in N groups, each in one call")
     parser.add_argument("--hooks-at-one", action="store_true", help="a single rank runs the gradient hooks too")
 
 

@@ -11,7 +11,8 @@ from click.core import ParameterSource
 
 from runner.cli.options import ENGINE, JSON, answer, path_option, say
 from runner.cli.progress import display
-from runner.core.errors import UsageError
+from runner.core.errors import RefusedError, UsageError
+from runner.core.hide import hidden
 
 if TYPE_CHECKING:
     from runner.images.conversion.engine_source import Method
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--format", "form", type=click.Choice(["sqsh", "sif"]), default="sqsh", show_default=True,
-    help="sif: for Apptainer and Singularity; they build it from an engine's image.",
+    help="sif: for Apptainer and Singularity; they pull it, or build it from an engine's image.",
 )  # fmt: skip
 @click.option(
     "--zstd-level", type=click.IntRange(1, 22), default=3, show_default=True,
@@ -86,24 +87,35 @@ def command(
     return answer(msgspec.to_builtins(stored, enc_hook=str) | facts, lines, as_json=as_json)
 
 
-# Without meaning for a SIF: Apptainer packs it from the engine's image.
+# Without meaning for a SIF, which Apptainer packs.
 _SQUASHFS_ONLY = ("zstd_level", "block_size", "processors", "way", "platform")
 
 
 def _sif(image: str, store: Path | None, engine: str | None, source: SourceKind, *, quiet: bool) -> Conversion:
     from runner.images.conversion import sif
-    from runner.images.conversion.squashfs import parse_name
+    from runner.images.conversion.squashfs import no_registry, parse_name
     from runner.images.engine import connected
+    from runner.images.reference import names_registry, parse
 
     source_of = click.get_current_context().get_parameter_source
     given = [name for name in _SQUASHFS_ONLY if source_of(name) == ParameterSource.COMMANDLINE]
     if given:
-        fix = "leave it out: Apptainer packs a SIF from the engine's image"
+        fix = "leave it out: Apptainer packs a SIF"
         raise UsageError("this option is only for a squashfs", where=f"--{given[0].replace('_', '-')}", fix=fix)
     name = parse_name(image, source)
-    if name.kind not in ("engine", "any"):
-        fix = "pull it into an engine first; without one: apptainer pull FILE.sif docker://REGISTRY/NAME:TAG"
-        raise UsageError("a SIF is built from an engine's image", where=image, fix=fix)
+    if name.kind not in ("engine", "registry", "any"):
+        fix = "load it into an engine first; without one: apptainer build FILE.sif docker-archive:FILE"
+        raise UsageError("a SIF is built from an engine's image, or a registry's", where=image, fix=fix)
     with display(quiet=quiet) as progress:
-        url, client = connected(engine)
-        return sif.convert(name.text, client, url, progress, store_dir=store)
+        if name.kind != "registry":
+            try:
+                url, client = connected(engine)
+            except RefusedError as error:
+                if name.kind == "engine":
+                    raise
+                progress.line(f"{error.what}: taking {hidden(image)} from its registry")
+            else:
+                return sif.convert(name.text, client, url, progress, store_dir=store)
+        if not names_registry(name.text):
+            raise no_registry(name.text)
+        return sif.pull(parse(name.text), progress, store_dir=store)

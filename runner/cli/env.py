@@ -31,8 +31,9 @@ _AT = path_option(
 )
 _FRAMEWORK = click.option("--framework", type=click.Choice(["pytorch", "tensorflow"]), help="[default: pytorch]")
 _MODULES = click.option(
-    "--module", "modules", multiple=True, metavar="NAME", help="Environment module to load, instead of the site's."
-)
+    "--module", "modules", multiple=True, metavar="NAME",
+    help="Environment module to load after the site's; instead of them where another version of their first is named.",
+)  # fmt: skip
 _MPI = click.option(
     "--mpi", type=click.Choice(["auto", "none", "openmpi", "mpich"]), default="auto", show_default=True,
     help="MPI for Horovod. auto: the one whose mpicxx is in PATH.",

@@ -90,9 +90,10 @@ class _Show:
         self._label = f"[{ladder.label}] " if ladder.label else ""
         self._quiet = quiet
 
-    def begins(self, rung: Rung) -> None:
+    def begins(self, rung: Rung, most_s: int) -> None:
         if not self._quiet:
-            click.echo(f"{self._label}{rung.name}: {rung.title} ...")
+            most = f" (at most {-(-most_s // 60)} min)" if most_s else ""
+            click.echo(f"{self._label}{rung.name}: {rung.title}{most} ...")
 
     def ended(self, rung: Rung, record: RungRecord, is_new: bool) -> None:
         if self._quiet:

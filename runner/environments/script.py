@@ -14,7 +14,7 @@ from runner.model.backends import NATIVE
 from runner.model.image import Activate, EnvironmentKind, Framework, FrameworkSource, Setup
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import Export, Load, Run, Statement, Unset, text, texts
-from runner.planning.environment import setup_lines
+from runner.planning.environment import modules_of_environment, setup_lines
 from runner.render import quote, statement
 
 # The framework of each device, with what the proof and the recipes import besides; the versions that images are proven
@@ -112,7 +112,7 @@ def environment_spec(
     """What the site's native way makes of an environment; empty and None leave the choice to it.
 
     Args:
-        modules: instead of the site's.
+        modules: as ``modules_of_environment`` takes them.
         requirements: of pip, instead of the pinned ones.
         conda: directory of a conda installation, for a site that names none of its own.
     """
@@ -120,7 +120,7 @@ def environment_spec(
     made = kind or way.kind
     origin: FrameworkSource = "modules" if made == "modules" else way.framework
     pinned = () if origin == "modules" else REQUIREMENTS[framework, site.device]
-    setup = msgspec.structs.replace(way.setup, modules=modules or way.setup.modules)
+    setup = msgspec.structs.replace(way.setup, modules=modules_of_environment(way.setup.modules, modules))
     if made == "conda":
         setup = msgspec.structs.replace(setup, conda=setup.conda or conda)
     archs = cuda_archs or site.hardware.compute_capability.replace(".", "") or "auto"

@@ -79,11 +79,28 @@ def with_modules(setup: Setup, of_site: Setup, request: Request, runtime: str) -
     if RUNTIMES[runtime].is_container:
         what = f"a program in a container of {RUNTIMES[runtime].title} sees no modules of the cluster"
         raise UsageError(what, where="--module", fix="leave it out, or --runtime native")
-    names = {name.partition("/")[0] for name in request.modules}
-    before = (name for name in (*of_site.modules, *setup.modules) if name.partition("/")[0] not in names)
-    modules = tuple(dict.fromkeys((*before, *request.modules)))
+    modules = modules_after((*of_site.modules, *setup.modules), request.modules)
     use = tuple(dict.fromkeys((*of_site.use, *setup.use)))
     return msgspec.structs.replace(setup, purge=setup.purge or of_site.purge, use=use, modules=modules)
+
+
+def modules_after(of_site: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
+    """The modules with ``given`` after the site's, of which one with another version gives way."""
+    names = {name.partition("/")[0] for name in given}
+    return tuple(dict.fromkeys((*(name for name in of_site if name.partition("/")[0] not in names), *given)))
+
+
+def modules_of_environment(of_site: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
+    """The same for a whole environment: who names the site's first module names a hierarchy of their own.
+
+    >>> modules_of_environment(("release/24.04", "GCC/12"), ("Horovod/0.28",))
+    ('release/24.04', 'GCC/12', 'Horovod/0.28')
+    >>> modules_of_environment(("release/24.04", "GCC/12"), ("release/23.04", "Horovod/0.28"))
+    ('release/23.04', 'Horovod/0.28')
+    """
+    first = of_site[0].partition("/")[0] if of_site else ""
+    own = any(name.partition("/")[0] == first for name in given)
+    return given if own else modules_after(of_site, given)
 
 
 def setup_lines(setup: Setup) -> tuple[tuple[str, ...], ...]:

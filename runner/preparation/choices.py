@@ -305,7 +305,8 @@ def _stored(reference: str, form: Form) -> JobImage:
         return JobImage(unpinned, f"{path} does not exist", fix)
     if stored is None:
         problem = f"the store ({store.directory()}) has no {'SIF' if form == 'sif' else 'squashfs'} of {reference}"
-        where = " on a machine with a container engine, or --image FILE.sif" if form == "sif" else ""
+        pulled = form != "sif" or references.names_registry(reference)
+        where = "" if pulled else " on a machine with a container engine, or --image FILE.sif"
         return JobImage(unpinned, problem, f"`{_CONVERT[form]} {reference}`{where}")
     owner = store.stranger(stored)
     about = facts_of(stored.about)

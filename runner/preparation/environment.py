@@ -28,6 +28,7 @@ from runner.model.backends import NATIVE, SCHEDULERS
 from runner.model.image import Environment, EnvironmentKind, Framework, Setup
 from runner.model.request import Request
 from runner.model.site import RuntimeAtSite
+from runner.planning.environment import modules_of_environment
 from runner.preparation.site import Say, UserSite, read_user_site, silent
 from runner.sites.loader import gpu_driver
 
@@ -213,8 +214,7 @@ def choose_proof(
     nccl = nccl_for(user_site.site, nccl)
     if name is None:
         setup = user_site.site.ways.get(NATIVE, RuntimeAtSite()).setup
-        if modules:
-            setup = msgspec.structs.replace(setup, modules=modules)
+        setup = msgspec.structs.replace(setup, modules=modules_of_environment(setup.modules, modules))
         title = ", ".join(modules) or f"{user_site.site.name}'s own"
         return Proof(title, setup, framework or "pytorch", {}, mpi, nccl)
     if modules:

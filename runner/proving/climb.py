@@ -49,7 +49,7 @@ from runner.study import separate
 from runner.study.attempts import settle
 from runner.study.campaign import Campaign
 
-_RECIPES = ("lib", "horovod-pytorch", "prove")
+_RECIPES = ("lib", "horovod-pytorch", "prove", *rungs.FEW_STEPS)
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Listener:
-    """What is called on the way: before a rung, after it, while a job runs, and with warnings."""
+    """What is called on the way: before a rung, with the most seconds that its jobs may take, after it, while a job
+    runs, and with warnings.
+    """
 
-    begins: Callable[[Rung], None]
+    begins: Callable[[Rung, int], None]
     ended: Callable[[Rung, RungRecord, bool], None]
     progress: Callable[[JobProgress], None]
     warn: Callable[[str], None]
@@ -132,10 +134,16 @@ def climb(ladder: Ladder, rungs: Sequence[Rung], place: Place, listener: Listene
         if missing:
             blocked[rung.name] = f"{', '.join(missing)} did not pass"
             continue
-        if why := rung.obstacle(ladder, earlier):
+        jobs = () if (why := rung.obstacle(ladder, earlier)) else rung.jobs(ladder, earlier)
+        try:
+            prepared = [_prepared(job, place) for job in jobs]
+        except RefusedError as error:
+            if not rung.is_refusable:
+                raise
+            why = error.what
+        if why:
             record, is_new = RungRecord(rung.name, "not applicable", why, finished=time.time()), True
         else:
-            prepared = [_prepared(job, place) for job in rung.jobs(ladder, earlier)]
             some_job = some_job or next(iter(prepared), None)
             # The key of all that goes into a rung; one without jobs depends on the rungs that it needs.
             plans = [json.dumps(msgspec.to_builtins(each.plan), sort_keys=True) for each in prepared]
@@ -147,9 +155,11 @@ def climb(ladder: Ladder, rungs: Sequence[Rung], place: Place, listener: Listene
                 record = known
             else:
                 attempt = _attempt(place.root, rung.name, inputs, known, anew=rung.name in again)
-                listener.begins(rung)
-                jobs = f"{rung.name}-{inputs[:12]}.{attempt}"
-                outcomes = [_outcome(each, place, f"{jobs}/{number}", listener) for number, each in enumerate(prepared)]
+                listener.begins(rung, sum(job.limit_s for job in jobs))
+                tried = f"{rung.name}-{inputs[:12]}.{attempt}"
+                outcomes = [
+                    _outcome(each, place, f"{tried}/{number}", listener) for number, each in enumerate(prepared)
+                ]
                 record = RungRecord(
                     rung=rung.name,
                     **vars(rung.judge(ladder, earlier, outcomes)),
@@ -197,7 +207,7 @@ def _prepared(job: Job, place: Place) -> PreparedJob:
     request = make_request(
         {
             **place.options,
-            "recipe": job.recipe,
+            **({"recipe": job.recipe} if job.recipe else {"arguments": job.program, "meter": True}),
             "gpus": job.gpus,
             "options": job.options,
             "env": job.env,
@@ -210,7 +220,7 @@ def _prepared(job: Job, place: Place) -> PreparedJob:
         refusals = [each for each in prepared.findings if each.severity == "refuse" and not each.forced]
         raise RefusedError(
             "; ".join(f"[{each.code}] {each.what}" for each in refusals),
-            where=f"a job of the recipe {job.recipe}",
+            where=f"a job of the recipe {job.recipe}" if job.recipe else "a metered program",
             fix="; ".join(each.fix for each in refusals if each.fix),
         )
     return prepared

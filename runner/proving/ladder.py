@@ -60,7 +60,8 @@ class Job:
     """One job of a rung.
 
     Attributes:
-        recipe: a shipped one. gpus: ranks. options, env: as ``--set`` and ``--env`` take them.
+        recipe: a shipped one; empty for ``program``, which ``--meter`` measures.
+        gpus: ranks. options, env: as ``--set`` and ``--env`` take them.
         limit_s: its time limit, seconds.
     """
 
@@ -69,6 +70,7 @@ class Job:
     options: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str | None], ...] = ()
     limit_s: int = RUNG_LIMIT_S
+    program: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class Rung:
         rule: the figures that it shows, or all of its end, from its jobs' outcomes; may raise ``FailedError``.
         needs: rungs that must have passed before it is tried.
         obstacle: why it does not apply here; empty where it does.
+        is_refusable: where a check refuses its job, it does not apply.
     """
 
     name: str
@@ -134,6 +137,7 @@ class Rung:
     rule: Callable[[Ladder, Earlier, Sequence[JobOutcome]], Figures | Judgement]
     needs: tuple[str, ...] = ()
     obstacle: Callable[[Ladder, Earlier], str] = lambda _ladder, _earlier: ""
+    is_refusable: bool = False
 
     def judge(self, ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Judgement:
         """Its end, from its jobs' outcomes."""

@@ -5,6 +5,7 @@ Each is a few jobs and a pure judgement on what they left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from statistics import median
@@ -54,6 +55,39 @@ _SYNTHETIC_ORDER = "ABBAAB"  # A Horovod's script, B ours
 _SHORT = {"warmup-steps": "20", "warmup-seconds": "5", "steps": "100", "window-seconds": "10", "demonstration": "true"}
 # What a ladder that pretends computes: the model of a site without GPUs (runner/sites/files/local.yaml).
 _SMALL = {"model": "tiny", "image-size": "32", "batch-size": "2"}
+# Recipes besides the main job -> options of a job of a few steps.
+_FEW = {"model": "resnet18", "batch-size": "32", "warmup-steps": "2", "steps": "20", "demonstration": "true"}
+FEW_STEPS: dict[str, dict[str, str]] = {
+    "fsdp-pytorch": _FEW,
+    "horovod-tensorflow": _FEW,
+    "ddp-pytorch": _FEW,
+    "allreduce": {"max-bytes": "1048576", "iterations": "5"},
+    "horovod-minimal": {},
+    "horovod-train": {"epochs": "1"},
+    "horovod-train-keras": {"epochs": "1"},
+    "lightning": {"epochs": "2"},
+    "probe": {},
+}
+_OF_TENSORFLOW = ("horovod-tensorflow", "horovod-train-keras")  # may run where torch is not
+_FEW_LIMIT_S = 4 * 60
+_MISSING = re.compile(
+    r"No module named '?(?:tensorflow|keras|lightning)\b|Extension horovod\.tensorflow has not been built"
+    r"|\b(?:tensorflow|keras|lightning) is not in [^;]*"
+)
+# What --meter measures: a training that knows nothing of it.
+_METERED = """
+import torch, horovod.torch as hvd
+hvd.init()
+device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)).to(device)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+torch.manual_seed(hvd.rank())
+for _ in range(400):
+    optimizer.zero_grad()
+    model(torch.randn(32, 64, device=device)).square().mean().backward()
+    optimizer.step()
+"""
 
 
 def rungs() -> tuple[Rung, ...]:
@@ -79,6 +113,10 @@ def rungs() -> tuple[Rung, ...]:
              (FIRST, MAIN_RESULT)),
         Rung("cost", "what our instrumentation and Horovod's hooks cost, one rank", _cost_jobs, _cost, first),
         Rung("synthetic", "ours and Horovod's synthetic script in alternation", _synthetic_jobs, _synthetic, first),
+        *(Rung(recipe, f"the recipe {recipe} in a few steps", partial(_few_jobs, recipe), _few_steps,
+               () if recipe in _OF_TENSORFLOW else first, is_refusable=True) for recipe in FEW_STEPS),
+        Rung("meter", "a program that --meter measures", _metered, partial(_few_steps, only_measured=True),
+             first),
     )  # fmt: skip
 
 
@@ -304,6 +342,34 @@ def _cost(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> 
     }
     label = ladder.label or next((each.verdict.demonstration for each in outcomes if each.verdict.demonstration), "")
     return Judgement("passed", label=label, figures=figures, proven=outcomes[0].verdict.proven)
+
+
+def _few_jobs(recipe: str, ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
+    options = FEW_STEPS[recipe]
+    if ladder.pretend:  # the site has a small model for it
+        options = {name: value for name, value in options.items() if name not in ("model", "batch-size")}
+    device = {} if recipe == "probe" else {"device": ladder.device}
+    return (Job(recipe, ladder.gpus, tuple({**options, **device}.items()), limit_s=_FEW_LIMIT_S),)
+
+
+def _metered(ladder: Ladder, _earlier: Earlier) -> tuple[Job, ...]:
+    return (Job("", ladder.gpus, limit_s=_FEW_LIMIT_S, program=("python3", "-u", "-c", _METERED)),)
+
+
+def _few_steps(
+    ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome], *, only_measured: bool = False
+) -> Judgement:
+    """It came to its end; where a package is missing that it is made for, it does not apply."""
+    verdict = outcomes[0].verdict
+    missing = _MISSING.search(verdict.why_unmeasured)
+    if missing and verdict.outcome == "failed":
+        return Judgement("not applicable", missing[0])
+    if verdict.outcome not in ("measured", "ran")[: 1 if only_measured else 2]:
+        raise FailedError(f"verdict {verdict.outcome}", *verdict.reasons[:3])
+    figures: Figures = {} if verdict.images_per_s is None else {f"{verdict.unit}_per_s": verdict.images_per_s}
+    return Judgement(
+        "passed", label=ladder.label or "demonstration: a few steps", figures=figures, proven=verdict.proven
+    )
 
 
 def _synthetic_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:

@@ -5,16 +5,20 @@ The configuration is ``~/.config/gpu-runner/config.yaml`` (``RUNNER_CONFIG`` ove
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from runner.core import files, paths, strict_yaml
+from runner.core import files, paths, process, strict_yaml
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.registry import Registry, T
@@ -290,11 +294,8 @@ class Machine:
 
 
 def this_machine(root: Path = Path("/")) -> Machine:
-    """This machine, from /proc and /dev below ``root``. GPUs are found as the launcher does
-    (gpu_runner_inside.launcher.binding): by the driver, and by a device file that can be opened.
-    """
-    minors = _of_gpus(root, r"Device Minor:\s*(\d+)")
-    gpus = sum(os.access(root / f"dev/nvidia{minor}", os.R_OK | os.W_OK) for minor in minors)
+    """This machine, from /proc and /dev below ``root``, and what its driver lists."""
+    gpus = sum(gpu["opens"] for gpu in _driver(root)["gpus"])
     memory = re.search(r"MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return Machine(
@@ -306,13 +307,23 @@ def this_machine(root: Path = Path("/")) -> Machine:
 
 def gpu_uuids(root: Path = Path("/")) -> frozenset[str]:
     """The UUIDs of this machine's NVIDIA GPUs, as the driver lists them, visible to CUDA or not."""
-    return frozenset(_of_gpus(root, r"GPU UUID:\s*(GPU-[0-9a-fA-F-]+)"))
+    return frozenset(gpu["uuid"] for gpu in _driver(root)["gpus"] if gpu["uuid"])
 
 
 def gpu_driver(root: Path = Path("/")) -> str:
     """The version of NVIDIA's driver, ``535.104.05``; empty where there is none."""
-    match = re.search(r"\s(\d{3}\.[\d.]*\d)\s", _text(root / "proc/driver/nvidia/version"))
-    return match[1] if match else ""
+    return str(_driver(root)["driver"])
+
+
+@cache
+def _driver(root: Path) -> dict[str, Any]:
+    """The driver and its GPUs, as jobs see them: by the launcher itself (gpu_runner_inside.launcher.binding)."""
+    if not any((root / place).exists() for place in ("proc/driver/nvidia", "dev/nvidiactl", "dev/dxg")):
+        return {"driver": "", "gpus": []}
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from gpu_runner_inside.launcher.binding import main; "
+    modules = paths.share("recipes") / "lib/modules"
+    argv = [sys.executable, "-I", "-S", "-c", f"{code}main(sys.argv[2])", str(modules), str(root)]
+    return dict(json.loads(process.run(argv, timeout_s=120.0).out))
 
 
 def fit_to_machine(site: Site, machine: Machine) -> Site:
@@ -336,12 +347,6 @@ def fit_to_machine(site: Site, machine: Machine) -> Site:
         env={**site.env, **bare.env},
         options={**site.options, **bare.options},
     )
-
-
-def _of_gpus(root: Path, pattern: str) -> list[str]:
-    """What the driver's page of each GPU has for the pattern."""
-    pages = (_text(page) for page in root.glob("proc/driver/nvidia/gpus/*/information"))
-    return [match[1] for page in pages if (match := re.search(pattern, page))]
 
 
 def _text(path: Path) -> str:

@@ -173,10 +173,11 @@ def why_nothing(record: ProofRecord, site: Site, here: frozenset[str]) -> str:
 
 def _line(record: ProofRecord, path: str) -> str:
     names = sorted({gpu.name for gpu in record.gpus})
-    figures = ", short measurements" if record.quick else ""
+    passed = ", ".join(each.rung for each in record.rungs if each.state == "passed")
+    figures = "; short measurements: every figure is UNPROVEN" if record.quick else ""
     return (
         f"{record.date[:10]}: `prove` on {len(record.gpus)} x {', '.join(names)}, driver {record.driver}, "
-        f"{record.image}{figures} ({path})"
+        f"{record.image}; passed, and all else UNPROVEN: {passed}{figures} ({path})"
     )
 
 

@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
+from gpu_runner_inside.launcher import binding
 
+from runner.sites.detection.facts import Answer
+from runner.sites.detection.host import read as read_host
+from runner.sites.loader import gpu_driver, gpu_uuids, this_machine
 from tests.support import packages
-from tests.support.commands import Runner, extended
+from tests.support.commands import Runner, extended, ran
 from tests.support.launchers import Task, by_names, python, start
 from tests.support.packages import compile_library
 from tests.support.rank_records import document_of
+from tests.support.shell_files import stand_in
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -293,3 +298,60 @@ def test_a_gpus_uuid_is_the_drivers(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert [device_uuid(number, str(driver)) for number in range(len(uuids))] == uuids
+
+
+UNKNOWN = "Model: NVIDIA A100\nGPU UUID: \t GPU-????????-????-????-????-????????????\nDevice Minor: \t 0\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "opened"),
+    [
+        ({"dev/dxg": ""}, 2),  # WSL2
+        ({"dev/nvidiactl": "", "dev/nvidia0": "", "dev/nvidia1": ""}, 2),  # gVisor
+        ({"dev/nvidiactl": "", "dev/nvidia0": "", "proc/driver/nvidia/gpus/0000:07:00.0/information": UNKNOWN}, 2),
+        ({"dev/nvidia0": "", "proc/driver/nvidia/gpus/0000:07:00.0/information": UNKNOWN}, 1),  # no driver to ask
+        ({"dev/nvidiactl": "", "proc/driver/nvidia/gpus/0000:07:00.0/information": UNKNOWN.replace("?", "a")}, 0),
+    ],
+)
+def test_gpus_that_proc_does_not_list_are_those_of_the_drivers_libraries(
+    files: dict[str, str], opened: int, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the management library, or where a container has none by CUDA; the launcher and the site see the same."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("RUNNER_NVML", str(packages.fake_nvml(tmp_path)))
+    here = tmp_path / "with NVML"
+    here.symlink_to(".")
+    assert len(binding.gpus(str(here))) == this_machine(here).gpus == opened
+    if opened == 2:
+        assert [(gpu.bus, gpu.uuid) for gpu in binding.gpus(str(here))] == [
+            ("0000:07:00.0", "GPU-0"), ("0000:0f:00.0", "GPU-1")]  # fmt: skip
+        assert (sorted(gpu_uuids(here)), gpu_driver(here)) == (["GPU-0", "GPU-1"], "550.54.15")
+        monkeypatch.setenv("RUNNER_NVML", "/nowhere.so")
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # of a job: its node has the same GPUs
+        assert [(gpu.bus, gpu.uuid) for gpu in binding.gpus(str(tmp_path))] == [
+            ("0000:4e:00.0", "GPU-00000000-0000-0000-0000-000000000000"),
+            ("0000:4f:00.0", "GPU-01010101-0101-0101-0101-010101010101")]  # fmt: skip
+
+
+@pytest.mark.parametrize("script", ["runner/backends/schedulers/shell/preflight.sh", "runner/sites/detection/host.sh"])
+def test_a_node_without_the_drivers_files_is_described_by_nvidia_smi(script: str, tmp_path: Path) -> None:
+    stand_in(
+        tmp_path,
+        "nvidia-smi",
+        """case $1 in -L) echo 'GPU 0: NVIDIA H100 (UUID: GPU-a)'; echo '  MIG 1g.10gb';;
+*driver*) echo 580.159.04;; *) echo 'NVIDIA H100, 9.0, Disabled';; esac""",
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    out = ran(
+        ["bash", "-c", 'token=/dev/null; mounts=() programs=() modules=(); . "$0"', script], env={"PATH": path}
+    ).out
+    if "preflight" in script:
+        assert "gpu-runner: gpus 1\n" in out
+    else:
+        seen = read_host(Answer("host", out))
+        assert seen is not None
+        assert (seen.driver, seen.gpus) == ("580.159.04", (("NVIDIA H100", "9.0", "Disabled"),))

@@ -48,7 +48,7 @@ def place(tmp_path: Path, *arguments: str) -> Place:
 
 def climbed(rungs: Sequence[Rung], where: Place, again: Sequence[str] = ()) -> tuple[Climb, list[str]]:
     begun: list[str] = []
-    listener = Listener(lambda rung: begun.append(rung.name), lambda *_: None, lambda _: None, lambda _: None)
+    listener = Listener(lambda rung, _most_s: begun.append(rung.name), lambda *_: None, lambda _: None, lambda _: None)
     return climb(LADDER, rungs, where, listener, again), begun
 
 

@@ -31,7 +31,9 @@ from runner.images.store import store
 from tests.support import light_base, odd_image
 from tests.support import registry as registries
 from tests.support.commands import ran
+from tests.support.documents import result
 from tests.support.registry import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, Moods, Repository, digest, proxied
+from tests.support.squashfs import sif_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.integration
@@ -454,3 +456,34 @@ def test_without_an_engine_a_plain_name_is_taken_from_its_registry(
     done = convert(repository.reference("1"), Options(), Telling())
     assert "a" in paths_in(done)
     assert said == [f"no container engine answers: taking {repository.reference('1')} from its registry"]
+
+
+BUILDER = """#!/bin/sh
+[ "$1" = --version ] && exec echo apptainer version 1.4.5
+printf '%s\\n' "$@" >{asked}
+for out; do case $out in *.partial*|*.sif*) exec cp {sif} "$out";; esac; done
+"""
+
+
+def test_a_sif_is_pulled_by_apptainer_by_the_digest_that_the_registry_has_now(
+    own: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for its builder: the file is another one, its arguments are as they would be."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    (own / "tree").mkdir()
+    ran(["mksquashfs", own / "tree", own / "x.sqsh", "-quiet"])
+    sif_of(own / "x.sqsh", own / "x.sif")
+    (own / "bin").mkdir()
+    (own / "bin/apptainer").write_text(BUILDER.format(asked=own / "asked", sif=own / "x.sif"))
+    (own / "bin/apptainer").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{own}/bin:{os.environ['PATH']}")
+    pushed = repository.image([layer("a")], "1")
+    words = ["convert", "--format", "sif", "--json", f"docker://{repository.reference('1')}"]
+    made = result(ran([sys.executable, "-m", "runner", *words]).out)
+    assert (made["made"], made["origin"]) == (True, digest(pushed.raw))
+    asked = (own / "asked").read_text().split()
+    assert asked[asked.index("build") :][-3::2] == [
+        "--no-https",
+        f"docker://{repository.host}/{repository.name}@{digest(pushed.raw)}",
+    ]
+    assert result(ran([sys.executable, "-m", "runner", *words]).out)["made"] is False

@@ -14,6 +14,14 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size,
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *out) { *out = (device)&gpus[index]; return 0; }
 int nvmlDeviceGetUUID(device d, char *text, unsigned size) { snprintf(text, size, "GPU-%u", d->index); return 0; }
+int nvmlDeviceGetMinorNumber(device d, unsigned *minor) { *minor = d->index; return 0; }
+typedef struct { char legacy[16]; unsigned domain, bus, device, ids[2]; char id[32]; } nvmlPciInfo_t;
+int nvmlDeviceGetPciInfo_v3(device d, nvmlPciInfo_t *pci)
+{
+    pci->domain = 0; pci->bus = 7 + 8 * d->index; pci->device = 0;
+    snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", pci->bus);
+    return 0;
+}
 int nvmlDeviceGetName(device d, char *text, unsigned size) { (void)d; snprintf(text, size, "NVIDIA A100-SXM4-40GB"); return 0; }
 int nvmlDeviceGetMaxClockInfo(device d, int kind, unsigned *mhz) { (void)d; *mhz = kind == 1 ? 1410 : 1215; return 0; }
 int nvmlDeviceGetClockInfo(device d, int kind, unsigned *mhz) { *mhz = kind == 1 ? (d->index ? 1095 : 1410) : 1215; return 0; }

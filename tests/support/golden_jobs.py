@@ -134,6 +134,8 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "perlmutter-conda-hostile": ("perlmutter", "native", NATIVE),
     "perlmutter-conda-pmi2-hostile": ("perlmutter", "native", msgspec.structs.replace(NATIVE, wireup="pmi2")),
     "perlmutter-conda-mpich-hostile": ("perlmutter", "native", msgspec.structs.replace(NATIVE, wireup="mpich")),
+    "capella-8": ("capella", "singularity", Request(gpus=8)),
+    "capella-hostile": ("capella", "singularity", HOSTILE),
     "alpha-virtualenv-16": ("alpha", "native", PLAIN),
     "alpha-virtualenv-hostile": ("alpha", "native", NATIVE),
     "neuron-conda-16": ("neuron", "native", PLAIN),

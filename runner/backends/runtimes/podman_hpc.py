@@ -37,7 +37,12 @@ def step(plan: Plan) -> StepSpec:
         command=(
             *texts("podman-hpc", "run", "--rm", "--pull=never", "--entrypoint="),
             *texts(*(("--gpu",) if plan.device == "cuda" else ()), *(f"--{module}" for module in plan.modules)),
-            *texts("--network=host", "--ipc=host", f"--workdir={plan.workdir}"),
+            *texts(
+                *(("--openmpi-pmi2",) if plan.mpi == "pmi2" else ()),
+                "--network=host",
+                "--ipc=host",
+                f"--workdir={plan.workdir}",
+            ),
             *(text("--volume"), common.RUN_AT_RESULTS, *common.mount_options(plan, "--volume")),
             *texts(*(f"--env={prefix}*" for prefix in common.starters(plan)), *(f"--env={name}" for name in names)),
             *(text(common.image_reference(plan)), *common.shell(), *common.launched_program(plan)),

@@ -292,7 +292,7 @@ def _environment(run: Run) -> tuple[NamedFact, ...]:
     facts = list(_planned(plan)) if plan else []
     if code is not None and code.commit:
         facts.append(("code commit", f"{code.commit}{', with uncommitted changes' if code.dirty else ''}"))
-    facts += (verdict.versions if verdict else {}).items()
+    facts += ((f"{name} (first node)", version) for name, version in (verdict.versions if verdict else {}).items())
     source, runner = provenance.source, provenance.runner
     if source is not None and source.commit:
         runner += f" ({source.commit[:12]}{', with changes' if source.dirty else ''})"

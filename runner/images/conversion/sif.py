@@ -20,6 +20,9 @@ from runner.core.progress import Progress
 from runner.images.conversion.engine_source import engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, about_of, publish
 from runner.images.packing.mksquashfs import Source
+from runner.images.reference import Reference
+from runner.images.sources import layered, manifests
+from runner.images.sources.credentials import is_loopback
 from runner.images.store import image_files
 
 if TYPE_CHECKING:
@@ -100,5 +103,17 @@ def convert(
 
     def write(out: Path) -> None:
         apptainer_build([str(out), built_from], progress.line, where=built_from, variables={"DOCKER_HOST": engine_url})
+
+    return publish(sif_maker(source, write), progress, store_dir=store_dir)
+
+
+def pull(reference: Reference, progress: Progress, *, store_dir: Path | None = None) -> Conversion:
+    """The stored SIF of an image that the builder itself pulls from its registry, by its digest there now."""
+    source = layered.from_registry(reference, manifests.platform(None), progress)
+    image = f"docker://{'/'.join(filter(None, (reference.registry, reference.repository)))}@{source.origin}"
+    plain = ["--no-https"] if is_loopback(reference.registry) else []
+
+    def write(out: Path) -> None:
+        apptainer_build([*plain, str(out), image], progress.line, where=image)
 
     return publish(sif_maker(source, write), progress, store_dir=store_dir)

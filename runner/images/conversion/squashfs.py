@@ -164,7 +164,7 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
             if name.kind == "engine":
                 raise
             if not references.names_registry(name.text):
-                raise _no_registry(name.text, error.what) from error
+                raise no_registry(name.text, error.what) from error
             progress.line(f"{error.what}: taking {hidden(text)} from its registry")
         else:
             if options.platform is not None:
@@ -206,11 +206,11 @@ def _layered(name: ImageName, options: Options, progress: Progress) -> Source:
         return archives.from_file(name.kind, name.text, wanted)[1]
     named = references.parse(name.text)
     if not references.names_registry(name.text):
-        raise _no_registry(name.text)
+        raise no_registry(name.text)
     return layered.from_registry(named, wanted, progress)
 
 
-def _no_registry(text: str, why: str = "") -> RefusedError:
+def no_registry(text: str, why: str = "") -> RefusedError:
     """The refusal of a name that says no registry: whoever owns that name at Docker's hub would supply the image."""
     reference = references.parse(text)
     hub = reference if "/" in reference.repository else f"library/{reference}"

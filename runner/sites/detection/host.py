@@ -126,7 +126,7 @@ def _hardware(login: Host | None, node: Host | None, day: str) -> Iterator[Entry
             "device", f"cuda or cpu: {node.name} has no NVIDIA driver loaded; cpu where its GPUs are fake", needed=True
         )
         return
-    yield Fact("hardware.driver", node.driver, f"/proc/driver/nvidia/version on {source}")
+    yield Fact("hardware.driver", node.driver, f"NVIDIA's driver on {source}")
     capabilities = sorted({gpu[1] for gpu in node.gpus if len(gpu) > 1})
     if len(capabilities) == 1:
         yield Fact("hardware.compute_capability", capabilities[0], f"nvidia-smi on {source}")

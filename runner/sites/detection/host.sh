@@ -13,11 +13,10 @@ done
 for program; do
     [ -z "$(command -v "$program")" ] || say program "$program"
 done
-if [ -r /proc/driver/nvidia/version ]; then
-    say driver "$(head -n 1 /proc/driver/nvidia/version)"
-    timeout 15 nvidia-smi --query-gpu=name,compute_cap,mig.mode.current --format=csv,noheader 2>/dev/null |
-        while read -r line; do say gpu "$line"; done
-fi
+ask() { timeout 15 nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null; }
+# WSL2 and gVisor have no such file.
+say driver "$(head -n 1 /proc/driver/nvidia/version 2>/dev/null || ask driver_version | head -n 1)"
+ask name,compute_cap,mig.mode.current | while read -r line; do say gpu "$line"; done
 for port in /sys/class/infiniband/*/ports/*/link_layer; do
     [ ! -r "$port" ] || say fabric "$(cat "$port")"
 done

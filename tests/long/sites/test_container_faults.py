@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,6 +228,16 @@ if FOUND:
         for squashfuse in (False, True):
             good = ContainerFault("", "", squashfuse=squashfuse, code=0)
             assert judged(benches[squashfuse], good, "pyxis", tmp_path)["outcome"] == "ran"
+
+    def test_a_plugin_that_cannot_start_on_one_node_ends_the_step(benches: dict[bool, Bench], tmp_path: Path) -> None:
+        """And not the time limit of three minutes: the other node's ranks would wait."""
+        fault = ContainerFault("", "", "/run/pyxis", "tmpfs:ro", runtimes=("pyxis",))
+        started = time.monotonic()
+        verdict = judged(benches[False], fault, "pyxis", tmp_path)
+        says = r"rank.* left no exit record; srun reports: launch failed: Plugin initialization failed"
+        assert re.match(says, verdict["reasons"][0]), verdict
+        assert "runtime_path" in verdict["fix"]
+        assert time.monotonic() - started < 100.0
 
     def judged(bench: Bench, fault: ContainerFault, runtime: str, directory: Path) -> dict[str, Any]:
         """The verdict on a job of four ranks on two nodes with this fault, as ``--json`` prints it."""

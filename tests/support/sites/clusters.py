@@ -63,7 +63,8 @@ MACHINES = {
         plugins="shifter",
         slurm="24.11",  # with 22.05.8, srun --gpu-bind=none hides CUDA_VISIBLE_DEVICES from every task
     ),
-    "alpha": Machine(2, NodeShape(cores_per_socket=24, threads_per_core=1)),
+    "alpha": Machine(2, NodeShape(cores_per_socket=24, threads_per_core=1), "alpha", further=("alpha-interactive",)),
+    "capella": Machine(4, NodeShape(cores_per_socket=32, threads_per_core=1, memory_mb=773_000, gpus=4), "capella"),
     "neuron": Machine(
         2,
         NodeShape(cores_per_socket=32, threads_per_core=1, memory_mb=512_000),

@@ -34,8 +34,20 @@ class Way:
 
 
 ACCOUNT = ("--account", "m1234")
-OF_THE_USER = {"perlmutter": ACCOUNT, "alpha": ACCOUNT, "neuron": ("--field", "nlp")}  # what the site asks for
-FULL = {"technion": (8, 8), "alpha": (8, 8), "neuron": (8, 8), "perlmutter": (4, 4, 4, 4), "slurm": (4, 4, 4, 4)}
+OF_THE_USER = {
+    "perlmutter": ACCOUNT,
+    "alpha": ACCOUNT,
+    "capella": ACCOUNT,
+    "neuron": ("--field", "nlp"),
+}  # what the site asks for
+FULL = {
+    "technion": (8, 8),
+    "alpha": (8, 8),
+    "capella": (4, 4),
+    "neuron": (8, 8),
+    "perlmutter": (4, 4, 4, 4),
+    "slurm": (4, 4, 4, 4),
+}
 _OF_SITES = {
     "technion": ("pyxis", "pyxis pmix", "pyxis 8+5", "pyxis 3"),
     "perlmutter": (
@@ -43,6 +55,7 @@ _OF_SITES = {
         *("podman-hpc", "podman-hpc pmi2", "podman-hpc mpich"),
     ),
     "alpha": ("native", "native pmix", "singularity", "singularity pmix", "singularity 8+5"),
+    "capella": ("singularity",),
     "neuron": ("native", "singularity", "singularity 4", "pyxis", "enroot"),
     "slurm": (
         *("apptainer", "apptainer 4+4+3", "singularity", "enroot", "pyxis", "charliecloud", "podman-hpc", "shifter"),

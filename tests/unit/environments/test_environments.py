@@ -206,7 +206,7 @@ def test_the_command_installs_into_scratch_where_the_site_names_no_conda(tmp_pat
     [
         ("GCC/12.3.0 Horovod/0.28.1-PyTorch horovod/0.22", "Horovod/0.28.1-PyTorch, horovod/0.22"),
         ("PyTorch/2.1.2 GCC/12", "PyTorch/2.1.2"),
-        ("GCC/12.3.0", "no module with such a name"),
+        ("Anaconda/1", "no module with such a name"),
         (" ".join(f"horovod/{number:02d}" for number in range(30)), "and 10 more"),
     ],
 )
@@ -305,7 +305,10 @@ NEURON = read_site("neuron").ways["native"].setup
         ("neuron", {}, {"kind": "conda", "setup": NEURON, "cuda_archs": "80", "proxies": ()}),
         ("alpha", {}, {"requirements": (), "origin": "modules", "proxies": ()}),
         ("neuron", {"kind": "modules", "modules": ("horovod",), "cuda_archs": "70"},
-         {"setup": msgspec.structs.replace(NEURON, modules=("horovod",)), "requirements": (), "cuda_archs": "70"}),
+         {"setup": msgspec.structs.replace(NEURON, modules=(*NEURON.modules, "horovod")), "requirements": (),
+          "cuda_archs": "70"}),
+        ("neuron", {"modules": ("gcc/10.2.0", "cuda/11.7")},
+         {"setup": msgspec.structs.replace(NEURON, modules=("gcc/10.2.0", "cuda/11.7"))}),
         ("technion", {"framework": "tensorflow"},
          {"kind": "virtualenv", "cuda_archs": "80", "requirements": ("tensorflow[and-cuda]==2.21.0",)}),
         # torch of the package index has CUDA wherever it is installed: on CPUs no NCCL is demanded.
@@ -324,6 +327,14 @@ def test_a_proof_demands_nccl_where_there_are_gpus_and_a_sites_proxy_is_there_wh
     given: Any = {"scratch": "/s", "framework": None, "modules": ("m",), "mpi": "auto", "nccl": "auto"}
     assert [choose_proof(None, site=site, **given).nccl for site in ("box", "technion")] == ["none", "auto"]
     assert ("https_proxy", "http://proxy.alcf.anl.gov:3128") in environment_spec(read_site("polaris"), "x").proxies
+
+
+def test_what_is_checked_of_a_site_with_a_hierarchy_of_modules_is_loaded_after_it() -> None:
+    given: Any = {"site": "alpha", "scratch": "/s", "framework": None, "mpi": "auto", "nccl": "auto"}
+    of_site = read_site("alpha").ways["native"].setup.modules
+    assert choose_proof(None, modules=("Horovod/0.28.1",), **given).setup.modules == (*of_site, "Horovod/0.28.1")
+    own = ("release/23.04", "GCC/11.3.0", "Horovod/0.28.1")
+    assert choose_proof(None, modules=own, **given).setup.modules == own
 
 
 def test_env_check_names_the_operations_that_the_proof_reports(

@@ -121,17 +121,17 @@ def test_no_secret_is_recorded() -> None:
 
 
 GPUS = tuple(
-    binding.Gpu(f"0000:{i:02x}:00.0", f"GPU-{i}aa", i, binding.parse(near))
+    binding.Gpu(f"0000:{i:02x}:00.0", f"GPU-{i}aa", binding.parse(near))
     for i, near in enumerate(("0-3,8-11", "0-3,8-11", "4-7,12-15", "4-7,12-15"))
 )
 
 
 def test_what_cuda_shows() -> None:
-    assert [gpu.minor for gpu in binding.visible(GPUS, "2,0")] == [2, 0]
-    assert [gpu.minor for gpu in binding.visible(GPUS, "GPU-3")] == [3]
+    assert [GPUS.index(gpu) for gpu in binding.visible(GPUS, "2,0")] == [2, 0]
+    assert [GPUS.index(gpu) for gpu in binding.visible(GPUS, "GPU-3")] == [3]
     assert binding.visible(GPUS, None) == GPUS
     assert binding.visible(GPUS, "") == ()
-    assert [gpu.minor for gpu in binding.visible(GPUS, "1,9,2")] == [1]
+    assert [GPUS.index(gpu) for gpu in binding.visible(GPUS, "1,9,2")] == [1]
 
 
 def test_binding_stays_within_what_is_allowed() -> None:

@@ -104,7 +104,7 @@ OTHER = msgspec.structs.replace(PROGRAM, framework="none")
 def test_a_program_with_processes_of_its_own_is_one_task_with_all_gpus_of_a_node() -> None:
     recipe = msgspec.structs.replace(OTHER, processes="own")
     planned = plan(recipe, ALPHA, Request(gpus=8), NONE)
-    assert (planned.tasks_per_node, planned.gpus_per_node, planned.cpus_per_task) == ((1,), 8, 48)
+    assert (planned.tasks_per_node, planned.gpus_per_node, planned.cpus_per_task) == ((1,), 8, 40)
     assert not check(planned, ALPHA, Observed())
     command = runtime("singularity").step(planned).command
     assert texts("--wireup", "own", "--gpus", "8", "--") == command[command.index(text("--wireup")) :][:5]

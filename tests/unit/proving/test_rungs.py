@@ -17,7 +17,8 @@ from runner.model.records import ProvingRecord
 from runner.model.verdict import BETWEEN_GPUS, REQUIRED, ProvenValue, RungRecord, Verdict
 from runner.proving.climb import Listener, Place, attempts, climb
 from runner.proving.ladder import Job, JobOutcome, Judgement, Ladder, Rung
-from runner.proving.rungs import MAIN_RESULT, names, rungs
+from runner.proving.rungs import FEW_STEPS, MAIN_RESULT, names, rungs
+from runner.recipes.loader import names as recipe_names
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from tests.support.evidence import GOOD
@@ -91,6 +92,9 @@ def test_every_job_uses_options_that_its_recipe_has_and_a_rung_stays_under_nine_
 ) -> None:
     made = rung.jobs(ladder, earlier_rungs())
     for job in made:
+        if not job.recipe:
+            assert job.program[:3] == ("python3", "-u", "-c")
+            continue
         assert dict(job.options).keys() <= read_recipe(job.recipe).recipe.options.keys()
         assert 1 <= job.gpus <= ladder.gpus
     assert ladder.pretend or sum(job.limit_s for job in made) <= 9 * 60
@@ -363,9 +367,36 @@ def test_a_rung_passes_with_its_figures(rung: str, outcomes: tuple[JobOutcome, .
     assert {name: judged.figures.get(name) for name in shown} == pytest.approx(shown)
 
 
+def test_every_shipped_recipe_has_a_rung() -> None:
+    """The main job and the recipe of the steps are whole ladders."""
+    assert {*FEW_STEPS} == {*recipe_names()} - {"horovod-pytorch", "prove"}
+
+
+@pytest.mark.parametrize(
+    ("rung", "verdict", "state"),
+    [
+        ("fsdp-pytorch", Verdict("measured", images_per_s=10.0), "passed"),
+        ("probe", Verdict("ran"), "passed"),
+        ("meter", Verdict("ran"), "failed"),
+        ("fsdp-pytorch", Verdict("not-proven", reasons=("x",)), "failed"),
+        ("horovod-tensorflow", Verdict("failed", reasons=("rank 0 exited with code 1",), log="logs/rank-1.err: "
+         "ImportError: Extension horovod.tensorflow has not been built: x.so not found"), "not applicable"),
+        ("lightning", Verdict("failed", reasons=("rank 0: lightning is not in the image",)), "not applicable"),
+        ("horovod-minimal", Verdict("failed", reasons=("No module named 'horovod'",)), "failed"),
+    ],
+)  # fmt: skip
+def test_a_recipe_passes_in_a_few_steps_or_does_not_apply_where_its_package_is_missing(
+    rung: str, verdict: Verdict, state: str
+) -> None:
+    judged = judge(rung, JobOutcome(verdict))
+    assert judged.state == state
+    assert bool(judged.reason) == (state != "passed")
+    assert judged.label == ("demonstration: a few steps" if state == "passed" else "")
+
+
 def climbed(root: Path, machine: str, again: Sequence[str] = ()) -> RungRecord:
     """The rung's record; its directory of runs is made as a job would make it."""
-    silent = Listener(lambda _: None, lambda *_: None, lambda _: None, lambda _: None)
+    silent = Listener(lambda *_: None, lambda *_: None, lambda _: None, lambda _: None)
     rung = Rung("only", "looks", lambda *_: (), lambda *_: Judgement("passed"))
     record = climb(Ladder(1), [rung], Place(root, {}, (machine,)), silent, again).records[0]
     (root / "jobs" / f"only-{record.inputs[:12]}.{record.attempt}").mkdir(parents=True, exist_ok=True)

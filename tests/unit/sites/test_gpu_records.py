@@ -27,6 +27,13 @@ def test_a_record_of_this_machine_proves_its_runtime_and_nccl_between_its_gpus()
     assert not proven.ignored
 
 
+def test_a_quick_record_proves_its_own_rungs_and_no_figure() -> None:
+    rungs = (*(RungRecord(name, "passed") for name in (*REQUIRED, "fsdp-pytorch")), RungRecord("lightning", "failed"))
+    line = proven_by({"a.json": record(quick=True, rungs=rungs)}, LOCAL, HERE).runtimes["native"]
+    assert "passed, and all else UNPROVEN: devices, allreduce-1, result, fsdp-pytorch;" in line
+    assert "short measurements: every figure is UNPROVEN" in line
+
+
 def test_the_newest_record_counts_and_a_cluster_is_known_by_its_name() -> None:
     newest = record(date="2027-01-01T00:00:00Z")
     records: dict[str, ProofRecord | None] = {"a.json": newest, "b.json": record(), "c.json": None}
@@ -113,9 +120,9 @@ def test_the_gpus_here_are_those_that_the_driver_lists(tmp_path: Path) -> None:
         (folder / "information").write_text(
             f"Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {number}\n"
         )
-    assert gpu_uuids(tmp_path) == HERE
-    assert gpu_uuids(tmp_path / "none") == frozenset()
     line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build"
     (tmp_path / "proc/driver/nvidia/version").write_text(f"{line}\nGCC version:  gcc version 13.3.0\n")
+    assert gpu_uuids(tmp_path) == HERE
+    assert gpu_uuids(tmp_path / "none") == frozenset()
     assert gpu_driver(tmp_path) == "570.86.15", "another driver is another input of every rung"
     assert gpu_driver(tmp_path / "none") == ""

@@ -30,6 +30,7 @@ CLUSTERS = [name for name in names() if name not in NO_CLUSTER]
 # Of an example's account, field and image, for commands that leave them to the user's configuration.
 OWN = {
     "alpha": ["--account", "p_x"],
+    "capella": ["--account", "p_x"],
     "neuron": ["--field", "nlp"],
     "perlmutter": ["--account", "m1234", "--image", "registry.nersc.gov/m1234/horovod:25.02"],
     "polaris": ["--account", "p"],

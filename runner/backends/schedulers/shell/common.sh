@@ -76,9 +76,12 @@ runner_pass_signals() {
   trap 'kill -TERM "$runner_step" 2>/dev/null' TERM
 }
 
+runner_watch_step() { :; }   # beside the step, for as long as it runs; slurm.sh knows more
+
 # Waits for the step, which runs in the background as process $1; runner_exit is its exit status.
 runner_wait() {
   runner_step=$1
+  runner_watch_step </dev/null >/dev/null 2>&1 &
   while kill -0 "$runner_step" 2>/dev/null; do wait "$runner_step"; done
   wait "$runner_step"
   runner_exit=$?

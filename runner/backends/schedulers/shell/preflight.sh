@@ -7,7 +7,10 @@ say machine "$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"
 for _ in {1..20}; do [ -r "$token" ] && break; sleep 0.5; done
 say token "$(cat -- "$token" 2>/dev/null)"
 # shellcheck disable=SC2012  # names of PCI devices
-say gpus "$(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)"
+gpus=$(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)
+[ "$gpus" -gt 0 ] || gpus=$(timeout 15 nvidia-smi -L 2>/dev/null | grep -c '^GPU ')  # WSL2 and gVisor have no such files
+[ "$gpus" -gt 0 ] || gpus=$(compgen -G '/dev/nvidia[0-9]*' | wc -l)
+say gpus "$gpus"
 say head "$(getent ahostsv4 "$head" | head -n 1)"
 [ -z "$image" ] || say image "$(stat -Lc %s -- "$image" 2>/dev/null)"
 for i in "${!mounts[@]}"; do [ -e "${mounts[i]}" ] || say no-mount "$i"; done

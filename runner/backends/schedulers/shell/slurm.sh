@@ -74,3 +74,10 @@ runner_at_end() {
     sleep 0.2
   done
 }
+
+# A task that could not be launched ends the step: srun waits for the others, and they wait for it.
+runner_watch_step() {
+  while sleep 3 && kill -0 "$runner_step"; do
+    ! grep -q '^srun: error: .* launch failed: ' logs/batch.err || kill -TERM "$runner_step"
+  done
+}

@@ -131,12 +131,23 @@ OTHERS = {
 }  # fmt: skip
 
 
+UNPACKED = {"pyxis_8.1", "pyxis_14.1", "pyxis_4.1"}  # their jobs were killed before they had a mount point
+RECORDS = {f".gpu-runner-job-{job}" for job in ("4", "8", "9", "14")}
+
+
 def test_of_pyxis_containers_only_steps_of_ended_jobs(tmp_path: Path) -> None:
     """And none without a mount point of ours, behind a link, on a disk that machines share, or of an unknown path."""
     data = tmp_path / "data dir"
     for name in (*OF_ENDED_STEPS, *OTHERS, "pyxis_6.10", "linked"):
         (data / name / "results").mkdir(parents=True)
     (data / "pyxis_6.10/results").rmdir()
+    (data / ".gpu-runner-job-9").touch()
+    for name in UNPACKED:  # 14 began after Slurm was asked; 4.1 is older than the job of that number
+        (data / name).mkdir()
+    for job in ("8", "14", "4"):
+        (data / f".gpu-runner-job-{job}").touch()
+        os.utime(data / f".gpu-runner-job-{job}", (1e9, 1e9))
+    os.utime(data / "pyxis_4.1", (9e8, 9e8))
     (data / "linked").rename(tmp_path / "linked")
     (data / "pyxis_7.0").symlink_to(tmp_path / "linked")
     (tmp_path / "logs").mkdir()
@@ -148,10 +159,12 @@ def test_of_pyxis_containers_only_steps_of_ended_jobs(tmp_path: Path) -> None:
         assert once_a_node(runtime("pyxis").step(PLAN), tmp_path).returncode == 0
         return {path.name for path in data.iterdir()}
 
-    every = {*OF_ENDED_STEPS, *OTHERS, "pyxis_6.10", "pyxis_7.0"}
+    every = {*OF_ENDED_STEPS, *OTHERS, *UNPACKED, *RECORDS, "pyxis_6.10", "pyxis_7.0"}
     assert left(stat="echo 6969") == left("[ERROR] Invalid argument") == every
-    assert left() == every - OF_ENDED_STEPS
-    log = {f"{NODE}: removing {name}, of a job that has ended" for name in OF_ENDED_STEPS}
+    removed = {*OF_ENDED_STEPS, "pyxis_8.1"}
+    ours = {".gpu-runner-job-12", ".gpu-runner-job-14"}
+    assert left() == every - removed - RECORDS | ours
+    log = {f"{NODE}: removing {name}, of a job that has ended" for name in removed}
     assert set((tmp_path / "logs/cleanup.log").read_text().splitlines()) == log
 
 

@@ -389,3 +389,18 @@ def test_a_clean_up_that_hangs_keeps_no_nodes(tmp_path: Path, at_end: str, longe
     assert time.monotonic() - began < 40
     assert (tmp_path / "cleaned").exists() is not late
     assert (tmp_path / "logs" / "cleanup.log").exists() is late
+
+
+@pytest.mark.parametrize(
+    ("report", "code"),
+    [
+        ("srun: error: task 2 launch failed: Plugin initialization failed", 143),
+        ("srun: error: n2: task 1: Exited with exit code 3", 0),
+    ],
+)
+def test_a_task_that_cannot_be_launched_ends_the_step(tmp_path: Path, report: str, code: int) -> None:
+    """The other ranks would wait for it, and keep their GPUs, until their rendezvous gives up."""
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/batch.err").write_text(f"{report}\n")
+    step = 'sleep 2 & runner_wait $!; echo "$runner_exit"'
+    assert bash(library(tmp_path, slurm=("sleep 3", "sleep 0.2")), step).stdout == f"{code}\n"

@@ -1,26 +1,33 @@
-"""GPUs of this node and the processors near them, from /proc and /sys alone. ``root`` is ``/`` but in tests.
+"""GPUs of this node and the processors near them. ``root`` is ``/`` but in tests.
 
-Sources: ``/proc/driver/nvidia/gpus/BUS/information`` (NVIDIA driver: UUID and device minor), and the kernel's
+Sources: ``/proc/driver/nvidia/gpus/BUS/information`` (NVIDIA driver: UUID and device minor); where it is not there
+(WSL2, gVisor), or names no UUID (a driver that is not initialised), the driver's libraries; and the kernel's
 ``/sys/bus/pci/devices/BUS/local_cpulist`` and ``/sys/devices/system/cpu/cpuN/topology/thread_siblings_list``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import FrozenSet, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, FrozenSet, Mapping, Sequence
+
+from gpu_runner_inside.node import cuda_driver
 
 Cpus = FrozenSet[int]
+_PATIENCE_S = 60.0  # without the driver's persistence mode each GPU takes seconds to start
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as the driver describes it. ``bus``: its PCI address, lower case; ``minor``: N of /dev/nvidiaN."""
+    """A GPU as the driver describes it. ``bus``: its PCI address, lower case, empty where unknown."""
 
     bus: str
     uuid: str
-    minor: int
     near: Cpus
 
 
@@ -51,21 +58,42 @@ class Binding:
 
 def gpus(root: str = "/") -> tuple[Gpu, ...]:
     """The GPUs that this task can open, in the order of their PCI addresses; empty without an NVIDIA driver."""
-    directory = os.path.join(root, "proc/driver/nvidia/gpus")
-    found: list[Gpu] = []
-    try:
-        buses = sorted(os.listdir(directory))
-    except OSError:
-        return ()
-    for bus in buses:
-        text = _text(os.path.join(directory, bus, "information"))
-        uuid = re.search(r"GPU UUID:\s*(\S+)", text)
-        minor = re.search(r"Device Minor:\s*(\d+)", text)
-        if uuid is None or minor is None or not _can_open(os.path.join(root, "dev", f"nvidia{minor.group(1)}")):
-            continue
-        near = _text(os.path.join(root, "sys/bus/pci/devices", bus.lower(), "local_cpulist"))
-        found.append(Gpu(bus.lower(), uuid.group(1), int(minor.group(1)), parse(near)))
-    return tuple(found)
+    near = "sys/bus/pci/devices/{}/local_cpulist"
+    return tuple(
+        Gpu(each["bus"], each["uuid"], parse(_text(os.path.join(root, near.format(each["bus"])))))
+        for each in _listed(root)["gpus"]
+        if each["uuid"] and each["opens"]
+    )
+
+
+def main(root: str) -> None:
+    """Print all that the driver lists, opened or not, as JSON: ``driver`` (its version), and ``gpus``."""
+    print(json.dumps(_listed(root)))
+
+
+@lru_cache(maxsize=None)  # the libraries may start the driver, which takes seconds
+def _listed(root: str) -> dict[str, Any]:
+    directory = os.path.join(root, "proc/driver/nvidia")
+    version = re.search(r"\s(\d{3}\.[\d.]*\d)\s", _text(os.path.join(directory, "version")))
+    said: dict[str, Any] = {"driver": version.group(1) if version else "", "gpus": []}
+    with suppress(OSError):
+        for bus in sorted(os.listdir(os.path.join(directory, "gpus"))):
+            text = _text(os.path.join(directory, "gpus", bus, "information"))
+            uuid, minor = re.search(r"GPU UUID:\s*(\S+)", text), re.search(r"Device Minor:\s*(\d+)", text)
+            if minor is not None:
+                each = {"bus": bus.lower(), "uuid": uuid and uuid.group(1), "minor": int(minor.group(1))}
+                said["gpus"].append(each)
+    by_files = said["gpus"] and all(each["uuid"] and "?" not in each["uuid"] for each in said["gpus"])
+    by_libraries = False
+    if not by_files and any(os.path.exists(os.path.join(root, "dev", name)) for name in ("nvidiactl", "dxg")):
+        with suppress(OSError, subprocess.TimeoutExpired):
+            answer, _status = cuda_driver.apart("list", _PATIENCE_S, os.environ)
+            if answer and answer["gpus"]:
+                said, by_libraries = dict(answer, driver=said["driver"] or answer["driver"]), True
+    for each in said["gpus"]:  # what the libraries list they opened; WSL2 has no such files
+        file = os.path.join(root, f"dev/nvidia{each['minor']}")
+        each["opens"] = _can_open(file) or (by_libraries and not os.path.exists(file))
+    return said
 
 
 def visible(found: Sequence[Gpu], cuda_visible_devices: str | None) -> tuple[Gpu, ...]:

@@ -6,27 +6,21 @@ its start takes time. The other tasks only open its library.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping
 
-from gpu_runner_inside import IMPORT_DIRECTORY
 from gpu_runner_inside.launcher import binding
 from gpu_runner_inside.launcher.failure import LaunchError
+from gpu_runner_inside.node import cuda_driver
 from gpu_runner_inside.node.cuda_driver import FRAMEWORKS_NAME, HOROVODS_NAME
 
 PATIENCE = "RUNNER_DRIVER_TIMEOUT_S"
 _PATIENCE_S = 60.0  # without the driver's persistence mode each GPU takes seconds to start
-_START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from gpu_runner_inside.node.cuda_driver import main; main(*sys.argv[2:])"
-)
 # cuda.h, CUresult: its name and what it means for a job.
 _RESULTS = {
     34: ("STUB_LIBRARY", "this is the CUDA toolkit's stub and no driver: take its directory out of LD_LIBRARY_PATH"),
@@ -147,24 +141,15 @@ def look(env: Mapping[str, str], patience: float, *, calls: bool) -> Mapping[str
     Raises:
         LaunchError: ``cuda-driver-unusable``, where it hangs or ends the process.
     """
-    argv = [sys.executable, "-I", "-S", "-c", _START, IMPORT_DIRECTORY, "yes" if calls else "no", str(patience)]
     what = "the driver's cuInit" if calls else "libcuda.so.1"
-    process = subprocess.Popen(
-        argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
     try:
-        process.wait(patience)
-        lines = _written(process)  # not to its end: what the driver may have started has the pipe, too
+        seen, status = cuda_driver.apart("call" if calls else "open", patience, env)
     except subprocess.TimeoutExpired:
         why = f"{what} did not return within {patience:g} s: the driver hangs, or takes longer ({PATIENCE})"
         raise LaunchError("cuda-driver-unusable", why) from None
-    finally:
-        _end(process)
-    with suppress(ValueError, IndexError):
-        seen = json.loads(lines[-1])
-        if isinstance(seen, dict):
-            return seen
-    raise LaunchError("cuda-driver-unusable", f"{what} ended the process that called it: {_end_of(process.returncode)}")
+    if seen is None:
+        raise LaunchError("cuda-driver-unusable", f"{what} ended the process that called it: {_end_of(status)}")
+    return seen
 
 
 def check(seen: Mapping[str, Any], needs: Needs, env: Mapping[str, str]) -> None:
@@ -252,24 +237,6 @@ def _failed(result: int | None) -> str:
         return "it has no cuInit: this is no driver"
     name, meaning = _RESULTS.get(result, ("", ""))
     return f"cuInit gives {result}" + (f" (CUDA_ERROR_{name}): {meaning}" if name else "")
-
-
-def _written(process: subprocess.Popen[bytes]) -> list[bytes]:
-    """The lines that a process which has ended left in its pipe."""
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
-    with suppress(BlockingIOError):
-        return os.read(process.stdout.fileno(), 1 << 16).splitlines()
-    return []
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.kill()
-        with suppress(subprocess.TimeoutExpired):  # a process that hangs in a driver dies when that lets it
-            process.wait(1.0)
-    if process.stdout is not None:
-        process.stdout.close()
 
 
 def _end_of(status: int) -> str:

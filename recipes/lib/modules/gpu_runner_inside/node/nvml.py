@@ -71,6 +71,12 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
+class _Pci(ctypes.Structure):
+    """nvmlPciInfo_t."""
+
+    _fields_ = [("legacy", ctypes.c_char * 16), ("numbers", ctypes.c_uint * 5), ("id", ctypes.c_char * 32)]
+
+
 class _Event(ctypes.Structure):
     """nvmlEventData_t."""
 
@@ -110,6 +116,16 @@ class Nvml:
             if self._status("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle)) == _SUCCESS:
                 self.devices.append(handle)
         self._events = self._watch_xids()
+
+    def place(self, device: Any) -> dict[str, Any]:
+        """Its PCI address as the kernel writes it, empty where unknown; its UUID; N of /dev/nvidiaN."""
+        pci = _Pci()
+        known = self._status("nvmlDeviceGetPciInfo_v3", device, ctypes.byref(pci)) == _SUCCESS
+        return {
+            "bus": "{:04x}:{:02x}:{:02x}.0".format(*pci.numbers) if known else "",
+            "uuid": self._text("nvmlDeviceGetUUID", 96, device) or None,
+            "minor": self._uint("nvmlDeviceGetMinorNumber", device),
+        }
 
     def identity(self, device: Any) -> dict[str, Any]:
         """What does not change: UUID, name, the largest clocks and links, MIG."""
