@@ -33,6 +33,7 @@ from runner.model.records import (
     WindowEnd,
 )
 from runner.model.verdict import Verdict
+from tests.support.cases import for_each
 from tests.support.evidence import (
     GOOD,
     RESULT,
@@ -151,7 +152,7 @@ def forgeries(
     return [each for each in made if each not in (None, of)]
 
 
-@pytest.mark.parametrize(("kind", "path", "name"), FIELDS)
+@for_each(FIELDS)
 def test_one_changed_field_gives_no_other_figure(kind: type, path: Path, name: str) -> None:
     of, places = (WATCHED, 2) if kind is NodeRecord else (EVIDENCE, 4)
     assert ENERGY is not None
@@ -160,10 +161,9 @@ def test_one_changed_field_gives_no_other_figure(kind: type, path: Path, name: s
         assert energy is None or ENERGY / 2 < energy < ENERGY * 2
 
 
-@pytest.mark.parametrize("of", [EVIDENCE, WATCHED], ids=["logs of NCCL", "watched"])
-@pytest.mark.parametrize(("kind", "path", "name"), RANKS_FIELDS)
+@for_each((*field, of) for of in (EVIDENCE, WATCHED) for field in RANKS_FIELDS)
 def test_one_field_changed_alike_on_all_ranks_gives_no_other_figure(
-    of: Evidence, kind: type, path: Path, name: str
+    kind: type, path: Path, name: str, of: Evidence
 ) -> None:
     for evidence in forgeries(of, kind, path, name, lambda _number: range(4)):
         believed(evidence, of)
