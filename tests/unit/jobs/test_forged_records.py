@@ -62,21 +62,8 @@ LARGEST_ERROR = 0.001
 
 # What stands in a field instead of its own value, and what that is multiplied with; the next one for the next rank.
 NUMBERS = (0, 1, -1, 2, 59, 10**9, -(10**9), 0.5, 1e-9, -1e-9, 5e-324, 1e300, math.nan, math.inf, -math.inf)
-VALUES = (
-    *NUMBERS,
-    None,
-    False,
-    True,
-    "",
-    "n0",
-    "GPU-0",
-    "\N{SNOWMAN}",
-    [],
-    [0.5],
-    [math.nan],
-    [1.0] * 60,
-    list(NUMBERS),
-)
+VALUES: tuple[Any, ...] = (*NUMBERS, None, False, True, "", "n0", "GPU-0", "\N{SNOWMAN}", [], [0.5], [math.nan],
+                           [1.0] * 60, list(NUMBERS))  # fmt: skip
 FACTORS = (0.01, 0.5, 0.9, 0.998, 0.9995, 1.0005, 1.002, 1.1, 2.0, 100.0)
 Path = tuple[str | int, ...]
 
