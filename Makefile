@@ -10,9 +10,8 @@ RUNNER := $(BIN)/python -m runner
 # Without the stand-in's scripts: they imitate NGC's files exactly.
 SCRIPTS = $(shell find containers recipes runner -name '*.sh' -not -path '*/standin/rootfs/*')
 
-# Unit tests share the processors; one more than there are of these, as some tests wait. 8: more cost more to start than
-# they save.
-SIDE_BY_SIDE = --numprocesses $$(($$(nproc) + 1)) --maxprocesses 8 --dist worksteal
+# Unit tests share the processors; half of them wait. 8: more cost more to start than they save.
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
 
 # Tests call the virtual environment's tools by name.
 unit test test-%: export PATH := $(CURDIR)/$(BIN):$(PATH)
