@@ -224,7 +224,9 @@ def _interpolated(points: Sequence[tuple[float, float]], at: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Evaluated:
+class Evaluated:
+    """A point where each input has one value."""
+
     step: Step
     images_per_s: float
     efficiency: float
@@ -238,13 +240,13 @@ def point(
     values = {each.name: each.value for each in inputs}
     used = [each for each in inputs if each.name in names(placement, workload, curve, values)]
 
-    def at(changed: Values) -> _Evaluated:
-        return _evaluate(placement, machine, workload, values | dict(changed), curve)
+    def at(changed: Values) -> Evaluated:
+        return evaluate(placement, machine, workload, values | dict(changed), curve)
 
     middle = at({})
     ends = [(each, at({each.name: each.low}), at({each.name: each.high})) for each in used]
 
-    def spanned(of: Callable[[_Evaluated], float]) -> Range:
+    def spanned(of: Callable[[Evaluated], float]) -> Range:
         """From all inputs at the end that is worse for this figure to all at the better one."""
         worse = {each.name: each.low if of(low) <= of(high) else each.high for each, low, high in ends}
         better = {each.name: each.high if of(low) <= of(high) else each.low for each, low, high in ends}
@@ -298,9 +300,10 @@ def _is_measured(curve: Curve | None, placement: Placement) -> bool:
     return curve is not None and curve.ranks == placement.gpus and curve.nodes in (None, placement.nodes)
 
 
-def _evaluate(
+def evaluate(
     placement: Placement, machine: Machine, workload: Workload, values: Values, curve: Curve | None
-) -> _Evaluated:
+) -> Evaluated:
+    """The step that these values give. ``point`` says what their ranges do to it."""
     rate, ranks = values["one-gpu-images-per-s"], placement.gpus
     made = Step(workload.batch / rate)
     if ranks > 1:
@@ -317,7 +320,7 @@ def _evaluate(
     ceiling = values.get("input-images-per-s")
     if ceiling is not None and images_per_s > placement.nodes * ceiling:
         images_per_s, bound = placement.nodes * ceiling, "input"
-    return _Evaluated(made, images_per_s, images_per_s / (ranks * rate), bound)
+    return Evaluated(made, images_per_s, images_per_s / (ranks * rate), bound)
 
 
 def _network(placement: Placement, machine: Machine, values: Values) -> Network:

@@ -298,7 +298,7 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
                     "the list of runs lies there", where=str(root), fix="use --runs with another directory"
                 )
             name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}-{label}"
-            names = (name, *(f"{name}.{number}" for number in range(2, 10_000)))
+            names = (name if number == 1 else f"{name}.{number}" for number in range(1, 10_000))
             path = next(path for path in map(root.resolve().joinpath, names) if _reserved(path))
         else:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -369,7 +369,8 @@ def copy_program(run: Run, library: Path, recipe: Path | None) -> None:
 
     def ignored(folder: str, names: list[str]) -> set[str]:
         always = {name for name in names if name in ("__pycache__", ".git") or name.endswith(".pyc")}
-        return always | {name for name in names if Path(folder, name).resolve() in left_out}
+        folders = (name for name in names if Path(folder, name).is_dir())
+        return always | {name for name in folders if Path(folder, name).resolve() in left_out}
 
     try:
         shutil.copytree(library, run.path / LIBRARY, ignore=ignored)

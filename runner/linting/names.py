@@ -23,7 +23,7 @@ from runner.linting.values import NOTHING, SCALARS, Call, Value, combined, eithe
 # What holds of the rank at a place. A condition on the local rank says nothing of the ranks where it is false: they are
 # on every node.
 _OPPOSITE = {"root": "not_root", "not_root": "root", "local_root": "", "": ""}
-_MOST_STEPS, _MOST_DEPTH, _MOST_CALLS, _MOST_MODULES = 150_000, 300, 8, 40
+_MOST_STEPS, _MOST_DEPTH, _MOST_CALLS, _MOST_MODULES, _MOST_CONDITIONS = 150_000, 300, 8, 40, 50
 _EXITS = ("sys.exit(", "exit(", "quit(", "os._exit(")
 _INNER = (nodes.FunctionDef, nodes.ClassDef, nodes.Lambda)
 
@@ -482,7 +482,7 @@ class Resolver:
             inside = child in parent.body if isinstance(parent, nodes.If) else child is parent.body
             yield self.condition(parent.test)[0 if inside else 1]
         elif isinstance(parent, nodes.BoolOp):  # `rank == 0 and save()`
-            for each in parent.values[: parent.values.index(child)]:
+            for each in parent.values[: min(parent.values.index(child), _MOST_CONDITIONS)]:
                 yield self.condition(each)[1 if parent.op == "or" else 0]
         for name in ("body", "orelse", "finalbody") if child.is_statement else ():
             block = getattr(parent, name, None)

@@ -123,7 +123,7 @@ def _typed(document: Document) -> Site:
     if not isinstance(name, str):  # says what is wrong
         return Site(**msgspec.structs.asdict(strict_yaml.typed(document, SiteFile)))
     scheduler = _backend(SCHEDULERS, name, document, "scheduler")
-    keys = {field.name for field in msgspec.structs.fields(SiteFile)}
+    keys = set(SiteFile.__struct_fields__)
     own, others = scheduler.section, {key for key in value if key not in keys} - {scheduler.section}
     if others:  # of schedulers that a file extending this one may have, and right in any case
         sections = {facts.section: facts.settings for facts in SCHEDULERS.values() if facts.section}

@@ -11,6 +11,7 @@ from runner.core.errors import RefusedError
 from runner.model.backends import SCHEDULERS, runtime_programs
 from runner.model.request import Request
 from runner.sites.loader import read_site
+from tests.support.cases import for_each
 from tests.support.golden_jobs import CASES
 from tests.support.golden_launches import CASES as STUDY_CASES
 from tests.support.golden_launches import LAUNCHES, prepared
@@ -32,7 +33,7 @@ def steps(name: str) -> list[str]:
     return [line for line in commands(name) if line.startswith(LAUNCHERS)]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_no_node_imports_or_pulls_an_image(name: str) -> None:
     """Rows 1, 2, 4, 5, 6, 12: credentials, limits, disks and twenty minutes of waiting."""
     text = "\n".join((script_of(name).text, *script_of(name).files.values()))
@@ -42,7 +43,7 @@ def test_no_node_imports_or_pulls_an_image(name: str) -> None:
     assert text.count("podman-hpc run") == text.count("--pull=never")
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_no_container_has_a_name_that_outlives_its_job(name: str) -> None:
     """Rows 13, 14: a container of that name is not there, or is an old one."""
     text = script_of(name).text
@@ -52,7 +53,7 @@ def test_no_container_has_a_name_that_outlives_its_job(name: str) -> None:
         assert "name=$3-$node" in script_of(name).files["enroot.sh"]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(name: str) -> None:
     """Rows 17, 19, 29: PMI is chosen, not left to a default; no mpirun; the first word is one that the host has."""
     ranks = [line for line in steps(name) if "launch.py" in line]
@@ -66,7 +67,7 @@ def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(nam
         assert all("--mpi=" in line for line in steps(name))
 
 
-@pytest.mark.parametrize("name", SLURM)
+@for_each(SLURM)
 def test_every_rank_sees_all_gpus_of_its_node_and_has_a_place(name: str) -> None:
     """Rows 24, 25, 30."""
     text = script_of(name).text
@@ -76,7 +77,7 @@ def test_every_rank_sees_all_gpus_of_its_node_and_has_a_place(name: str) -> None
     assert re.search(r"^#SBATCH --(ntasks-per-node|mincpus)=\d+$", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_the_jobs_environment_wins_and_the_login_shells_stays_out(name: str) -> None:
     """Rows 31, 32, 33."""
     text = script_of(name).text
@@ -88,7 +89,7 @@ def test_the_jobs_environment_wins_and_the_login_shells_stays_out(name: str) -> 
         assert own <= set(names.split(",")) | {"RUNNER_RDV_PORT"}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_no_directive_is_cut_off_by_a_hash(name: str) -> None:
     """Row 3: what follows an unquoted # in a directive is lost."""
     for line in script_of(name).text.splitlines():
@@ -96,7 +97,7 @@ def test_no_directive_is_cut_off_by_a_hash(name: str) -> None:
             assert "#" not in re.sub(r"\"(\\.|[^\"])*\"|'[^']*'", "", line[1:])
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_the_causes_of_a_failure_stand_by_node_and_apart_from_the_clean_up(name: str) -> None:
     script = script_of(name)
     for first in re.findall(r"^# Once a node.*?\|\| exit 71$", script.text, re.MULTILINE | re.DOTALL):
@@ -106,7 +107,7 @@ def test_the_causes_of_a_failure_stand_by_node_and_apart_from_the_clean_up(name:
         assert '"${last[@]}" >>logs/cleanup.log 2>&1' in script.files["keeper.sh"]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@for_each(SCRIPTS)
 def test_what_cleans_up_is_on_every_node_before_a_cancel_could_refuse_it(name: str) -> None:
     """It is a step that runs already, and no list of the ranks' nodes decides where."""
     text = script_of(name).text
@@ -124,7 +125,7 @@ def test_what_cleans_up_is_on_every_node_before_a_cancel_could_refuse_it(name: s
 LAUNCHED = [name for name in STUDY_CASES if name.startswith("launch-") and "local" not in name]
 
 
-@pytest.mark.parametrize("name", LAUNCHED)
+@for_each(LAUNCHED)
 def test_a_launch_names_its_whole_shape(name: str) -> None:
     """What it does not name would come from the allocation, and differ from size to size."""
     text = script_of(name).text.replace("\\\n", " ")

@@ -19,6 +19,7 @@ from runner.model.request import Request
 from runner.planning.plan import plan
 from runner.recipes.loader import recipe_of
 from runner.sites.loader import names, read_site
+from tests.support.cases import for_each
 from tests.support.golden_jobs import CASES
 from tests.support.golden_jobs import FILE as IMAGE
 from tests.support.golden_local_jobs import CPUS, local
@@ -54,7 +55,7 @@ def test_the_script_of_16_gpus_under_pyxis_can_be_read() -> None:
     assert len(script_of(FIRST).text.splitlines()) <= 60
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@for_each(MAKERS)
 def test_each_file_is_named_with_its_checksum(name: str) -> None:
     script = script_of(name)
     sums = [line.split("  lib/") for line in script.text.splitlines() if "  lib/" in line and len(line) > 64]

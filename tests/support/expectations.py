@@ -1,6 +1,6 @@
 """Inputs of the cost model for tests: the shipped parameters, and what a test says of machine and training."""
 
-from runner.expectation.expect import Machine, Placement, Workload, load, point
+from runner.expectation.expect import Machine, Placement, Workload, evaluate, load, point
 from runner.model.expectation import ExpectedPoint, Input
 
 KNOWN = load()
@@ -47,7 +47,19 @@ def expected(
 ) -> ExpectedPoint:
     """ResNet-50 by Horovod on full nodes."""
     placement = Placement(gpus, -(-gpus // per_node), min(gpus, per_node))
-    workload = Workload(batch, RESNET50, "horovod", by_mpi=True)
-    return point(
-        placement, Machine(per_node, adapters), workload, with_inputs(inputs, exact("one-gpu-images-per-s", rate))
-    )
+    every = with_inputs(inputs, exact("one-gpu-images-per-s", rate))
+    return point(placement, Machine(per_node, adapters), Workload(batch, RESNET50, "horovod", by_mpi=True), every)
+
+
+def rate_of_one_gpu(
+    gpus: int, per_node: int, batch: int, measured: float, inputs: list[Input], *, adapters: int | None = 8
+) -> float:
+    """The rate of one GPU with which the model gives what was measured on several, as ``expected`` places them."""
+    placement, machine = Placement(gpus, -(-gpus // per_node), min(gpus, per_node)), Machine(per_node, adapters)
+    workload, values = Workload(batch, RESNET50, "horovod", by_mpi=True), {each.name: each.value for each in inputs}
+    low, high = measured / gpus, 3 * measured / gpus
+    for _ in range(25):
+        middle = (low + high) / 2
+        made = evaluate(placement, machine, workload, {**values, "one-gpu-images-per-s": middle}, None)
+        low, high = (middle, high) if made.images_per_s < measured else (low, middle)
+    return low

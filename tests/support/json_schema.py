@@ -1,6 +1,7 @@
 """Holds JSON against a JSON Schema, by the part of it that ours uses; every key must be one that it names."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,8 @@ def _faults(value: Any, rule: dict[str, Any], definitions: dict[str, Any], at: s
     for each in rule.get("allOf", ()):
         wrong += _faults(value, each, definitions, at)
     if "anyOf" in rule:
-        tried = [_faults(value, each, definitions, at) for each in rule["anyOf"]]
-        fewest = min(len(each) for each in tried)
-        wrong += next(each for each in tried if len(each) == fewest)
+        likely_first = sorted(rule["anyOf"], key=lambda each: not _has_its_constants(value, each))
+        wrong += _least(_faults(value, each, definitions, at) for each in likely_first)
     if "not" in rule and not _faults(value, rule["not"], definitions, at):
         wrong.append(f"{at or 'it'} is what it must not be: {value!r}")
     if "const" in rule and value != rule["const"]:
@@ -45,6 +45,25 @@ def _faults(value: Any, rule: dict[str, Any], definitions: dict[str, Any], at: s
     if isinstance(value, list):
         wrong += _array_faults(value, rule, definitions, at)
     return wrong
+
+
+def _has_its_constants(value: Any, rule: dict[str, Any]) -> bool:
+    constants = {name: each["const"] for name, each in rule.get("properties", {}).items() if "const" in each}
+    return (
+        isinstance(value, dict) and all(value.get(name) == each for name, each in constants.items())
+        if constants
+        else True
+    )
+
+
+def _least(tried: Iterable[list[str]]) -> list[str]:
+    """Nothing where one of them has none; none after it is tried."""
+    least: list[str] | None = None
+    for each in tried:
+        if not each:
+            return each
+        least = each if least is None or len(each) < len(least) else least
+    return least or []
 
 
 def _object_faults(value: dict[str, Any], rule: dict[str, Any], definitions: dict[str, Any], at: str) -> list[str]:

@@ -40,7 +40,7 @@ def wheel(name: str, version: str = "1.0", content: Mapping[str, bytes] | None =
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for each, raw in files.items():
-            archive.writestr(each, raw)
+            archive.writestr(zipfile.ZipInfo(each), raw)  # without the time, so that the same files are the same wheel
     return f"{name}-{version}-py3-none-any.whl", out.getvalue()
 
 

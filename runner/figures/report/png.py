@@ -70,7 +70,7 @@ def png(report: Report) -> bytes:
     about = PngImagePlugin.PngInfo()
     about.add_text("Software", f"gpu-runner {report.version}")
     about.add_text("Comment", printable(in_words(report.doubts)))
-    image.resize(SIZE, Image.Resampling.LANCZOS).save(out, "PNG", optimize=True, pnginfo=about)
+    image.reduce(_FINE).save(out, "PNG", pnginfo=about)
     return out.getvalue()
 
 

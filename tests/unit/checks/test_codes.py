@@ -6,10 +6,9 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 from runner.checks.registry import codes
 from runner.environments.directory import IN_HOME
+from tests.support.cases import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/failures.md").read_text()
@@ -38,7 +37,7 @@ def test_the_codes_are_found_where_they_are_written() -> None:
     assert {"queue-unfit", "mig-slices", "nodes-down"} <= written_codes()
 
 
-@pytest.mark.parametrize("code", ALL)
+@for_each(ALL)
 def test_the_page_of_failures_has_a_row_for_each_code_and_a_test_names_it(code: str) -> None:
     assert any(f"`[{code}]`" in line for line in PAGE.splitlines() if line.startswith("|"))
     assert f'"{code}"' in TESTS

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from runner.backends.schedulers.local.client import Local
@@ -27,7 +28,7 @@ from runner.jobs import directory
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.states import cancel_run
 from runner.model.figure import Figure
-from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.job import Cancelled, ExitMarker, JobState, Submitted
 from runner.model.output import ListedRun
 from runner.model.plan import record_of
 from runner.model.verdict import Verdict
@@ -304,16 +305,19 @@ def test_control_characters_are_escaped_in_a_terminal(run: Run) -> None:
 
 
 def test_the_reason_of_a_waiting_job_is_shown(call: Call, run: Run, tmp_path: Path) -> None:
-    """Two answers of a stand-in for Slurm: pending, then cancelled."""
+    """Two answers of a stand-in for Slurm: pending, then cancelled. The record of who cancels it is there between them:
+    else the second one comes half a minute later.
+    """
     (run.path / "verdict.json").unlink()
     for left in (*run.logs.iterdir(), *run.ranks.iterdir()):
         left.unlink()
     (tmp_path / "scontrol").write_text(
         f"#!/bin/sh\nstate=PENDING why=Resources\n[ -e {tmp_path}/asked ] && state=CANCELLED why=None\n"
-        f"touch {tmp_path}/asked\n"
+        f"touch {tmp_path}/asked; mv {tmp_path}/request {run.path}/cancelled.json 2>/dev/null\n"
         f"echo '   JobState='$state' Reason='$why' Dependency=x'; echo '   WorkDir={run.path}'\n"
     )
     (tmp_path / "scontrol").chmod(0o755)
+    (tmp_path / "request").write_bytes(msgspec.json.encode(Cancelled("ann", "login", time.time())))
     said = call("logs", "-f", "j", code=Exit.PROGRAM_FAILED)
     assert "pending (Resources: the nodes that it needs are busy)" in said.err
     assert "the job was cancelled" in said.out

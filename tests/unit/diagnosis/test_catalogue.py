@@ -10,6 +10,7 @@ import pytest
 
 from runner.diagnosis.catalogue import FAILURES, Failure, Source, classify, find
 from runner.model.exit_codes import codes
+from tests.support.cases import for_each
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/failures.md").read_text()
 
@@ -123,7 +124,7 @@ def test_every_row_has_a_code_of_its_own() -> None:
     assert set(EXAMPLES) <= {failure.code for failure in FAILURES}
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.code)
+@for_each(FAILURES)
 def test_a_row_is_reached_by_its_example_and_hidden_by_no_row_before_it(failure: Failure) -> None:
     if failure.code not in EXAMPLES:
         assert failure.source == "launcher error"
@@ -154,7 +155,7 @@ def test_every_exit_code_of_the_launcher_has_a_row() -> None:
     assert {entry.name for entry in codes("launcher").values()} <= {failure.code for failure in FAILURES}
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.code)
+@for_each(FAILURES)
 def test_the_page_of_failures_has_a_row_for_each(failure: Failure) -> None:
     """With the verdict's sentence, in which what is filled in stands in capitals."""
     fields = (field for _text, field, *_rest in string.Formatter().parse(failure.cause) if field)

@@ -13,7 +13,17 @@ import pytest
 from runner.expectation.expect import Gpu, Machine, Placement, Workload, point
 from runner.expectation.network import Curve
 from runner.model.expectation import ExpectedPoint, Range
-from tests.support.expectations import KNOWN, RESNET50, a100_cluster, between, exact, expected, shipped, with_inputs
+from tests.support.expectations import (
+    KNOWN,
+    RESNET50,
+    a100_cluster,
+    between,
+    exact,
+    expected,
+    rate_of_one_gpu,
+    shipped,
+    with_inputs,
+)
 
 # nccl-tests on 4 DGX A100 with 8 HDR adapters each: bytes -> bus bandwidth, GB/s.
 DGX_A100 = {4 << 30: 191.0, 256 << 20: 169.0, 64 << 20: 120.0}
@@ -45,20 +55,8 @@ OUTLIER = MlPerf(32, 102, 58842)
 PEER = MlPerf(32, 102, 77806)  # Dell 8xXE8545x4A100-SXM-40GB
 
 
-def dell(gpus: int, batch: int, rate: float) -> ExpectedPoint:
-    """Gradients are half floats there (51 MB), or floats where that is wrong."""
-    inputs = with_inputs(a100_cluster(2), between("gradient-mb", 51.1, 51.1, 102.2))
-    return expected(gpus, 4, batch, rate, inputs, adapters=2)
-
-
-def rate_of_one(measured: MlPerf) -> float:
-    """The rate of one GPU alone with which the model gives what was measured on several."""
-    low, high = measured.images_per_s / measured.gpus, 3 * measured.images_per_s / measured.gpus
-    for _ in range(25):
-        middle = (low + high) / 2
-        too_low = dell(measured.gpus, measured.batch, middle).images_per_s.value < measured.images_per_s
-        low, high = (middle, high) if too_low else (low, middle)
-    return low
+# Gradients are half floats there (51 MB), or floats where that is wrong.
+DELL = with_inputs(a100_cluster(2), between("gradient-mb", 51.1, 51.1, 102.2))
 
 
 class Pair(NamedTuple):
@@ -125,15 +123,9 @@ def predicted(pair: Pair) -> Range:
         between("between-gb-s", line * reached.low, line * reached.value, line * reached.high),
     )  # fmt: skip
 
-    def at(gpus: int, nodes: int, batch: int, rate: float) -> Range:
-        return expected(gpus, -(-gpus // nodes), batch, rate, inputs, adapters=pair.adapters[0]).images_per_s
-
-    gpus, nodes, batch, known = pair.known
-    low, high = known / gpus, 3 * known / gpus
-    for _ in range(25):
-        middle = (low + high) / 2
-        low, high = (middle, high) if at(gpus, nodes, batch, middle).value < known else (low, middle)
-    return at(*pair.published[:3], low)
+    (gpus, nodes, batch, known), (wanted, on, its_batch, _), adapters = pair.known, pair.published, pair.adapters[0]
+    rate = rate_of_one_gpu(gpus, -(-gpus // nodes), batch, known, inputs, adapters=adapters)
+    return expected(wanted, -(-wanted // on), its_batch, rate, inputs, adapters=adapters).images_per_s
 
 
 def row(pair: Pair) -> str:
@@ -167,9 +159,9 @@ def test_eight_gpus_predict_16_and_64_at_the_same_batch() -> None:
 
 
 def test_a_result_that_is_far_too_low_is_seen() -> None:
-    rate = rate_of_one(PEER)
-    outlier = dell(OUTLIER.gpus, OUTLIER.batch, rate)
-    assert OUTLIER.images_per_s < 0.8 * outlier.images_per_s.low
+    rate = rate_of_one_gpu(PEER.gpus, 4, PEER.batch, PEER.images_per_s, DELL, adapters=2)
+    outlier = expected(OUTLIER.gpus, 4, OUTLIER.batch, rate, DELL, adapters=2).images_per_s
+    assert OUTLIER.images_per_s < 0.8 * outlier.low
 
 
 # NVIDIA's published rates of DGX A100, mostly on real data, images per second on 1 and 8 GPUs, batch 256 of a GPU:

@@ -32,6 +32,7 @@ from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
+from tests.support.cases import for_each
 from tests.support.evidence import report
 from tests.support.plans import PLAN
 
@@ -161,8 +162,7 @@ def with_changes(changes: dict[str, Any]) -> Ran:
     return dataclasses.replace(ONE, plan=msgspec.structs.replace(ONE.plan, **of_plan), **own)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("question", DECIDES)
+@for_each((case, question) for case in CASES for question in DECIDES)
 def test_a_difference_counts_for_the_questions_that_it_decides(case: str, question: Any) -> None:
     changes, keys = CASES[case]
     other = with_changes(changes)

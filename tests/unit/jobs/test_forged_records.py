@@ -15,8 +15,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
@@ -35,6 +33,7 @@ from runner.model.records import (
     WindowEnd,
 )
 from runner.model.verdict import Verdict
+from tests.support.cases import for_each
 from tests.support.evidence import (
     GOOD,
     RESULT,
@@ -61,13 +60,11 @@ TRUE = {id(each): judge(each).images_per_s for each in (EVIDENCE, WITH_A_START, 
 ENERGY = judge(WATCHED).gpu_energy_j_per_sample
 LARGEST_ERROR = 0.001
 
-NUMBERS = st.one_of(
-    st.integers(-(10**9), 10**9),
-    st.floats(allow_nan=True, allow_infinity=True),
-    st.sampled_from([0, 1, -1, 0.5, 2.0, 1e-9, 1e300]),
-)
-VALUES = st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=8), st.lists(NUMBERS, max_size=70))
-FACTORS = st.one_of(st.floats(0.01, 100.0), st.floats(0.998, 1.002))
+# What stands in a field instead of its own value, and what that is multiplied with; the next one for the next rank.
+NUMBERS = (0, 1, -1, 2, 59, 10**9, -(10**9), 0.5, 1e-9, -1e-9, 5e-324, 1e300, math.nan, math.inf, -math.inf)
+VALUES: tuple[Any, ...] = (*NUMBERS, None, False, True, "", "n0", "GPU-0", "\N{SNOWMAN}", [], [0.5], [math.nan],
+                           [1.0] * 60, list(NUMBERS))  # fmt: skip
+FACTORS = (0.01, 0.5, 0.9, 0.998, 0.9995, 1.0005, 1.002, 1.1, 2.0, 100.0)
 Path = tuple[str | int, ...]
 
 PLACES: dict[Any, str] = {
@@ -130,44 +127,43 @@ def scaled(value: Any, factor: float) -> Any:
 
 
 def forgeries(
-    of: Evidence, kind: type, ranks: Iterable[int], path: Path, name: str, value: Any, factor: float
+    of: Evidence, kind: type, path: Path, name: str, places: Callable[[int], Iterable[int]]
 ) -> list[Evidence]:
-    """With another value in that field, and with its own one times the factor; only what can be read."""
-    changes: tuple[Callable[[Any], Any], ...] = (lambda _old: value, lambda old: scaled(old, factor))
-    made = [forged(of, kind, ranks, partial(with_field, path=path, name=name, change=change)) for change in changes]
+    """With each other value in that field of the n-th places' records, and with its own one times each factor; only
+    what can be read.
+    """
+    changes: list[Callable[[Any], Any]] = [lambda _old, value=value: value for value in VALUES]  # type: ignore[misc]
+    changes += [partial(scaled, factor=factor) for factor in FACTORS]
+    made = [forged(of, kind, places(number), partial(with_field, path=path, name=name, change=change))
+            for number, change in enumerate(changes)]  # fmt: skip
     return [each for each in made if each not in (None, of)]
 
 
-@pytest.mark.parametrize(("kind", "path", "name"), FIELDS)
-@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(rank=st.integers(0, 3), value=VALUES, factor=FACTORS)
-def test_one_changed_field_gives_no_other_figure(
-    kind: type, path: Path, name: str, rank: int, value: Any, factor: float
-) -> None:
-    of, place = (WATCHED, rank // 2) if kind is NodeRecord else (EVIDENCE, rank)
-    for evidence in forgeries(of, kind, [place], path, name, value, factor):
+@for_each(FIELDS)
+def test_one_changed_field_gives_no_other_figure(kind: type, path: Path, name: str) -> None:
+    of, places = (WATCHED, 2) if kind is NodeRecord else (EVIDENCE, 4)
+    assert ENERGY is not None
+    for evidence in forgeries(of, kind, path, name, lambda number: [number % places]):
         energy = believed(evidence, of).gpu_energy_j_per_sample
-        assert ENERGY is not None
         assert energy is None or ENERGY / 2 < energy < ENERGY * 2
 
 
-@pytest.mark.parametrize(("kind", "path", "name"), RANKS_FIELDS)
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(of=st.sampled_from([EVIDENCE, WATCHED]), value=VALUES, factor=FACTORS)
+@for_each((*field, of) for of in (EVIDENCE, WATCHED) for field in RANKS_FIELDS)
 def test_one_field_changed_alike_on_all_ranks_gives_no_other_figure(
-    kind: type, path: Path, name: str, of: Evidence, value: Any, factor: float
+    kind: type, path: Path, name: str, of: Evidence
 ) -> None:
-    for evidence in forgeries(of, kind, range(4), path, name, value, factor):
+    for evidence in forgeries(of, kind, path, name, lambda _number: range(4)):
         believed(evidence, of)
 
 
 @pytest.mark.parametrize("of", [EVIDENCE, WITH_A_START])
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(rank=st.integers(0, 3), group=st.integers(0, 58), share=st.floats(-0.1, 1.1))
-def test_one_changed_time_gives_no_other_figure(of: Evidence, rank: int, group: int, share: float) -> None:
-    ends = [0.0, *of.reports[rank].ends_s]
-    ends[group + 1] = max(ends[group] + share * (ends[group + 2] - ends[group]), 0.0)
-    believed(of_ranks(Report, rank, of=of, ends_s=tuple(ends[1:])), of)
+def test_one_changed_time_gives_no_other_figure(of: Evidence) -> None:
+    draw = Random(3)
+    for rank, group in ((draw.randrange(4), draw.randrange(59)) for _ in range(300)):
+        ends = [0.0, *of.reports[rank].ends_s]
+        share = draw.choice((-0.1, 0.0, 1.0, 1.1, draw.random()))
+        ends[group + 1] = max(ends[group] + share * (ends[group + 2] - ends[group]), 0.0)
+        believed(of_ranks(Report, rank, of=of, ends_s=tuple(ends[1:])), of)
 
 
 @pytest.mark.parametrize("factor", [0.25, 0.5, 0.9, 1.1, 2.0, 10.0])
