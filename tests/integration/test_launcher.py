@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ import pytest
 from gpu_runner_inside.launcher.rendezvous import request
 
 from tests.support.commands import ran
-from tests.support.launchers import LAUNCH, Task, by_srun, python, start
+from tests.support.launchers import LAUNCH, Task, by_srun, command, python, start
 from tests.support.rank_records import document_of
 from tests.support.waiting import is_running, until
 
@@ -395,6 +396,19 @@ def test_a_starter_and_a_script_s_get_where_to_meet_and_their_ranks_do_not(job: 
         (first, at, *rest), (second, other_at, *_) = (line.split() for line in lines)
         assert (first, second, at, rest) == ("--node_rank=0", "--node_rank=1", other_at, ["a", "{index}", "0"])
         assert at.startswith("--at=127.0.0.1:")
+
+
+def test_one_task_jobs_of_a_node_have_ports_of_their_own_and_need_no_name_of_it(job: Job, tmp_path: Path) -> None:
+    """A fixed port was the first job's; torchrun's ranks looked for minutes for a name that is nowhere."""
+    tell = python("import os; print(os.environ['MASTER_PORT'], os.environ.get('PET_LOCAL_ADDR'), flush=True); input()")
+    nameless = ("unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname no-such-name; exec "$@"', "sh")
+    for wireup, words in (("torchrun", tell), ("own", ["--gpus", "1", "--fill", "0,0", *tell])):
+        line = [*nameless, *command(tmp_path, "--wireup", wireup, *words)]
+        both = [subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        seen = [each.stdout.readline().split() for each in both if each.stdout is not None]
+        assert [each.communicate("\n")[0] for each in both] == ["", ""]
+        assert seen[0][0] != seen[1][0]
+        assert {address for _port, address in seen} == {"localhost" if wireup == "own" else "None"}
 
 
 TORCHS = (
