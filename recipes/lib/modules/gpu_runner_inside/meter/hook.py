@@ -133,11 +133,14 @@ def _attach_scaler(module: Any) -> None:
 
 
 def _step_begins(optimizer: Any) -> None:
-    # Not its own: a list in that would hold all of them, and the script's tensors, until a collection.
-    frames = [frame for frame, _line in traceback.walk_stack(sys._getframe(1))]
-    # A wrapper of a class of its own, such as Horovod's, is the same optimizer; an earlier step may have raised.
-    _state.stepping = [(each, frame) for each, frame in _state.stepping if each is not optimizer and frame in frames]
-    of_torch = next(each for each in frames if each.f_globals.get("__package__") != __package__)
+    of_torch: Any = sys._getframe(1)
+    while of_torch.f_globals.get("__package__") == __package__:
+        of_torch = of_torch.f_back
+    if _state.stepping:
+        # Not its own: a list in that would hold all of them, and the script's tensors, until a collection.
+        frames = [frame for frame, _line in traceback.walk_stack(of_torch)]
+        # A wrapper of a class of its own, such as Horovod's, is the same optimizer; an earlier step may have raised.
+        _state.stepping = [(each, at) for each, at in _state.stepping if each is not optimizer and at in frames]
     _state.stepping.append((optimizer, of_torch))
 
 
