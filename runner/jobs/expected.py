@@ -161,7 +161,10 @@ def one_gpu_of(run: Run) -> OneGpu:
     }
     settings = tuple((key, value) for key, value in known.items() if value is not None)
     doubts = f" ({in_words(figure.doubts)})" if figure.doubts else ""
-    return OneGpu(rate, min(low, rate), max(high, rate), f"measured by the run {run.run_id}{doubts}", settings)
+    report = run.records.report(0)
+    device = f" on {report.device_name}" if report and report.device_name else ""
+    source = f"measured by the run {run.run_id}{device}{doubts}"
+    return OneGpu(rate, min(low, rate), max(high, rate), source, settings)
 
 
 def with_settings(one_gpu: OneGpu, settings: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
