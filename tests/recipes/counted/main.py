@@ -635,6 +635,18 @@ class Recurrent(nn.Module):
         return {"logits": self.out(self.cells(self.words(tokens))[0])}
 
 
+class Cells(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.cell, self.out = nn.Embedding(50, 16), nn.GRUCell(16, 16), nn.Linear(16, 50)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        states = [torch.zeros(tokens.shape[1], 16)]
+        for each in self.words(tokens):
+            states.append(self.cell(each, states[-1]))
+        return self.out(torch.stack(states[1:]))
+
+
 def text(*, time_major: bool, length: int = 7, **more: Any) -> Script:
     model = Recurrent(batch_first=not time_major)
     optimizer = sgd(model)
@@ -655,6 +667,20 @@ def time_major() -> Script:
 @script("script")
 def time_major_and_stated() -> Script:
     return text(time_major=True)
+
+
+@script("script")
+def time_as_long_as_the_batch() -> Script:
+    """(time, batch) by cells, which do not say so, in as many steps of time as sequences; an epoch's last has fewer."""
+    model = Cells()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for step in range(STEPS):
+        tokens = torch.randint(50, (BATCH if step % 5 else 3, BATCH))
+        optimizer.zero_grad()
+        functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        optimizer.step()
+        yield BATCH
 
 
 @script("hook")

@@ -16,6 +16,10 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
         (64, 1, 1, [FULL, LAST], Window([64, 9], 64, 73)),
         (4096, 1, 1, [FULL, LAST], Window([64, 9], 64, 73, by_input=True)),
         (32, 1, 1, [FULL, FULL], Window([32, 32], 32, 128)),  # doubtful: each sample may be given twice
+        (64, 1, 1, [FULL, LAST, FULL, LAST], Window([64, 9, 64, 9], 64, 146)),  # an epoch of two steps
+        (64, 1, 1, [FULL, LAST, LAST, FULL], Window([64, 9, 9, 64], 64, 146, by_input=True)),  # what is hard, perhaps
+        (64, 1, 1, [LAST, LAST], Window([9, 9], 9, 18, by_input=True)),  # the whole batches were in the warm-up
+        (64, 1, 1, [FULL, Step(1, 9, 9, 64)], Window([64, 9], 64, 73, by_input=True)),  # (time, batch), of 64 each
         (64, 1, 1, [FULL, NONE], Window([64, 64], 64)),  # doubtful: a part of the model, perhaps
         (64, 1, 1, [NONE, NONE], Window([0, 0], 64, 0)),
         (64, 1, 2, [TWICE, TWICE], Window([64, 64], 64, 256)),  # an accumulation that is left out, or adversarial
@@ -38,13 +42,13 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
 def test_what_counts(stated: int, accumulate: int, watched: int | None, steps: list[Step], expected: Window) -> None:
     """``watched``: passes of a step in the warm-up that only accumulated; a group is one step."""
     count = Count(stated * accumulate, accumulate)
-    count.add(steps[0] if steps[0].passes else FULL, None)
+    count.add(FULL, None)
     count.begin(watched)
     for step in steps:
         count.add(step, None)
         count.begin_group()
-    assert count.window(2, count.view) == expected
-    assert stated or count.window(2, SEEN) == Window(None, 1), "all ranks count alike"
+    assert count.window(len(steps), count.view) == expected
+    assert stated or count.window(len(steps), SEEN) == Window(None, 1), "all ranks count alike"
 
 
 def test_what_a_framework_has_given_counts_whatever_its_passes_show() -> None:
@@ -72,7 +76,7 @@ def test_what_the_script_says_of_a_step_counts_unless_the_model_was_given_fewer(
     for step, said in steps:
         count.add(step, said)
         count.begin_group()
-    assert count.window(2, count.view) == expected
+    assert count.window(len(steps), count.view) == expected
 
 
 def tensor(*shape: int, dtype: str = "torch.float32") -> Any:

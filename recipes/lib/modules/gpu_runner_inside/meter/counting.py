@@ -15,12 +15,13 @@ class Step:
 
     Attributes:
         passes: in training. samples: that they were given; 0 where one of them does not show it.
-        largest: samples of one pass.
+        largest: samples of one pass. across: the second dimension of the last one's tensors, where all agree.
     """
 
     passes: int = 0
     samples: int = 0
     largest: int = 0
+    across: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,6 @@ class Count:
 
     def __init__(self, stated: int, accumulate: int) -> None:
         self.stated = stated
-        self._most = self._largest = 0
         self._has_passes = False  # in warm-up or window
         self.begin(accumulate)
 
@@ -58,8 +58,9 @@ class Count:
         """The window begins. ``accumulated``: forward passes of a step, as the warm-up shows them; None: as stated."""
         if accumulated is not None:
             self._accumulated = accumulated  # a step with more may repeat its samples
-        self.forwards = self._steps = 0
+        self.forwards = self._steps = self._most = self._largest = 0
         self._known, self._by_step = True, False
+        self._was_smaller = self._varies = False
         self._said: list[int] = []
         self._seen: list[int] = []
         self.begin_group()
@@ -84,6 +85,10 @@ class Count:
         self._seen[-1] += step.samples
         self.forwards += step.passes > 0
         self._steps += 1
+        smaller = 0 < step.samples < self.stated
+        # The last batch of an epoch follows a whole one. Where the other dimension fits, this one is perhaps the time.
+        self._varies = self._varies or (smaller and (self._was_smaller or step.across * step.passes == self.stated))
+        self._was_smaller = smaller
         self._known = self._known and fits and (step.samples > 0 or not step.passes)
         self._has_passes = self._has_passes or step.passes > 0
         self._most, self._largest = max(self._most, step.samples), max(self._largest, step.largest)
@@ -101,12 +106,12 @@ class Count:
         said_sum, seen_sum = sum(said), sum(seen)
         if not self.stated:
             return Window(seen, max(self._most, 1), seen_sum, True) if of_all == KNOWN else Window(None, 1)
-        fewer = seen_sum < said_sum
+        fewer = 0 < seen_sum < said_sum
         if self.view != KNOWN or (fewer and self._largest == 1):  # one row may hold several samples
             return Window(said, self.stated)
         if seen_sum > said_sum:
             return Window(said, self.stated, seen_sum)
-        has_smaller_last = self._most == self.stated and not self._by_step
+        has_smaller_last = self._most == self.stated and not self._by_step and not self._varies
         doubtful = fewer and not has_smaller_last
         return Window(seen, self._most if doubtful else self.stated, seen_sum, doubtful)
 
@@ -128,6 +133,12 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
     sizes = {int(length) for each in flat for length in _shape(each)[: 2 if time_major else 1]}
     listed = {int(_shape(one)[0]) for each in flat if isinstance(each, (list, tuple)) for one in each if _shape(one)}
     return sizes.pop() if len(sizes) == 1 and listed <= sizes else 0
+
+
+def across_of(inputs: Iterable[Any]) -> int:
+    """The second dimension of the tensors that have one; 0 where they do not agree."""
+    lengths = {int(shape[1]) for shape in map(_shape, inputs) if len(shape) > 1}
+    return lengths.pop() if len(lengths) == 1 else 0
 
 
 def _shape(value: Any) -> Any:

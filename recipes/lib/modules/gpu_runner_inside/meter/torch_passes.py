@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
-from gpu_runner_inside.meter.counting import Step, samples_of
+from gpu_runner_inside.meter.counting import Step, across_of, samples_of
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
@@ -112,6 +112,7 @@ class Passes:
         with suppress(Exception):  # a tensor without a shape that can be read
             given = (*inputs, *(named or {}).values())
             samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
+            self._across = across_of(given)
         if _backward() != -1:
             self._repeated.append(samples)
             return
@@ -164,6 +165,7 @@ class Passes:
     def _begin_step(self) -> None:
         self._first: list[int] = []
         self._repeated: list[int] = []
+        self._across = 0
 
     def take(self) -> Step:
         """Those since the last call."""
@@ -172,8 +174,9 @@ class Passes:
             before = 0 if self.accumulated == 0 else max(self.accumulated or 1, len(passes))
             self.accumulated = 0 if self._mixed else before
             self._open = False
+        step = Step(len(passes), sum(passes) if all(passes) else 0, max(passes, default=0), self._across)
         self._begin_step()
-        return Step(len(passes), sum(passes) if all(passes) else 0, max(passes, default=0))
+        return step
 
     def end_of_look(self) -> None:
         """The warm-up is over. What torch.compile has compiled in it hides the hooks that are within."""
