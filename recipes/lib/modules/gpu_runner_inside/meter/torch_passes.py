@@ -65,7 +65,7 @@ class Passes:
         self.inputs: str | None = None
         self._is_first = True
         self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
-        self._versions = 0
+        self._versions = self._most = 0
         self._begin_step()
         self._close: list[Callable[[], None]] = []
         self._looks = True
@@ -112,7 +112,8 @@ class Passes:
         with suppress(Exception):  # a tensor without a shape that can be read
             given = (*inputs, *(named or {}).values())
             samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
-            self._across = across_of(given)
+            self._most = max(self._most, samples)
+            self._across = across_of(given) if samples < self._most else 0
         if _backward() != -1:
             self._repeated.append(samples)
             return
