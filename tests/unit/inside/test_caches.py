@@ -141,9 +141,9 @@ def test_a_directory_in_which_others_could_replace_it_is_passed_over(base: Path,
 
 
 def test_what_a_killed_job_has_left_is_removed_by_the_next_and_a_living_ones_stays(base: Path) -> None:
-    words = [sys.executable, LAUNCH, "--caches", "node", "--", "sleep", "60"]
+    words = [sys.executable, LAUNCH, "--caches", "node", "--", "sh", "-c", f"touch {base.parent}/begun; exec sleep 60"]
     with subprocess.Popen(words, env=own_variables(base), stderr=subprocess.DEVNULL) as dead:
-        until(lambda: own(base, "5").exists(), "its caches")
+        until((base.parent / "begun").exists, "its program, which holds no lock of the caches")
         with job(base, "6") as alive:
             assert own(base, "5").exists()
             dead.send_signal(signal.SIGKILL)
