@@ -19,7 +19,6 @@ from typing import Any, FrozenSet, Mapping, Sequence
 from gpu_runner_inside.node import cuda_driver
 
 Cpus = FrozenSet[int]
-_PATIENCE_S = 60.0  # without the driver's persistence mode each GPU takes seconds to start
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def _listed(root: str) -> dict[str, Any]:
     by_libraries = False
     if not by_files and any(os.path.exists(os.path.join(root, "dev", name)) for name in ("nvidiactl", "dxg")):
         with suppress(OSError, subprocess.TimeoutExpired):
-            answer, _status = cuda_driver.apart("list", _PATIENCE_S, os.environ)
+            answer, _status = cuda_driver.apart("list", cuda_driver.PATIENCE_S, os.environ)
             if answer and answer["gpus"]:
                 said, by_libraries = dict(answer, driver=said["driver"] or answer["driver"]), True
     for each in said["gpus"]:  # what the libraries list they opened; WSL2 has no such files

@@ -20,7 +20,6 @@ from gpu_runner_inside.node import cuda_driver
 from gpu_runner_inside.node.cuda_driver import FRAMEWORKS_NAME, HOROVODS_NAME
 
 PATIENCE = "RUNNER_DRIVER_TIMEOUT_S"
-_PATIENCE_S = 60.0  # without the driver's persistence mode each GPU takes seconds to start
 # cuda.h, CUresult: its name and what it means for a job.
 _RESULTS = {
     34: ("STUB_LIBRARY", "this is the CUDA toolkit's stub and no driver: take its directory out of LD_LIBRARY_PATH"),
@@ -80,7 +79,7 @@ def patience_s(env: Mapping[str, str]) -> float:
     """
     text = env.get(PATIENCE)
     if not text:
-        return _PATIENCE_S
+        return cuda_driver.PATIENCE_S
     if not re.fullmatch(r"\d{1,6}(\.\d*)?", text, re.ASCII):
         raise LaunchError("cuda-driver-unusable", f"{PATIENCE} is no number of seconds: {text!r}")
     return float(text)

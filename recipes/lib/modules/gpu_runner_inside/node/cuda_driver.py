@@ -20,6 +20,7 @@ from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.node.nvml import Nvml, NvmlError
 
 FRAMEWORKS_NAME, HOROVODS_NAME = "libcuda.so.1", "libcuda.so"
+PATIENCE_S = 60.0  # without the driver's persistence mode each GPU takes seconds to start
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from gpu_runner_inside.node.cuda_driver import main; main(*sys.argv[2:])"
