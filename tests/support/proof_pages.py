@@ -1,16 +1,20 @@
-"""The tables of docs/proofs.md and README.md, as ``make proofs`` writes them from runner/sites/proofs.yaml, and that of
-docs/launchers.md, from the rows of its suite.
+"""The tables of pages, as ``make proofs`` writes them: of docs/proofs.md and README.md from runner/sites/proofs.yaml,
+of docs/launchers.md from the rows of its suite, of docs/failures.md from the catalogue and the exit codes.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby, takewhile
 from pathlib import Path
 
+from runner.diagnosis.catalogue import FAILURES, Failure
+from runner.model.exit_codes import TABLE
 from runner.sites.proofs import ProvenPath, RecordedRun, recorded
 from tests.support.launcher_table import page_rows
 
 CHECKOUT = Path(__file__).parents[2]
-PAGES = ("docs/proofs.md", "docs/launchers.md", "README.md")
+PAGES = ("docs/proofs.md", "docs/launchers.md", "docs/failures.md", "README.md")
+EXITS = {entry.name: entry for entry in TABLE if entry.source != "environment script"}
 ALWAYS = "make test"
 
 
@@ -22,6 +26,12 @@ def rendered(page: str) -> str:
         "ways": table(
             "site runtime wireup state besides",
             ((way.site, way.runtime, way.wireup, way.state, way.besides) for way in proofs.ways),
+        ),
+        "failures": "".join(failure_lines()),
+        "exits": "".join(
+            f"- {each.code} ({each.source}): {each.meaning}\n"
+            for each in TABLE
+            if each.name not in {failure.code for failure in FAILURES}
         ),
         "launchers": table("start node nodes", page_rows()),
         "unproven": "".join(f"- {row.path}\n" for row in proofs.paths if not row.proofs),
@@ -55,6 +65,37 @@ def state(row: ProvenPath, runs: dict[str, RecordedRun]) -> str:
     said = f"proven on {run.date}" + (f" (`{run.suite}`)" if run.suite else "")
     proven = f"proven, in every `{ALWAYS}`" if run.suite == ALWAYS else said
     return "; ".join(part for part in (proven, unproven if row.unproven else "", row.note) if part)
+
+
+def failure_lines() -> Iterator[str]:
+    """The catalogue by source, each with the beginning of the sentences that its rows share; rows alike are one."""
+    for source in dict.fromkeys(failure.source for failure in FAILURES):
+        failures = [failure for failure in FAILURES if failure.source == source]
+        letters = zip(*(failure.cause for failure in failures), strict=False)
+        shared = "".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, letters))
+        start = re.sub(r"[^}):]*$", "", shared) if failures[1:] else ""
+        yield f"\n**{source}**{start and ': '}{capitals(start)}{start and ' ...'}\n\n"
+        for (what, fix), alike in groupby(failures, key=lambda failure: failure_cells(failure, start)):
+            yield f"- {', '.join(map(named, alike))}: {what and f'{what}. '}Fix: {fix}\n"
+
+
+def failure_cells(failure: Failure, start: str) -> tuple[str, str]:
+    """What the verdict says after the shared beginning, or what else is known of the failure; and the fix."""
+    rest = re.sub(r"^[ :,]*(?:\((.*)\)$)?", r"\1", failure.cause.removeprefix(start))
+    meaning = EXITS[failure.code].meaning if failure.code in EXITS else ""
+    who = "" if failure.who == "user" or re.search(rf"\b{failure.who}\b", failure.fix) else f" ({failure.who})"
+    return capitals(rest or failure.detail or meaning), capitals(failure.fix) + who
+
+
+def named(failure: Failure) -> str:
+    """Its code, and the number with which a script or launcher ends."""
+    return f"`{failure.code}`" + (f" {EXITS[failure.code].code}" if failure.code in EXITS else "")
+
+
+def capitals(sentence: str) -> str:
+    """What is filled in, in capitals."""
+    apart = re.sub(r"(?<=[\w}])\{", " {", sentence)
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: match[1].upper(), apart)
 
 
 if __name__ == "__main__":
