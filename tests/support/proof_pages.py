@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runner.diagnosis.catalogue import FAILURES, Failure
 from runner.model.exit_codes import TABLE
-from runner.sites.proofs import ProvenPath, RecordedRun, recorded
+from runner.sites.proofs import ProvenPath, ProvenWay, RecordedRun, recorded
 from tests.support.launcher_table import page_rows
 
 CHECKOUT = Path(__file__).parents[2]
@@ -22,11 +22,13 @@ def rendered(page: str) -> str:
     """The page's text with each table as the record has it."""
     proofs = recorded()
     tables = {
-        "runs": table("date path versions command result", (run_row(run) for run in proofs.runs)),
-        "ways": table(
-            "site runtime wireup state besides",
-            ((way.site, way.runtime, way.wireup, way.state, way.besides) for way in proofs.ways),
-        ),
+        **{
+            about: table(
+                "date path versions command result", (run_row(run) for run in proofs.runs if run.about == about)
+            )
+            for about in {run.about for run in proofs.runs}
+        },
+        "ways": table("site runtimes wireups state", way_rows(proofs.ways)),
         "failures": "".join(failure_lines()),
         "exits": "".join(
             f"- {each.code} ({each.source}): {each.meaning}\n"
@@ -52,8 +54,20 @@ def table(heads: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def run_row(run: RecordedRun) -> tuple[str, ...]:
-    result = f"{run.result}; repeated in every `{ALWAYS}`" if run.suite == ALWAYS else run.result
-    return run.date, run.path, run.versions, run.command, result
+    suite = f"`{run.suite}`" if run.suite and run.suite not in run.command else ""
+    return run.date, run.path, run.versions, ", ".join(filter(None, (suite, run.command))), run.result
+
+
+def way_rows(ways: Iterable[ProvenWay]) -> Iterator[tuple[str, ...]]:
+    """Ways that differ only in how the ranks meet, and then runtimes with the same ways, are one row."""
+    of_runtimes = [
+        (site, runtime, ", ".join(way.wireup for way in alike), "; ".join(filter(None, states)))
+        for (site, runtime, *states), alike in groupby(
+            ways, lambda way: (way.site, way.runtime, way.state, way.besides)
+        )
+    ]
+    for (site, wireups, state), same in groupby(of_runtimes, lambda row: (row[0], *row[2:])):
+        yield site, ", ".join(row[1] for row in same), wireups, state
 
 
 def state(row: ProvenPath, runs: dict[str, RecordedRun]) -> str:
@@ -76,7 +90,7 @@ def failure_lines() -> Iterator[str]:
         start = re.sub(r"[^}):]*$", "", shared) if failures[1:] else ""
         yield f"\n**{source}**{start and ': '}{capitals(start)}{start and ' ...'}\n\n"
         for (what, fix), alike in groupby(failures, key=lambda failure: failure_cells(failure, start)):
-            yield f"- {', '.join(map(named, alike))}: {what and f'{what}. '}Fix: {fix}\n"
+            yield f"- {', '.join(map(label, alike))}: {what and f'{what}. '}Fix: {fix}\n"
 
 
 def failure_cells(failure: Failure, start: str) -> tuple[str, str]:
@@ -87,7 +101,7 @@ def failure_cells(failure: Failure, start: str) -> tuple[str, str]:
     return capitals(rest or failure.detail or meaning), capitals(failure.fix) + who
 
 
-def named(failure: Failure) -> str:
+def label(failure: Failure) -> str:
     """Its code, and the number with which a script or launcher ends."""
     return f"`{failure.code}`" + (f" {EXITS[failure.code].code}" if failure.code in EXITS else "")
 
