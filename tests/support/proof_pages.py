@@ -22,12 +22,6 @@ def rendered(page: str) -> str:
     """The page's text with each table as the record has it."""
     proofs = recorded()
     tables = {
-        **{
-            about: table(
-                "date path versions command result", (run_row(run) for run in proofs.runs if run.about == about)
-            )
-            for about in {run.about for run in proofs.runs}
-        },
         "ways": table("site runtimes wireups state", way_rows(proofs.ways)),
         "failures": "".join(failure_lines()),
         "exits": "".join(
@@ -39,6 +33,9 @@ def rendered(page: str) -> str:
         "unproven": "".join(f"- {row.path}\n" for row in proofs.paths if not row.proofs),
         "paths": table("path state", ((row.path, state(row, proofs.runs_by_id())) for row in proofs.paths)),
     }
+    for about in {run.about for run in proofs.runs}:
+        rows = (run_row(run) for run in proofs.runs if run.about == about)
+        tables[about] = table("date path versions command result", rows)
     return re.sub(
         r"<!-- (\w+) -->\n.*?<!-- end -->",
         lambda match: f"<!-- {match[1]} -->\n{tables[match[1]]}<!-- end -->",
