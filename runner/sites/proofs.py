@@ -31,7 +31,8 @@ class RecordedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One proof: what ran, when, with which versions, by which command, and its result; each as Markdown in one line.
 
     ``about``: its table on the page. ``versions``: besides those that the page names for all rows. ``suite``: the
-    command that repeats it, as ``make test-sites``; ``command``: what else was called. ``id``: where something refers to it.
+    command that repeats it, as ``make test-sites``; ``command``: what else was called. ``id``: for what refers
+    to it.
     """
 
     date: str
