@@ -301,9 +301,16 @@ def _key() -> Path:
 
 
 def _make_key() -> None:
-    if not _key().exists():
-        _key().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_private(_key(), os.urandom(32).hex())
+    """Raises OSError."""
+    path = _key()
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = files.temporary_name(path)
+    files.write_private(made, os.urandom(32).hex())
+    with suppress(FileExistsError):  # another process was first: there is one key
+        os.link(made, path)
+    made.unlink()
 
 
 def decoded(content: bytes, kind: type[T]) -> T:
