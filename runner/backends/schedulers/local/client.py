@@ -100,11 +100,14 @@ class Local:
         self.clients = clients
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Start ``script`` in a session of its own, where it outlives this process and its terminal."""
-        env = dict(os.environ)
+        """Start ``script`` in a session of its own, where it outlives this process and its terminal. It does not take
+        options and functions that the user's shell exports, which go, nor BASH_ENV (-p), which stays for the program.
+        """
+        shell = ("BASH_FUNC_", "SHELLOPTS", "BASHOPTS")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(shell)}
         if self.clients is not None:
             env["PATH"] = f"{self.clients}:{env.get('PATH', os.defpath)}"
-        argv, logs = ("bash", run_directory / script), run_directory / "logs"
+        argv, logs = ("bash", "-p", run_directory / script), run_directory / "logs"
         try:
             with _log(logs / "batch.out") as out, _log(logs / "batch.err") as err:
                 child = process.start(argv, cwd=run_directory, stdout=out, stderr=err, env=env)

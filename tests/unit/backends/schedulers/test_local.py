@@ -80,6 +80,19 @@ def test_the_first_process_is_never_a_job() -> None:
     assert not JobProcesses(f"1.{first.start}.{BOOT}").running()
 
 
+def test_a_script_starts_clean_of_what_the_users_shell_exports(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option of it made a job of none of its commands, which ended with 0; a function could be sha256sum."""
+    (run / "env.sh").write_text("echo from BASH_ENV\n")
+    monkeypatch.setenv("BASH_ENV", str(run / "env.sh"))
+    monkeypatch.setenv("SHELLOPTS", "noexec:xtrace")
+    monkeypatch.setenv("BASH_FUNC_sha256sum%%", "() { echo planted; }")
+    job = submitted(run, "sha256sum --version | head -1; bash -c 'echo program'; echo $SHELLOPTS\n")
+    until(lambda: Local().state(job, run).phase == "ended", every_s=0.02)
+    first, *rest = (run / "logs" / "batch.out").read_text().splitlines()
+    assert "planted" not in first and rest[:2] == ["from BASH_ENV", "program"], "the program's shell is the user's"
+    assert "noexec" not in rest[2] and not (run / "logs" / "batch.err").read_text()
+
+
 def test_a_job_is_found_again_by_what_it_left_itself(run: Path) -> None:
     assert Local().find(run) is None
     (run / "job.id").write_text("torn")
