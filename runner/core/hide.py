@@ -16,7 +16,10 @@ _TOKEN = (
     r"|hooks\.slack\.com/services/[\w/]{20,}|pypi-[\w-]{30,}|sk-[\w-]{20,}|(?<!-)eyJ[\w-]{8,400}\.eyJ[\w-]{8,4000}\.[\w-]+)"
 )
 # From the telling part of a name on. All repetitions are bounded: a hostile text must not take quadratic time.
-_STRONG_NAME = r"(?:passw|passphrase|secret|credential|(?:api|access|private|auth|account)[-_]?key)[\w-]{0,60}"
+_STRONG_NAME = (
+    r"(?:passw|passphrase|sshpass\b|[a-z]_pwd\b|_jwt\b|secret|credential|(?:api|access|private|auth|account)[-_]?key)"
+    r"[\w.-]{0,60}"
+)
 _GETS = r"['\"]?\]?[ \t]*(?::[ \t]*\w+[ \t]*=|:=|=>|[=:])[ \t]*"
 # Of source code: a value that is looked up or computed is no secret itself.
 _CODE = (
@@ -44,10 +47,15 @@ _OF_CODE = (
 # (pytorch:25.02-py3@sha256:...).
 # A password may hold a raw "@": all up to the last one before the path is hidden.
 _USER_INFO = r"(?P<scheme>\w:/{1,2})[^/\s'\"]{0,999}@(?!sha256:)|[^/\s'\"@:=]+:[^/\s'\"]{1,999}@(?!sha256:)"
-# A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer".
-_SECRET_NAME = r"[\w-]*(?:passw|passphrase|secret|token(?!iz)|credential|(?:api|access|private)[-_]?key)[\w-]*"
+# A name that says that its value is secret: of a variable, an option, a header. Not "tokenizer", "author" or "passes".
+_SECRET_NAME = (
+    r"[\w.-]*(?:passw|passphrase|pass(?![a-z])|[_.-]pwd|secret|token(?!iz)|cred(?:ential|s)|jwt|cookie|bearer"
+    r"|auth(?![a-z])|(?:api|access|private|auth|account|encryption)[-_]?key)[\w.-]*"
+)
 _VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s'\";&|]+)"
-_SECRET = rf"(?i:(?P<name>{_SECRET_NAME}\s*[=:]\s*|--?{_SECRET_NAME}\s+|authorization:\s*\w+\s+|\bbearer\s+){_VALUE})"
+_SECRET = (
+    rf"(?i:(?P<name>{_SECRET_NAME}['\"]?\s*[=:]\s*|--?{_SECRET_NAME}\s+|authorization:\s*\w+\s+|\bbearer\s+){_VALUE})"
+)
 _SECRET_OPTION = rf"(?i:--?{_SECRET_NAME})"
 # A word that is a name and its value, to its end (`--api-key=VALUE`); and what precedes a word that is a script.
 _WHOLE = rf"(?is:(?P<name>(?:--?[\w-]+=)?{_SECRET_NAME}=).+)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hmac
 import json
 import os
 import re
@@ -135,7 +136,6 @@ class Run:
         plan: that it was submitted with, and the codes of the checks that were overridden. code: the user's, then.
         submitted: its submission; None where that was cut off before the scheduler was called.
         marker: what its script left at its end. ended: what the scheduler said of that. cancelled: by whom.
-        verdict: what it is worth, once it was judged.
     """
 
     code = _File(CODE, CodeRecord)
@@ -143,12 +143,28 @@ class Run:
     marker = _File(EXIT, ExitMarker)
     ended = _File(ENDED, JobState)
     cancelled = _File(CANCELLED, Cancelled)
-    verdict = _File(VERDICT, Verdict)
 
     def __init__(self, path: Path) -> None:
         self.path, self.run_id = path, path.name
         self.logs, self.ranks = path / "logs", path / "ranks"
         self.records = Records(self.ranks)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What it is worth, once it was judged. One that claims success and that this user's gpu-runner did not write
+        here counts for nothing: the run is judged anew, by its records.
+        """
+        document = self.read(VERDICT, dict) or {}
+        seal = str(document.pop("seal", ""))
+        try:
+            stored = msgspec.convert(document, Verdict)
+        except msgspec.ValidationError:
+            return None
+        if stored.outcome not in ("measured", "ran") or (seal and seal == self._seal(document)):
+            return stored
+        from runner.jobs.life import judged_anew  # few are
+
+        return judged_anew(self, stored)
 
     @property
     def name(self) -> str:
@@ -262,7 +278,39 @@ class Run:
 
     def write(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
         """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes."""
-        files.write_private(self.path / name, json.dumps(msgspec.to_builtins(value), indent=2) + "\n")
+        document = msgspec.to_builtins(value)
+        if name == VERDICT:
+            with suppress(OSError):
+                _make_key()
+            document["seal"] = self._seal(document)
+        files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
+
+    def _seal(self, document: Mapping[str, Any]) -> str:
+        """What only this user can write beside this run's verdict; empty where there is no key."""
+        try:
+            key = files.read_bytes(_key())
+        except OSError:
+            return ""
+        text = f"{self.run_id}\n{json.dumps(document, sort_keys=True)}"
+        return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
+
+
+def _key() -> Path:
+    """A secret of this user, by which verdicts are known that were written here."""
+    return paths.state_dir() / "verdict.key"
+
+
+def _make_key() -> None:
+    """Raises OSError."""
+    path = _key()
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = files.temporary_name(path)
+    files.write_private(made, os.urandom(32).hex())
+    with suppress(FileExistsError):  # another process was first: there is one key
+        os.link(made, path)
+    made.unlink()
 
 
 def decoded(content: bytes, kind: type[T]) -> T:

@@ -5,6 +5,7 @@ forget jobs.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ Warn = Callable[[str], None]
 
 # So long after its job's end, by whatever clocks, a record that is not there is missing on every file system.
 _SETTLED_S = 600.0
+# What judging records may raise that were not written by our programs.
+UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -193,9 +196,26 @@ def _verdict(run: Run, evidence: Evidence | ScriptEnd) -> Verdict:
     evidence = cast("Evidence", evidence)
     from runner.jobs.verdict import judge
 
-    if evidence.has_older_records and (stored := run.verdict) is not None:
+    if evidence.has_older_records and (stored := run.read(VERDICT, Verdict)) is not None:
         return stored  # judged by the rules of its time
     return judge(evidence)
+
+
+def judged_anew(run: Run, stored: Verdict) -> Verdict:
+    """The verdict that what the run has left gives, for a stored one that anybody may have written: with the reason
+    where that one says otherwise.
+    """
+    claim = stored.outcome if stored.images_per_s is None else f"{stored.images_per_s:.1f} {stored.unit}/s"
+    doubt = f"its {VERDICT} says {claim}, which is not what its records give, and does not count"
+    try:
+        verdict = _verdict(run, _collected(run, run.ended or JobState("unknown")))
+    except (RunnerError, OSError, *UNFIT) as error:
+        return Verdict("not-proven", (doubt, f"its records cannot be judged: {error}"))
+    rates = (stored.images_per_s or 0.0, verdict.images_per_s or 0.0)
+    if verdict.outcome == stored.outcome and math.isclose(*rates):
+        return verdict
+    kind = "remarks" if verdict.outcome in ("measured", "ran") else "reasons"
+    return msgspec.structs.replace(verdict, **{kind: (doubt, *getattr(verdict, kind))})
 
 
 def follow_step(run: Run, on_content: Callable[[LogFile, bytes, bool], None], on_interrupt: Warn) -> bool:

@@ -359,9 +359,12 @@ def cancel_run(run: Run) -> tuple[str, bool]:
 
 def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
     """Cancel the run's job; no error if it has already ended. Raises RefusedError: the run directory is another user's.
-    UnknownStateError: the scheduler did not answer, or refused.
+    UnknownStateError: the scheduler did not answer, or refused, or knows no such job of a directory that this user did
+    not submit: its records may name any.
     """
     _ensure_own(run)
+    if not is_linked(run) and scheduler.state(job_id, run.path).phase == "unknown":
+        raise UnknownStateError(f"job {job_id} is not known to be this run's, and is left alone", where=str(run.path))
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name

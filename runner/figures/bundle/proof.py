@@ -17,7 +17,8 @@ from runner.core.errors import NotProvenError, RunnerError
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
 from runner.jobs.comparison import FIX, copy_among, identity_of
-from runner.jobs.directory import SCRIPT, Run
+from runner.jobs.directory import PLAN, SCRIPT, VERDICT, Run
+from runner.jobs.life import UNFIT
 from runner.jobs.verdict import judge
 from runner.model.figure import figure_keys, gap_doubts
 from runner.model.output import BundledRun, BundledStudy
@@ -27,14 +28,9 @@ from runner.model.study import Launch, Loss, PointFacts, Study
 from runner.model.verdict import Verdict
 from runner.planning.options import options_of
 
-PLAN, VERDICT = "plan.json", "verdict.json"
 # Of figures that two machines compute from the same numbers: their libraries' last digits may differ.
 _SAME = 1e-12
 _MOST_RANKS = 1_000_000
-
-
-# What judging records may raise that a forger wrote.
-_UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
@@ -50,9 +46,9 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         plan = run.needed_plan()
     except RunnerError as error:
         raise NotProvenError(f"{run.run_id}: {error.what}", where=error.where or run.run_id) from None
-    except _UNFIT as error:
+    except UNFIT as error:
         raise NotProvenError(f"{run.run_id}: its records cannot be judged: {error}", where=run.run_id) from None
-    stored = run.verdict
+    stored = run.read(VERDICT, Verdict)
     if stored is None:
         raise NotProvenError(f"{run.run_id} has no verdict that can be read", where=f"{run.run_id}/{VERDICT}")
     key = difference(msgspec.to_builtins(stored), msgspec.to_builtins(verdict))
@@ -132,6 +128,15 @@ def canonical_json(value: Any) -> bytes:
     return (json.dumps(msgspec.to_builtins(value), indent=2, sort_keys=True) + "\n").encode("ascii")
 
 
+class _Proven(Run):
+    """A run whose verdict was found to be what its records give."""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """As it is written."""
+        return self.read(VERDICT, Verdict)
+
+
 RUNS, STUDY, LOG = "runs", "study.json", "launches.log"
 # From a study, the run of each proven launch and the study's log, None without one, to its points and losses, and to
 # what the log says beside these runs; the layer above knows how.
@@ -154,7 +159,7 @@ def proven_study(data: Path, runs: Mapping[str, str], figures: Figures, gaps: tu
         study = msgspec.convert(json.loads((data / STUDY).read_bytes()), Study)
     except (OSError, ValueError, RecursionError, msgspec.ValidationError):
         raise NotProvenError("the study's question cannot be read", where=STUDY) from None
-    proven = {key: Run(data / RUNS / run) for key, run in runs.items() if run}
+    proven = {key: _Proven(data / RUNS / run) for key, run in runs.items() if run}
     there = sorted(path.name for path in (data / RUNS).iterdir())
     if sorted(run.run_id for run in proven.values()) != there:
         raise NotProvenError("the launches of the study are not the runs of the bundle", where=STUDY)

@@ -1,12 +1,15 @@
 """Horovod's wheels, kept by key for whoever builds next: offered to a build, and taken out of one.
 
 A base image decides what is in the wheels that are made inside it, and what it calls their keys. So each base has a
-shelf of its own, by its digest: no other base is offered what is there. A wheel whose checksums are wrong is removed.
+shelf of its own, by its digest: no other base is offered what is there. A wheel whose checksums are wrong is removed,
+and one that another user could have put there is left alone.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -91,8 +94,13 @@ def _is_plain(path: Path) -> bool:
 
 
 def _is_whole(path: Path, say: Callable[[str], None]) -> bool:
-    """Whether its checksums are right; it is removed if not."""
+    """Whether it is of this user alone, and its checksums are right; it is removed where they are not."""
     try:
+        # The wheel, its key's directory, its shelf, and that of all.
+        for status in map(os.stat, (path, *path.parents[:3])):
+            if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                say(f"the kept wheel {path} is not used: others can write to it, or to a directory above it")
+                return False
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip() is not None
     except FileNotFoundError:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from gpu_runner_inside.launcher.environment import recorded
 
 from runner.cli import run
 from runner.core.errors import Exit
-from runner.core.hide import hidden, hidden_command, redacted
+from runner.core.hide import hidden, hidden_command, is_secret_name, redacted
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,14 @@ def test_no_error_repeats_a_password(words: list[str], capfd: pytest.CaptureFixt
         (["--env", "DB_PASSWORD=planted & planted;planted"], ["--env", "DB_PASSWORD=***"]),
         (["--env=DB_PASSWORD=planted 'planted'"], ["--env=DB_PASSWORD=***"]),
         (["x", "--api-key=a&planted\nplanted"], ["x", "--api-key=***"]),
+        (["x", "--wandb.api_key", "planted", "-y"], ["x", "--wandb.api_key", "***", "-y"]),
+        (["x", '{"password": "planted it", "n": 1}'], ["x", '{"password": ***, "n": 1}']),
+        (
+            ["x", "hydra.secret.value=planted", "++db.password=planted"],
+            ["x", "hydra.secret.value=***", "++db.password=***"],
+        ),
+        (["sh", "-c", "SSHPASS=planted MYSQL_PWD=planted x"], ["sh", "-c", "SSHPASS=*** MYSQL_PWD=*** x"]),
+        (["x", "--author", "me", "--passes=2", "PWD=/home/u"], ["x", "--author", "me", "--passes=2", "PWD=/home/u"]),
         (["login", f"hf_{'planted0' * 4}"], ["login", "***"]),
         (["pip", "install", "https://me:planted@host/x"], ["pip", "install", "https://***@host/x"]),
         (["pip", "install", "tokenizers==1"], ["pip", "install", "tokenizers==1"]),
@@ -69,6 +78,15 @@ def test_no_error_repeats_a_password(words: list[str], capfd: pytest.CaptureFixt
 )
 def test_values_of_secret_names_are_hidden_in_a_command(words: list[str], shown: list[str]) -> None:
     assert hidden_command(words) == tuple(shown)
+
+
+def test_variables_that_a_job_does_not_record_are_hidden_elsewhere_too() -> None:
+    """The launcher, which must run where there is nothing but Python, has the wider list."""
+    names = ("SSHPASS", "MYSQL_PWD", "SLURM_JWT", "HF_TOKEN", "WANDB_API_KEY", "DB_PASSWORD", "REGISTRY_AUTH",
+             "A_COOKIE", "AWS_CREDENTIALS", "TLS_PRIVATE_KEY", "CLIENT_SECRET", "PASSPHRASE")  # fmt: skip
+    assert all(map(is_secret_name, names))
+    assert not recorded({f"NCCL_{name}": "planted" for name in names})
+    assert not any(map(is_secret_name, ("PWD", "OLDPWD", "PATH", "TOKENIZERS_PARALLELISM", "NCCL_DEBUG", "AUTHOR")))
 
 
 KEY = "+-----BEGIN RSA PRIVATE KEY-----\n+MIIplanted\n+-----END RSA PRIVATE KEY-----\n"
@@ -83,6 +101,9 @@ KEY = "+-----BEGIN RSA PRIVATE KEY-----\n+MIIplanted\n+-----END RSA PRIVATE KEY-
         ("+os.environ['DB_PASSWORD']='planted'", "+os.environ['DB_PASSWORD']=***"),
         ("+def f(password: str = 'planted'):", "+def f(password: str = ***):"),
         ("+x --db-password planted -y", "+x --db-password *** -y"),
+        ("+export SSHPASS=planted", "+export SSHPASS=***"),
+        ("+hydra.secret.value=planted", "+hydra.secret.value=***"),
+        ("+MYSQL_PWD=planted x", "+MYSQL_PWD=*** x"),
         ("+aws_secret_access_key = planted/x", "+aws_secret_access_key = ***"),
         (f"+k = 'AKIA{'PLANTED7' * 2}'", "+k = '***'"),
         (f"+k = 'ghp_{'planted0' * 4}'", "+k = '***'"),
@@ -112,6 +133,7 @@ def test_secrets_in_code_are_replaced_and_counted(code: str, shown: str) -> None
         "+password = getpass.getpass()",
         "+api_key = os.environ['KEY']",
         "+if password == other:",
+        "+self._pwd = os.getcwd()",
         "+def f(password: str, secret: bytes | None = None):",
         "+image: docker://x@sha256:00ff",
         "+docker login -p $PASSWORD --password-stdin",

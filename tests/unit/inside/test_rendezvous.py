@@ -9,13 +9,14 @@ import time
 from typing import Any
 
 import pytest
-from gpu_runner_inside.launcher import meeting, rendezvous
+from gpu_runner_inside.launcher import meeting, rendezvous, rendezvous_server
 from gpu_runner_inside.launcher.lobby import Lobby
 from gpu_runner_inside.launcher.rendezvous_server import greeting
 from gpu_runner_inside.launcher.world import World
 
 from tests.support.http_servers import Answer, Received, Server, serving
-from tests.support.rendezvous import TOKEN
+from tests.support.rendezvous import TOKEN, served
+from tests.support.waiting import until
 
 
 def ask(store: rendezvous.Store, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
@@ -42,6 +43,31 @@ def test_a_get_waits_for_the_put_and_no_longer_than_it_may(store: rendezvous.Sto
     assert ask(store, "GET", f"/{TOKEN}/global/1") == (200, b"late")
     assert ask(store, "GET", f"/{TOKEN}/global/none") == (404, b"")
     assert store.get("global", "none", 0.1) is None
+
+
+def test_no_more_is_held_than_a_few_meshes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one rank fills the memory of a node. What is replaced, taken away or cut off counts no more."""
+    monkeypatch.setattr(rendezvous_server, "most_held_bytes", lambda _size: 100_000)
+    with served() as (_server, store):
+        value = b"x" * 30_000
+        for _ in range(5):
+            store.put("scope", "0", value)
+            store.put("scope", "1", value)
+        for _ in range(5):
+            with socket.create_connection((store.address, store.port)) as client:
+                client.sendall(b"PUT /%s/scope/2 HTTP/1.1\r\nContent-Length: 15000\r\n\r\n" % TOKEN.encode())
+        until(lambda: _refused(store, 19_000) is False)
+        assert _refused(store, 40_000)
+        assert ask(store, "DELETE", f"/{TOKEN}/scope/0") == (200, b"")
+        assert not _refused(store, 40_000)
+
+
+def _refused(store: rendezvous.Store, length: int) -> bool:
+    try:
+        store.put("scope", "2", b"x" * length)
+    except OSError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("path", ["/global/0", "/fedcba9876543210/global/0", f"/{TOKEN}x/global/0"])

@@ -104,7 +104,7 @@ def test_the_records_of_a_run_are_those_of_its_ranks(run: Run) -> None:
 
 def test_the_figure_of_a_verdict_of_an_older_version_is_of_the_planned_arm(run: Run) -> None:
     run.write("plan.json", msgspec.structs.replace(PLAN, arms=("full", "uncoupled")))
-    (run.path / "verdict.json").write_text(json.dumps({"outcome": "measured", "images_per_s": 10.0}))
+    run.write("verdict.json", {"outcome": "measured", "images_per_s": 10.0})
     figure = run.figure
     assert figure is not None and (figure.value, figure.unit, figure.arm, figure.claim) == (
         10.0, "images", "uncoupled", "uncoupled",

@@ -91,6 +91,7 @@ def test_the_earliest_proven_run_is_the_first_wherever_its_launch_stands(of: Stu
     path = earlier.path.rename(earlier.path.with_name("20200101-000000-train-4"))
     of.note("never-began", THIRD, [earlier])
     of.note("launched", THIRD, [Run(path)])
+    Run(path).write("verdict.json", measured(100.0))  # a seal is of one directory's name
     ran(of, FIRST, "b")
     assert [each.state for each in gather.facts(of).launches] == ["not-proven", "missing", "proven"]
 

@@ -7,7 +7,11 @@
 case $1 in
 directories)
   # The path is ch-run's own, and anyone can make it first: whoever owns it can exchange the root below it for another.
-  # Owner and kind are read by one call, which follows no link; under /var/tmp, which is sticky, what is ours stays there.
+  # Owner and kind are read by one call, which follows no link; where /var/tmp is sticky, what is ours stays there.
+  [ -z "$(find "${2%/*}/" -maxdepth 0 -perm /022 ! -perm -1000)" ] || {
+    echo "$(hostname): cannot mount the image at $2: others may rename what is in ${2%/*}; fix: chmod +t ${2%/*}" >&2
+    exit 1
+  }
   for place in "$2" "$2/mnt"; do
     [ -e "$place" ] || mkdir -m 700 -- "$place"
     # shellcheck disable=SC2015  # either failing is the fault

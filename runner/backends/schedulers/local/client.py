@@ -4,6 +4,7 @@ A process is the job's only where that is proven, for numbers of processes are g
 running, and no other gets a signal. A job's id is ``PID.START.BOOT`` of its script, which leads a session: process
 number, start time in clock ticks since the boot (proc(5), field 22 of stat), and the beginning of the boot's id.
 
+- Process 1 is no job's.
 - While the script is in the process table with that start time, its session is the job's.
 - A process of that number with another start time: the kernel gives out no number that a session still bears, so
   nothing of the job is left.
@@ -33,7 +34,7 @@ from runner.model.job import ExitMarker, JobState
 
 GRACE_S = 45.0  # more than the script gives its ranks
 _POLL_S = 0.1
-_ID = re.compile(r"([1-9]\d{0,9})\.(\d{1,20})\.([0-9a-f]{8})\Z", re.ASCII)
+_ID = re.compile(r"([2-9]|[1-9]\d{1,9})\.(\d{1,20})\.([0-9a-f]{8})\Z", re.ASCII)
 
 
 class JobProcesses:
@@ -99,11 +100,14 @@ class Local:
         self.clients = clients
 
     def submit(self, run_directory: Path, script: str) -> str:
-        """Start ``script`` in a session of its own, where it outlives this process and its terminal."""
-        env = dict(os.environ)
+        """Start ``script`` in a session of its own, where it outlives this process and its terminal. It does not take
+        options and functions that the user's shell exports, which go, nor BASH_ENV (-p), which stays for the program.
+        """
+        shell = ("BASH_FUNC_", "SHELLOPTS", "BASHOPTS")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(shell)}
         if self.clients is not None:
             env["PATH"] = f"{self.clients}:{env.get('PATH', os.defpath)}"
-        argv, logs = ("bash", run_directory / script), run_directory / "logs"
+        argv, logs = ("bash", "-p", run_directory / script), run_directory / "logs"
         try:
             with _log(logs / "batch.out") as out, _log(logs / "batch.err") as err:
                 child = process.start(argv, cwd=run_directory, stdout=out, stderr=err, env=env)

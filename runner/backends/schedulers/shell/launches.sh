@@ -44,7 +44,7 @@ runner_begin() {
   : >"$1/begun" || { runner_stop=DISK; return 0; }
   runner_dirs[runner_running]=$1
   runner_begans[runner_running]=$(date +%s.%N)
-  bash "$1/job.sh" "${@:3}" >>"$1/logs/batch.out" 2>>"$1/logs/batch.err" </dev/null &
+  bash -p "$1/job.sh" "${@:3}" >>"$1/logs/batch.out" 2>>"$1/logs/batch.err" </dev/null &
   runner_pids[runner_running]=$!
   runner_running=$(( runner_running + 1 ))
   [ -z "$runner_ending" ] || kill -TERM "$!" 2>/dev/null   # its turn to be ended was before it was counted

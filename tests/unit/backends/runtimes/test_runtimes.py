@@ -178,6 +178,16 @@ def test_charliecloud_mounts_below_a_directory_that_is_the_users_own(planted: st
         subprocess.run(["rm", "-rf", top], check=True)
 
 
+@pytest.mark.parametrize(("mode", "code"), [(0o1777, 0), (0o755, 0), (0o777, 1), (0o775, 1)])
+def test_charliecloud_mounts_nothing_where_others_can_rename_the_directory(
+    tmp_path: Path, mode: int, code: int
+) -> None:
+    tmp_path.chmod(mode)
+    (file,) = (file for file in runtime("charliecloud").step(planned("charliecloud")).files if "charlie" in file.name)
+    done = subprocess.run(["bash", file, "directories", tmp_path / "u.ch"], capture_output=True, text=True, check=False)
+    assert (done.returncode, f"fix: chmod +t {tmp_path}" in done.stderr) == (code, bool(code))
+
+
 NAME, BUILT = "registry.example.org/m1234/horovod:25.02", "localhost/i:1"
 SHIFTER = {
     "shifterimg": f'[ "$1 $2" = "lookup {NAME}" ] && echo 0badc0ffee',

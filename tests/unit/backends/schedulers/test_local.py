@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from runner.backends.schedulers.hosts.client import SshHosts
-from runner.backends.schedulers.local.client import Local
+from runner.backends.schedulers.local.client import JobProcesses, Local
 from runner.backends.schedulers.script_parts import SUPERVISE
 from runner.core import process_identity
 from runner.core.errors import NotAcceptedError, UnknownStateError
+from runner.jobs.directory import Run
+from runner.jobs.states import cancel
 from runner.model.job import JobState
 from tests.support.users import ALICE, run_as
 from tests.support.waiting import until
@@ -64,8 +66,31 @@ def test_a_process_that_works_elsewhere_is_no_job_of_the_run(run: Path, tmp_path
         assert Local().state(job, copy).phase == "unknown"
         if os.geteuid() == 0:  # where the directory that a process works in cannot be read
             assert run_as(ALICE, Local().state, job, run).phase == "unknown"
+        with pytest.raises(UnknownStateError, match="is left alone"):
+            cancel(Run(copy), Local(), job)
+        assert Local().state(job, run).phase == "running"
     finally:
         Local().cancel(job)
+
+
+def test_the_first_process_is_never_a_job() -> None:
+    """Whatever a run directory says: it starts the machine, or the container that all of this runs in."""
+    first = process_identity.entry(1)
+    assert first is not None
+    assert not JobProcesses(f"1.{first.start}.{BOOT}").running()
+
+
+def test_a_script_starts_clean_of_what_the_users_shell_exports(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option of it made a job of none of its commands, which ended with 0; a function could be sha256sum."""
+    (run / "env.sh").write_text("echo from BASH_ENV\n")
+    monkeypatch.setenv("BASH_ENV", str(run / "env.sh"))
+    monkeypatch.setenv("SHELLOPTS", "noexec:xtrace")
+    monkeypatch.setenv("BASH_FUNC_sha256sum%%", "() { echo planted; }")
+    job = submitted(run, "sha256sum --version | head -1; bash -c 'echo program'; echo $SHELLOPTS\n")
+    until(lambda: Local().state(job, run).phase == "ended", every_s=0.02)
+    first, *rest = (run / "logs" / "batch.out").read_text().splitlines()
+    assert "planted" not in first and rest[:2] == ["from BASH_ENV", "program"], "the program's shell is the user's"
+    assert "noexec" not in rest[2] and not (run / "logs" / "batch.err").read_text()
 
 
 def test_a_job_is_found_again_by_what_it_left_itself(run: Path) -> None:

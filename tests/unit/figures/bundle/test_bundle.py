@@ -64,7 +64,7 @@ def test_a_bundle_is_verified_where_there_is_nothing_but_python_and_the_package(
     assert verified["runs"] == made["runs"]
     assert [round(run["images_per_s"]) for run in verified["runs"]] == [400, 400]
     assert (verified["signature"], verified["sha256"]) == ("none", made["sha256"])
-    assert {path.name for path in tmp_path.iterdir()} == {"gone", "my figures.tar"}, "it left something behind"
+    assert {path.name for path in tmp_path.iterdir()} == {"gone", "my figures.tar", "state"}, "it left something behind"
 
 
 def test_it_is_a_bag_for_any_other_tool_of_the_same_bytes_in_any_order_of_runs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import zipfile
@@ -16,6 +17,7 @@ from runner.core.package_directory import PackageDirectory, PackageFile
 from runner.images.building import wheels
 from tests.support.container_programs import CONTAINERS
 from tests.support.package_directories import collected
+from tests.support.users import ALICE
 
 NAME = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
 BASE, OTHER_BASE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -98,6 +100,24 @@ def test_a_wheel_is_taken_by_the_base_that_it_was_made_in_and_no_other(tmp_path:
     path.rename(tmp_path / "p" / name)
     wheels.keep_collected(PackageDirectory(tmp_path / "p", manifest))
     assert wheels.kept(print) == (path,)
+
+
+@pytest.mark.parametrize("above", range(4), ids=("wheel", "key", "shelf", "all"))
+@pytest.mark.parametrize("change", ["writable", "another user's"])
+def test_a_wheel_that_another_user_could_have_put_there_is_not_taken(above: int, change: str) -> None:
+    path = wheels.keep(BASE, "key", NAME, wheel())
+    place = (path, *path.parents)[above]
+    if change == "writable":
+        place.chmod(place.stat().st_mode | 0o020)
+    elif os.geteuid() == 0:
+        os.chown(place, ALICE, -1)
+    else:
+        pytest.skip("takes two users")
+    said: list[str] = []
+    assert wheels.find(BASE, "key", said.append) is None
+    assert wheels.offered(BASE, said.append) == ()
+    assert all("others can write to it" in each for each in said) and said
+    assert path.exists(), "it may be another user's"
 
 
 @pytest.mark.parametrize("key", ["../../planted", "/tmp/planted", "..", "a/b"])

@@ -16,6 +16,7 @@ if the program shuts Horovod down and starts it anew.
 
 Anyone on the network can connect. A connection that has not shown the token is a stranger's: it may send one head of
 bounded length, no body of it is read, it lasts HEAD_S at most, and the oldest of more than MAX_STRANGERS is closed.
+Values and bodies of the job's own ranks are held up to ``most_held_bytes``; a PUT beyond that gets 413.
 """
 
 from __future__ import annotations
@@ -80,13 +81,20 @@ def listen(address: str, port: int) -> socket.socket:
     return sock
 
 
+def most_held_bytes(size: int) -> int:
+    """How much is held at once for a world of ``size`` ranks: four meshes, for each of which every rank puts an address
+    of 136 bytes for each other one, and 64 MB at least.
+    """
+    return max(64 << 20, 4 * 136 * size * size)
+
+
 class _Connection:
     """One request under way.
 
     Attributes:
         received: so far of the head; when that is complete, of the body.
         method, key, length: of the request, once it has shown the token and may be served; the key is empty before,
-            the others are not set. The length is that of the body, bytes.
+            the method is not set. The length is that of the body, bytes, which count as held.
         discarded: bytes read since the request was refused; -1 where it was not.
         to_send: what is left of the answer.
         deadline: when this part of the exchange must be over.
@@ -94,12 +102,12 @@ class _Connection:
 
     __slots__ = ("deadline", "discarded", "key", "length", "method", "received", "sock", "to_send")
     method: bytes
-    length: int
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self.sock = sock
         self.received: bytearray | None = None
         self.key = b""
+        self.length = 0
         self.discarded = -1
         self.to_send = _NOTHING
         self.deadline = deadline
@@ -131,6 +139,7 @@ class Server:
         self._welcome = dict(welcome, answer=answer)
         self._wait_s = wait_s
         self._values: dict[bytes, bytes] = {}  # key path -> whole response
+        self._held, self._most = 0, most_held_bytes(size)  # bytes
         self._lobby = Lobby(size)
         self._waiting: dict[bytes, dict[_Connection, None]] = {}
         self._deadlines: list[tuple[float, int, bytes, _Connection]] = []
@@ -249,6 +258,7 @@ class Server:
         if status:
             return self._refuse(connection, status)
         connection.method, connection.key, connection.length = method, key, length
+        self._held += length
         if data is not chunk:
             self._strangers.pop(connection, None)
         body = data[end + len(http_message.HEAD_END) :]
@@ -273,7 +283,7 @@ class Server:
             return 403
         if key.count(b"/") != 1 or method not in _METHODS or length < 0:
             return 400
-        return 413 if length > http_message.MAX_BODY_BYTES else 0
+        return 413 if length > min(http_message.MAX_BODY_BYTES, self._most - self._held) else 0
 
     def _take_body(self, connection: _Connection, chunk: bytes) -> bool:
         """Take the next bytes of the body; whether there is no more to be read."""
@@ -295,6 +305,7 @@ class Server:
             return self._wait(connection) if response is None else self._answer(connection, response)
         if method == b"PUT":
             response = _OK % len(body) + body
+            self._held += len(response) - len(self._values.get(key, b""))
             self._values[key] = response
             self.values += 1
             if key.startswith(_HOROVOD):
@@ -303,7 +314,7 @@ class Server:
         else:
             scope, name = key.split(b"/")
             for gone in (key, scope + b"/rank_" + name):
-                self._values.pop(gone, None)
+                self._held -= len(self._values.pop(gone, b""))
         return self._answer(connection, _DONE)
 
     def _serve_lobby(self, connection: _Connection, method: bytes, key: bytes) -> bool:
@@ -423,6 +434,7 @@ class Server:
             self._watched.pop(connection.sock.fileno(), None)
         if self._strangers:
             self._strangers.pop(connection, None)
+        self._held, connection.length = self._held - connection.length, 0
         connection.sock.close()
 
 

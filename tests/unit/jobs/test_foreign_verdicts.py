@@ -1,0 +1,80 @@
+"""A verdict that claims success counts only where this user's gpu-runner wrote it there: else the records decide."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.cli import run as runner
+from runner.core.errors import Exit
+from runner.jobs.directory import Run
+from tests.support.measured_runs import measured_run
+
+LIE = "its verdict.json says 99999.0 images/s, which is not what its records give, and does not count"
+
+
+def edited(run: Run, **values: object) -> None:
+    path = run.path / "verdict.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize("seal", [{}, {"seal": ""}, {"seal": "0" * 64}, {"seal": None}])
+def test_a_rate_that_was_edited_is_that_of_the_records(
+    tmp_path: Path, seal: dict[str, object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = measured_run(tmp_path, 0)
+    true = run.figure
+    edited(run, images_per_s=99999.0, proven=["99 999 ranks proven"], **seal)
+    assert run.figure == true is not None
+    assert run.verdict is not None and run.verdict.remarks[0] == LIE
+    for words in (
+        ["export", str(run.path), "--format", "csv"],
+        ["report", str(run.path), "-o", str(tmp_path / "report")],
+    ):
+        assert runner(words) == Exit.GOOD
+        shown = "".join(capsys.readouterr())
+        assert "99 999" not in shown and "99999" not in shown.replace(LIE, "")
+    assert "99999" not in (tmp_path / "report" / "report.json").read_text().replace(LIE, "")
+
+
+def without_records(run: Run) -> None:
+    shutil.rmtree(run.path / "ranks")
+    edited(run, images_per_s=99999.0)
+
+
+def without_plan(run: Run) -> None:
+    (run.path / "plan.json").unlink()
+    edited(run, images_per_s=99999.0)
+
+
+def of_absurd_records(run: Run) -> None:
+    for path in run.ranks.glob("*.report.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"ends_s": [1e308, -1e308, 0.0]}))
+    edited(run, images_per_s=99999.0)
+
+
+@pytest.mark.parametrize("change", [without_records, without_plan, of_absurd_records])
+def test_a_verdict_that_nothing_supports_proves_nothing(tmp_path: Path, change: Callable[[Run], None]) -> None:
+    run = measured_run(tmp_path, 0)
+    change(run)
+    assert run.figure is None
+    assert run.verdict is not None and run.verdict.reasons[0] == LIE
+
+
+def test_a_verdict_of_another_run_or_another_user_is_judged_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another user, whose key is not this one's, it is good where the records say the same: with no remark."""
+    run, faster = measured_run(tmp_path, 0), measured_run(tmp_path, 1, speed=2.0)
+    true, remarks = run.figure, run.verdict.remarks if run.verdict else ()
+    shutil.copy(faster.path / "verdict.json", run.path)
+    assert run.figure == true
+    monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "another user's"))
+    assert faster.figure is not None and faster.figure.value > 1.5 * (true.value if true else 0.0)
+    assert not (tmp_path / "another user's").exists(), "to read makes no key"
+    run = measured_run(tmp_path / "own", 0)
+    assert run.figure == true and run.verdict is not None and run.verdict.remarks == remarks
+    key = tmp_path / "another user's" / "verdict.key"
+    assert key.stat().st_mode & 0o777 == 0o600
