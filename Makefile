@@ -53,7 +53,7 @@ prove-gpu: venv ## what works on this machine's GPUs, rung by rung (PROVE='--qui
 	@$(RUNNER) prove $(PROVE)
 
 .PHONY: proofs
-proofs: venv ## write the tables of docs/proofs.md and README.md from runner/sites/proofs.yaml
+proofs: venv ## write the tables of pages: proofs and README.md from runner/sites/proofs.yaml, failures, launchers
 	.venv/bin/python -m tests.support.proof_pages
 
 .PHONY: dist

@@ -202,7 +202,7 @@ def submit(
 @click.command(cls=JobCommand)
 @job_options
 def run(**flags: Any) -> int:
-    """Run GPUS ranks as a step in this shell's allocation (salloc); print the output of rank 0 and the verdict.
+    """Run GPUS ranks as a step in this shell's allocation (salloc, qsub -I); print rank 0's output and the verdict.
 
     Steps of any shape that fits can run one after another. Options and arguments are those of submit. Ctrl-C ends the
     step and keeps the allocation.

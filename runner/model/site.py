@@ -78,7 +78,7 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         gpus: GPUs per node.
         gpu_type: the GRES type (``a100``); empty where GPUs are requested untyped.
         gpu_model: the GPU's name, for messages.
-        cpus_per_gpu: the most schedulable CPUs that a job may have for each GPU; None where only the node bounds it.
+        cpus_per_gpu: the most schedulable CPUs of a job for each GPU; None where only the node bounds it.
         shared_cpus: the most schedulable CPUs of a job that does not have all GPUs of the node; None for no limit.
         count: nodes that one job may have; None where unknown.
     """
@@ -118,8 +118,7 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         min_nodes, max_nodes: of one job; None where there is no limit, or none known.
         max_gpus: of one job; None as above.
         min_walltime_s, max_walltime_s: the shortest and the longest job, seconds; None as above.
-        walltimes_s: where the longest job depends on its nodes: pairs of the most nodes and their seconds, the fewest
-            nodes first.
+        walltimes_s: the longest job by its nodes: pairs of the most nodes and seconds, the fewest nodes first.
         by_name: only jobs that name it (``--queue``) go there.
         warning: what its jobs must expect; empty for nothing.
         whole_nodes: its jobs get whole nodes, and are charged for them, however few GPUs they ask for.
@@ -184,8 +183,8 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         env: environment of every job in this runtime; it overrides the site's, and null takes a variable away.
         mounts: what jobs see of the host, besides the user's mounts.
         modules: modules of the container runtime itself (Shifter's, podman-hpc's).
-        visible: for ``shifter``: directories of the host that every container shows under the same path. The run
-            directory, and the program's own, must lie below them; they need no mount point in the image then.
+        visible: for ``shifter``: host directories that every container shows under the same path; the run directory
+            and the program's must lie below them.
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
         options: further options of Apptainer's or Singularity's ``exec``: ``[--fakeroot]``.
         setup: for ``native``: the modules, and what is activated, that bring the program's Python, or on which
@@ -294,14 +293,13 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         local_scratch: directory on each node's own disk for large files of a job (``--stage``); absolute.
         image_tags: image reference without tag -> tag that fits this site; left out for that of a plain ``build``.
         env: environment of every job there (fabric, caches); recipe and user override it, null takes away what the
-            extended site sets. What only concerns data between nodes (``NCCL_NET``, ``NCCL_IB_*``, ``NCCL_SOCKET_*``,
-            ``FI_*``, ``HOROVOD_GLOO_IFACE``, ``MELLANOX_VISIBLE_DEVICES`` and their like) is set for jobs on several
-            nodes only.
+            extended site sets. What concerns data between nodes (``NCCL_IB_*``, ``FI_*``, ``HOROVOD_GLOO_IFACE`` and
+            their like) is set for jobs on several nodes only.
         options: recipe name -> program options that make the recipe fit this site.
         world: how many devices of a job shall be in one world, where ``--world`` does not say: ``any`` number, or
             ``none``, as programs work each for itself; null where that is for the program to say.
         demonstration: why throughput measured there is no performance claim; empty where it is one.
-        box: name of the box on this machine (``runner box``) whose scheduler this is; empty for a real cluster.
+        box: name of the box on this machine whose scheduler this is; empty for a real cluster.
         sources: fact (dotted key) -> its source and date, or ``unconfirmed``.
         proven: runtime (or ``runtime/wireup``) -> the recorded run (date, version, command) that proved it; what is not
             listed is UNPROVEN.

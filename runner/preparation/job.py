@@ -138,7 +138,7 @@ def _existing_allocation(site: Site) -> Allocation | None:
     if not facts.steps:
         what = f"no job of {facts.title} can be a step of an existing allocation, as jobs of Slurm can"
         raise RefusedError(what, where=f"site {site.name}", fix="use `submit`")
-    return scheduler_module(site.scheduler).allocation(clients(site))
+    return scheduler_module(site.scheduler).allocation(clients(site), site)
 
 
 def _missing_allocation(planned: Plan, site: Site) -> RefusedError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -29,14 +30,17 @@ _MOST_BYTES = 1 << 20
 class RecordedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One proof: what ran, when, with which versions, by which command, and its result; each as Markdown in one line.
 
-    ``suite``: the command that repeats it, as ``make test-sites``. ``id``: where something refers to it.
+    ``about``: its table on the page. ``versions``: besides those that the page names for all rows. ``suite``: the
+    command that repeats it, as ``make test-sites``; ``command``: what else was called. ``id``: for what refers
+    to it.
     """
 
     date: str
+    about: Literal["gpu", "jobs", "images", "environments", "figures"]
     path: str
-    versions: str
-    command: str
     result: str
+    versions: str = ""
+    command: str = ""
     id: str = ""
     suite: str = ""
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from runner.model.backends import RUNTIMES, SCHEDULERS
-from runner.model.image import Activate, EnvironmentKind, FrameworkSource, Setup
-from runner.model.request import Mount, Option, Transport
+from runner.model.image import Activate, Setup
+from runner.model.request import Mount
 from runner.model.site import (
     Fabric,
+    Hardware,
     Home,
     MpiFacts,
     NodeShape,
-    Owned,
     Queue,
     RuntimeAtSite,
     Scratch,
@@ -28,9 +29,14 @@ from runner.model.site import (
 _HEAD = """\
 # Site files
 
-A site is one YAML file: a shipped one (`gpu-runner site list`), or your own, by its path. Unknown keys,
-duplicate keys, tags and aliases are refused; the error names the file, the line and the nearest valid key. Your file
-may extend a shipped one and give only what differs:
+A site is one YAML file: a shipped one (`gpu-runner site list`), or your own, by its path. On a cluster's login node,
+`gpu-runner site detect -o ours.yaml` writes one, with the source of each fact; `--on-node` also asks a GPU node. A
+fact that jobs need and that could not be detected appears as `# UNKNOWN key: how to find out`; `gpu-runner site check
+ours.yaml` refuses the file (exit 2) until you give each such key or delete its line. `# DEFAULT key` is a warning.
+Then it tries a script of every way, and compares the file with the live cluster (exit 3 if they differ).
+
+Your file may extend a shipped one and give only what differs. Unknown and duplicate keys, tags and aliases are
+refused, with the line and the nearest valid key:
 
     name: ours
     description: "Our cluster"
@@ -38,9 +44,9 @@ may extend a shipped one and give only what differs:
     runtimes: [apptainer]
     node: {gpus: 8, gpu_type: a100, cores: 64, memory_mb: 1000000}
 
-Set your account, project and scratch directory once, in `~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names
-another file). `--account`, `--project` and `--scratch` override it. If a site has no entry, an entry of a name that
-differs by a letter is refused as misspelt:
+A file that extends `slurm` gives these three of `node`: `gpus`, `cores`, `memory_mb`. Your own values go into
+`~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names another file); `--account`, `--project` and `--scratch`
+override them:
 
     site: perlmutter               # the default of --site
     account: m1234
@@ -49,30 +55,21 @@ differs by a letter is refused as misspelt:
     registries:                    # another host that gives out a registry's tokens (docs/security.md)
       registry.example.org: {token_service: auth.example.org}
 
-On a cluster's login node, `gpu-runner site detect -o ours.yaml` writes such a file. It gives the source of each
-fact; `--on-node` also queries a GPU node. A fact that could not be detected appears as `# UNKNOWN key: how to find
-out` if jobs need it: `gpu-runner site check ours.yaml` refuses the file (exit 2) until you give each such key or
-delete its line. What has a default that will do appears as `# DEFAULT key: how to find out`, which is a warning.
-Then it tries a script of every way and compares the file with the live cluster (exit 3 if they differ).
+Without `--site`, `RUNNER_SITE` or `site` there, jobs go to the box if it is up, else to the Slurm or PBS that answers
+(`--site slurm` means the same). It is detected once, without a GPU node; its file is kept as
+`~/.local/state/gpu-runner/sites/CLUSTER.yaml` (`RUNNER_STATE` names another directory). Correct it there, or remove
+it to detect anew; `site detect --on-node --keep` writes it anew. Partitions without GPUs, or closed to you (`sbatch
+--test-only`), are left out. If no scheduler answers, jobs are refused (exit 2 if there is none, 3 if it does not
+answer), and environments are for this machine. Nodes with Slurm's feature `fake-gpus` give `device: cpu`: jobs there
+are demonstrations.
 
-Without `--site`, `RUNNER_SITE` and `site` in the configuration, jobs and environments are for the box if it is up, else
-for the Slurm or PBS that answers. Such a cluster is detected as above, without a GPU node, once: its file is kept as
-`~/.local/state/gpu-runner/sites/CLUSTER.yaml` (`RUNNER_STATE` names another directory), and a line on stderr reports it
-each time. Correct it there, or remove it to detect anew; `--site CLUSTER` names it. `site detect --on-node --keep`
-writes it anew with what a GPU node says of itself. Partitions without GPUs, and those that take no job of yours
-(`sbatch --test-only`), are left out of it. A dry run keeps nothing. If no scheduler answers, jobs are refused (exit 2
-if there is none, 3 if its client gets no answer), and environments are for
-this machine. Nodes of Slurm with the feature `fake-gpus`, which a box's have, become `device: cpu` in the file: jobs
-there are demonstrations. Any other cluster is taken to have real GPUs. `--site slurm` is the Slurm that answers, too:
-the generic site's own node is an example, on which no job is planned. A file that extends it gives `node.gpus`,
-`node.cores` and `node.memory_mb`.
-
-This page is the output of `gpu-runner site reference`; a test keeps it up to date.
+This page is the output of `gpu-runner site reference`. A key that is not required may be left out.
 """
 
 _SECTIONS: tuple[tuple[str, Any], ...] = (
     ("The file", SiteFile),
     ("`node`", NodeShape),
+    ("`hardware`", Hardware),
     ("`queues`: one entry", Queue),
     ("`ways`: one entry", RuntimeAtSite),
     ("`mounts` of a way: one entry", Mount),
@@ -85,13 +82,6 @@ _SECTIONS: tuple[tuple[str, Any], ...] = (
     ("`scratch`", Scratch),
     ("`fabric`", Fabric),
 )
-_ALIASES = {
-    name: str(alias).replace("typing.", "")
-    for name, alias in (
-        *(("Owned", Owned), ("Option", Option)),
-        *(("Transport", Transport), ("EnvironmentKind", EnvironmentKind), ("FrameworkSource", FrameworkSource)),
-    )
-}
 
 
 def reference() -> str:
@@ -101,21 +91,18 @@ def reference() -> str:
 
 def _runtimes() -> Iterator[str]:
     """A row for each runtime that a site can name."""
-    yield from ("## Runtimes", "", "What can stand in `runtimes`. Site files say where each has been proven.", "")
+    yield from ("## Runtimes", "", "What can stand in `runtimes`.", "")
     yield from (
-        "| runtime | image | cannot mount paths with | found by | without a scheduler |",
-        "|---|---|---|---|---|",
+        "| runtime | image | cannot mount paths with | without a scheduler |",
+        "|---|---|---|---|",
     )
     for name, facts in RUNTIMES.items():
         syntax = facts.mounts
         paths = " ".join(map(_code, syntax.forbidden))
         if syntax.only:
             paths = f"characters other than `{syntax.only}`"
-        plugin = f"`srun --{facts.srun_option}`" if facts.srun_option else ""
-        program = f"`{facts.program}`" if facts.program else ""
-        found = " or ".join(filter(None, (program, plugin)))
         alone = f"yes: `{facts.install}`" if facts.without_scheduler else "no"
-        yield f"| `{name}` | {facts.image} | {paths} | {found} | {alone} |"
+        yield f"| `{name}` | {facts.image} | {paths} | {alone} |"
     yield from ("", "What brings NVIDIA's driver into each:", "")
     drivers: dict[str, list[str]] = {}
     for name, facts in RUNTIMES.items():
@@ -145,35 +132,40 @@ def _schedulers() -> Iterator[str]:
 
 
 def _section(title: str, kind: Any) -> str:
-    docstring = inspect.getdoc(kind) or ""
-    summary, _, attributes = docstring.partition("Attributes:")
-    rows = "\n".join(_rows(kind))
-    lines = [f"## {title}", "", summary.strip(), "", "| key | type | default |", "|---|---|---|", rows, ""]
-    return "\n".join([*lines, *_bullets(attributes)])
+    summary, _, attributes = (inspect.getdoc(kind) or "").partition("Attributes:")
+    return "\n".join([f"## {title}", "", summary.strip(), "", *_bullets(kind, attributes), ""])
 
 
-def _rows(kind: Any) -> Iterator[str]:
-    names = {name: text for base in reversed(kind.__mro__) for name, text in inspect.get_annotations(base).items()}
-    for field in msgspec.structs.fields(kind):
-        default = "required" if field.required else _default(field)
-        kind_of = re.sub(r"[A-Za-z]+", lambda word: _ALIASES.get(word[0], word[0]), str(names[field.name]))
-        kind_of = kind_of.replace("|", "\\|")
-        yield f"| `{field.name}` | `{kind_of}` | {default} |"
-
-
-def _default(field: msgspec.structs.FieldInfo) -> str:
-    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    if isinstance(value, msgspec.Struct):
-        return "as below"
-    return "" if value in (None, "", {}, ()) else f"`{msgspec.json.encode(value).decode()}`"
-
-
-def _bullets(attributes: str) -> Iterator[str]:
-    """One bullet for each entry of a docstring's section; a continuation line is indented deeper."""
-    for line in attributes.splitlines():
-        entry = re.match(r"    (\S.*)", line)
+def _bullets(kind: Any, attributes: str) -> Iterator[str]:
+    """One bullet for each entry of a docstring's section, a continuation line indented; then one for each other key."""
+    types, keys = get_type_hints(kind), {field.name: field for field in msgspec.structs.fields(kind)}
+    for line in re.sub(r"\bNone\b", "null", attributes).splitlines():
+        entry = re.match(r"    (\S[\w, ]*): (.*)", line)
         if entry:
-            yield f"- {entry[1]}"
+            yield f"- {', '.join(_key(keys.pop(name), types) for name in entry[1].split(', '))}: {entry[2]}"
         elif line.strip():
             yield f"  {line.strip()}"
-    yield ""
+    yield from (f"- {_key(field, types)}" for field in keys.values())
+
+
+def _key(field: msgspec.structs.FieldInfo, types: dict[str, Any]) -> str:
+    """A key with its type, and its default where it is not empty."""
+    value = None if field.default is msgspec.NODEFAULT else field.default
+    default = "required" if field.required else "" if value in (None, "", {}, ()) else f"`{_value(value)}`"
+    default = "" if isinstance(value, msgspec.Struct) else default
+    return f"`{field.name}` ({', '.join(filter(None, (_type(types[field.name]), default)))})"
+
+
+def _value(value: object) -> str:
+    return msgspec.json.encode(value).decode().strip('"')
+
+
+def _type(kind: Any) -> str:
+    """As YAML calls it; the choices of a literal."""
+    names = {str: "text", int: "integer", float: "number", bool: "bool", dict: "map", tuple: "list"}
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return f"`{'|'.join(filter(None, args))}`"
+    if origin in (Union, UnionType):
+        return " or ".join(_type(each) for each in args if each is not NoneType)
+    return names.get(origin or kind, "section")

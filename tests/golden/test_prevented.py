@@ -1,4 +1,4 @@
-"""What people's jobs fail of, by public threads, and no script of ours has: docs/failures.md names the rows. And what
+"""What people's jobs fail of, by public threads, and no script of ours has: docs/failures.md names them. And what
 the scripts of a study's launches in one allocation have, whatever else changes in their goldens.
 """
 
@@ -35,7 +35,7 @@ def steps(name: str) -> list[str]:
 
 @for_each(SCRIPTS)
 def test_no_node_imports_or_pulls_an_image(name: str) -> None:
-    """Rows 1, 2, 4, 5, 6, 12: credentials, limits, disks and twenty minutes of waiting."""
+    """Credentials, limits, disks and twenty minutes of waiting."""
     text = "\n".join((script_of(name).text, *script_of(name).files.values()))
     assert not re.search(r"enroot import|docker://|dockerd://|(apptainer|singularity) (pull|build)|ch-image", text)
     for image in re.findall(r"--container-image=(\S+)", text):
@@ -45,7 +45,7 @@ def test_no_node_imports_or_pulls_an_image(name: str) -> None:
 
 @for_each(SCRIPTS)
 def test_no_container_has_a_name_that_outlives_its_job(name: str) -> None:
-    """Rows 13, 14: a container of that name is not there, or is an old one."""
+    """A container of that name is not there, or is an old one."""
     text = script_of(name).text
     assert "--container-name" not in text
     if "enroot.sh create" in text:
@@ -55,7 +55,7 @@ def test_no_container_has_a_name_that_outlives_its_job(name: str) -> None:
 
 @for_each(SCRIPTS)
 def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(name: str) -> None:
-    """Rows 17, 19, 29: PMI is chosen, not left to a default; no mpirun; the first word is one that the host has."""
+    """PMI is chosen, not left to a default; no mpirun; the first word is one that the host has."""
     ranks = [line for line in steps(name) if "launch.py" in line]
     assert len(ranks) == 1
     launcher = next(name for name in LAUNCHERS if ranks[0].startswith(name))
@@ -69,7 +69,6 @@ def test_one_step_runs_one_program_and_the_host_looks_for_none_of_the_images(nam
 
 @for_each(SLURM)
 def test_every_rank_sees_all_gpus_of_its_node_and_has_a_place(name: str) -> None:
-    """Rows 24, 25, 30."""
     text = script_of(name).text
     assert not re.search(r"--(gpus-per-task|ntasks-per-gpu|tres-bind|tres-per-task)", text)
     assert set(re.findall(r"--gpu-bind=(\S+)", text)) <= {"none"}
@@ -79,7 +78,6 @@ def test_every_rank_sees_all_gpus_of_its_node_and_has_a_place(name: str) -> None
 
 @for_each(SCRIPTS)
 def test_the_jobs_environment_wins_and_the_login_shells_stays_out(name: str) -> None:
-    """Rows 31, 32, 33."""
     text = script_of(name).text
     assert set(re.findall(r"--export=(\S+)", text)) <= {"NONE"}
     assert re.search(r"^export (RUNNER_ENV_)?PYTHONNOUSERSITE='1'$", text, re.MULTILINE)
@@ -91,7 +89,7 @@ def test_the_jobs_environment_wins_and_the_login_shells_stays_out(name: str) -> 
 
 @for_each(SCRIPTS)
 def test_no_directive_is_cut_off_by_a_hash(name: str) -> None:
-    """Row 3: what follows an unquoted # in a directive is lost."""
+    """What follows an unquoted # in a directive is lost."""
     for line in script_of(name).text.splitlines():
         if line.startswith(("#SBATCH", "#PBS")):
             assert "#" not in re.sub(r"\"(\\.|[^\"])*\"|'[^']*'", "", line[1:])

@@ -1,16 +1,20 @@
-"""The tables of docs/proofs.md and README.md, as ``make proofs`` writes them from runner/sites/proofs.yaml, and that of
-docs/launchers.md, from the rows of its suite.
+"""The tables of pages, as ``make proofs`` writes them: of docs/proofs.md and README.md from runner/sites/proofs.yaml,
+of docs/launchers.md from the rows of its suite, of docs/failures.md from the catalogue and the exit codes.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import groupby, takewhile
 from pathlib import Path
 
-from runner.sites.proofs import ProvenPath, RecordedRun, recorded
+from runner.diagnosis.catalogue import FAILURES, Failure
+from runner.model.exit_codes import TABLE
+from runner.sites.proofs import ProvenPath, ProvenWay, RecordedRun, recorded
 from tests.support.launcher_table import page_rows
 
 CHECKOUT = Path(__file__).parents[2]
-PAGES = ("docs/proofs.md", "docs/launchers.md", "README.md")
+PAGES = ("docs/proofs.md", "docs/launchers.md", "docs/failures.md", "README.md")
+EXITS = {entry.name: entry for entry in TABLE if entry.source != "environment script"}
 ALWAYS = "make test"
 
 
@@ -18,15 +22,20 @@ def rendered(page: str) -> str:
     """The page's text with each table as the record has it."""
     proofs = recorded()
     tables = {
-        "runs": table("date path versions command result", (run_row(run) for run in proofs.runs)),
-        "ways": table(
-            "site runtime wireup state besides",
-            ((way.site, way.runtime, way.wireup, way.state, way.besides) for way in proofs.ways),
+        "ways": table("site runtimes wireups state", way_rows(proofs.ways)),
+        "failures": "".join(failure_lines()),
+        "exits": "".join(
+            f"- {each.code} ({each.source}): {each.meaning}\n"
+            for each in TABLE
+            if each.name not in {failure.code for failure in FAILURES}
         ),
         "launchers": table("start node nodes", page_rows()),
         "unproven": "".join(f"- {row.path}\n" for row in proofs.paths if not row.proofs),
         "paths": table("path state", ((row.path, state(row, proofs.runs_by_id())) for row in proofs.paths)),
     }
+    for about in {run.about for run in proofs.runs}:
+        rows = (run_row(run) for run in proofs.runs if run.about == about)
+        tables[about] = table("date path versions command result", rows)
     return re.sub(
         r"<!-- (\w+) -->\n.*?<!-- end -->",
         lambda match: f"<!-- {match[1]} -->\n{tables[match[1]]}<!-- end -->",
@@ -42,8 +51,20 @@ def table(heads: str, rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def run_row(run: RecordedRun) -> tuple[str, ...]:
-    result = f"{run.result}; repeated in every `{ALWAYS}`" if run.suite == ALWAYS else run.result
-    return run.date, run.path, run.versions, run.command, result
+    suite = f"`{run.suite}`" if run.suite and run.suite not in run.command else ""
+    return run.date, run.path, run.versions, ", ".join(filter(None, (suite, run.command))), run.result
+
+
+def way_rows(ways: Iterable[ProvenWay]) -> Iterator[tuple[str, ...]]:
+    """Ways that differ only in how the ranks meet, and then runtimes with the same ways, are one row."""
+    of_runtimes = [
+        (site, runtime, ", ".join(way.wireup for way in alike), "; ".join(filter(None, states)))
+        for (site, runtime, *states), alike in groupby(
+            ways, lambda way: (way.site, way.runtime, way.state, way.besides)
+        )
+    ]
+    for (site, wireups, state), same in groupby(of_runtimes, lambda row: (row[0], *row[2:])):
+        yield site, ", ".join(row[1] for row in same), wireups, state
 
 
 def state(row: ProvenPath, runs: dict[str, RecordedRun]) -> str:
@@ -55,6 +76,37 @@ def state(row: ProvenPath, runs: dict[str, RecordedRun]) -> str:
     said = f"proven on {run.date}" + (f" (`{run.suite}`)" if run.suite else "")
     proven = f"proven, in every `{ALWAYS}`" if run.suite == ALWAYS else said
     return "; ".join(part for part in (proven, unproven if row.unproven else "", row.note) if part)
+
+
+def failure_lines() -> Iterator[str]:
+    """The catalogue by source, each with the beginning of the sentences that its rows share; rows alike are one."""
+    for source in dict.fromkeys(failure.source for failure in FAILURES):
+        failures = [failure for failure in FAILURES if failure.source == source]
+        letters = zip(*(failure.cause for failure in failures), strict=False)
+        shared = "".join(each[0] for each in takewhile(lambda each: len(set(each)) == 1, letters))
+        start = re.sub(r"[^}):]*$", "", shared) if failures[1:] else ""
+        yield f"\n**{source}**{start and ': '}{capitals(start)}{start and ' ...'}\n\n"
+        for (what, fix), alike in groupby(failures, key=lambda failure: failure_cells(failure, start)):
+            yield f"- {', '.join(map(label, alike))}: {what and f'{what}. '}Fix: {fix}\n"
+
+
+def failure_cells(failure: Failure, start: str) -> tuple[str, str]:
+    """What the verdict says after the shared beginning, or what else is known of the failure; and the fix."""
+    rest = re.sub(r"^[ :,]*(?:\((.*)\)$)?", r"\1", failure.cause.removeprefix(start))
+    meaning = EXITS[failure.code].meaning if failure.code in EXITS else ""
+    who = "" if failure.who == "user" or re.search(rf"\b{failure.who}\b", failure.fix) else f" ({failure.who})"
+    return capitals(rest or failure.detail or meaning), capitals(failure.fix) + who
+
+
+def label(failure: Failure) -> str:
+    """Its code, and the number with which a script or launcher ends."""
+    return f"`{failure.code}`" + (f" {EXITS[failure.code].code}" if failure.code in EXITS else "")
+
+
+def capitals(sentence: str) -> str:
+    """What is filled in, in capitals."""
+    apart = re.sub(r"(?<=[\w}])\{", " {", sentence)
+    return re.sub(r"\{(\w+)[^}]*\}", lambda match: match[1].upper(), apart)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from runner.core.invocation import PROGRAM
 from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation, JobState, SchedulerRecord
 from runner.model.plan import Plan
+from runner.model.site import Site
 from runner.model.step import JobScript
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class SchedulerModule(Protocol):
     def render_launches(self, plan: Plan, step: StepSpec, launches: Iterable[ListedLaunch]) -> JobScript:
         """The script of a job that runs a study's launches one after another."""
 
-    def allocation(self, clients: Path | None) -> Allocation | None:
+    def allocation(self, clients: Path | None, site: Site) -> Allocation | None:
         """The allocation of this shell; None where there is none. Raises RefusedError: it has ended, or has not begun;
         UnknownStateError: the scheduler does not answer.
         """

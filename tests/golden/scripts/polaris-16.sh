@@ -27,7 +27,7 @@ runner_unset_login
 runner_unlock_memory
 
 runner_find_nodes 4 < <(awk '!seen[$0]++' "$PBS_NODEFILE")
-runner_meet "${runner_hosts[0]}" "$runner_job"
+runner_meet "${runner_hosts[0]}" "$PBS_JOBID"
 
 set +u
 type module &>/dev/null || . /etc/profile

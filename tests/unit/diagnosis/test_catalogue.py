@@ -1,18 +1,14 @@
-"""The catalogue of failures: every row is reached by an example of its own, and explained in docs/failures.md."""
+"""The catalogue of failures: every row is reached by an example of its own."""
 
 from __future__ import annotations
 
 import re
-import string
-from pathlib import Path
 
 import pytest
 
 from runner.diagnosis.catalogue import FAILURES, Failure, Source, classify, find
 from runner.model.exit_codes import codes
 from tests.support.cases import for_each
-
-PAGE = (Path(__file__).resolve().parents[3] / "docs/failures.md").read_text()
 
 # (text, context) that shows the failure: one for each row, or a new row fails here. Those of launchers are their codes.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -153,14 +149,3 @@ def test_what_is_no_failure_matches_no_row(source: Source, text: str) -> None:
 
 def test_every_exit_code_of_the_launcher_has_a_row() -> None:
     assert {entry.name for entry in codes("launcher").values()} <= {failure.code for failure in FAILURES}
-
-
-@for_each(FAILURES)
-def test_the_page_of_failures_has_a_row_for_each(failure: Failure) -> None:
-    """With the verdict's sentence, in which what is filled in stands in capitals."""
-    fields = (field for _text, field, *_rest in string.Formatter().parse(failure.cause) if field)
-    # Some are filled in with the blank before them: REASON stands for " (NodeDown)".
-    sentence = re.sub(r"(?<=\w)\{", " {", failure.cause.replace("}{", "} {"))
-    sentence = sentence.format_map({field: field.upper() for field in fields})
-    fix = failure.fix.replace("{driver}", "DRIVER").replace("{maxrss}", "MAXRSS")
-    assert f"| `{failure.code}` | {failure.source} | {sentence} | {fix} | {failure.who} |" in PAGE

@@ -13,7 +13,7 @@ from gpu_runner_inside.launcher.failure import STATUS
 from runner.core.registry import UnknownNameError
 from runner.jobs.directory import Run
 from runner.model.backends import GONE, RUNTIMES, SCHEDULERS, run_runtime
-from runner.model.exit_codes import TABLE, ExitCode, codes
+from runner.model.exit_codes import TABLE, codes
 from runner.model.plan import record_of
 from tests.support.plans import PLAN
 
@@ -77,7 +77,6 @@ def test_a_runtime_that_is_gone_is_refused_with_what_to_do_instead_and_its_runs_
 
 ROOT = Path(__file__).resolve().parents[3]
 LAUNCHER = ROOT / "recipes/lib/launch.py"
-PAGE = ROOT / "docs/failures.md"
 
 
 def test_no_code_has_two_meanings() -> None:
@@ -95,8 +94,3 @@ def test_the_launchers_documentation_names_each_of_its_codes() -> None:
     assert {name: int(code) for code, name in re.findall(r"\b(\d+) ([a-z]+(?:-[a-z0-9]+)+)", documented)} == {
         name: code for name, code in STATUS.items()
     }
-
-
-@pytest.mark.parametrize("entry", TABLE, ids=lambda entry: entry.name)
-def test_the_page_of_failures_has_a_row_for_each_code(entry: ExitCode) -> None:
-    assert f"| {entry.code} | {entry.source} | `{entry.name}` | {entry.meaning} |" in PAGE.read_text()

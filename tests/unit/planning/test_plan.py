@@ -287,22 +287,22 @@ def test_what_slurm_says_of_an_allocation(clients: Path, monkeypatch: pytest.Mon
         AllocatedNode(name, cpus=cpus, gpus=gpus)
         for name, cpus, gpus in (("n01", 128, 2), ("n02", 128, 2), ("n07", 1, 2), ("n08", 2, 0))
     )
-    assert allocation(clients) == Allocation("7", nodes)
+    assert allocation(clients, SITE) == Allocation("7", nodes)
     monkeypatch.setenv("SLURM_STEP_ID", "0")
-    assert allocation(clients) == Allocation("7", nodes, in_step=True)
+    assert allocation(clients, SITE) == Allocation("7", nodes, in_step=True)
 
 
 def test_no_allocation_an_ended_one_and_a_silent_slurm(clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (clients / "answer").write_text(SHOWN.format(state="COMPLETED"))
     with pytest.raises(RefusedError, match="COMPLETED"):
-        allocation(clients)
+        allocation(clients, SITE)
     (clients / "scontrol").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
     with pytest.raises(UnknownStateError, match="does not answer"):
-        allocation(clients)
+        allocation(clients, SITE)
     with pytest.raises(RefusedError, match="scontrol was not found"):
-        allocation(clients / "nowhere")
+        allocation(clients / "nowhere", SITE)
     monkeypatch.delenv("SLURM_JOB_ID")
-    assert allocation(clients) is None
+    assert allocation(clients, SITE) is None
 
 
 def test_the_line_that_holds_an_allocation_has_the_jobs_shape(tmp_path: Path) -> None:

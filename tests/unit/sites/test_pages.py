@@ -1,5 +1,5 @@
-"""The pages of each cluster, from login to the first result and for a tutorial's steps: their commands are what they
-seem, and their lines of job scripts stand in the script that is made.
+"""The page of each cluster: its commands are what they seem, and its lines of a job script stand in the script that is
+made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runner.sites.loader import names
 
 PAGES = Path(__file__).parents[3] / "docs/first-result"
 GPU = PAGES.parent / "gpu.md"
-TUTORIALS = PAGES.parent / "tutorials"
+OVERVIEW = PAGES / "README.md"
 RECIPES = PAGES.parent / "recipes"
 NO_CLUSTER = ("box", "hosts", "local", "slurm")
 # What a machine that is not the cluster lacks.
@@ -54,10 +54,9 @@ def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_every_cluster_has_its_pages_and_they_are_linked() -> None:
-    assert {path.stem for path in PAGES.iterdir()} == set(CLUSTERS)
-    assert {path.stem for path in TUTORIALS.iterdir()} == {"README", *CLUSTERS}
-    readme, overview = (PAGES.parents[1] / "README.md").read_text(), (TUTORIALS / "README.md").read_text()
+def test_every_cluster_has_its_page_and_it_is_linked() -> None:
+    assert {path.stem for path in PAGES.iterdir()} == {"README", *CLUSTERS}
+    readme, overview = (PAGES.parents[1] / "README.md").read_text(), OVERVIEW.read_text()
     for site in CLUSTERS:
         assert f"(docs/first-result/{site}.md)" in readme
         assert f"({site}.md)" in overview
@@ -65,12 +64,13 @@ def test_every_cluster_has_its_pages_and_they_are_linked() -> None:
 
 
 @pytest.mark.parametrize("site", CLUSTERS)
-def test_the_lines_of_a_tutorials_script_are_those_of_the_dry_run(
+def test_the_lines_of_a_pages_script_are_those_of_the_dry_run(
     site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    page = TUTORIALS / f"{site}.md"
+    page = PAGES / f"{site}.md"
     stated = re.findall(r"^    ((?:#SBATCH|#PBS|module) .*)$", page.read_text(), re.MULTILINE)
-    run([*commands(page)[0], "--scratch", str(tmp_path)])
+    dry = next(words for words in commands(page) if "--dry-run" in words)
+    run([*dry, "--scratch", str(tmp_path)])
     script = [line.removesuffix(" || exit 74") for line in capfd.readouterr().out.splitlines()]
     assert len(stated) >= 5
     assert [line for line in stated if line not in script] == []
@@ -92,7 +92,7 @@ def tried(words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 def test_the_session_of_the_tutorials_is_no_wrong_usage_anywhere(
     site: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    session = [words for words in commands(TUTORIALS / "README.md") if words[0] == "submit"]
+    session = [words for words in commands(OVERVIEW) if words[0] == "submit"]
     assert len(session) >= 7
     for words in session:
         given = [site if word == "SITE" else word for word in words]
@@ -101,15 +101,13 @@ def test_the_session_of_the_tutorials_is_no_wrong_usage_anywhere(
 
 def test_the_tutorials_look_at_a_script(capfd: pytest.CaptureFixture[str]) -> None:
     script = Path(__file__).parents[2] / "support/training_scripts/correct/c01.py"
-    checks = [words for words in commands(TUTORIALS / "README.md") if words[:2] == ["recipe", "check"]]
+    checks = [words for words in commands(OVERVIEW) if words[:2] == ["recipe", "check"]]
     assert checks == [["recipe", "check", "train.py"]]
     assert run(["recipe", "check", str(script)]) == Exit.GOOD
     assert "8 average metrics" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "page", [GPU, *(each / f"{site}.md" for each in (PAGES, TUTORIALS) for site in CLUSTERS)], ids=str
-)
+@pytest.mark.parametrize("page", [GPU, *(PAGES / f"{site}.md" for site in CLUSTERS)], ids=str)
 def test_what_a_page_submits_or_makes_is_no_wrong_usage(
     page: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ FACTS = SchedulerFacts(
     detection="runner.sites.detection.pbs",
     options="runner.backends.schedulers.pbs.options",
     nodes_differ=True,
+    steps=True,
     without_launches="its mpiexec has no steps of a size of their own",
     submit="qsub",
     version=("qstat", "--version"),
@@ -76,4 +77,6 @@ def settings(plan: Plan) -> PbsFacts:
 
 
 connect = later("runner.backends.schedulers.pbs.client", "Pbs")
+allocation = later("runner.backends.schedulers.pbs.client", "allocation")
+salloc = later("runner.backends.schedulers.pbs.script", "salloc")
 render = later("runner.backends.schedulers.pbs.script", "render")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from runner.backends import schedulers
 from runner.core import process
-from runner.core.errors import NotAcceptedError, UnknownStateError
-from runner.model.job import JobState, Phase
+from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
+from runner.model.job import AllocatedNode, Allocation, JobState, Phase
+from runner.model.site import Site
 
 # qstat(1B), "Job states". What is not listed is unknown, never success.
 _PHASES: Final[dict[str, Phase]] = {
@@ -27,6 +30,7 @@ _ENDS: Final = {
 }
 _TERMINATED = 91  # substate of a job that was deleted
 _GONE = ("Unknown Job", "has finished")
+_CHUNK = re.compile(r"([\w.-]+)(?:\[\d+\])?((?::\w+=[\w.]+)*)")  # of exec_vnode: "(n1:ncpus=8:ngpus=1+n2[0]:ncpus=4)"
 
 
 class Pbs:
@@ -99,6 +103,34 @@ class Pbs:
 
     def _client(self, program: str, *options: str, cwd: Path | None = None) -> process.Completed:
         return schedulers.call_client("PBS", self.clients, program, *options, cwd=cwd)
+
+
+def allocation(clients: Path | None, site: Site) -> Allocation | None:
+    """The allocation of this shell (``qsub -I``), as schedulers.SchedulerModule has it."""
+    job_id = os.environ.get("PBS_JOBID", "")
+    if not job_id:
+        return None
+    try:
+        job: dict[str, Any] = next(iter(Pbs(clients)._jobs(job_id).values()), {})
+        listed = Path(os.environ.get("PBS_NODEFILE", "")).read_text(errors="replace").split()
+    except (NotAcceptedError, OSError) as error:
+        what = f"PBS_JOBID is set, but this is no shell of its job: {error}"
+        raise RefusedError(what, where="PBS_JOBID", fix="run this in the shell of `qsub -I`") from error
+    if job.get("job_state") != "R":
+        raise RefusedError(
+            f"allocation {job_id} is not running: {job.get('job_state') or 'PBS does not know it'}",
+            where="PBS_JOBID",
+            fix="get one with qsub -I, or `unset PBS_JOBID` and use `submit`",
+        )
+    has: dict[str, list[int]] = {}
+    for host, resources in _CHUNK.findall(str(job.get("exec_vnode", ""))):
+        held = has.setdefault(host, [0, 0])
+        for at, name in enumerate(("ncpus", "ngpus")):
+            held[at] += sum(int(number) for number in re.findall(rf":{name}=(\d+)", resources))
+    if site.settings.takes_whole_nodes({}):
+        has = {host: [site.node.cpus, site.node.gpus] for host in has}
+    names = {host: next((each for each in listed if each.split(".")[0] == host.split(".")[0]), host) for host in has}
+    return Allocation(job_id, tuple(AllocatedNode(names[host], *held) for host, held in has.items()))
 
 
 def _work_directory(job: dict[str, Any]) -> str:

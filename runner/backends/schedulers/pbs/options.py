@@ -19,7 +19,7 @@ PLANNED = {
 # Options that would break a run, and why (qsub(1B)).
 REFUSED = {
     "J": "all jobs of an array would write into one run directory: --sweep makes one for each",
-    "I": "qsub would wait for a person at a terminal: use `qsub -I` itself",
+    "I": "qsub would wait for a person at a terminal: use `qsub -I` itself, and `run` in its shell",
     "f": "qsub would not answer until the job's end: `submit --wait`, or `wait`",
     "z": "qsub would not say the job's number",
     "X": "a batch job has no display",
@@ -36,7 +36,7 @@ _QSUB = {
     "qsub's -m: --mail-type": "-m",
     "qsub's -M: --mail-user": "-M",
     "qsub's -v and -V: --env NAME=VALUE, --env NAME": "-v -V",
-    "`run` in an allocation of Slurm; qsub -I itself with PBS": "-I",
+    "`run`, in the shell of `qsub -I`": "-I",
     "a program starts in the working directory": "-cwd -wd",
     "--gpus and --nodes": "-pe",
 }

@@ -1,24 +1,27 @@
 """The batch script for PBS Pro and OpenPBS: a function of the plan and its step alone.
 
-It starts in the run directory, which is ``$PBS_O_WORKDIR``. The tasks are started by the MPI's own ``mpiexec``
+It starts in the run directory, which is ``$PBS_O_WORKDIR``; in an existing allocation (``qsub -I``) plain bash runs
+it, and keeps the time limit. The tasks are started by the MPI's own ``mpiexec``
 (PALS), which knows no file for each rank: a shell in each task opens them.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from runner.backends.schedulers import script_parts
 from runner.backends.schedulers.pbs import settings
 from runner.backends.schedulers.pbs.options import PLANNED, REFUSED
-from runner.backends.schedulers.script_parts import COMMON, PROFILE
+from runner.backends.schedulers.script_parts import COMMON, PROFILE, SUPERVISE
 from runner.core.errors import UsageError
 from runner.model.exit_codes import NO_RUN_DIRECTORY
 from runner.model.plan import Plan
 from runner.model.step import RUN_DIRECTORY, Argument, JobScript, StepSpec, Var, library_file, text, texts
-from runner.render import checked, command, job_script, pbs_directive
+from runner.render import checked, command, job_script, pbs_directive, quoted_arguments
 
+_OF_A_BATCH = ("-S", "-r", "-o", "-e")  # of no use to qsub -I
 _OUTPUT = script_parts.SHELL / "output.sh"
 
 
@@ -41,28 +44,50 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
             where=f"--runtime {plan.runtime}",
             fix="use another runtime",
         )
-    files = (COMMON, *((PROFILE,) if script_parts.needs_profile(plan) else ()), _OUTPUT, *step.files)
+    supervise = (SUPERVISE,) if plan.existing_allocation else ()
+    files = (COMMON, *supervise, *((PROFILE,) if script_parts.needs_profile(plan) else ()), _OUTPUT, *step.files)
     return job_script(_lines(plan, step, files), files)
 
 
 def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
-    yield from ("#!/bin/bash", *_directives(plan, step), script_parts.STRICT)
-    yield f"runner_job=$PBS_JOBID {RUN_DIRECTORY}=$PBS_O_WORKDIR"
-    yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
-    yield checked(files, COMMON)
+    held = plan.existing_allocation
+    if held is None:
+        yield from ("#!/bin/bash", *_directives(plan, step), script_parts.STRICT)
+        yield f"runner_job=$PBS_JOBID {RUN_DIRECTORY}=$PBS_O_WORKDIR"
+        yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
+        yield checked(files, COMMON)
+    else:
+        yield from ("#!/bin/bash", script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY)
+        yield checked(files, COMMON, SUPERVISE)
     yield from script_parts.environment(plan)
     yield f"{script_parts.unlock_memory(plan)}\n"
-    yield f"""runner_find_nodes {plan.nodes} < <(awk '!seen[$0]++' "$PBS_NODEFILE")   # else it ends with 73"""
-    yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no PBS to ask\n'
+    if held is None:
+        yield f"""runner_find_nodes {plan.nodes} < <(awk '!seen[$0]++' "$PBS_NODEFILE")   # else it ends with 73"""
+    else:
+        yield "runner_end_at_signals; runner_be_job"
+        yield f"runner_find_nodes {plan.nodes} < <(printf '%s\\n' {quoted_arguments(texts(*held.nodes))})"
+    yield 'runner_meet "${runner_hosts[0]}" "$PBS_JOBID"   # where rank 0 serves: a container has no PBS to ask\n'
     yield from script_parts.prelude(plan, step)
     each_node = (*_mpiexec(plan, plan.nodes, 1), *library_file(_OUTPUT), text("node"))
     if step.at_end:
-        yield f"{script_parts.at_end(step, each_node)}trap runner_at_end EXIT\n"
+        yield f"{script_parts.at_end(step, each_node)}{'trap runner_at_end EXIT' if held is None else ''}\n"
     yield from script_parts.once_a_node(step, each_node)
-    yield script_parts.BEFORE_RANKS
     mpiexec = (*_mpiexec(plan, plan.tasks, max(plan.tasks_per_node)), *library_file(_OUTPUT), text("rank"))
-    yield f"{command(mpiexec, *script_parts.grouped(step))} &"
-    yield "runner_finish $!\n"
+    ranks = f"{command(mpiexec, *script_parts.grouped(step))} &"
+    if held is None:
+        yield from (script_parts.BEFORE_RANKS, ranks, "runner_finish $!\n")
+        return
+    yield "# One task for each GPU. A signal or the time limit ends them; the launchers read `notices` near that."
+    yield from (": >notices", "runner_warn() { echo USR1 >>notices; }", "set -m", ranks, "runner_children[0]=$!")
+    yield from (f"runner_supervise {plan.walltime_s} 0   # seconds", "runner_exit_as_supervised\n")
+
+
+def salloc(plan: Plan, step: StepSpec) -> str:
+    """The command line for a shell that holds an allocation for the plan: ``qsub -I``."""
+    options = (shlex.split(line.removeprefix("#PBS ")) for line in _directives(plan, step))
+    return quoted_arguments(
+        texts("qsub", "-I", *(word for each in options if each[0] not in _OF_A_BATCH for word in each))
+    )
 
 
 def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
@@ -107,7 +132,7 @@ def _select(plan: Plan) -> str:
 
 def _mpiexec(plan: Plan, ranks: int, per_node: int) -> tuple[Argument, ...]:
     return (
-        *(*texts("mpiexec", "--hostfile"), (Var("PBS_NODEFILE"),)),
+        *(*texts("mpiexec", "--hostfile"), (text("nodes") if plan.existing_allocation else (Var("PBS_NODEFILE"),))),
         *texts("-n", str(ranks), "--ppn", str(per_node), f"--depth={plan.cpus_per_task}"),
         *texts("--cpu-bind", settings(plan).cpu_bind),
     )

@@ -22,6 +22,7 @@ from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import clock_s, gpus_text
 from runner.model.job import AllocatedNode, Allocation, JobState, Phase, SchedulerRecord
+from runner.model.site import Site
 
 _MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
 _REFUSALS: Final = (
@@ -350,7 +351,7 @@ def array_size(clients: Path | None) -> int:
     return max(0, int(size[1]) - 1) if size else 0
 
 
-def allocation(clients: Path | None) -> Allocation | None:
+def allocation(clients: Path | None, _site: Site) -> Allocation | None:
     """The allocation whose number is in SLURM_JOB_ID; None where there is no such variable. Raises RefusedError: it has
     ended, or has not begun; UnknownStateError: Slurm does not answer.
     """

@@ -14,10 +14,11 @@ from hypothesis import example, given, settings
 
 from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
-from runner.backends.schedulers.pbs.client import Pbs
-from runner.core.errors import NotAcceptedError, UnknownStateError, UsageError
+from runner.backends.schedulers.pbs.client import Pbs, allocation
+from runner.backends.schedulers.pbs.script import salloc
+from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError, UsageError
 from runner.jobs.directory import write_script
-from runner.model.job import JobState
+from runner.model.job import AllocatedNode, Allocation, JobState
 from runner.model.plan import Plan, PlannedImage
 from runner.model.request import Recipe, Request
 from runner.model.site import NodeShape, Site
@@ -34,12 +35,12 @@ SITE = Site(
 )  # fmt: skip
 
 
-def planned(site: Site = SITE, **changes: Any) -> Plan:
-    return plan(RECIPE, site, Request(**({"gpus": 8} | changes)), PlannedImage("i", "", "/i.sif"))
+def planned(site: Site = SITE, held: Allocation | None = None, **changes: Any) -> Plan:
+    return plan(RECIPE, site, Request(**({"gpus": 8} | changes)), PlannedImage("i", "", "/i.sif"), allocation=held)
 
 
-def script(site: Site = SITE, **changes: Any) -> JobScript:
-    decided = planned(site, **changes)
+def script(site: Site = SITE, held: Allocation | None = None, **changes: Any) -> JobScript:
+    decided = planned(site, held, **changes)
     return render(decided, runtime(decided.runtime).step(decided))
 
 
@@ -144,6 +145,7 @@ def test_what_the_plan_decides_or_mpiexec_cannot_do_is_refused(changes: dict[str
 _MPIEXEC = """#!/bin/bash
 # As PALS: one process for each rank, with its variables, in the directory that it was called from.
 printf '%s\\0' "$@" >"$RECORD/mpiexec"
+case "$*" in *slow) exec sleep 60 ;; esac
 while [ "$1" != -n ]; do shift; done; ranks=$2
 while [ "$1" != --cpu-bind ]; do shift; done; shift 2
 for (( rank = 0; rank < ranks; rank++ )); do PMI_RANK=$rank "$@" || exit; done
@@ -173,7 +175,8 @@ def in_job(directory: Path, script: JobScript, nodes: str) -> tuple[int, str, Pa
         "PBS_JOBID": "1234.pbs-01", "PBS_NODEFILE": str(directory / "nodefile"),
         "BASH_FUNC_module%%": '() { echo "$*" >>"$RECORD/modules"; }',
     }  # fmt: skip
-    done = subprocess.run(["bash", "-c", script.text], env=env, capture_output=True, check=False, cwd="/", timeout=60)
+    way = ["-c", script.text] if "#PBS" in script.text else [str(run / "job.sh")]
+    done = subprocess.run(["bash", *way], env=env, capture_output=True, check=False, cwd="/", timeout=60)
     return done.returncode, done.stderr.decode(errors="replace"), run
 
 
@@ -196,6 +199,63 @@ def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
     assert (run / "logs/rank-5.err").read_text() == "trouble 5\n"
     marker = json.loads((run / "exit.json").read_text())
     assert (marker["job"], marker["exit"]) == ("1234.pbs-01", 0)
+
+
+HELD = Allocation("1234.pbs-01", (AllocatedNode("n1", 8, 1), AllocatedNode("n2.x.org", 32, 4)))
+
+
+def test_a_step_runs_on_its_nodes_and_keeps_its_own_time(tmp_path: Path) -> None:
+    code, said, run = in_job(tmp_path, script(held=HELD, gpus=4, env=(("NOTE", "x"),)), "n1 n2.x.org")
+    assert code == 0, said
+    recorded = (tmp_path / "mpiexec").read_text().split("\0")
+    assert recorded[:6] == ["--hostfile", "nodes", "-n", "4", "--ppn", "4"]
+    assert (run / "nodes").read_text() == "n2.x.org\n"
+    assert (tmp_path / "world").read_text() == "n2.x.org 13234 x\n"
+    marker, job = json.loads((run / "exit.json").read_text()), (run / "job.id").read_text().strip()
+    assert (marker["job"], marker["exit"], marker["why"]) == (job, 0, "")
+
+
+def test_a_step_ends_at_its_time_limit(tmp_path: Path) -> None:
+    code, said, run = in_job(tmp_path, script(held=HELD, gpus=4, walltime_s=5, arguments=("slow",)), "n2.x.org")
+    assert (code, json.loads((run / "exit.json").read_text())["why"]) == (124, "TIMEOUT"), said
+    assert (run / "notices").read_text() == "USR1\n"
+
+
+@pytest.mark.parametrize(
+    ("vnodes", "whole", "nodes"),
+    [
+        (
+            "(n1:ncpus=8:ngpus=1:mem=1gb)+(n2[0]:ncpus=4:ngpus=2+n2[1]:ncpus=4)",
+            False,
+            (("n1", 8, 1), ("n2.x.org", 8, 2)),
+        ),
+        ("(n1:ncpus=1)+(n2:ncpus=1)", True, (("n1", 32, 4), ("n2.x.org", 32, 4))),
+    ],
+)
+def test_what_an_interactive_job_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vnodes: str, whole: bool, nodes: tuple[Any, ...]
+) -> None:
+    site = msgspec.structs.replace(SITE, scheduler_settings={"whole_nodes": whole})
+    monkeypatch.delenv("PBS_JOBID", raising=False)
+    assert allocation(tmp_path, site) is None
+    (tmp_path / "nodefile").write_text("n1\nn1\nn2.x.org\n")
+    monkeypatch.setenv("PBS_JOBID", "7.pbs")
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodefile"))
+    shows(tmp_path, "/", job_state="R", exec_vnode=vnodes)
+    assert allocation(tmp_path, site) == Allocation("7.pbs", tuple(AllocatedNode(*each) for each in nodes))
+    shows(tmp_path, "/", job_state="F", exec_vnode=vnodes)
+    with pytest.raises(RefusedError, match="not running: F"):
+        allocation(tmp_path, site)
+    (tmp_path / "nodefile").unlink()
+    with pytest.raises(RefusedError, match="no shell of its job"):
+        allocation(tmp_path, site)
+
+
+def test_the_command_for_an_allocation_asks_for_what_the_job_would() -> None:
+    decided = planned(gpus=4, account="a b", queue="q")
+    command = salloc(decided, runtime(decided.runtime).step(decided))
+    asked = "qsub -I -N r -q q -A 'a b' -l select=1:ncpus=32:ngpus=4:mpiprocs=4:mem=512000mb -l place=scatter"
+    assert command == f"{asked} -l walltime=00:20:00"
 
 
 def shows(tmp_path: Path, directory: str, **fields: Any) -> None:

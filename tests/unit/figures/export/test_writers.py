@@ -27,7 +27,7 @@ from tests.support.commands import Call
 from tests.support.documents import result
 from tests.support.measured_runs import PROGRAM, measured_run
 
-PAGE = (Path(__file__).resolve().parents[4] / "docs/export.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[4] / "docs/report.md").read_text("utf-8")
 BEGAN = datetime(2026, 9, 21, 14, 13, 20, tzinfo=timezone.utc)
 HOSTILE = 'a "b"\\ {c}, d\ne\r\t=1+1 \u202e ö \udcff'
 RANK = ExportedRank(
@@ -60,7 +60,7 @@ def test_csv_has_a_row_for_each_rank_of_each_run() -> None:
     assert rows[0]["images_per_s"] == "200.5" and rows[2]["images_per_s"] == ""
     assert rows[1]["rank_sm_clock_mhz_min"] == "" and rows[0]["rank_compute_s"] == "0.09"
     assert rows[0]["started"] == "2026-09-21T14:13:20Z" and rows[0]["steady"] == "true"
-    assert [name for name in COLUMNS if f"`{name}`" not in PAGE] == [], "docs/export.md names every column"
+    assert [name for name in COLUMNS if f"`{name}`" not in PAGE] == [], "docs/report.md names every column"
 
 
 def test_no_cell_is_a_formula() -> None:

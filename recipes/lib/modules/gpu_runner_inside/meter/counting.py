@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Mapping
 
 NONE_SEEN, SEEN, KNOWN = 0, 1, 2  # of a rank: no forward pass; some; and what each step took
+NOT_GIVEN = 0, 0  # of the samples of a step, where no framework made its batches
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Step:
     samples: int = 0
     largest: int = 0
     across: int = 0
+
+
+NONE = Step()
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,13 @@ class Count:
     def __init__(self, stated: int, accumulate: int) -> None:
         self.stated = stated
         self._has_passes = False  # in warm-up or window
+        self._last: Step | None = None  # of the last step, where that is all that is known of it
+        self._more = 0  # further steps that were the same
         self.begin(accumulate)
 
     def begin(self, accumulated: int | None) -> None:
         """The window begins. ``accumulated``: forward passes of a step, as the warm-up shows them; None: as stated."""
+        self._last, self._more = None, 0
         if accumulated is not None:
             self._accumulated = accumulated  # a step with more may repeat its samples
         self.forwards = self._steps = self._most = self._largest = 0
@@ -67,27 +74,45 @@ class Count:
 
     def begin_group(self) -> None:
         """A group of steps begins."""
+        if self._more:
+            self._add_more()
         self._said.append(0)
         self._seen.append(0)
 
-    def add(self, step: Step, samples: int | None, given: tuple[int, int] = (0, 0)) -> None:
-        """A step has ended.
+    def add(self, step: Step, samples: int | None, given: tuple[int, int] = NOT_GIVEN) -> None:
+        """A step has ended. One that is the same as the last is only counted: most are.
 
         Args:
             samples: as the script states them of this one.
             given: by a framework that made its batches, and as its arguments state it; 0: unknown.
         """
+        if step is self._last and samples is None and given is NOT_GIVEN:
+            self._more += 1
+            return
+        if self._more:
+            self._add_more()
+        self._last = step if samples is None and given is NOT_GIVEN else None
+        self._add(step, samples, given, 1)
+
+    def _add_more(self) -> None:
+        assert self._last is not None
+        more, self._more = self._more, 0
+        self._add(self._last, None, NOT_GIVEN, more)
+
+    def _add(self, step: Step, samples: int | None, given: tuple[int, int], times: int) -> None:
         made, stated = given
         fits = step.passes <= self._accumulated or made > 0
         step = Step(1, made, made) if made else step
-        self._said[-1] += (stated or self.stated) if samples is None else samples
+        self._said[-1] += times * ((stated or self.stated) if samples is None else samples)
         self._by_step = self._by_step or samples is not None
-        self._seen[-1] += step.samples
-        self.forwards += step.passes > 0
-        self._steps += 1
+        self._seen[-1] += times * step.samples
+        self.forwards += times * (step.passes > 0)
+        self._steps += times
         smaller = 0 < step.samples < self.stated
         # The last batch of an epoch follows a whole one. Where the other dimension fits, this one is perhaps the time.
-        self._varies = self._varies or (smaller and (self._was_smaller or step.across * step.passes == self.stated))
+        self._varies = self._varies or (
+            smaller and (self._was_smaller or times > 1 or step.across * step.passes == self.stated)
+        )
         self._was_smaller = smaller
         self._known = self._known and fits and (step.samples > 0 or not step.passes)
         self._has_passes = self._has_passes or step.passes > 0

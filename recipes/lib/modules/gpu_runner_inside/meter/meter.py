@@ -76,7 +76,7 @@ class Meter:
         self._channel: channel.Channel | None = None
         self._left = 1
         self._steps = 0
-        self._given = 0, 0  # samples of this step, by a framework's callback
+        self._given = counting.NOT_GIVEN  # samples of this step, by a framework's callback
         self._own_s = 0.0  # in our calls, less _device_s
         self._device_s = 0.0  # waiting for the device, which is the program's own time
         self._begins = False  # this call begins the window
@@ -150,7 +150,6 @@ class Meter:
                 self.give_up(f"step({samples!r}) is no number of samples")
                 return
         self._counting.add(self._training.take(), said, self._given)
-        self._training.after_step()
 
     def given(self, samples: int, stated: int) -> None:
         """A framework made batches of so many samples (or tokens) for the next step; 0 where they do not show it.
@@ -160,14 +159,12 @@ class Meter:
 
     def forward_began(self) -> None:
         """The model begins a forward pass in training: what lies between it and the last step's end was waiting."""
-        if self._ended_s is None or os.getpid() != self._pid:
+        if self._ended_s is None:
             return
-        now_s = clocks.perf_counter()
-        waited_s, self._ended_s = now_s - self._ended_s, None
+        waited_s, self._ended_s = clocks.perf_counter() - self._ended_s, None
         self._forwards += 1
         self._waiting_s += waited_s
         self._longest_s = max(self._longest_s, waited_s)
-        self._own_s += clocks.perf_counter() - now_s
 
     def replace(self) -> None:
         """The script's own meter measures instead."""

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
-from gpu_runner_inside.meter.counting import Step
+from gpu_runner_inside.meter.counting import NONE, Step
 
 _HOROVOD = ("horovod.tensorflow", "horovod.tensorflow.keras", "horovod.keras", "horovod.torch")
 
@@ -49,11 +49,8 @@ class OtherTraining:
         """Nothing shows where a forward pass begins."""
 
     def take(self) -> Step:
-        """Nothing shows how many samples a step took."""
-        return Step()
-
-    def after_step(self) -> None:
-        """A step has ended."""
+        """A step has ended: nothing shows how many samples it took."""
+        return NONE
 
     def end_of_look(self) -> None:
         """The warm-up is over."""

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
-from gpu_runner_inside.meter.counting import Step, across_of, samples_of
+from gpu_runner_inside.meter.counting import NONE, Step, across_of, samples_of
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
@@ -27,8 +27,7 @@ class _Hook:
     def __call__(self, module: Any, inputs: Any, more: Any = None) -> None:
         while module.training is False and (inner := _wrapped(module)) is not None:  # its own flag may be an old one
             module = inner
-        traced = is_compiling() or torch.jit.is_tracing()
-        if not traced and module.training and torch.is_grad_enabled():
+        if not is_compiling() and module.training and torch.is_grad_enabled() and not torch._C._is_tracing():
             self._call(module, inputs, more)
 
     def __reduce__(self) -> Any:
@@ -65,9 +64,13 @@ class Passes:
         self.inputs: str | None = None
         self._is_first = True
         self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
-        self._versions = self._most = 0
-        self._begin_step()
+        self._versions = 0
+        self._first: list[Step] = []  # passes of this step; those that activation checkpointing repeats
+        self._repeated: list[Step] = []
+        self._shapes: Any = None  # of the last pass's inputs; what they show
+        self._shown = NONE
         self._close: list[Callable[[], None]] = []
+        self._close_look: list[Callable[[], None]] = []  # of what the warm-up alone needs
         self._looks = True
         self._attached: list[tuple[Any, Any]] = []  # a module, and what was compiled in its place
         _hide_from_torchscript()
@@ -104,18 +107,21 @@ class Passes:
             handle = module.register_forward_pre_hook(before)
         except (AttributeError, RuntimeError):  # a ScriptModule takes none: nothing is known of its forward passes
             return None
-        self._close += [handle.remove, module.register_forward_hook(after).remove]
+        self._close.append(handle.remove)
+        if self._looks:
+            self._close_look.append(module.register_forward_hook(after).remove)
         return None
 
     def _before(self, _module: Any, inputs: Any, named: Any) -> None:
-        samples = 0
-        with suppress(Exception):  # a tensor without a shape that can be read
-            given = (*inputs, *(named or {}).values())
-            samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
-            self._most = max(self._most, samples)
-            self._across = across_of(given) if samples < self._most else 0
+        given = (*inputs, *named.values()) if named else inputs
+        try:
+            shapes = [(each.shape, each.dtype) for each in given]
+            if shapes != self._shapes:
+                self._shown, self._shapes = self._show(given), shapes
+        except Exception:  # no tensor, or one without a shape that can be read
+            self._shown, self._shapes = self._show(given), None
         if _backward() != -1:
-            self._repeated.append(samples)
+            self._repeated.append(self._shown)
             return
         self._began()
         if self._is_first:
@@ -130,7 +136,15 @@ class Passes:
             elif not self._accumulates():
                 self._mixed = True  # the first gradients are thrown away
             self._open = True
-        self._first.append(samples)
+        self._first.append(self._shown)
+
+    def _show(self, given: Sequence[Any]) -> Step:
+        """A pass with these inputs."""
+        samples = across = 0
+        with suppress(Exception):  # a tensor without a shape that can be read
+            samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
+            across = across_of(given)
+        return Step(1, samples, samples, across)
 
     def _after(self, _module: Any, _inputs: Any, output: Any) -> None:
         if not self._looks or compiles_backward() or _backward() != -1:
@@ -163,11 +177,6 @@ class Passes:
         """Changes with each change of a parameter in its place."""
         return sum(each._version for each in self._parameters)
 
-    def _begin_step(self) -> None:
-        self._first: list[int] = []
-        self._repeated: list[int] = []
-        self._across = 0
-
     def take(self) -> Step:
         """Those since the last call."""
         passes = self._first or self._repeated
@@ -175,22 +184,30 @@ class Passes:
             before = 0 if self.accumulated == 0 else max(self.accumulated or 1, len(passes))
             self.accumulated = 0 if self._mixed else before
             self._open = False
-        step = Step(len(passes), sum(passes) if all(passes) else 0, max(passes, default=0), self._across)
-        self._begin_step()
-        return step
+        self._first, self._repeated = [], []
+        if len(passes) < 2:
+            return passes[0] if passes else NONE
+        samples = [each.samples for each in passes]
+        return Step(len(passes), sum(samples) if all(samples) else 0, max(samples), passes[-1].across)
 
     def end_of_look(self) -> None:
         """The warm-up is over. What torch.compile has compiled in it hides the hooks that are within."""
         if self._looks:
             self._looks = False
+            _call(self._close_look)
             self._attach()
 
     def close(self) -> None:
         """Look at nothing any more."""
         self._looks = False
-        for each in self._close:
-            each()
-        self._close = []
+        _call(self._close_look)
+        _call(self._close)
+
+
+def _call(calls: list[Callable[[], None]]) -> None:
+    """Each, once."""
+    while calls:
+        calls.pop()()
 
 
 @lru_cache(maxsize=None)

@@ -23,7 +23,7 @@ from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter import optimizer_steps
-from gpu_runner_inside.meter.counting import Step
+from gpu_runner_inside.meter.counting import NONE, Step
 from gpu_runner_inside.meter.torch_passes import Passes, local, modules_of, outermost, parameters_of
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
@@ -147,8 +147,10 @@ class TorchTraining:
         if self._passes is not None:
             self._passes.stepped()
         if self._own is not None:
-            first = next((each for group in optimizer.param_groups for each in group["params"]), None)
-            self.steps_beside += first is not None and id(first) not in self._own
+            for group in optimizer.param_groups:
+                for first in group["params"]:
+                    self.steps_beside += id(first) not in self._own
+                    return
             return
         for group in optimizer.param_groups:
             for each in group["params"]:
@@ -171,15 +173,14 @@ class TorchTraining:
             models = [self._model, *self._others]
             self._watch = partial(Passes, models, self.parameters, began, hidden=hidden, tokens=tokens)
 
-    def after_step(self) -> None:
-        """A step has ended."""
-        self._look.after_step()
-        if self._watch is not None:
-            self._passes, self._watch = self._watch(), None
-
     def take(self) -> Step:
-        """The model's forward passes since the last call."""
-        return Step() if self._passes is None else self._passes.take()
+        """A step has ended: the model's forward passes since the last one."""
+        step = NONE if self._passes is None else self._passes.take()
+        if self._own is None:  # in the warm-up
+            self._look.after_step()
+            if self._watch is not None:
+                self._passes, self._watch = self._watch(), None
+        return step
 
     @property
     def inputs(self) -> str | None:
