@@ -11,7 +11,7 @@ import msgspec
 
 from runner.cli.options import JSON, answer, path_option, say, site_option, together
 from runner.cli.progress import display
-from runner.cli.table import horovod_summary
+from runner.cli.table import horovod_summary, show
 from runner.core.invocation import PROGRAM
 from runner.environments.collect import collect
 from runner.environments.make import make, prove
@@ -135,7 +135,7 @@ def check(name: str | None, as_json: bool, **options: Any) -> int:
         elif line.startswith(("hello from ", "PROVEN")):
             proven.append(line)
             if not as_json:
-                click.echo(line)
+                show([line])
 
     prove(proof.setup, proof.framework, show_line, env=proof.env, mpi=proof.mpi, nccl=proof.nccl)
     line = f"{proof.title}: its Horovod is proven; operations: {', '.join(operations)}"

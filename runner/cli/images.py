@@ -15,7 +15,7 @@ from typing import Any
 import click
 import msgspec
 
-from runner.cli import json_output
+from runner.cli import json_output, table
 from runner.cli.importer import command as importer
 from runner.cli.options import JSON, age_s, answer, by_shell, path_option, say, size_bytes
 from runner.cli.progress import display
@@ -153,7 +153,7 @@ def verify(image: str | None, target: Path, as_json: bool) -> int:
             continue  # pruned meanwhile
         rows.append({"reference": name, "path": str(stored.path), "broken": why})
         if not as_json:
-            click.echo(f"BROKEN {stored.path}: {why}" if why else f"good   {stored.path}")
+            table.show([f"BROKEN {stored.path}: {why}" if why else f"good   {stored.path}"])
     broken = [row for row in rows if row["broken"]]
     code = Exit.INFRASTRUCTURE if broken else Exit.GOOD
     what, fix = f"{len(broken)} of {len(rows)} images are damaged", f"`{PROGRAM} convert IMAGE` rebuilds one"

@@ -11,6 +11,7 @@ import click
 from runner.cli.job_options import some_job_options
 from runner.cli.options import answer, path_option, say, site_option, warn
 from runner.cli.progress import display
+from runner.cli.table import show
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
 from runner.model.output import Problem
@@ -99,14 +100,12 @@ class _Show:
         if self._quiet:
             return
         before = "" if is_new else " (before, with the same inputs)"
-        click.echo(
-            f"{self._label}{rung.name}: {record.state}{before}" + (f": {record.reason}" if record.reason else "")
-        )
+        show([f"{self._label}{rung.name}: {record.state}{before}{f': {record.reason}' if record.reason else ''}"])
         for name, value in record.figures.items():
             click.echo(f"    {name} {_text(value)}" + (f"   [{record.label}]" if record.label else ""))
         if record.state == "failed":
             for run in record.runs:
-                click.echo(f"    run directory: {run}")
+                show([f"    run directory: {run}"])
 
 
 def _summary(ladder: Ladder, done: Climb, record: ProofRecord | None, kept: Path | None, root: Path) -> Iterator[str]:

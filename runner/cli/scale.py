@@ -162,7 +162,7 @@ class _Terminal:
     def begun(self, study: StudyDirectory) -> None:
         self.study = study
         if not self._as_json:
-            click.echo(f"study {study.path.name}: {study.path}")
+            show([f"study {study.path.name}: {study.path}"])
 
     def differs(self, first: Run, differences: Sequence[Difference]) -> None:
         from runner.cli.rerun import difference_lines

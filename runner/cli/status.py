@@ -12,11 +12,11 @@ import click
 
 from runner.cli.options import JSON, RUN_OR_STUDY, age_s, by_shell, say, warn
 from runner.cli.progress import describe, job_display
-from runner.cli.table import width_of_terminal
+from runner.cli.table import show, width_of_terminal
 from runner.core.columns import GAP, Column, for_terminal
 from runner.core.errors import Exit
 from runner.core.invocation import PROGRAM
-from runner.core.text import age, gpus_text, plain, printable, rate
+from runner.core.text import age, gpus_text, plain, rate
 from runner.model.figure import in_short
 from runner.model.output import ListedRun, State
 from runner.model.verdict import Outcome
@@ -176,7 +176,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
     if isinstance(now, Standing):
         _show_standing(run, now)
     else:
-        click.echo(f"run {printable(run.run_id)}")
+        show([f"run {run.run_id}"])
         show_verdict(run, now)
     return Exit.GOOD
 
@@ -187,19 +187,18 @@ def _show_standing(run: Run, now: Standing) -> None:
     from runner.jobs.facts import run_facts
     from runner.jobs.logs import last_output
 
-    click.echo(f"run {printable(run.run_id)}, job {printable(now.job_id)}: {describe(now.progress, now.tasks)}")
+    show([f"run {run.run_id}, job {now.job_id}: {describe(now.progress, now.tasks)}"])
     is_running = now.progress.state is not None and now.progress.state.phase == "running"
     last = last_output(run)
     if last is not None:
-        click.echo(f"  last output {age(last.age_s)} ago ({printable(last.file)}): {printable(last.line)}")
+        show([f"  last output {age(last.age_s)} ago ({last.file}): {last.line}"])
     elif is_running:
         click.echo("  no output yet")
-    click.echo(f"  run directory: {run.path}")
+    show([f"  run directory: {run.path}"])
     facts = run_facts(run, now)
-    for line in lines_of_standing(facts, width_of_terminal()):
-        click.echo(f"  {plain(line)}")
+    show(f"  {line}" for line in lines_of_standing(facts, width_of_terminal()))
     follow = "logs --follow" if is_running else "wait"
-    click.echo(f"  next: {PROGRAM} {follow} {run.run_id}")
+    show([f"  next: {PROGRAM} {follow} {run.run_id}"])
 
 
 _REASON = 32  # characters of why a job waits

@@ -339,9 +339,9 @@ def _show_start(run: Run, plan: Plan, job_id: str) -> None:
         job = f"a step of job {plan.existing_allocation.job_id}"
     starters = {each.name for each in plan.starters}
     shape = shape_text(plan.gpus, plan.nodes, plan.tasks, starters.pop() if len(starters) == 1 else "")
-    click.echo(f"{job}: {shape} ({plan.site}, {plan.runtime})")
+    show([f"{job}: {shape} ({plan.site}, {plan.runtime})"])
     if not run_runtime(plan.runtime).is_container:
-        click.echo(f"environment: {_environment(plan)}")
+        show([f"environment: {_environment(plan)}"])
     else:
         from runner.images.store import store
         from runner.images.store.stored_image import form_of
@@ -349,8 +349,8 @@ def _show_start(run: Run, plan: Plan, job_id: str) -> None:
         # By now its name may mean another.
         at = store.confirmed_at(plan.image.reference, form=form_of(Path(plan.image.path)))
         confirmed = "" if at is None else f" (as of {datetime.fromtimestamp(at, timezone.utc):%Y-%m-%d %H:%M} UTC)"
-        click.echo(f"image {plan.image.pinned}{confirmed}")
-    click.echo(f"run {run.run_id}: {run.path}")
+        show([f"image {plan.image.pinned}{confirmed}"])
+    show([f"run {run.run_id}: {run.path}"])
     _show_allotment(run)
 
 

@@ -14,7 +14,7 @@ from runner.cli.progress import job_display
 from runner.cli.table import in_colour, show, width_of_terminal
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
-from runner.core.text import plain, printable
+from runner.core.text import plain
 from runner.model.figure import figure_of, is_of_value
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def wait_and_judge(
         error = json_output.of_verdict(verdict)
         return json_output.show(run_facts(run, verdict), exit_code=verdict.exit_code, error=error)
     if not shows_good and verdict.exit_code:
-        click.echo(f"run {printable(run.run_id)}")
+        show([f"run {run.run_id}"])
     if shows_good or verdict.exit_code:
         show_verdict(run, verdict)
     return verdict.exit_code

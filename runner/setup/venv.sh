@@ -32,8 +32,9 @@ if ! usable "$venv/bin/python"; then
     fi
     "$python" -m venv --clear "$venv"
 fi
+# The build back end and pip are in the lock, too: nothing is fetched without a hash.
 "$venv/bin/python" -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements.lock
-"$venv/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --editable .
+"$venv/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation --editable .
 "$venv/bin/python" runner/setup/quoted_scripts.py
 # Where PYTHONDONTWRITEBYTECODE is set, or a checkout cannot be written to later, every call would compile anew.
 "$venv/bin/python" -m compileall -q runner

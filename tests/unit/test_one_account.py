@@ -73,3 +73,11 @@ def test_make_runs_unit_tests_side_by_side_and_integration_tests_one_at_a_time()
     assert re.search(r"pytest tests/integration --numprocesses 0 --count-in=", makefile)  # also with PYTEST_ADDOPTS=-n4
     assert '"pytest-xdist' in (CHECKOUT / "pyproject.toml").read_text()
     assert "\npytest-xdist==" in (CHECKOUT / "requirements.lock").read_text()
+
+
+def test_what_builds_a_checkout_is_in_its_lock_so_that_nothing_is_fetched_without_a_hash() -> None:
+    backend = re.search(r'requires = \["(hatchling==[0-9.]+)"\]', (CHECKOUT / "pyproject.toml").read_text())
+    lock, script = ((CHECKOUT / name).read_text() for name in ("requirements.lock", "runner/setup/venv.sh"))
+    assert backend and all(f"\n{name}" in lock for name in (f"{backend[1]} ", "editables==", "pip==", "setuptools=="))
+    calls = [line for line in script.splitlines() if "-m pip" in line]
+    assert calls and all("--require-hashes" in line or "--no-build-isolation" in line for line in calls)

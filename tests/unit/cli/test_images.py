@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -125,6 +126,18 @@ def test_what_verify_finds_is_refused_by_submit(images: list[StoredImage], call:
     assert [bool(row["broken"]) for row in json_of(call, "verify", code=8)] == [False, True, False]
     assert "SHA-256" in call(*submit, "b:1", code=3).err
     assert run([*submit, "a:1"]) == 0
+
+
+def test_what_others_named_a_file_or_an_image_reaches_no_terminal_raw(images: list[StoredImage], call: Call) -> None:
+    sidecar = images[0].path.with_name(f"{images[0].path.name}.json")
+    named = images[0].path.with_name("x\x1b]0;planted\x07\u202e.sqsh")
+    shutil.copy(images[0].path, named)
+    text = sidecar.read_text().replace('"a:1"', '"a:1\\u001b]0;planted\\u0007"')
+    named.with_name(f"{named.name}.json").write_text(text)
+    for words in (["list"], ["show", str(named)], ["verify"], ["prune", "--older-than", "0m", "--dry-run"]):
+        said = call("images", *words)
+        assert "planted" in said.out
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", said.out + said.err)
 
 
 def test_pruning_keeps_what_may_be_needed(images: list[StoredImage], tmp_path: Path, call: Call) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,13 @@ def test_the_job_of_another_users_run_directory_is_not_cancelled(start: Start, c
     os.chown(run.path, 0, 0)
     assert not (run.path / "cancelled.json").exists()
     assert Local().state(job.job_id, run.path).phase == "running"
+
+
+def test_what_another_user_called_a_run_reaches_no_terminal_raw(start: Start, call: Call, tmp_path: Path) -> None:
+    run = start("exec sleep 60")
+    copy = shutil.copytree(run.path, tmp_path / "x\x1b]0;planted\x07\u202e")
+    said = call("status", str(copy))
+    assert "x\\x1b]0;planted\\x07\\u202e" in said.out and said.out.isascii() and "\x1b" not in said.out
 
 
 def test_the_list_of_runs_and_a_refused_submission_which_is_none(start: Start, call: Call) -> None:
