@@ -110,6 +110,41 @@ def plain() -> Script:
     return simple(net())
 
 
+class Fields(dict[str, torch.Tensor]):
+    """As a TensorDict without a batch size: it has a shape and a type whatever is in it."""
+
+    shape, dtype = torch.Size([]), None
+
+
+@script("hook 16")
+def fields() -> Script:
+    model = Net()
+    model.forward = lambda given: model.net(given["x"])  # type: ignore[method-assign]
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for step in range(STEPS):
+        images, labels = batch(3 if step % 3 == 2 else BATCH)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(Fields(x=images)), labels).backward()
+        optimizer.step()
+        yield len(images)
+
+
+@script("hook 16")
+def compiled_around() -> Script:
+    """A function around the model is compiled, anew for the second shape, and not for what a meter does."""
+    model = net()
+    loss = torch.compile(lambda images, labels: functional.cross_entropy(model(images), labels), backend="eager")
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+    for step in range(STEPS):
+        images, labels = batch(3 if step % 3 == 2 else BATCH)
+        optimizer.zero_grad()
+        loss(images, labels).backward()
+        optimizer.step()
+        yield len(images)
+
+
 @script("script")
 def stated_of_all_ranks() -> Script:
     return simple(net(), size=64 * BATCH)

@@ -16,13 +16,13 @@ class Step:
 
     Attributes:
         passes: in training. samples: that they were given; 0 where one of them does not show it.
-        largest: samples of one pass. across: the second dimension of the last one's tensors, where all agree.
+        largest: samples of one pass. across: second dimensions of the last one's tensors.
     """
 
     passes: int = 0
     samples: int = 0
     largest: int = 0
-    across: int = 0
+    across: tuple[int, ...] = ()
 
 
 NONE = Step()
@@ -111,7 +111,7 @@ class Count:
         smaller = 0 < step.samples < self.stated
         # The last batch of an epoch follows a whole one. Where the other dimension fits, this one is perhaps the time.
         self._varies = self._varies or (
-            smaller and (self._was_smaller or times > 1 or step.across * step.passes == self.stated)
+            smaller and (self._was_smaller or times > 1 or self.stated in (step.passes * each for each in step.across))
         )
         self._was_smaller = smaller
         self._known = self._known and fits and (step.samples > 0 or not step.passes)
@@ -160,10 +160,9 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
     return sizes.pop() if len(sizes) == 1 and listed <= sizes else 0
 
 
-def across_of(inputs: Iterable[Any]) -> int:
-    """The second dimension of the tensors that have one; 0 where they do not agree."""
-    lengths = {int(shape[1]) for shape in map(_shape, inputs) if len(shape) > 1}
-    return lengths.pop() if len(lengths) == 1 else 0
+def across_of(inputs: Iterable[Any]) -> tuple[int, ...]:
+    """The second dimensions of the tensors that have one, each once."""
+    return tuple({int(shape[1]) for shape in map(_shape, inputs) if len(shape) > 1})
 
 
 def _shape(value: Any) -> Any:

@@ -18,8 +18,14 @@ is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is
 _backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # -1 outside of one
 
 
+def _nothing(_module: Any, _inputs: Any, _more: Any) -> None:
+    pass
+
+
 class _Hook:
-    """Calls one of ours, and where a compiler traces it, nothing."""
+    """Calls one of ours, and where a compiler traces it, nothing. It stays where it is attached: what torch.compile has
+    compiled around the module would be compiled again.
+    """
 
     def __init__(self, call: Callable[[Any, Any, Any], None]) -> None:
         self._call = call
@@ -29,6 +35,10 @@ class _Hook:
             module = inner
         if not is_compiling() and module.training and torch.is_grad_enabled() and not torch._C._is_tracing():
             self._call(module, inputs, more)
+
+    def end(self) -> None:
+        """Call nothing any more."""
+        self._call = _nothing
 
     def __reduce__(self) -> Any:
         """A model that is saved whole or copied holds a call that does nothing, and needs no module of ours."""
@@ -70,7 +80,6 @@ class Passes:
         self._shapes: Any = None  # of the last pass's inputs; what they show
         self._shown = NONE
         self._close: list[Callable[[], None]] = []
-        self._close_look: list[Callable[[], None]] = []  # of what the warm-up alone needs
         self._looks = True
         self._attached: list[tuple[Any, Any]] = []  # a module, and what was compiled in its place
         _hide_from_torchscript()
@@ -102,23 +111,22 @@ class Passes:
             self._close.append(restore)
             return call
         try:
-            handle = module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+            module.register_forward_pre_hook(before, prepend=True, with_kwargs=True)
         except TypeError:  # before torch 2.0
-            handle = module.register_forward_pre_hook(before)
+            module.register_forward_pre_hook(before)
         except (AttributeError, RuntimeError):  # a ScriptModule takes none: nothing is known of its forward passes
             return None
-        self._close.append(handle.remove)
-        if self._looks:
-            self._close_look.append(module.register_forward_hook(after).remove)
+        module.register_forward_hook(after)
+        self._close += [before.end, after.end]
         return None
 
     def _before(self, _module: Any, inputs: Any, named: Any) -> None:
         given = (*inputs, *named.values()) if named else inputs
         try:
-            shapes = [(each.shape, each.dtype) for each in given]
-            if shapes != self._shapes:
+            shapes = [(each.shape, each.dtype) for each in given if isinstance(each, torch.Tensor)]
+            if len(shapes) < len(given) or shapes != self._shapes:
                 self._shown, self._shapes = self._show(given), shapes
-        except Exception:  # no tensor, or one without a shape that can be read
+        except Exception:  # a shape that cannot be read
             self._shown, self._shapes = self._show(given), None
         if _backward() != -1:
             self._repeated.append(self._shown)
@@ -140,7 +148,7 @@ class Passes:
 
     def _show(self, given: Sequence[Any]) -> Step:
         """A pass with these inputs."""
-        samples = across = 0
+        samples, across = 0, ()
         with suppress(Exception):  # a tensor without a shape that can be read
             samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
             across = across_of(given)
@@ -194,20 +202,14 @@ class Passes:
         """The warm-up is over. What torch.compile has compiled in it hides the hooks that are within."""
         if self._looks:
             self._looks = False
-            _call(self._close_look)
             self._attach()
 
     def close(self) -> None:
         """Look at nothing any more."""
         self._looks = False
-        _call(self._close_look)
-        _call(self._close)
-
-
-def _call(calls: list[Callable[[], None]]) -> None:
-    """Each, once."""
-    while calls:
-        calls.pop()()
+        for each in self._close:
+            each()
+        self._close = []
 
 
 @lru_cache(maxsize=None)
