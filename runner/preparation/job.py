@@ -5,6 +5,7 @@ No stage changes the result of an earlier one.
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from runner.backends.schedulers import Scheduler, connect, render, scheduler_mod
 from runner.checks.registry import check, refuses, unconfirmed
 from runner.core import paths
 from runner.core.errors import RefusedError
+from runner.core.text import first_of
 from runner.model.backends import SCHEDULERS
 from runner.model.job import Allocation
 from runner.model.plan import Finding, Plan
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from runner.jobs.snapshot_copy import Snapshot
     from runner.jobs.submission import Submission
     from runner.model.job import CodeRecord, CommandLine
+
+
+_SETTINGS = ("SLURM_HINT", "NCCL_", "UCX_", "FI_", "OMPI_MCA_")  # of a site or a user, for a program's ranks
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,10 @@ def prepare(asked: Request, *, say: Say = silent, keep: bool = True) -> Prepared
     if image.note:
         say(image.note)
     allocation = _existing_allocation(choices.site) if request.step else None
+    # A step of Slurm's has a clean environment. salloc sets other variables of Slurm by itself.
+    swept = [name for name in sorted(os.environ) if name.startswith(_SETTINGS)] if allocation is not None else []
+    if swept and SCHEDULERS[choices.site.scheduler].has_srun:
+        say(f"not taken from this shell: {first_of(swept, 4)}; --env NAME gives one to the ranks")
     is_shipped = loaded.directory is not None and paths.share("recipes") in loaded.directory.parents
     start = loaded.directory or Path(request.directory)
     planned = plan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from runner.core.errors import RefusedError, UsageError
 from runner.model.plan import Finding, record_of
 from runner.preparation.job import prepare
 from runner.preparation.request import make_request
+from tests.support.shell_files import stand_in
 
 FILES_READ = """
 import sys
@@ -70,12 +72,23 @@ def test_a_step_needs_an_allocation_and_a_plan_comes_first(monkeypatch: pytest.M
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for gpus, site, error, says in (
         (2, "technion", RefusedError, "salloc --job-name=probe"),
-        (2, "polaris", RefusedError, "use `submit`"),
+        (2, "polaris", RefusedError, "qsub -I -N probe"),
         (0, "technion", UsageError, "request one or more"),
     ):
         with pytest.raises(error) as caught:
             prepare(make_request({"gpus": gpus, "site": site, "recipe": "probe"}, step=True))
         assert says in caught.value.fix
+
+
+def test_a_step_says_which_settings_of_the_shell_it_leaves_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = "   JobState=RUNNING\n     Nodes=a CPU_IDs=0-255 Mem=1 GRES=gpu:a100:8(IDX:0-7)\n"
+    stand_in(tmp_path, "scontrol", f"case $* in *show\\ job*) printf '%s' '{job}' ;; *) echo a ;; esac")
+    for name, value in (("SLURM_JOB_ID", "7"), ("SLURM_HINT", "nomultithread"), ("NCCL_IB_HCA", "mlx5_0"),
+                        ("PATH", f"{tmp_path}:{os.environ['PATH']}")):  # fmt: skip
+        monkeypatch.setenv(name, value)
+    said: list[str] = []
+    prepare(make_request({"gpus": 2, "site": "technion", "recipe": "probe"}, step=True), say=said.append)
+    assert [line.partition(";")[0] for line in said] == ["not taken from this shell: NCCL_IB_HCA, SLURM_HINT"]
 
 
 class Stays:
