@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -71,9 +72,13 @@ class _Live(_Plain):
 
 @contextmanager
 def display(*, quiet: bool = False) -> Iterator[Progress]:
-    """A progress display for the length of a ``with`` block; ``quiet`` shows nothing."""
+    """A progress display of long work for the length of a ``with`` block; ``quiet`` shows nothing."""
     from runner.core.progress import Silent
 
+    most_s = resource.getrlimit(resource.RLIMIT_CPU)[0]
+    if 0 <= most_s < _LONG_S:
+        limit = f"this shell ends a process after {most_s} s of processor time (ulimit -t), which may be too short"
+        click.echo(f"{limit}; then run this in a job: srun --cpus-per-task=8 --time=1:00:00 ...", err=True)
     if quiet:
         yield Silent()
     elif not sys.stderr.isatty():
@@ -97,6 +102,7 @@ def amount(done: int, total: int | None, elapsed_s: float) -> str:
     return ", ".join(parts)
 
 
+_LONG_S = 3600  # of one processor, more than an image of 20 GB takes
 # Elsewhere than in a terminal: how long it may be silent, seconds. In a terminal the time itself is seen to pass.
 _SILENT_S = 60.0
 _FAST_S = 1.0

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,12 @@ def test_of_another_users_image_an_edit_and_a_job_say_whose_it_is(
     os.chown(stored_image.sidecar_path(images[0].path), 61003, 61003)
     assert "warning: user 61003 put this image into the store" in call(*edit, code=Exit.REFUSED).err
     assert pin("a:1", "squashfs").owner == "user 61003"
+
+
+@pytest.mark.parametrize(("limit", "says"), [("300", ["300 s of processor time"]), ("unlimited", [])])
+def test_a_shell_that_ends_long_processes_is_told_before_the_work(limit: str, says: list[str]) -> None:
+    code = "from runner.cli.progress import display\nwith display(): pass"
+    words = ["bash", "-c", f'ulimit -St {limit} && exec "$@"', "_", sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert [words for words in says if words in done.stderr] == says
+    assert bool(done.stderr) is bool(says)
