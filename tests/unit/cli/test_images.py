@@ -187,7 +187,7 @@ def test_of_another_users_image_an_edit_and_a_job_say_whose_it_is(
 
 
 @pytest.mark.parametrize(("limit", "says"), [("300", ["300 s of processor time"]), ("unlimited", [])])
-def test_a_shell_that_ends_long_processes_is_told_before_the_work(limit: str, says: list[str]) -> None:
+def test_a_limit_on_processor_time_is_shown_before_long_work(limit: str, says: list[str]) -> None:
     code = "from runner.cli.progress import display\nwith display(): pass"
     words = ["bash", "-c", f'ulimit -St {limit} && exec "$@"', "_", sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
