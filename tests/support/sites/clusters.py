@@ -141,8 +141,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(site: str, directory: Path) -> Iterator[Cluster]:
-    """The site's cluster, taken down at the end. Its stand-ins make mounts, as only root may in a box."""
+def cluster(site: str, directory: Path, slurm: str = "") -> Iterator[Cluster]:
+    """The site's cluster, or with another Slurm, taken down at the end. Mounts are made as only root may in a box."""
     if os.geteuid() != 0:
         pytest.skip("mounts directories in jobs: run it as root")
     machine = MACHINES[site]
@@ -152,7 +152,7 @@ def cluster(site: str, directory: Path) -> Iterator[Cluster]:
         (stand_ins / name).write_bytes(STAND_IN.read_bytes())
         (stand_ins / name).chmod(0o755)
     spec = BoxSpec(
-        name=f"sites-{site}-{os.getpid()}", nodes=machine.nodes, slurm=machine.slurm, shape=machine.shape,
+        name=f"sites-{site}-{os.getpid()}", nodes=machine.nodes, slurm=slurm or machine.slurm, shape=machine.shape,
         partition=machine.partition, packages=PACKAGES, binds=(Bind(str(stand_ins), "/usr/local/bin"),),
     )  # fmt: skip
     try:
