@@ -34,12 +34,13 @@ def unit(evidence: Evidence) -> _Unit:
 
 def batch(evidence: Evidence) -> Literal["not-checked", "others-trained", "not-stated", ""]:
     """What is doubtful in the samples of a run's figure (Verdict.batch)."""
-    metered = [report for report in reports(evidence) if report.unit in ("samples", "tokens")]
-    if any(not report.batch_seen and report.samples_seen != sum(report.group_samples) for report in metered):
+    metered = reports(evidence)
+    counted = [report for report in metered if report.unit in ("samples", "tokens")]
+    if any(not report.batch_seen and report.samples_seen != sum(report.group_samples) for report in counted):
         return "not-checked"
     if any(report.steps_beside for report in metered):
         return "others-trained"
-    return "not-stated" if any(report.batch_seen for report in metered) else ""
+    return "not-stated" if any(report.batch_seen for report in counted) else ""
 
 
 def shared_batch(evidence: Evidence) -> str:

@@ -213,6 +213,7 @@ def test_what_a_reader_should_know_beside_the_figure(changes: dict[str, Any], sa
 DOUBTED = [
     ({"samples_seen": 60}, ""), ({"unit": "steps"}, ""), ({"samples_seen": 60, "batch_seen": True}, "not-stated"),
     ({"samples_seen": 60, "steps_beside": 20}, "others-trained"),
+    ({"unit": "steps", "steps_beside": 20}, "others-trained"),
     ({}, "not-checked"), ({"samples_seen": lambda rank: 60 + rank // 3}, "not-checked"),
 ]  # fmt: skip
 

@@ -65,7 +65,7 @@ class Count:
         self._last, self._more = None, 0
         if accumulated is not None:
             self._accumulated = accumulated  # a step with more may repeat its samples
-        self.forwards = self._steps = self._most = self._largest = 0
+        self.forwards = self._steps = self._most = self._largest = self._square = 0
         self._known, self._by_step = True, False
         self._was_smaller = self._varies = False
         self._said: list[int] = []
@@ -110,9 +110,9 @@ class Count:
         self._steps += times
         smaller = 0 < step.samples < self.stated
         # The last batch of an epoch follows a whole one. Where the other dimension fits, this one is perhaps the time.
-        self._varies = self._varies or (
-            smaller and (self._was_smaller or times > 1 or self.stated in (step.passes * each for each in step.across))
-        )
+        fits_across = self.stated in (step.passes * each for each in step.across)
+        self._varies = self._varies or (smaller and (self._was_smaller or times > 1 or fits_across))
+        self._square += times * (fits_across and step.samples == self.stated)
         self._was_smaller = smaller
         self._known = self._known and fits and (step.samples > 0 or not step.passes)
         self._has_passes = self._has_passes or step.passes > 0
@@ -137,7 +137,8 @@ class Count:
         if seen_sum > said_sum:
             return Window(said, self.stated, seen_sum)
         has_smaller_last = self._most == self.stated and not self._by_step and not self._varies
-        doubtful = fewer and not has_smaller_last
+        # Both dimensions fit in most steps, and in some the first alone: that one is perhaps the time.
+        doubtful = (fewer and not has_smaller_last) or self._steps < 2 * self._square < 2 * self._steps
         return Window(seen, self._most if doubtful else self.stated, seen_sum, doubtful)
 
 
@@ -151,7 +152,7 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
     Returns:
         0 where the inputs do not show it.
     """
-    flat = [one for each in inputs for one in (each.values() if isinstance(each, Mapping) else (each,))]
+    flat = _flat(inputs)
     if tokens:
         whole = [each for each in flat if str(getattr(each, "dtype", "")).endswith(("int32", "int64"))]
         return max((math.prod(map(int, each.shape)) for each in whole), default=0)
@@ -162,7 +163,11 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
 
 def across_of(inputs: Iterable[Any]) -> tuple[int, ...]:
     """The second dimensions of the tensors that have one, each once."""
-    return tuple({int(shape[1]) for shape in map(_shape, inputs) if len(shape) > 1})
+    return tuple({int(shape[1]) for shape in map(_shape, _flat(inputs)) if len(shape) > 1})
+
+
+def _flat(inputs: Iterable[Any]) -> list[Any]:
+    return [one for each in inputs for one in (each.values() if isinstance(each, Mapping) else (each,))]
 
 
 def _shape(value: Any) -> Any:

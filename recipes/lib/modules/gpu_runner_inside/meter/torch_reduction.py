@@ -276,7 +276,11 @@ def _are_finite(sums: Iterable[torch.Tensor]) -> bool:
 
 
 def _in_buckets(values: torch.Tensor, begin: int) -> torch.Tensor:
-    """The sums of flat values by their place modulo BUCKETS, the first of which has the place ``begin``."""
+    """The sums of flat values (of complex ones of both parts) by their place modulo BUCKETS, the first of which has the
+    place ``begin``.
+    """
+    if values.is_complex():
+        values = values.real + values.imag
     found = torch.zeros(BUCKETS, dtype=torch.float64, device=values.device)
     for at in range(0, values.numel(), _PIECE):
         piece = values[at : at + _PIECE].double()

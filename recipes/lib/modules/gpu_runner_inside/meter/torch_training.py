@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import sys
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -127,6 +128,7 @@ class TorchTraining:
         self._covered = {id(each) for each in self.parameters}
         self.trained_beside = self.steps_beside = 0
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
+        self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
         self._stepped: Any = None
         if self.parameters and not self.sharded:
             with suppress(ImportError):  # torch before 2.0
@@ -147,10 +149,10 @@ class TorchTraining:
         if self._passes is not None:
             self._passes.stepped()
         if self._own is not None:
-            for group in optimizer.param_groups:
-                for first in group["params"]:
-                    self.steps_beside += id(first) not in self._own
-                    return
+            if optimizer not in self._is_beside:
+                held = [id(each) for group in optimizer.param_groups for each in group["params"]]
+                self._is_beside[optimizer] = not self._own.issuperset(held)
+            self.steps_beside += self._is_beside[optimizer]
             return
         for group in optimizer.param_groups:
             for each in group["params"]:
