@@ -208,7 +208,10 @@ def judged_anew(run: Run, stored: Verdict) -> Verdict:
     claim = stored.outcome if stored.images_per_s is None else f"{stored.images_per_s:.1f} {stored.unit}/s"
     doubt = f"its {VERDICT} says {claim}, which is not what its records give, and does not count"
     try:
-        verdict = _verdict(run, _collected(run, run.ended or JobState("unknown")))
+        evidence = _collected(run, run.ended or JobState("unknown"))
+        if evidence.has_older_records:  # by whose rules no verdict is made any more
+            return Verdict("not-proven", (doubt, "its records are of an older version"))
+        verdict = _verdict(run, evidence)
     except (RunnerError, OSError, *UNFIT) as error:
         return Verdict("not-proven", (doubt, f"its records cannot be judged: {error}"))
     rates = (stored.images_per_s or 0.0, verdict.images_per_s or 0.0)
