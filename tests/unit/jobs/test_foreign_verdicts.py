@@ -55,13 +55,13 @@ def of_absurd_records(run: Run) -> None:
     edited(run, images_per_s=99999.0)
 
 
-def said_to_be_older(run: Run) -> None:
+def of_older_records(run: Run) -> None:
     path = run.ranks / "1.exit.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": "1"}))
     edited(run, images_per_s=99999.0)
 
 
-@pytest.mark.parametrize("change", [without_records, without_plan, of_absurd_records, said_to_be_older])
+@pytest.mark.parametrize("change", [without_records, without_plan, of_absurd_records, of_older_records])
 def test_a_verdict_that_nothing_supports_proves_nothing(tmp_path: Path, change: Callable[[Run], None]) -> None:
     run = measured_run(tmp_path, 0)
     change(run)
