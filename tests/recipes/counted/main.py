@@ -116,10 +116,14 @@ class Fields(dict[str, torch.Tensor]):
     shape, dtype = torch.Size([]), None
 
 
+class OfFields(Net):
+    def forward(self, images: Any) -> Any:
+        return self.net(images["x"])
+
+
 @script("hook 16")
 def fields() -> Script:
-    model = Net()
-    model.forward = lambda given: model.net(given["x"])  # type: ignore[method-assign]
+    model = OfFields()
     optimizer = sgd(model)
     yield stated(model, optimizer)
     for step in range(STEPS):

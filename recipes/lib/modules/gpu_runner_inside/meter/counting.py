@@ -56,13 +56,12 @@ class Count:
     def __init__(self, stated: int, accumulate: int) -> None:
         self.stated = stated
         self._has_passes = False  # in warm-up or window
-        self._last: Step | None = None  # of the last step, where that is all that is known of it
-        self._more = 0  # further steps that were the same
         self.begin(accumulate)
 
     def begin(self, accumulated: int | None) -> None:
         """The window begins. ``accumulated``: forward passes of a step, as the warm-up shows them; None: as stated."""
-        self._last, self._more = None, 0
+        self._last: Step | None = None  # of the last step, where that is all that is known of it
+        self._more = 0  # further steps that were the same
         if accumulated is not None:
             self._accumulated = accumulated  # a step with more may repeat its samples
         self.forwards = self._steps = self._most = self._largest = self._square = 0

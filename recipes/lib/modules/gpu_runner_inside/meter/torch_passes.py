@@ -148,7 +148,7 @@ class Passes:
 
     def _show(self, given: Sequence[Any]) -> Step:
         """A pass with these inputs."""
-        samples, across = 0, across_of(())
+        samples, across = 0, NONE.across
         with suppress(Exception):  # a tensor without a shape that can be read
             samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
             across = across_of(given)
