@@ -1,5 +1,6 @@
 """What counts as the samples of a window: the stated ones, those that the model was given, or steps."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,6 +52,20 @@ def test_what_counts(stated: int, accumulate: int, watched: int | None, steps: l
         count.begin_group()
     assert count.window(len(steps), count.view) == expected
     assert stated or count.window(len(steps), SEEN) == Window(None, 1), "all ranks count alike"
+
+
+@pytest.mark.parametrize(
+    "steps", [[FULL] * 5 + [LAST] + [FULL] * 2, [FULL] + [LAST] * 3, [TWICE] * 4, [NONE] * 3 + [FULL]]
+)
+def test_equal_steps_of_a_group_count_as_one_by_one(steps: list[Step]) -> None:
+    at_once, singly = Count(64, 1), Count(64, 1)
+    for step in steps:
+        at_once.add(step, None)
+        singly.add(replace(step), None)
+    for count in (at_once, singly):
+        count.begin_group()
+    assert at_once.forwards == singly.forwards
+    assert at_once.window(1, at_once.view) == singly.window(1, singly.view)
 
 
 def test_what_a_framework_has_given_counts_whatever_its_passes_show() -> None:
