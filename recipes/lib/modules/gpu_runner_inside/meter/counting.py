@@ -110,7 +110,7 @@ class Count:
         smaller = 0 < step.samples < self.stated
         # The last batch of an epoch follows a whole one. Where the other dimension fits, this one is perhaps the time.
         fits_across = self.stated in (step.passes * each for each in step.across)
-        self._varies = self._varies or (smaller and (self._was_smaller or times > 1 or fits_across))
+        self._varies = self._varies or (smaller and (self._was_smaller or fits_across))
         self._square += times * (fits_across and step.samples == self.stated)
         self._was_smaller = smaller
         self._known = self._known and fits and (step.samples > 0 or not step.passes)
