@@ -151,16 +151,16 @@ class Run:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What it is worth, once it was judged. One that claims success and that this user's gpu-runner did not write
-        here counts for nothing: the run is judged anew, by its records.
+        """What it is worth, once it was judged. One that this user's gpu-runner did not write here, or not of this plan
+        and these records, counts for nothing: the run is judged anew.
         """
         document = self.read(VERDICT, dict) or {}
-        seal = str(document.pop("seal", ""))
+        own = str(document.pop("seal", ""))
         try:
             stored = msgspec.convert(document, Verdict)
         except msgspec.ValidationError:
             return None
-        if stored.outcome not in ("measured", "ran") or (seal and seal == self._seal(document)):
+        if own and own == self._seal(document):
             return stored
         from runner.jobs.life import judged_anew  # few are
 
@@ -281,27 +281,33 @@ class Run:
         document = msgspec.to_builtins(value)
         if name == VERDICT:
             with suppress(OSError):
-                _make_key()
+                make_key()
             document["seal"] = self._seal(document)
         files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
 
     def _seal(self, document: Mapping[str, Any]) -> str:
-        """What only this user can write beside this run's verdict; empty where there is no key."""
-        try:
-            key = files.read_bytes(_key())
-        except OSError:
-            return ""
-        text = f"{self.run_id}\n{json.dumps(document, sort_keys=True)}"
-        return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
+        """Of its verdict and of what that was made of."""
+        names = (PLAN, RESULT, EXIT, ENDED, *(f"ranks/{name}" for name in sorted(files.names_in(self.ranks))))
+        made_of = (f"{name} {files.sha256(self.content(name))}" for name in names)
+        return seal("\n".join((self.run_id, json.dumps(document, sort_keys=True), *made_of)))
+
+
+def seal(text: str) -> str:
+    """What only this user can write beside ``text``; empty where there is no key."""
+    try:
+        key = files.read_bytes(_key())
+    except OSError:
+        return ""
+    return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
 
 
 def _key() -> Path:
-    """A secret of this user, by which verdicts are known that were written here."""
+    """A secret of this user, by which is known what was written here."""
     return paths.state_dir() / "verdict.key"
 
 
-def _make_key() -> None:
-    """Raises OSError."""
+def make_key() -> None:
+    """Make it where there is none. Raises OSError."""
     path = _key()
     if path.exists():
         return
