@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -154,13 +154,21 @@ class Run:
         """What it is worth, once it was judged. One that this user's gpu-runner did not write here, or not of this plan
         and these records, counts for nothing: the run is judged anew.
         """
+        return self._judged(lambda made_of: made_of == self._made_of())
+
+    @property
+    def listed_verdict(self) -> Verdict | None:
+        """The same for a list of many runs, without a look at what the ranks have left."""
+        return self._judged(lambda _made_of: True)
+
+    def _judged(self, holds: Callable[[object], bool]) -> Verdict | None:
         document = self.read(VERDICT, dict) or {}
         own = str(document.pop("seal", ""))
         try:
             stored = msgspec.convert(document, Verdict)
         except msgspec.ValidationError:
             return None
-        if own and own == self._seal(document):
+        if own and own == self._seal(document) and holds(document.get("made_of")):
             return stored
         from runner.jobs.life import judged_anew  # few are
 
@@ -282,14 +290,20 @@ class Run:
         if name == VERDICT:
             with suppress(OSError):
                 make_key()
+            document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
         files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
 
+    def _made_of(self) -> str:
+        """SHA-256 of what it is judged by, beside its plan and its logs."""
+        records = sorted(filter(_RECORD.match, files.names_in(self.ranks)))
+        names = (RESULT, EXIT, ENDED, *(f"ranks/{name}" for name in records))
+        return files.sha256("".join(f"{files.sha256(self.content(name))}  {name}\n" for name in names).encode())
+
     def _seal(self, document: Mapping[str, Any]) -> str:
-        """Of its verdict and of what that was made of."""
-        names = (PLAN, RESULT, EXIT, ENDED, *(f"ranks/{name}" for name in sorted(files.names_in(self.ranks))))
-        made_of = (f"{name} {files.sha256(self.content(name))}" for name in names)
-        return seal("\n".join((self.run_id, json.dumps(document, sort_keys=True), *made_of)))
+        """Of its plan and its verdict."""
+        parts = (self.run_id, files.sha256(self.content(PLAN)), json.dumps(document, sort_keys=True))
+        return seal("\n".join(parts))
 
 
 def seal(text: str) -> str:
