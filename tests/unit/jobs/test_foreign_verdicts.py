@@ -25,8 +25,7 @@ def anew(figure: Figure) -> Figure:
 
 
 def edited(run: Run, **values: object) -> None:
-    path = run.path / "verdict.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    changed(run.path / "verdict.json", **values)
 
 
 @pytest.mark.parametrize("seal", [{}, {"seal": ""}, {"seal": "0" * 64}, {"seal": None}])
@@ -96,24 +95,17 @@ def test_a_verdict_of_another_run_or_another_user_is_judged_anew(
     assert key.stat().st_mode & 0o777 == 0o600
 
 
-def with_another_start(run: Run) -> None:
-    path = run.ranks / "0.start.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"time_s": 1.0}))
+def changed(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def with_another_plan(run: Run) -> None:
-    path = run.path / "plan.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"job_name": "another"}))
-
-
-@pytest.mark.parametrize("change", [with_another_start, with_another_plan])
-def test_a_verdict_counts_with_the_plan_and_the_records_that_it_was_made_of(
-    tmp_path: Path, change: Callable[[Run], None]
-) -> None:
+def test_a_verdict_counts_with_the_plan_and_the_records_that_it_was_made_of(tmp_path: Path) -> None:
     run = measured_run(tmp_path, 0)
     (run.ranks / ".nfs0001").touch()
     assert run.figure is not None and not run.figure.has("judged-anew"), "what is no record of a rank"
-    change(run)
+    changed(run.ranks / "0.start.json", time_s=1.0)
     assert run.figure is not None and run.figure.has("judged-anew")
-    assert run.listed_verdict is not None
-    assert run.listed_verdict.anew == (change is with_another_plan), "a list does not look at the ranks' records"
+    assert run.listed_verdict is not None and not run.listed_verdict.anew, "a list does not look at ranks' records"
+    changed(run.path / "plan.json", job_name="another")
+    assert run.figure is None and run.listed_verdict is not None
+    assert run.listed_verdict.outcome == "not-proven"
