@@ -130,7 +130,7 @@ def compare_point(
         why=apart or made.why,
         spread=made.deviation,
         launches_needed=needed(made.deviation),
-        judgement=judgement_of(made, fail_below, is_apart=bool(apart) or "interleaved" in made.why),
+        judgement=judgement_of(made, fail_below, is_apart=bool(apart) or not made.is_balanced),
     )
 
 
