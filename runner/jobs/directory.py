@@ -236,8 +236,8 @@ class Run:
         return figure and figure.beside_gaps(self.gaps(seen))
 
     def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
-        """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``: for
-        many runs: each study is read once.
+        """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
+        what was read for other runs, and takes what is read: each study once.
         """
         seen, study = {} if seen is None else seen, self.group
         if study is not None and study not in seen:
