@@ -103,7 +103,7 @@ def speed_row(framework: Framework, rounds: Sequence[Round]) -> str:
 
 def not_slower(against: Comparison) -> str:
     """Whether it is shown that B is not slower than A by more than the margin."""
-    judgement = judgement_of(against, 1.0 - MARGIN, is_apart="interleaved" in against.why)
+    judgement = judgement_of(against, 1.0 - MARGIN, is_apart=not against.is_balanced)
     if judgement == "good":
         return "yes"
     return f"no: slower by more than {MARGIN:.0%}" if judgement == "below" else f"no verdict{_needed(against)}"

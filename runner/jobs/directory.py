@@ -31,7 +31,7 @@ from runner.model.job import (
     Submitted,
     Sweep,
 )
-from runner.model.plan import PlanRecord, upgraded
+from runner.model.plan import Plan, PlanRecord, upgraded
 from runner.model.records import Report, StartRecord
 from runner.model.step import LIBRARY, JobScript
 from runner.model.verdict import Verdict
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Gaps = dict[Path, tuple[str, ...]]  # of studies that were read, by their directories: as of ``Run.gaps``
 
 SCRIPT, PLAN, PROVENANCE, JOB = "job.sh", "plan.json", "provenance.json", "job.json"
 REQUEST, COMMAND, CODE, CODE_DIFF = "request.json", "command.json", "code.json", "code.diff"
@@ -235,8 +236,23 @@ class Run:
     @property
     def figure(self) -> Figure | None:
         """Its figure with all doubts; None unless it is ``measured``."""
-        verdict, plan = self.verdict, self.plan
-        return figure_of(verdict, plan.arms[-1] if plan else None)
+        return self.figure_by(self.verdict, self.plan)
+
+    def figure_by(self, verdict: Verdict | None, plan: Plan | None, seen: Gaps | None = None) -> Figure | None:
+        """The same by a verdict and a plan of it that were read already; ``seen`` as of ``gaps``."""
+        figure = figure_of(verdict, plan.arms[-1] if plan and plan.arms else None)
+        return figure and figure.beside_gaps(self.gaps(seen))
+
+    def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
+        """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
+        what was read for other runs, and takes what is read: each study once.
+        """
+        seen, study = {} if seen is None else seen, self.group
+        if study is not None and study not in seen:
+            from runner.jobs.campaign import gaps_of  # most runs are of no study
+
+            seen[study] = gaps_of(study)
+        return seen[study] if study is not None else ()
 
     @property
     def evidence(self) -> Evidence:

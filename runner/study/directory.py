@@ -3,7 +3,7 @@ means.
 
 RUNS/20261122-120500-NAME-study/    (or -sweep) linked in the state directory, as runs are
     study.json                      the question (model.study.Study), or sweep.json, written whole, once
-    ...                             as of every campaign (runner.study.campaign)
+    ...                             as of every campaign (runner.jobs.campaign)
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of
 from runner.jobs import lookup
+from runner.jobs.campaign import Campaign
 from runner.jobs.directory import LAUNCHES, STUDY, SWEEP, Run, make_root
 from runner.model.job import Sweep
 from runner.model.study import Study
-from runner.study.campaign import Campaign
 from runner.study.plan import is_whole
 
 _MOST = 8  # that a message names

@@ -20,7 +20,7 @@ from runner.jobs.comparison import FIX, copy_among, identity_of
 from runner.jobs.directory import PLAN, SCRIPT, VERDICT, Run
 from runner.jobs.life import UNFIT
 from runner.jobs.verdict import judge
-from runner.model.figure import figure_keys, gap_doubts
+from runner.model.figure import figure_keys, figure_of, gap_doubts
 from runner.model.output import BundledRun, BundledStudy
 from runner.model.plan import Plan
 from runner.model.request import ARMS
@@ -73,7 +73,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         version=__version__,
         redacted=redacted,
         arm=plan.arms[-1],
-        **figure_keys(verdict, plan.arms[-1]),
+        **figure_keys(verdict, figure_of(verdict, plan.arms[-1])),
     )
 
 

@@ -104,8 +104,10 @@ def test_a_verdict_counts_with_the_plan_and_the_records_that_it_was_made_of(tmp_
     (run.ranks / ".nfs0001").touch()
     assert run.figure is not None and not run.figure.has("judged-anew"), "what is no record of a rank"
     changed(run.ranks / "0.start.json", time_s=1.0)
+    run = Run(run.path)
     assert run.figure is not None and run.figure.has("judged-anew")
     assert run.listed_verdict is not None and not run.listed_verdict.anew, "a list does not look at ranks' records"
     changed(run.path / "plan.json", job_name="another")
-    assert run.figure is None and run.listed_verdict is not None
-    assert run.listed_verdict.outcome == "not-proven"
+    again = Run(run.path)
+    assert again.figure is None and again.listed_verdict is not None
+    assert again.listed_verdict.outcome == "not-proven"

@@ -17,14 +17,14 @@ from runner.backends.schedulers.local.client import Local
 from runner.cli.study import problem
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
+from runner.jobs.campaign import LOG, Campaign, Log, is_leased
 from runner.jobs.directory import Run
+from runner.jobs.facts import Selection, list_runs
 from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled, Submitted
 from runner.model.records import StartRecord
-from runner.study import readers
 from runner.study.attempts import settle, to_start
-from runner.study.campaign import LOG, Log, is_leased
 from runner.study.directory import StudyDirectory
 from runner.study.gather import facts, list_studies, look, wait
 from tests.support.evidence import leave
@@ -206,11 +206,14 @@ def test_a_run_that_was_moved_here_from_another_launch_proves_nothing(tmp_path: 
     assert [each.state for each in facts(made).launches] == [state]
 
 
-def test_a_run_of_a_study_with_a_gap_is_exported_with_it_also_by_its_own_id(of: StudyDirectory) -> None:
-    shutil.rmtree(of.runs(SLOW)[0].path)
+def test_a_run_knows_the_gaps_of_its_study_also_where_that_cannot_be_read(of: StudyDirectory, tmp_path: Path) -> None:
     (run,) = of.runs(OTHER)
-    _, (gap,), _ = readers._measured_runs(run)
-    assert gap in facts(of).gaps
+    assert run.gaps() == ()
+    gone(of)
+    assert run.gaps() == facts(of).gaps != ()
+    (of.path / "study.json").write_text("{}")
+    assert run.gaps() == ("its study cannot be read",)
+    assert Run(tmp_path / run.run_id).gaps() == ()
 
 
 def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
@@ -248,15 +251,17 @@ def test_a_log_that_was_altered_is_seen(of: StudyDirectory, change: Callable[[Pa
 
 def test_one_look_at_a_study_reads_its_log_once(of: StudyDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     logs: list[Log] = []
-    read = StudyDirectory.log
+    read = Campaign.log
 
-    def counted(study: StudyDirectory) -> Log:
+    def counted(study: Campaign) -> Log:
         logs.append(read(study))
         return logs[-1]
 
-    monkeypatch.setattr(StudyDirectory, "log", counted)
+    monkeypatch.setattr(Campaign, "log", counted)
     facts(of)
     assert len(logs) == 1
+    assert len(list_runs(Selection()).runs) == 2
+    assert len(logs) == 2, "the list reads it for both runs together"
 
 
 def test_a_directory_as_stop_json_counts_as_cancelled_and_is_refused_where_it_would_go_on(one: StudyDirectory) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
+from runner.jobs.campaign import LOG
 from runner.jobs.directory import Run
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
-from runner.study.campaign import LOG
 from runner.study.directory import StudyDirectory
 from tests.support.bundles import Members, edited, forged
 from tests.support.documents import result

@@ -100,6 +100,7 @@ NO_VERDICT: dict[str, tuple[str, dict[str, Any], Callable[[list[Run]], None] | N
     "one launch a side": ("AB", {}, None, "fewer than 3 launches"),
     "two of a side": ("ABBAB", {}, None, "fewer than 3 launches"),
     "one side after the other": ("AAABBB", {}, None, "the order is not interleaved"),
+    "a slow first launch goes with a side": ("ABBBABAA", {}, None, "in ABBAABBA it is not"),
     "other nodes": ("ABBABA", {"nodes": ("n0", "n7")}, None, "different nodes (n0, n1 / n0, n7)"),
     "another GPU": ("ABBABA", {}, on_gpus("GPU-9", "GPU-9"), "ran on different GPUs of the nodes"),
     "another GPU than given": ("ABBABA", {}, on_gpus("GPU-3", "GPU-9"), "ran on different GPUs of the nodes"),

@@ -25,7 +25,7 @@ from runner.figures.report.gather import runs_report, study_report
 from runner.figures.report.page import page
 from runner.figures.report.writing import NAMES, csv_files, write
 from runner.jobs.directory import Run
-from runner.model.figure import Doubt, figure_keys
+from runner.model.figure import Doubt, figure_keys, figure_of
 from runner.model.report import Report
 from runner.model.study import StudyFacts
 from runner.model.verdict import Verdict
@@ -255,8 +255,9 @@ def test_a_demonstration_names_no_slow_node_as_its_verdict(demonstration: str, t
 
 
 def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts) -> None:
-    unexamined = figure_keys(Verdict("measured", images_per_s=1000.0, steady=True, synchronisation="not-examined"))
-    divided = tuple(msgspec.structs.replace(each, **unexamined) for each in study.launches[:3])
+    unexamined = Verdict("measured", images_per_s=1000.0, steady=True, synchronisation="not-examined")
+    keys = figure_keys(unexamined, figure_of(unexamined))
+    divided = tuple(msgspec.structs.replace(each, **keys) for each in study.launches[:3])
     made = study_report(msgspec.structs.replace(study, launches=(*divided, *study.launches[3:])))
     said = " ".join(made.cite)
     assert "Synchronisation was not examined in 3 of 15 runs" in said
