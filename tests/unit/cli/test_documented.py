@@ -1,0 +1,52 @@
+"""Every command of the pages is one that the command line takes; those of images are tried without a container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from runner.images.conversion.squashfs import parse_name
+from tests.support.commands import Call
+from tests.support.documented import commands, parse
+
+ROOT = Path(__file__).parents[3]
+IMAGES = ROOT / "docs/images.md"
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if commands(page)]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("FILE").write_text("einops==0.8.1\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_of_a_page_parses(page: Path) -> None:
+    for words in commands(page):
+        parse(words)
+
+
+@pytest.mark.parametrize("words", [["submit", "--gpsu", "2"], ["images", "lst"], ["compare"], ["logs", "-n", "x"]])
+def test_what_there_is_not_does_not_parse(words: list[str]) -> None:
+    with pytest.raises(click.UsageError):
+        parse(words)
+
+
+def test_the_page_of_images_builds_what_can_be_built(call: Call) -> None:
+    """By the definition file of the same image; other builders and the package index are not asked."""
+    builds = [words for words in commands(IMAGES) if words[0] == "build"]
+    tried = [words for words in builds if not {"--with", "--wheels", "--requirement"} & set(words)]
+    assert len(tried) >= 2
+    for words in tried:
+        given = ["technion" if word == "SITE" else word for word in words]
+        given += [] if "--definition" in words else ["--definition", "FILE"]
+        call(*given)
+        assert "\nFrom: nvcr.io/nvidia/pytorch:" in Path("FILE").read_text()
+
+
+def test_the_page_of_images_converts_each_kind_of_name() -> None:
+    names = [words[-1].replace("[", "").replace("]", "") for words in commands(IMAGES) if words[0] == "convert"]
+    kinds = [parse_name(name, "auto").kind for name in names]
+    assert kinds == ["any", "registry", "registry", "docker-archive", "oci"]
