@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 import pytest
 
+from runner.cli import VERBS
+from runner.cli.examples import EXAMPLES
 from runner.images.conversion.squashfs import parse_name
 from tests.support.commands import Call
 from tests.support.documented import commands, parse
@@ -26,6 +29,19 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_command_of_a_page_parses(page: Path) -> None:
     for words in commands(page):
         parse(words)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_a_verb_ends_with_examples_that_parse_and_a_page(verb: str, call: Call) -> None:
+    page, *examples = EXAMPLES[verb]
+    (ROOT / page if page == "README.md" else ROOT / "docs" / page).resolve(strict=True)
+    for name in ("figures.tar", "train.py", "job.sbatch", "ours.yaml"):
+        Path(name).touch()
+    for example in examples:
+        assert example.split()[0] == verb
+        parse(shlex.split(example, comments=" #" in example))
+    shown = call(verb, "--help").out
+    assert shown.endswith(f"{page}\n") and all(f" {example}\n" in shown for example in examples[:2])
 
 
 @pytest.mark.parametrize("words", [["submit", "--gpsu", "2"], ["images", "lst"], ["compare"], ["logs", "-n", "x"]])
