@@ -13,6 +13,7 @@ from runner.cli.examples import EXAMPLES
 from runner.images.conversion.squashfs import parse_name
 from tests.support.commands import Call
 from tests.support.documented import commands, parse
+from tests.support.terminal_picture import rendered
 
 ROOT = Path(__file__).parents[3]
 IMAGES = ROOT / "docs/images.md"
@@ -48,6 +49,13 @@ def test_the_help_of_a_verb_ends_with_examples_that_parse_and_a_page(verb: str, 
 def test_what_there_is_not_does_not_parse(words: list[str]) -> None:
     with pytest.raises(click.UsageError):
         parse(words)
+
+
+def test_the_picture_of_the_main_job_is_that_of_its_text() -> None:
+    """``python -m tests.support.terminal_picture`` after a change of the text."""
+    text = (ROOT / "docs/main-job.txt").read_text("utf-8")
+    assert text.startswith("$ gpu-runner submit --gpus 16 --wait\n") and "\nverdict: measured (CPU" in text
+    assert (ROOT / "docs/main-job.svg").read_text("utf-8") == rendered(text)
 
 
 def test_the_page_of_images_builds_what_can_be_built(call: Call) -> None:
