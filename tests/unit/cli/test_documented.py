@@ -45,10 +45,15 @@ def test_the_help_of_a_verb_ends_with_examples_that_parse_and_a_page(verb: str, 
     assert shown.endswith(f"{page}\n") and all(f" {example}\n" in shown for example in examples[:2])
 
 
-@pytest.mark.parametrize("words", [["submit", "--gpsu", "2"], ["images", "lst"], ["compare"], ["logs", "-n", "x"]])
-def test_what_there_is_not_does_not_parse(words: list[str]) -> None:
-    with pytest.raises(click.UsageError):
-        parse(words)
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("submit --gpsu 2", "No such option"), ("images lst", "No such command"), ("compare", "Missing argument"),
+     ("logs -n x", "not a valid integer")],
+)  # fmt: skip
+def test_what_there_is_not_does_not_parse(line: str, says: str) -> None:
+    with pytest.raises(click.UsageError) as caught:
+        parse(line.split())
+    assert says in caught.value.format_message()
 
 
 def test_the_picture_of_the_main_job_is_that_of_its_text() -> None:
