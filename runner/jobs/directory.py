@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -151,16 +151,24 @@ class Run:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What it is worth, once it was judged. One that claims success and that this user's gpu-runner did not write
-        here counts for nothing: the run is judged anew, by its records.
+        """What it is worth, once it was judged. One that this user's gpu-runner did not write here, or not of this plan
+        and these records, counts for nothing: the run is judged anew.
         """
+        return self._judged(lambda made_of: made_of == self._made_of())
+
+    @property
+    def listed_verdict(self) -> Verdict | None:
+        """The same for a list of many runs, without a look at what the ranks have left."""
+        return self._judged(lambda _made_of: True)
+
+    def _judged(self, holds: Callable[[object], bool]) -> Verdict | None:
         document = self.read(VERDICT, dict) or {}
-        seal = str(document.pop("seal", ""))
+        own = str(document.pop("seal", ""))
         try:
             stored = msgspec.convert(document, Verdict)
         except msgspec.ValidationError:
             return None
-        if stored.outcome not in ("measured", "ran") or (seal and seal == self._seal(document)):
+        if own and own == self._seal(document) and holds(document.get("made_of")):
             return stored
         from runner.jobs.life import judged_anew  # few are
 
@@ -281,27 +289,39 @@ class Run:
         document = msgspec.to_builtins(value)
         if name == VERDICT:
             with suppress(OSError):
-                _make_key()
+                make_key()
+            document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
         files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
 
+    def _made_of(self) -> str:
+        """SHA-256 of what it is judged by, beside its plan and its logs."""
+        records = sorted(filter(_RECORD.match, files.names_in(self.ranks)))
+        names = (RESULT, EXIT, ENDED, *(f"ranks/{name}" for name in records))
+        return files.sha256("".join(f"{files.sha256(self.content(name))}  {name}\n" for name in names).encode())
+
     def _seal(self, document: Mapping[str, Any]) -> str:
-        """What only this user can write beside this run's verdict; empty where there is no key."""
-        try:
-            key = files.read_bytes(_key())
-        except OSError:
-            return ""
-        text = f"{self.run_id}\n{json.dumps(document, sort_keys=True)}"
-        return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
+        """Of its plan and its verdict."""
+        parts = (self.run_id, files.sha256(self.content(PLAN)), json.dumps(document, sort_keys=True))
+        return seal("\n".join(parts))
+
+
+def seal(text: str) -> str:
+    """What only this user can write beside ``text``; empty where there is no key."""
+    try:
+        key = files.read_bytes(_key())
+    except OSError:
+        return ""
+    return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
 
 
 def _key() -> Path:
-    """A secret of this user, by which verdicts are known that were written here."""
+    """A secret of this user, by which is known what was written here."""
     return paths.state_dir() / "verdict.key"
 
 
-def _make_key() -> None:
-    """Raises OSError."""
+def make_key() -> None:
+    """Make it where there is none. Raises OSError."""
     path = _key()
     if path.exists():
         return

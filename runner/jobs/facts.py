@@ -134,7 +134,7 @@ def _known(run: Run) -> _Known | None:
     """None where it cannot be read, or was cut off before the scheduler was called."""
     with suppress(OSError):
         if (record := run.submitted) is not None:
-            verdict = run.verdict
+            verdict = run.listed_verdict
             verdict = None if verdict is None or verdict.outcome == "unknown" else verdict
             return _Known(run, record, run.plan, verdict, verdict is not None or run.ended is not None)
     return None

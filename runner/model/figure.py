@@ -114,6 +114,9 @@ DOUBTS: dict[str, DoubtKind] = {
     "mixed-hardware": DoubtKind(
         lambda verdict, _: f"mixed hardware ({verdict.mixed})" if verdict.mixed else "", "mixed"
     ),
+    "judged-anew": DoubtKind(
+        lambda verdict, _: "judged anew: its files are not as gpu-runner left them here" if verdict.anew else "", "anew"
+    ),
     "shared-batch": DoubtKind(lambda verdict, _: verdict.shared_batch, "shared batch"),
     "batch": DoubtKind(lambda verdict, _: _BATCH[verdict.batch], "batch"),
     "transport-unproven": DoubtKind(

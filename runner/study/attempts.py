@@ -98,11 +98,11 @@ def without_verdict(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(run for run in runs if _kept(run) is None)
 
 
-def attempt_of(run: Run, state: JobState | None, *, launched: bool = False) -> Attempt | None:
+def attempt_of(run: Run, state: JobState | None, *, launched: bool = False, measured: bool = False) -> Attempt | None:
     """What became of a run, with its job's state; None where the scheduler did not take it: it is no attempt.
 
     Args:
-        launched: the log says that the scheduler took it, whatever is left of the run.
+        launched, measured: the log says that the scheduler took it, and that it was measured, whatever is left of it.
     """
     verdict = _kept(run)
     record = run.submitted
@@ -114,11 +114,14 @@ def attempt_of(run: Run, state: JobState | None, *, launched: bool = False) -> A
         if (unfinished := _unfinished(run, record, state)) is not None:
             return unfinished
         verdict = _kept(run)
-    if verdict is None:
-        return Attempt(run, "not-proven", "the scheduler knows its job no more, and it left no result")
-    if verdict.outcome == "measured" and verdict.images_per_s:
+    if verdict is not None and verdict.outcome == "measured" and verdict.images_per_s:
         return Attempt(run, "proven", "", verdict)
-    return Attempt(run, "not-proven", verdict.why_unmeasured or "the run is measured, and has no rate", verdict)
+    if measured:
+        return gone_attempt(run, "measured", "its records do not show it any more")
+    why = "the scheduler knows its job no more, and it left no result"
+    if verdict is not None:
+        why = verdict.why_unmeasured or "the run is measured, and has no rate"
+    return Attempt(run, "not-proven", why, verdict)
 
 
 def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt | None:
@@ -138,10 +141,10 @@ def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt 
     return None
 
 
-def gone_attempt(run: Run) -> Attempt:
-    """A run that was launched, and that is none any more: it counts, and proves nothing."""
-    left = "no record of its job is left" if run.path.is_dir() else "its directory is gone"
-    return Attempt(run, "not-proven", f"its run {run.run_id} was launched, and {left}", is_gap=True)
+def gone_attempt(run: Run, was: str = "launched", left: str = "") -> Attempt:
+    """A run that was launched, or measured, and that is none any more: it counts, and proves nothing."""
+    left = left or ("no record of its job is left" if run.path.is_dir() else "its directory is gone")
+    return Attempt(run, "not-proven", f"its run {run.run_id} was {was}, and {left}", is_gap=True)
 
 
 def decisive(attempts: Sequence[Attempt]) -> Attempt | None:

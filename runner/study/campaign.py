@@ -2,7 +2,7 @@
 
     DIRECTORY/launches/KEY/RUN/   each attempt at launch KEY: an ordinary run directory
     DIRECTORY/launches.log        a line for each run that was launched, and for each that never began; only added to
-    DIRECTORY/launches.head       the SHA-256 of its last line: one that was cut off is seen
+    DIRECTORY/launches.head       the SHA-256 of its last line, sealed by this user: one that was cut off is seen
     DIRECTORY/lock, lease         one process at a time starts runs: by the kernel, or among machines that share it
     DIRECTORY/stop.json           it was cancelled, and nothing more is to be started
 
@@ -20,7 +20,7 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -31,7 +31,7 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, Run, is_whole_id
+from runner.jobs.directory import LAUNCHES, Run, is_whole_id, make_key, seal
 
 LOG, _HEAD = "launches.log", "launches.head"
 _GONE, _CUT = "is gone", "lacks its end"
@@ -39,7 +39,7 @@ _LOCK, _LEASE, _STOP = "lock", "lease", "stop.json"
 _RUN_NUMBER = re.compile(r"(?P<id>.+-\d+?)(?:\.(?P<number>\d+))?\Z")
 
 
-Event = Literal["begun", "lost", "launched", "never-began"]
+Event = Literal["begun", "lost", "launched", "measured", "never-began"]
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
     Attributes:
         event: ``begun``: the log. ``lost``: the log before this one, or a part of it. ``never-began``: the run's
-            allocation ended before; its directory was removed.
+            allocation ended before; its directory was removed. ``measured``: it was found to be, and stays so.
         launch, run: key and id; empty where the event is the log's.
         time_s: Unix time. before: SHA-256 of the line before; empty in the first.
     """
@@ -79,6 +79,11 @@ class Log:
             elif line.event == "never-began":
                 launched[line.launch].pop(line.run, None)
         return launched
+
+    @property
+    def measured(self) -> frozenset[str]:
+        """Ids of the runs that it says were."""
+        return frozenset(line.run for line in self.lines if line.event == "measured")
 
     def unnoted(self, runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, Run]]:
         """Of these runs by the launch's key those that it does not have."""
@@ -190,7 +195,10 @@ class Campaign:
                 os.fsync(place)
             finally:
                 os.close(place)
-            files.write_private(self.path / _HEAD, sha256(lines[-1]) + "\n")
+            with suppress(OSError):
+                make_key()
+            end = sha256(lines[-1])
+            files.write_private(self.path / _HEAD, f"{end} {seal(end)}\n")
 
     def note_known(self, keys: Sequence[str]) -> None:
         """Add to the log the runs that are there and were not noted: the process that launched them ended before. It
@@ -207,20 +215,31 @@ class Campaign:
         known = {line.run for line in log.lines}
         new = [(key, run) for key in keys for run in self.runs(key) if run.run_id not in known]
         submissions = {(run.submitted and run.submitted.allocation) or run.run_id for _, run in new}
-        if self.is_logged and (not log.lines or log.trouble == _CUT or len(submissions) > 1):
+        if self.is_logged and (log.trouble or len(submissions) > 1):
             self._add("lost")
         for key, run in new:
             self.note("launched", key, [run])
+        for key in keys:
+            self.note_measured(key, *(run for run in self.runs(key) if run.run_id not in log.measured))
+
+    def note_measured(self, key: str, *runs: Run) -> None:
+        """Add to the log those of these runs that are."""
+        self.note("measured", key, [run for run in runs if (now := run.verdict) and now.outcome == "measured"])
 
     def log(self) -> Log:
         """The log now: the lines that can be read."""
         path = self.path / LOG
         if not os.path.lexists(path):
             return Log((), _GONE)
-        head = Run(self.path).content(_HEAD).decode("ascii", "replace").strip()  # before the log, which only grows
-        log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(path.lstat().st_mode) else b"")
-        is_cut = (head or self.is_logged) and head not in log.hashes
-        return replace(log, trouble=log.trouble or _CUT) if is_cut else log
+        head = Run(self.path).content(_HEAD).decode("ascii", "replace")  # before the log, which only grows
+        end, _, sealed = head.strip().partition(" ")
+        state = path.lstat()
+        log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(state.st_mode) else b"")
+        if (end or self.is_logged) and end not in log.hashes:
+            return replace(log, trouble=log.trouble or _CUT)
+        if state.st_uid == os.geteuid() and sealed != seal(end):
+            return replace(log, trouble=log.trouble or "is not as gpu-runner left it here")
+        return log
 
     @property
     def is_stopped(self) -> bool:

@@ -43,7 +43,6 @@ class StudyDirectory(Campaign):
         self.name = name_of(path.name)
         self.goes_on = f"{PROGRAM} scale --resume {path.name}"
         self.instead = f"see `{PROGRAM} status {path.name}`"
-        self.is_logged = study.logged
 
 
 class SweepDirectory(Campaign):
@@ -85,8 +84,7 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
     Raises:
         UsageError: it cannot be made there.
     """
-    whole = msgspec.structs.replace(study, logged=True)
-    path = _made(root, f"{name}-study", STUDY, now_s, lambda own: msgspec.structs.replace(whole, study=own))
+    path = _made(root, f"{name}-study", STUDY, now_s, lambda own: msgspec.structs.replace(study, study=own))
     return _read(path)
 
 

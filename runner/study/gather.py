@@ -83,10 +83,13 @@ def look(study: StudyDirectory, answers: Answers | None = None) -> Look:
     made: dict[str, list[Attempt]] = {}
     for key, each in runs.items():
         there, noted = {run.run_id for run in each}, launched.get(key, {})
-        present = (attempt_of(run, known.get(run.path), launched=run.run_id in noted) for run in each)
+        present = (
+            attempt_of(run, known.get(run.path), launched=run.run_id in noted, measured=run.run_id in log.measured)
+            for run in each
+        )
         gone = [gone_attempt(Run(study.launches(key) / name)) for name in noted if name not in there]
         made[key] = [*gone, *(attempt for attempt in present if attempt is not None)]
-    own = only_own(study.study, made, launched if study.is_logged and launched else None)
+    own = only_own(study.study, made, launched or None)
     alike = only_first_program(study.study.launches, own)
     lost = (f"{key}: {attempt.why}" for key, each in alike.items() for attempt in each if attempt.is_gap)
     return Look(alike, (*lost, *study.log_gaps(log, runs)))

@@ -137,6 +137,7 @@ def finished(work: Work, launch: Launch, run: Run) -> Verdict:
     verdict = finish(run, lambda progress: work.listener.progress(progress, tasks), work.listener.warn)
     figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
     why = f": {verdict.why_unmeasured}" if verdict.why_unmeasured else ""
+    work.campaign.note_measured(launch.key, run)
     work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")
     return verdict
 

@@ -81,9 +81,9 @@ def check_different(runs: Iterable[Path]) -> None:
     """Whether each of these runs, which were proven, is a launch of its own.
 
     Raises:
-        NotProvenError: two have the same first rank, which began at the same instant: one is a copy.
+        NotProvenError: the first ranks of two began at the same instant, or took the same times: one is a copy.
     """
-    twice = copy_among((run.run_id, identity_of(run.records.start(0))) for run in map(Run, runs))
+    twice = copy_among((run.run_id, identity_of(run.records.start(0), run.records.report(0))) for run in map(Run, runs))
     if twice is not None:
         what = f"{' and '.join(twice)} are one launch: one is a copy of the other"
         raise NotProvenError(what, where=twice[1], fix=FIX)

@@ -172,7 +172,10 @@ def _check_different(launches: Iterable[MeasuredLaunch]) -> None:
     """A launch counts once, also where its run directory was copied."""
     twice = copy_among((each.run, each.identity) for each in launches)
     if twice is not None:
-        raise UsageError(f"{' and '.join(twice)} are one launch: the same ranks began at the same instant", fix=FIX)
+        raise UsageError(
+            f"{' and '.join(twice)} are one launch: the same ranks began at the same instant, or took the same times",
+            fix=FIX,
+        )
 
 
 def _pairs(first: Side, second: Side) -> list[tuple[Settings, PointLaunches, PointLaunches]]:

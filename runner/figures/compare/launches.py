@@ -25,7 +25,7 @@ class MeasuredLaunch(Ran):
     Attributes:
         began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         devices: UUIDs of the ranks' GPUs; empty on CPUs, and where one is unknown.
-        identity: by which a copy of it is known; None where that is unknown.
+        identity: by which a copy of it is known.
     """
 
     run: str
@@ -34,7 +34,7 @@ class MeasuredLaunch(Ran):
     began_s: float
     ended_s: float
     devices: frozenset[str] = frozenset()
-    identity: Identity | None = None
+    identity: Identity = ()
 
 
 Settings = tuple[tuple[str, str], ...]
@@ -80,7 +80,7 @@ def measured_launch(run: Run) -> MeasuredLaunch:
         began_s=began_s if began_s is not None else submitted.submitted_s if submitted else 0.0,
         ended_s=marker.end_s if marker else 0.0,
         devices=frozenset(devices) if plan.device == "cuda" and all(devices) else frozenset(),
-        identity=identity_of(starts.get(0)),
+        identity=identity_of(starts.get(0), reports.get(0)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -15,6 +16,7 @@ import pytest
 from runner.backends.schedulers.local.client import Local
 from runner.cli.study import problem
 from runner.core.errors import RefusedError, UnknownStateError
+from runner.core.files import sha256
 from runner.jobs.directory import Run
 from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
@@ -25,6 +27,7 @@ from runner.study.attempts import settle, to_start
 from runner.study.campaign import LOG, Log, is_leased
 from runner.study.directory import StudyDirectory
 from runner.study.gather import facts, list_studies, look, wait
+from tests.support.evidence import leave
 from tests.support.shell_files import stand_in
 from tests.support.studies import left_run, measured, on_disk, study
 
@@ -110,14 +113,12 @@ def test_another_launch_s_run_proves_nothing_whatever_it_is_called(of: StudyDire
     (of.launches(SLOW) / run.run_id).rename(of.launches(SLOW) / "20990101-000000-train-4")
     settle(of, of.study.launches)
     assert [each.state for each in facts(of).launches] == ["not-proven"] * 2
-    of.is_logged = False
-    assert [each.state for each in facts(of).launches] == ["not-proven"] * 2
 
 
 @pytest.mark.parametrize("changes", [{"tasks_per_node": (2,)}, {"arms": ("uncoupled", "full")}])
 def test_a_run_of_another_plan_proves_nothing(of: StudyDirectory, changes: dict[str, Any]) -> None:
     (run,) = of.runs(OTHER)
-    run.write("plan.json", msgspec.structs.replace(run.needed_plan(), **changes))
+    leave(run, "plan.json", msgspec.structs.replace(run.needed_plan(), **changes))
     assert [each.state for each in facts(of).launches] == ["proven", "not-proven"]
 
 
@@ -173,7 +174,7 @@ def test_a_last_line_that_was_cut_off_together_with_its_run_is_a_gap_that_no_lat
     log = of.path / LOG
     if is_head_lost:
         (of.path / "launches.head").unlink()
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))
     (run,) = of.runs(OTHER)
     shutil.rmtree(run.path)
     assert facts(of).gaps == ("its log of launches lacks its end",)
@@ -186,7 +187,7 @@ def test_a_run_that_was_copied_within_an_allocation_proves_nothing(tmp_path: Pat
     made = on_disk(tmp_path, study((1,), 2, way="one-allocation"))
     for key in (SLOW, OTHER):
         run = left_run(made, key, measured(50.0), allocation=str(made.path / "allocations/1"))
-        run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0, token="t"))
+        leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0, token="t"))
         (run.path / "begun").touch()
     assert {each.why for each in facts(made).launches} == {"its run is another launch's, too: it proves nothing"}
 
@@ -201,7 +202,7 @@ def test_a_run_that_was_moved_here_from_another_launch_proves_nothing(tmp_path: 
     made = on_disk(tmp_path, study((1,), 1))
     run = left_run(made, SLOW, measured(50.0))
     place = {"RUNNER_RUN_DIR": f"/jobs/{ran_in.replace('STUDY', made.path.name)}"}
-    run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=place))
+    leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=place))
     assert [each.state for each in facts(made).launches] == [state]
 
 
@@ -338,3 +339,46 @@ def test_a_study_that_is_over_is_not_waited_for_and_the_time_to_wait_has_an_end(
     shutil.rmtree(one.launches(SLOW))
     left_run(one, SLOW, measured(5.0))
     assert wait(one, say, clock=Clock(sleep=lambda _seconds: pytest.fail("it waits"))).state == "incomplete"
+
+
+def without_its_report(run: Run) -> None:
+    (run.path / "ranks/0.report.json").unlink()
+
+
+def as_failed(run: Run) -> None:
+    path = run.path / "verdict.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"outcome": "infrastructure", "images_per_s": None}))
+
+
+@pytest.mark.parametrize("spoil", [without_its_report, as_failed])
+def test_a_measured_run_whose_records_were_spoilt_is_a_gap_that_no_later_run_closes(
+    of: StudyDirectory, spoil: Callable[[Run], None]
+) -> None:
+    (run,) = of.runs(SLOW)
+    spoil(run)
+    left_run(of, SLOW, measured(101.0))
+    for _ in range(2):
+        (gap,) = facts(of).gaps
+        assert gap == f"{SLOW}: its run {run.run_id} was measured, and its records do not show it any more"
+        settle(of, of.study.launches)
+
+
+@pytest.mark.parametrize("seal", ["", " 00", " é"])
+def test_a_log_that_was_written_anew_is_a_gap_that_no_later_run_closes(of: StudyDirectory, seal: str) -> None:
+    """Its chain of hashes fits; only this user's gpu-runner writes its seal."""
+    log, head = of.path / LOG, of.path / "launches.head"
+    kept = log.read_bytes().splitlines(keepends=True)[:2]
+    log.write_bytes(b"".join(kept))
+    head.write_text(sha256(kept[-1].rstrip()) + seal)
+    shutil.rmtree(of.runs(OTHER)[0].path)
+    assert facts(of).gaps == ("its log of launches is not as gpu-runner left it here",)
+    settle(of, of.study.launches)
+    left_run(of, OTHER, measured(100.0))
+    assert facts(of).gaps == ("its log of launches was lost, and begun anew",)
+
+
+def test_a_run_that_was_no_launch_proves_nothing_in_a_study(of: StudyDirectory) -> None:
+    (run,) = of.runs(OTHER)
+    alone = {"RUNNER_RUN_DIR": f"/home/u/runs/{run.run_id}"}
+    leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=alone))
+    assert [each.state for each in facts(of).launches] == ["proven", "not-proven"]

@@ -20,6 +20,7 @@ from runner.study.campaign import LOG
 from runner.study.directory import StudyDirectory
 from tests.support.bundles import Members, edited, forged
 from tests.support.documents import result
+from tests.support.evidence import leave
 from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.studies import on_disk, study
 
@@ -61,7 +62,7 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
         small = on_disk(root, study((2,), 1, settings=SETTINGS, launches=launches), "small")
         for place, launch in enumerate(launches):
             run = measured_run(small.launches(launch.key), place)
-            run.write("plan.json", msgspec.structs.replace(run.needed_plan(), tasks_per_node=(1, 1), gpus_per_node=1))
+            leave(run, "plan.json", msgspec.structs.replace(run.needed_plan(), tasks_per_node=(1, 1), gpus_per_node=1))
             small.note("launched", launch.key, [run])
         return launched(root, "train", {"false": 1.0, "true": 1.2})
 

@@ -29,6 +29,7 @@ from runner.model.figure import Doubt, figure_keys
 from runner.model.report import Report
 from runner.model.study import StudyFacts
 from runner.model.verdict import Verdict
+from tests.support.evidence import leave
 from tests.support.limits import largest_file
 from tests.support.reports import measured_run
 from tests.support.users import ALICE, open_directory, outcome_as
@@ -215,7 +216,7 @@ def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], 
 
 def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> None:
     runs = [measured_run(tmp_path / "runs", f"20261122-120000-{name}-4", 4) for name in ("own", "alone")]
-    runs[1].write("plan.json", msgspec.structs.replace(runs[1].needed_plan(), arms=("uncoupled",)))
+    leave(runs[1], "plan.json", msgspec.structs.replace(runs[1].needed_plan(), arms=("uncoupled",)))
     both, alone = runs_report([(run, "") for run in runs]), runs_report([(runs[1], "")])
     assert [row.arm for row in both.rows] == ["", "uncoupled"]
     (picture,) = [each for each in gallery(both) if each.key == "per-gpu"]
