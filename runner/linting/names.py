@@ -16,7 +16,7 @@ from astroid import nodes
 from astroid.exceptions import NoDefault
 
 from runner.core.errors import UsageError
-from runner.linting.frameworks import CALLS, canonical, matches, meaning, variable
+from runner.linting.frameworks import canonical, matches, meaning, variable
 from runner.linting.source import Source, read_module
 from runner.linting.values import NOTHING, SCALARS, Call, Value, combined, either, result_of, tagged, text_of, union
 
@@ -428,7 +428,7 @@ class Resolver:
         kind, number, given = call.kind, call.number, union(call.values)
         paths = [canonical(self.value(each.func).path) for each in kind.nodes_of_class(nodes.Call)]
         uses = [each for each in kind.nodes_of_class((nodes.Name, nodes.Attribute)) if _is_rank_in_use(each)]
-        asks = self._union(uses).tags | {tag for tag in ("rank", "size") for path in paths if matches(CALLS[tag], path)}
+        asks = self._union(uses).tags | {tag for tag in ("rank", "size") for path in paths if matches(tag, path)}
         asks |= given.tags if call.function is None else frozenset()
         tags = given.things() | (asks & {"rank", "size"})
         bases = [canonical(each) for each in self.ancestors(kind) if isinstance(each, str)]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from astroid import nodes
 
-from runner.linting.frameworks import DIVIDED, ENTRIES, FIXES, ROOT_DECORATORS, THEMSELVES, canonical, matches
+from runner.linting.frameworks import TABLES, canonical, matches
 from runner.linting.names import Resolver, around_in_function, class_of, dotted
 from runner.linting.values import NOTHING, Call, Value, union
 
@@ -27,7 +27,7 @@ class Finding:
 
     Attributes:
         place: the line, or ``file:line`` of another file; empty where there is no line.
-        fix: what to do, with a line of code, one line for each way of several; empty for what ``FIXES`` has.
+        fix: what to do, with a line of code, one line for each way of several; empty for what the table has.
     """
 
     state: State
@@ -181,7 +181,7 @@ class Script:
             guards = frozenset.intersection(*(each.guards for each in certain))
             entry = replace(deepest, guards=guards, order=min(each.order for each in certain))
         decorators = scope.decorators.nodes if getattr(scope, "decorators", None) else ()
-        by_root = any(matches(ROOT_DECORATORS, dotted(each)) for each in decorators)
+        by_root = any(matches("root decorator", dotted(each)) for each in decorators)
         return replace(entry, guards=entry.guards | {"root"}) if by_root else entry
 
     def _may_be_called(self, scope: Any) -> bool:
@@ -192,7 +192,7 @@ class Script:
         if scope.root() is not self._top:
             return scope in self.resolver.named or owner in self.resolver.named
         by_base = owner is not None and any(isinstance(each, str) for each in self.resolver.ancestors(owner))
-        return scope.decorators is not None or scope.name in (*ENTRIES, *self._used) or by_base
+        return scope.decorators is not None or scope.name in self._used or matches("entry", scope.name) or by_base
 
     @cached_property
     def _used(self) -> set[str]:
@@ -202,7 +202,7 @@ class Script:
     def does_it_itself(self) -> str:
         """A framework that does the steps by itself; empty for none."""
         used = [*(call.name for call in self.every), *map(canonical, self.bases), *self.bases]
-        pairs = ((name, row) for name, row in THEMSELVES.items() for each in used if matches(row, each))
+        pairs = ((name, row) for name, row in TABLES.themselves.items() for each in used if matches(row, each))
         return next((name for name, _ in pairs), "")
 
     @cached_property
@@ -235,7 +235,7 @@ class Script:
         """Why nothing of it is judged; empty where it is."""
         if self.imports("mxnet"):
             return "MXNet is not known here"
-        if self.imports(*DIVIDED):
+        if any(matches("divided", name) for name in self.resolver.imports):
             return "it divides the model among the ranks, and not the data alone"
         if self.does_it_itself:
             return f"{self.does_it_itself} does this itself"
@@ -251,7 +251,7 @@ class Script:
         return self.resolver.value(loop.iter) if isinstance(loop, nodes.For) else NOTHING
 
     def calls(self, *rows: str) -> list[Call]:
-        """The calls of one of these rows of ``CALLS``, or with a name of this pattern: ``.step``, ``*.fully_shard``."""
+        """The calls of one of these rows of ``calls``, or with a name of this pattern: ``.step``, ``*.fully_shard``."""
         return [call for call in self.every if call.means(*rows)]
 
     def imports(self, *packages: str) -> bool:
@@ -267,12 +267,11 @@ class Script:
 
     def fix(self, step: int, writes: str = "torch.save(...)") -> str:
         """What to write: for the way that it has, or a line for each of both where it has none."""
-        ddp, horovod, tensorflow = (each.replace("{}", writes) for each in FIXES[step])
-        if self.way == "ddp":
-            return ddp
-        if self.is_tensorflow:
-            return tensorflow or horovod
-        return horovod if self.way == "horovod" else f"DDP: {ddp}\nHorovod: {horovod}"
+        by_way = {way: text.replace("{}", writes) for way, text in TABLES.fixes[step - 1].items()}
+        if self.way == "none" and not self.is_tensorflow:
+            return f"DDP: {by_way['ddp']}\nHorovod: {by_way['horovod']}"
+        way = "ddp" if self.way == "ddp" else "tensorflow" if self.is_tensorflow else "horovod"
+        return by_way.get(way, by_way["horovod"])
 
     @cached_property
     def evaluated(self) -> frozenset[str]:

@@ -145,7 +145,7 @@ class Call:
         return self.name.rpartition(".")[2]
 
     def means(self, *rows: str) -> bool:
-        """Whether it is of one of these rows of ``CALLS``."""
+        """Whether it is of one of these rows of ``calls``."""
         return any(matches(row, self.name) for row in rows)
 
     @property
