@@ -1,4 +1,4 @@
-"""What the calls of frameworks mean, what a rank is called, and what to write: ``frameworks.yaml``, and how it is read."""
+"""What the calls of frameworks mean, what a rank is called, and what to write: ``frameworks.yaml``, read."""
 
 from __future__ import annotations
 

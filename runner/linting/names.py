@@ -101,16 +101,13 @@ class Resolver:
             self._modules[name] = None
             base = self.folder.joinpath(*name.split("."))
             try:
-                files = (base.with_name(f"{base.name}.py"), base / "__init__.py")
-                path = next(filter(Path.is_file, files), None)
+                path = next(filter(Path.is_file, (base.with_name(f"{base.name}.py"), base / "__init__.py")), None)
                 if path and len(self.sources) > _MOST_MODULES:
                     raise UsageError("too many modules")
                 if path:
                     self._modules[name] = read_module(path, str(path.relative_to(self.folder)))
-            except UsageError:
+            except (UsageError, OSError):
                 self.unread.append(name)
-            except (OSError, ValueError):
-                pass
         source = self._modules.get(name)
         if source is not None and source.tree not in self.sources:
             self._load(source)
@@ -280,28 +277,16 @@ class Resolver:
         owner, parameters = class_of(function), [each.name for each in positional]
         if owner is not None and [name] == parameters[:1]:
             return Value(frozenset(("instance",)), reference=owner)
-
-        def given(places: list[str], arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-            rest = arguments[len(places) :]
-            known = {*places, *(each.name for each in function.args.kwonlyargs or ())}
-            others = union(value for key, value in keywords.items() if key not in known)
-            bound = {
-                (function.args.vararg or ""): replace(union(rest), items=rest),
-                (function.args.kwarg or ""): others,
-            }
-            by_name = {key: value for key, value in keywords.items() if key in known}
-            return {**bound, **dict(zip(places, arguments, strict=False)), **by_name}.get(name, NOTHING)
-
         values = []
         called = owner.name if owner is not None and function.name == "__init__" else getattr(function, "name", "")
         for node in self._calls.get(called, ())[:_MOST_CALLS]:
             if self.callee(node).function is function:
-                call = self.call(node)
-                values.append(given(parameters[0 if owner is None else 1 :], call.arguments, dict(call.keywords)))
+                places = parameters[0 if owner is None else 1 :]
+                values.append(_given(function.args, name, places, self.call(node)))
         for node in self._calls.get("spawn", ()):  # mp.spawn(function, args=(...)): the first parameter is the rank
             if node.args and self.value(node.args[0]).reference is function:
-                own = tagged("rank", "local_rank", "exact")
-                values.append(given(parameters, (own, *self.call(node).argument(1, "args").items), {}))
+                arguments = (tagged("rank", "local_rank", "exact"), *self.call(node).argument(1, "args").items)
+                values.append(_given(function.args, name, parameters, Call("spawn", node, arguments=arguments)))
         value = either(values)
         if value != NOTHING or meaning(name):
             return value
@@ -317,8 +302,7 @@ class Resolver:
         if isinstance(base.reference, nodes.ClassDef):
             method = self._method(base.reference, name)
             if method is not None:
-                decorators = {dotted(each).rpartition(".")[2] for each in getattr(method.decorators, "nodes", ())}
-                is_property = base.has("instance") and decorators & {"property", "cached_property"}
+                is_property = base.has("instance") and decorators(method) & {"property", "cached_property"}
                 return self._returned(method) if is_property else Value(reference=method)
         setting = [each for each in self._attributes.get(name, ()) if self._spend() and not each.parent.parent_of(node)]
         if setting and not base.things("ddp"):
@@ -512,6 +496,17 @@ def _comparison(left: Value, operator: str, right: Value) -> tuple[str, str]:
     return (guard, "") if another else ("", "")
 
 
+def _given(parameters: nodes.Arguments, name: str, places: list[str], call: Call) -> Value:
+    """What a call gives a parameter; ``places``: the names of those that take what has no name."""
+    rest, keywords = call.arguments[len(places) :], dict(call.keywords)
+    if name == parameters.vararg:
+        return replace(union(rest), items=rest)
+    if name == parameters.kwarg:
+        known = {*places, *(each.name for each in parameters.kwonlyargs)}
+        return union(value for key, value in keywords.items() if key not in known)
+    return call.argument(places.index(name) if name in places else None, name)
+
+
 def around_in_function(node: Any) -> list[Any]:
     """What is around a place, up to its function or module."""
     around = []
@@ -548,4 +543,10 @@ def class_of(function: Any) -> nodes.ClassDef | None:
     """The class of a method that takes an instance."""
     owner = function.parent.frame()
     is_method = isinstance(owner, nodes.ClassDef) and isinstance(function, nodes.FunctionDef)
-    return owner if is_method and function.type != "staticmethod" else None
+    return owner if is_method and "staticmethod" not in decorators(function) else None
+
+
+def decorators(function: Any) -> set[str]:
+    """The last parts of the names of what decorates a function, or a module (nothing)."""
+    every = getattr(getattr(function, "decorators", None), "nodes", ())
+    return {dotted(each).rpartition(".")[2] for each in every}

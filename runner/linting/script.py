@@ -13,7 +13,7 @@ from typing import Any, Literal
 from astroid import nodes
 
 from runner.linting.frameworks import TABLES, canonical, matches
-from runner.linting.names import Resolver, around_in_function, class_of, dotted
+from runner.linting.names import Resolver, around_in_function, class_of, decorators
 from runner.linting.values import NOTHING, Call, Value, union
 
 State = Literal["ok", "missing", "wrong", "cannot tell"]
@@ -180,8 +180,7 @@ class Script:
             deepest = max(certain, key=lambda each: (len(each.loops), each.order))
             guards = frozenset.intersection(*(each.guards for each in certain))
             entry = replace(deepest, guards=guards, order=min(each.order for each in certain))
-        decorators = scope.decorators.nodes if getattr(scope, "decorators", None) else ()
-        by_root = any(matches("root decorator", dotted(each)) for each in decorators)
+        by_root = any(matches("root decorator", each) for each in decorators(scope))
         return replace(entry, guards=entry.guards | {"root"}) if by_root else entry
 
     def _may_be_called(self, scope: Any) -> bool:

@@ -61,6 +61,9 @@ HOSTILE = {
     "classes": "class A(A): pass\nclass B(A):\n    def __init__(self): B()\nB()()\n",
     "a long line": f"x = [{'1, ' * 30_000}]\n",
     "many statements": "x = 1\n" * 15_000,
+    "a decorator of the standard library": (
+        "from abc import abstractmethod\nclass A:\n    @abstractmethod\n    def f(self): pass\n"
+    ),
 }
 
 
