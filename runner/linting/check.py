@@ -54,7 +54,10 @@ def check(path: Path) -> Report:
     sys.setrecursionlimit(max(before, _MOST_CALLS))  # of a reader's own calls a line of a script may need twenty
     try:
         script = Script(Resolver(read_script(path), path.absolute().parent))
-        rows = tuple(_row(script, step, name) for step, name in enumerate(STEPS, 1))
+        rows = tuple(Row(step, name, _finding(script, step)) for step, name in enumerate(STEPS, 1))
+        if script.resolver.is_too_large:
+            finding = Finding("cannot tell", "the script is too large to be read to its end")
+            rows = tuple(replace(row, finding=finding) for row in rows)
         return Report(str(path), script.way, script.does_it_itself, rows)
     except RecursionError:
         fix = "give the training script itself"
@@ -63,11 +66,10 @@ def check(path: Path) -> Report:
         sys.setrecursionlimit(before)
 
 
-def _row(script: Script, step: int, name: str) -> Row:
-    reason = script.not_judged()
-    if reason:
-        return Row(step, name, Finding("cannot tell", reason))
+def _finding(script: Script, step: int) -> Finding:
+    """The first of the findings of its rules."""
+    if script.not_judged:
+        return Finding("cannot tell", script.not_judged)
     findings = (finding for judge in RULES[step] for finding in judge(script))
     finding = next(findings, Finding("cannot tell", "no rule of this step decides it"))
-    fix = finding.fix or (script.fix(step) if finding.state != "ok" else "")
-    return Row(step, name, replace(finding, fix=fix))
+    return finding if finding.fix or finding.state == "ok" else replace(finding, fix=script.fix(step))

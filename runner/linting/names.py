@@ -35,7 +35,7 @@ class Resolver:
         sources: the modules that were read, the script first. nodes: all of them, in order.
         imports: dotted names of what is imported. unread: modules beside the script that could not be read.
         named: functions and classes of modules beside the script that are named.
-        uncertain: why something may be missing here that the script has; empty if nothing is.
+        is_too_large: it was not read to its end.
     """
 
     def __init__(self, script: Source, folder: Path) -> None:
@@ -45,7 +45,7 @@ class Resolver:
         self.imports: set[str] = set()
         self.unread: list[str] = []
         self.named: set[nodes.NodeNG] = set()
-        self.uncertain = ""
+        self.is_too_large = False
         self._steps = 0
         self._modules: dict[str, Source | None] = {}
         # By name: what sets an attribute or text key, of whatever; what adds to a list or dictionary; calls.
@@ -120,9 +120,8 @@ class Resolver:
     def _spend(self, steps: int = 1) -> bool:
         """Whether there is time left for more."""
         self._steps += steps
-        if self._steps > _MOST_STEPS:
-            self.uncertain = "the script is too large to be read to its end"
-        return self._steps <= _MOST_STEPS
+        self.is_too_large = self._steps > _MOST_STEPS
+        return not self.is_too_large
 
     def value(self, node: nodes.NodeNG | None) -> Value:
         """What is known of an expression.

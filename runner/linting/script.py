@@ -207,13 +207,10 @@ class Script:
     @cached_property
     def uncertain(self) -> str:
         """Why something may be missing here that the script has; empty if nothing is."""
-        training = [*self.backward, *self.fits]
-        if self.resolver.uncertain:
-            return self.resolver.uncertain
         if self.resolver.unread:
             return f"{self.resolver.unread[0]} could not be read"
-        only_uncalled = training and not any(call.certain for call in training)
-        return "nothing here is seen to call what trains" if only_uncalled else ""
+        training = [call.certain for call in (*self.backward, *self.fits)]
+        return "nothing here is seen to call what trains" if training and not any(training) else ""
 
     @cached_property
     def names(self) -> set[str]:
@@ -230,6 +227,7 @@ class Script:
         strings = (each.value for each in self.resolver.nodes if isinstance(each, nodes.Const))
         return {each for each in strings if isinstance(each, str) and len(each) < 200}
 
+    @cached_property
     def not_judged(self) -> str:
         """Why nothing of it is judged; empty where it is."""
         if self.imports("mxnet"):
