@@ -30,28 +30,27 @@ def initialise(script: Script) -> Iterator[Finding]:
         yield script.missing(f"{name} is never called")
     if all(call.guards & {"root", "local_root"} for call in first):
         yield from wrong(f"{name} is called on rank 0 only: the other ranks never join", first)
-    needs = [call for call in script.calls(f"needs {script.way}") if call.order < first[0].order]
-    early = [call for call in needs if call.certain and first[0].certain][:1]
-    for call in (each for each in early if not each.node.frame().name.startswith("is_")):
-        yield one("wrong", f"{call.last} is called before {name}", [call])
+    needs = (call for call in script.calls(f"needs {script.way}") if call.certain and first[0].certain)
+    early = (call for call in needs if call.order < first[0].order and not call.node.frame().name.startswith("is_"))
+    yield from wrong(f"{{}} is called before {name}", early)
     yield from ok("{}", first)
 
 
 @rule(2)
 def gpu(script: Script) -> Iterator[Finding]:
     """Which GPU a rank takes."""
-    pins = [(call, value) for call in script.every if (value := _pin(call)) is not None]
-    good = [call for call, value in pins if value.has("local_rank")]
-    others = [(call, value) for call, value in pins if call not in good]
-    hides = any(call.means("visible", "set.*") for call in good)
+    pins = {call: value for call in script.every if (value := _pin(call)) is not None}
+    good = [call for call, value in pins.items() if value.has("local_rank")]
+    others = {call: value for call, value in pins.items() if call not in good}
     by_rank = "the GPU is chosen by the rank of the whole job: a second node has no GPU of that number"
-    yield from wrong(by_rank, (call for call, value in others if value.has("rank")))
-    fixed = (call for call, value in others if value.has("fixed") and not hides)
-    yield from wrong("every rank of a node takes the same GPU", fixed)
+    yield from wrong(by_rank, (call for call, value in others.items() if value.has("rank")))
+    if not any(call.means("visible", "set.*") for call in good):
+        fixed = (call for call, value in others.items() if value.has("fixed"))
+        yield from wrong("every rank of a node takes the same GPU", fixed)
     yield from ok("by the local rank", good)
-    if any(value.constant in ("", "-1", ()) for _, value in pins):
+    if any(value.constant in ("", "-1", ()) for value in pins.values()):
         yield one("ok", "it hides the GPUs")
-    known = (call for call, value in pins if value is not _ANY_GPU)
+    known = (call for call, value in pins.items() if value is not _ANY_GPU)
     yield from unclear("the number of the GPU could not be followed", known)
     if script.is_tensorflow:
         yield script.missing("TensorFlow takes every GPU of the node on each rank")
@@ -85,17 +84,17 @@ def _pin(call: Call) -> Value | None:
 @rule(3)
 def wrong_parts(script: Script) -> Iterator[Finding]:
     """Parts of the data that are not those of the ranks of the whole job."""
-    places = [*((call, 1) for call in script.samplers), *((call, 0) for call in script.calls(".shard"))]
-    every = [(call, call.argument(place, "num_replicas", "num_shards"), call.argument(place + 1, "rank", "index"))
-             for call, place in places]  # fmt: skip
-    local = (call for call, _, rank in every if rank.has("local_rank") and not rank.has("rank"))
-    yield from wrong("the part is chosen by the local rank: every node trains on the same parts", local)
-    node = (call for call, number, _ in every if number.has("local_size") and not number.has("size"))
-    yield from wrong("the data are divided by the ranks of one node only", node)
-    yield from wrong("every rank takes part 0 of the data", (call for call, _, rank in every if rank.constant == 0))
-    swapped = ((call, number) for call, number, rank in every if number.has("rank") and rank.has("size"))
-    reason = "shard takes the number of parts first, then the part"
-    yield from wrong(reason, (call for call, number in swapped if not number.has("size")))
+    for call in (*script.samplers, *script.calls(".shard")):
+        place = 0 if call.name == ".shard" else 1
+        number, rank = call.argument(place, "num_replicas", "num_shards"), call.argument(place + 1, "rank", "index")
+        if rank.has("local_rank") and not rank.has("rank"):
+            yield one("wrong", "the part is chosen by the local rank: every node trains on the same parts", [call])
+        if number.has("local_size") and not number.has("size"):
+            yield one("wrong", "the data are divided by the ranks of one node only", [call])
+        if rank.constant == 0:
+            yield one("wrong", "every rank takes part 0 of the data", [call])
+        if number.has("rank") and rank.has("size") and not number.has("size"):
+            yield one("wrong", "shard takes the number of parts first, then the part", [call])
     if script.way == "horovod" and not script.calls("dist.init_process_group"):
         named = [call for call in script.samplers if "Distributed" in call.last and not call.has_unknown_arguments]
         bare = (call for call in named if call.given(1, "num_replicas") is call.given(2, "rank") is None)
@@ -120,9 +119,11 @@ def loaders(script: Script) -> Iterator[Finding]:
     shuffled = (call for call in chosen if sharding(call) == "sampler" and call.argument(2, "shuffle").constant is True)
     fix = "leave shuffle out: the sampler shuffles"
     yield from wrong("shuffle=True and a sampler exclude each other", shuffled, fix)
+    again = any(len(call.loops) >= 2 and script.over(call.loops[-1]).things("loader") for call in script.backward)
     for call in (call for call in chosen if sharding(call) in ("sampler", "rank")):
-        fix = "sampler.set_epoch(epoch)  # first in each epoch"
-        yield from wrong("set_epoch is not called: every epoch has the same order", _without_epoch(script, call), fix)
+        if again and not script.uncertain:
+            fix = "sampler.set_epoch(epoch)  # first in each epoch"
+            yield from wrong("set_epoch is not called: every epoch has the same order", _same_order(script, call), fix)
         yield one("ok", "by a sampler" if sharding(call) == "sampler" else "by the rank", [call])
     yield from unclear("the data depend on the number of ranks, and not on the rank", first)
 
@@ -131,20 +132,16 @@ def _with_unknown(calls: list[Call]) -> list[Call]:
     return [call for call in calls if call.has_unknown_arguments]
 
 
-def _without_epoch(script: Script, loader: Call) -> list[Call]:
-    """The sampler of a loader that is gone through in several epochs, if nothing tells it the epoch."""
+def _same_order(script: Script, loader: Call) -> list[Call]:
+    """The sampler of a loader, if it shuffles and nothing tells it the epoch."""
     tags = union(loader.values).things("sampler")
     sampler = [call for call in script.samplers if f"sampler:{call.number}" in tags][:1]
-    again = any(len(call.loops) >= 2 and script.over(call.loops[-1]).things("loader") for call in script.backward)
     in_order = any("Elastic" in call.last or call.argument(3, "shuffle").constant is False for call in sampler)
-    if in_order or script.uncertain or not again:
-        return []
     for call in script.calls(".set_epoch"):
         owners = call.receiver.things("sampler", "loader")
-        given = [each.values for each in script.loaders if f"loader:{each.number}" in owners]
-        if not owners or (owners | union(value for values in given for value in values).tags) & tags:
-            return []
-    return sampler
+        given = [value for each in script.loaders if f"loader:{each.number}" in owners for value in each.values]
+        in_order = in_order or not owners or bool((owners | union(given).tags) & tags)
+    return [] if in_order else sampler
 
 
 @rule(3)
@@ -221,7 +218,8 @@ def wrapped(script: Script) -> Iterator[Finding]:
     if script.way == "none":
         yield script.missing("nothing averages the gradients")
     is_ddp = script.way == "ddp"
-    wraps, kept = script.calls(f"wraps {script.way}"), _kept(script)
+    wraps = script.calls(f"wraps {script.way}")
+    kept = _kept(wraps)
     if not wraps:
         by_hand = (call for call in script.calls("gradients") if "grad" in call.text and (call.loops or is_ddp))
         yield from ok("by {} of each gradient", by_hand)
@@ -235,10 +233,9 @@ def wrapped(script: Script) -> Iterator[Finding]:
         yield from wrong(f"only rank 0 wraps the {what}: {waits} waits for the others", kept)
 
 
-def _kept(script: Script) -> list[Call]:
+def _kept(wraps: list[Call]) -> list[Call]:
     """The wrappers whose result is used."""
-    every = script.calls(f"wraps {script.way}")
-    return [call for call in every if not call.discarded or call.last == "fully_shard"]
+    return [call for call in wraps if not call.discarded or call.last == "fully_shard"]
 
 
 @rule(5)
@@ -247,7 +244,7 @@ def horovod_gradients(script: Script) -> Iterator[Finding]:
 
     Keras 3 does not call what Horovod's optimizer replaces: each rank trains alone, without a message.
     """
-    wraps = _kept(script) if script.way == "horovod" else []
+    wraps = _kept(script.calls("wraps horovod"))
     inner = union(value for call in wraps for value in call.values).things("optimizer", "tape")
     names = {call.name for call in wraps}
     steps = script.calls(".step", ".apply_gradients", ".minimize", ".compile")
@@ -257,7 +254,7 @@ def horovod_gradients(script: Script) -> Iterator[Finding]:
         optimizer = call.argument(0, "optimizer") if call.name in (".step", ".compile") else NOTHING
         unwrapped = any(each.tags & inner and not each.has("wrapped") for each in (call.receiver, optimizer))
         if unwrapped and (call.order > wraps[0].order or not call.certain):
-            yield from wrong("the optimizer that is used is not the wrapped one", [call])
+            yield one("wrong", "the optimizer that is used is not the wrapped one", [call])
     old = ("tf_keras", "tensorflow.compat.v1", "tensorflow.python", "keras.backend")
     is_old = script.imports(*old) or script.calls("tensorflow.ConfigProto", "keras.backend.set_session")
     is_new = script.imports("keras") and not is_old and "TF_USE_LEGACY_KERAS" not in script.texts
@@ -271,7 +268,7 @@ def horovod_gradients(script: Script) -> Iterator[Finding]:
 @rule(5)
 def ddp_gradients(script: Script) -> Iterator[Finding]:
     """A loop that trains the model inside, and an optimizer of a model that is not wrapped."""
-    wraps = _kept(script)
+    wraps = _kept(script.calls(f"wraps {script.way}"))
     if script.way != "ddp":
         yield from ok("{}", wraps)
     whole = [call.arguments[0] for call in wraps if call.arguments and call.last != "fully_shard"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from astroid import nodes
@@ -51,24 +51,17 @@ def rule(step: int) -> Callable[[Rule], Rule]:
     return register
 
 
-def ok(reason: str, calls: Iterable[Call]) -> Iterator[Finding]:
-    """A step that is there, by these calls; ``{}`` in the reason stands for the last part of a call's name."""
-    return (Finding("ok", reason.format(call.last), call.place) for call in calls)
+def each(state: State, reason: str, calls: Iterable[Call], fix: str = "") -> Iterator[Finding]:
+    """A step that is so by these calls; ``{}`` in the reason stands for the last part of a call's name."""
+    return (Finding(state, reason.replace("{}", call.last), call.place, fix) for call in calls)
 
 
-def wrong(reason: str, calls: Iterable[Call], fix: str = "") -> Iterator[Finding]:
-    """A step that these calls do wrongly."""
-    return (Finding("wrong", reason, call.place, fix) for call in calls)
-
-
-def unclear(reason: str, calls: Iterable[Call]) -> Iterator[Finding]:
-    """A step that cannot be judged, for these calls."""
-    return (Finding("cannot tell", reason, call.place) for call in calls)
+ok, wrong, unclear = partial(each, "ok"), partial(each, "wrong"), partial(each, "cannot tell")
 
 
 def one(state: State, reason: str, calls: Iterable[Call] = (), fix: str = "") -> Finding:
     """What is so in any case, at the first of these calls if there is one."""
-    return Finding(state, reason, next((call.place for call in calls), ""), fix)
+    return next(each(state, reason, calls, fix), Finding(state, reason, fix=fix))
 
 
 class Script:
@@ -101,17 +94,17 @@ class Script:
                     how = {key: getattr(reach, key) for key in ("guards", "loops", "order", "certain")}
                     self.every.append(replace(call, place=place, **how))
         self.every.sort(key=lambda call: call.order)
-        by_call = self.calls("dist.init_process_group", "ddp") or self.imports("torch.distributed")
-        by_ddp = by_call or self.imports("torch.nn.parallel.DistributedDataParallel")
-        self.way = "horovod" if self.imports("horovod") else "ddp" if by_ddp else "none"
+        is_ddp = self.calls("dist.init_process_group", "ddp") or self.imports(
+            "torch.distributed", "torch.nn.parallel.DistributedDataParallel"
+        )
+        self.way = "horovod" if self.imports("horovod") else "ddp" if is_ddp else "none"
         by_itself = self.imports("tensorflow", "keras", "tf_keras") and not self.imports("torch")
         by_horovod = self.imports("horovod.tensorflow", "horovod.keras")
         self.is_tensorflow = (by_horovod or by_itself) and not self.imports("horovod.torch")
         self.backward, self.fits = self.calls("backward"), self.calls("fit")
         self.optimizers, self.samplers = self.calls("optimizer"), self.calls("sampler")
-        made = [call for call in self.every if call.name.startswith("new ")]
-        self.loaders = self.calls("loader")
-        self.loaders += [each for each in made if f"loader:{each.number}" in resolver.value(each.node).tags]
+        self.loaders = [*self.calls("loader"), *self.calls("new *")]
+        self.loaders = [call for call in self.loaders if f"loader:{call.number}" in resolver.value(call.node).tags]
         loops = [call.loops for call in self.backward if call.loops]
         self.batches = {each[-1] for each in loops}
         overs = [[self.over(loop) for loop in reversed(each)] for each in loops]
