@@ -5,25 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from runner.core import strict_yaml
 
-
-class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``calls``: rows of patterns, by what they mean. ``themselves``: of frameworks that do the steps. ``variables``
-    and ``names``: by their tag. ``fixes``: of each step, by way.
-    """
-
-    calls: dict[str, str]
-    themselves: dict[str, str]
-    variables: dict[str, str]
-    names: dict[str, str]
-    fixes: tuple[dict[str, str], ...]
-
-
-TABLES = strict_yaml.load(Path(__file__).with_name("frameworks.yaml"), Tables)
+TABLES: dict[str, Any] = strict_yaml.read(Path(__file__).with_name("frameworks.yaml")).value
 _HOROVOD = re.compile(r"\Ahorovod\.(torch|tensorflow\.keras|tensorflow|keras|mxnet)\.(?=.)")
 _KERAS = re.compile(r"\A(tensorflow\.(compat\.v[12]\.)?(python\.)?keras|tf_keras|keras\.api|keras)\.(?=.)")
 
@@ -38,17 +24,17 @@ def canonical(path: str) -> str:
 @cache
 def matches(patterns: str, name: str) -> bool:
     """Whether a name is one of a row of calls, given by its key, or of these patterns."""
-    either = TABLES.calls.get(patterns, patterns).replace(".", r"\.").replace("*", ".*").split()
+    either = TABLES["calls"].get(patterns, patterns).replace(".", r"\.").replace("*", ".*").split()
     return any(re.fullmatch(each, name) for each in either)
 
 
 @cache
 def meaning(name: str) -> frozenset[str]:
     """The tags of a name that nothing else is known of: a rank, a size, or what is true on rank 0."""
-    tags = {tag for tag, pattern in TABLES.names.items() if re.fullmatch(f"_?({pattern})", name, re.IGNORECASE)}
+    tags = {tag for tag, pattern in TABLES["names"].items() if re.fullmatch(f"_?({pattern})", name, re.IGNORECASE)}
     return frozenset(tags | {"exact"} if tags else ())
 
 
 def variable(name: object) -> str:
     """The tag of an environment variable; empty for one of no launcher."""
-    return next((tag for tag, names in TABLES.variables.items() if name in names.split()), "")
+    return next((tag for tag, names in TABLES["variables"].items() if name in names.split()), "")

@@ -60,13 +60,18 @@ class Resolver:
         self._passing: dict[nodes.NodeNG, int] = {}
         self._lowest = _MOST_STEPS
         self._load(script)
-        self.nodes = [node for source in self.sources.values() for node in source.nodes() if self._spend()]
+        self.nodes = [
+            node
+            for source in self.sources.values()
+            for node in source.tree.nodes_of_class(nodes.NodeNG)
+            if self._spend()
+        ]
 
     def _load(self, source: Source) -> None:
         """Index a module, and those beside the script that it imports."""
         self.sources[source.tree] = source
         wanted: list[str] = []
-        for node in source.nodes():
+        for node in source.tree.nodes_of_class(nodes.NodeNG):
             match node:
                 case nodes.AssignAttr():
                     self._attributes[node.attrname].append(node)

@@ -150,7 +150,7 @@ def other_data(script: Script) -> Iterator[Finding]:
     given = [(call, value) for call in script.fits if (value := call.given(0, "x")) is not None]
     data = [*given, *((Call("for", None), over) for over in script.trained_on)]
     yield from ok("by the rank", (call for call, value in data if value.has("rank") or value.things("sampler")))
-    yield from ok("by the rank", (call for call in script.calls(".shard") if "rank" in call.tags))
+    yield from ok("by the rank", (call for call in script.calls(".shard") if union(call.values).has("rank")))
     if "webdataset.split_by_node" in script.names:
         yield one("ok", "by webdataset's split_by_node")
     steps = [(call, call.argument(None, name)) for call in script.fits for name in ("steps_per_epoch", "epochs")]
@@ -310,7 +310,7 @@ def broadcast(script: Script) -> Iterator[Finding]:
     if not every:
         yield from ok("by the elastic state", script.calls("elastic"))
         yield script.missing("every rank begins with its own parameters")
-    waiting = script.left_waiting(call for call in every if call.guards & {"root", "not_root"})
+    waiting = (call for call in every if call.guards & {"root", "not_root"} and script.left_waiting(call))
     yield from wrong("only some of the ranks come here, and wait for the others", waiting)
     roots = ((call, call.argument(0 if call in callbacks else 1, "root_rank")) for call in every)
     named = (call for call, root in roots if root.has("rank", "local_rank"))
@@ -385,12 +385,13 @@ def waiting(script: Script) -> Iterator[Finding]:
     models = {f"ddp:{call.number}" for call in divided if not local}
     states = [call for call in script.calls(".state_dict") if call.receiver.tags & models]
     states += script.calls("states") if divided else []
-    waited = [call for call in (*script.calls("barrier", "parts"), *states) if call.certain and "root" in call.guards]
-    for call in script.left_waiting(each for each in waited if each.given(None, "no_dist") is None):
-        barrier = "only rank 0 comes to this barrier, and waits for the others"
-        part = "each rank has a part of the checkpoint: rank 0 alone waits for the others"
-        fix = f"{_written(call)}  # on every rank, before the condition"
-        yield from wrong(barrier if call.means("barrier") else part, [] if script.uncertain else [call], fix)
+    for call in () if script.uncertain else (*script.calls("barrier", "parts"), *states):
+        is_by_root = call.certain and "root" in call.guards and script.left_waiting(call)
+        if is_by_root and call.given(None, "no_dist") is None:
+            barrier = "only rank 0 comes to this barrier, and waits for the others"
+            part = "each rank has a part of the checkpoint: rank 0 alone waits for the others"
+            fix = f"{_written(call)}  # on every rank, before the condition"
+            yield one("wrong", barrier if call.means("barrier") else part, [call], fix)
 
 
 @rule(7)
@@ -453,7 +454,8 @@ def averages(script: Script) -> Iterator[Finding]:
            and (call.given(None, "average") or isinstance(call.argument(1).constant, bool)))  # fmt: skip
     reason = "allreduce(average=...) was replaced by op="  # of Horovod before 0.20
     yield from wrong(reason, old, "hvd.allreduce(value, op=hvd.Average)")
-    yield from wrong("only some of the ranks come here, and wait for the others", script.left_waiting(shared))
+    waiting = filter(script.left_waiting, shared)
+    yield from wrong("only some of the ranks come here, and wait for the others", waiting)
     unused = (call for call in shared if call.discarded and call.means("returned") and not call.name.endswith("_"))
     yield from wrong("the average is not used: allreduce returns it", unused)
     trains = any(call.certain for call in script.backward)

@@ -194,7 +194,7 @@ class Script:
     def does_it_itself(self) -> str:
         """A framework that does the steps by itself; empty for none."""
         used = [*(call.name for call in self.every), *map(canonical, self.bases), *self.bases]
-        pairs = ((name, row) for name, row in TABLES.themselves.items() for each in used if matches(row, each))
+        pairs = ((name, row) for name, row in TABLES["themselves"].items() for each in used if matches(row, each))
         return next((name for name, _ in pairs), "")
 
     @cached_property
@@ -257,7 +257,7 @@ class Script:
 
     def fix(self, step: int, writes: str = "torch.save(...)") -> str:
         """What to write: for the way that it has, or a line for each of both where it has none."""
-        by_way = {way: text.replace("{}", writes) for way, text in TABLES.fixes[step - 1].items()}
+        by_way: dict[str, str] = {way: text.replace("{}", writes) for way, text in TABLES["fixes"][step - 1].items()}
         if self.way == "none" and not self.is_tensorflow:
             return f"DDP: {by_way['ddp']}\nHorovod: {by_way['horovod']}"
         way = "ddp" if self.way == "ddp" else "tensorflow" if self.is_tensorflow else "horovod"
@@ -276,15 +276,12 @@ class Script:
         by_loop = any(over != NOTHING and "count" not in over.tags for over in overs)
         return bool(self.loaders or self.fits or self.calls("reads") or by_loop)
 
-    def left_waiting(self, calls: Iterable[Call]) -> list[Call]:
-        """The collectives of these to which only some ranks come, and the others to no other call of it.
+    def left_waiting(self, call: Call) -> bool:
+        """Whether only some ranks come to this collective, and the others to no other call of it.
 
         ``if rank == 0: dist.gather(x, parts)``, ``else: dist.gather(x)`` brings all of them together, as
         ``if rank != 0: dist.barrier()`` does with a later one on rank 0. A group of its own is not judged.
         """
-        return [call for call in calls if self._is_left_waiting(call)]
-
-    def _is_left_waiting(self, call: Call) -> bool:
         if not call.guards or call.given(None, "group", "process_group", "process_set") is not None:
             return False
         others = [each for each in self.every if each.name == call.name and each is not call]
@@ -297,6 +294,5 @@ class Script:
 def sharding(loader: Call) -> str:
     """``sampler``, ``rank`` (the data depend on it), ``size`` (on the size alone), or empty for the whole data."""
     by_place = [loader.argument(0, "dataset", "sampler", "batch_sampler"), loader.argument(3), loader.argument(4)]
-    by_name = [value for name, value in loader.keywords if name in ("", "sampler", "batch_sampler")]
-    given = Value(frozenset[str]().union(*(value.tags for value in (*by_place, *by_name))))
+    given = union((*by_place, *(value for name, value in loader.keywords if name in ("", "sampler", "batch_sampler"))))
     return "sampler" if given.things("sampler") else next((tag for tag in ("rank", "size") if given.has(tag)), "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,14 +41,6 @@ class Source:
             return "cell {}:{}".format(*self.cells[min(line, len(self.cells)) - 1])
         return f"{self.name}:{line}" if self.name else str(line)
 
-    def nodes(self) -> Iterator[nodes.NodeNG]:
-        """Every node, in the order of the source."""
-        pending = [self.tree]
-        while pending:
-            node = pending.pop()
-            yield node
-            pending.extend(reversed(list(node.get_children())))
-
 
 def read_script(path: Path) -> Source:
     """A script or notebook.
@@ -76,16 +67,13 @@ def read_module(path: Path, name: str) -> Source:
 def _text(path: Path) -> str:
     try:
         raw = read_bytes(path, MOST_BYTES)
-    except (OSError, ValueError) as error:
-        what, fix = "cannot be read: no path has a NUL", "give the script's file"
-        if isinstance(error, UnusableFileError) and error.errno == errno.EFBIG:
-            what, fix = f"larger than {MOST_BYTES // 1_000_000} MB: no script", _GIVE_THE_SCRIPT
-        elif isinstance(error, UnusableFileError):
-            what = "this is a directory" if path.is_dir() else "this is no file"
-        elif isinstance(error, OSError):
-            no_file = isinstance(error, FileNotFoundError)
-            what = "no such file" if no_file else f"cannot be read: {error.strerror}"
-        raise UsageError(what, where=ascii(str(path)) if "\0" in str(path) else str(path), fix=fix) from None
+    except UnusableFileError as error:
+        no_file = "this is a directory" if path.is_dir() else "this is no file"
+        what = f"larger than {MOST_BYTES // 1_000_000} MB: no script" if error.errno == errno.EFBIG else no_file
+        raise UsageError(what, where=str(path), fix=_GIVE_THE_SCRIPT) from None
+    except OSError as error:
+        what = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        raise UsageError(what, where=str(path), fix="give the script's file") from None
     if b"\0" in raw:
         raise UsageError("this is a binary file", where=str(path), fix="give the Python file")
     try:

@@ -154,11 +154,6 @@ class Call:
         return (*self.arguments, *(value for _, value in self.keywords))
 
     @property
-    def tags(self) -> frozenset[str]:
-        """The tags of all arguments."""
-        return frozenset[str]().union(*(value.tags for value in self.values))
-
-    @property
     def has_unknown_arguments(self) -> bool:
         """Whether it takes ``*arguments`` or ``**keywords`` that are not known."""
         return any(not name for name, _ in self.keywords)
@@ -197,7 +192,7 @@ def result_of(call: Call) -> Value:
     if first != NOTHING and (name == "builtins.int" or (call.last == "compile" and not name.startswith("."))):
         return first
     if name in ("builtins.max", "builtins.min"):
-        return Value(call.tags)
+        return Value(either(call.values).tags)
     if name == ".format":
         return text_of(given, call.receiver.constant)
     if call.means("in_memory"):
