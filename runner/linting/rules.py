@@ -215,8 +215,6 @@ def _schedule(call: Call) -> Value:
 @rule(5)
 def wrapped(script: Script) -> Iterator[Finding]:
     """Whether the gradients of all ranks come together: what is wrapped is the model (DDP) or the optimizer."""
-    if script.way == "none":
-        yield script.missing("nothing averages the gradients")
     is_ddp = script.way == "ddp"
     wraps = script.calls(f"wraps {script.way}")
     kept = _kept(wraps)
@@ -449,7 +447,7 @@ def _written(call: Call) -> str:
 def averages(script: Script) -> Iterator[Finding]:
     """Whether metrics are averaged over the ranks, by all of them, and the average is used."""
     every = [call for call in script.calls("in place", "returned") if "grad" not in call.text]
-    shared = [call for call in every if not (call.node.args and _is_literal(call.node.args[0]))]
+    shared = [call for call in every if not _is_literal(script, call)]
     old = (call for call in shared if call.name.startswith("hvd.allreduce")
            and (call.given(None, "average") or isinstance(call.argument(1).constant, bool)))  # fmt: skip
     reason = "allreduce(average=...) was replaced by op="  # of Horovod before 0.20
@@ -468,17 +466,11 @@ def averages(script: Script) -> Iterator[Finding]:
         yield script.missing("the metrics of fit are those of each rank", script.fits)
 
 
-def _is_literal(node: nodes.NodeNG) -> bool:
-    """What is made of literals: ``0``, ``torch.zeros(1)``, ``torch.tensor(0).to(device)``; it makes a barrier."""
-    match node:
-        case nodes.List() | nodes.Tuple():
-            return all(map(_is_literal, node.elts))
-        case nodes.Call(func=nodes.Attribute(attrname="to" | "cuda" | "float")):
-            return _is_literal(node.func.expr)
-        case nodes.Call(func=nodes.Attribute(attrname=str(name))):
-            makes = re.fullmatch("((Float|Int)?[tT]ensor|zeros|ones|constant|array)", name)
-            return bool(makes and node.args) and all(map(_is_literal, node.args))
-    return isinstance(node, nodes.Const)
+def _is_literal(script: Script, call: Call) -> bool:
+    """Whether nothing but literals and what is imported is given, as ``torch.zeros(1)``: it makes a barrier."""
+    given = call.node.args[:1] if isinstance(call.node, nodes.Call) else ()
+    names = [name for each in given for name in each.nodes_of_class(nodes.Name)]
+    return bool(given) and all(script.resolver.value(name).path for name in names)
 
 
 @rule(8)
@@ -491,15 +483,13 @@ def reports(script: Script) -> Iterator[Finding]:
         yield script.missing("nothing averages what the ranks measure")
     whole = {f"loader:{call.number}" for call in script.loaders if not sharding(call)}
     after_steps = [call for call in every if not script.batches.intersection(call.loops)]
-    if not after_steps:
-        yield from unclear("it reports the loss of single steps, of one rank", every)
     if script.evaluated and script.evaluated <= whole:
         yield from ok("every rank evaluates the whole set", after_steps)
     if script.uncertain:
         yield from unclear(script.uncertain, after_steps)
     if script.evaluated or script.way == "horovod":
         yield from wrong("the metrics are those of one rank", after_steps)
-    yield from unclear("it reports the training loss of one rank", after_steps)
+    yield from unclear("it reports the training loss of one rank", every)
 
 
 def _is_metric(call: Call) -> bool:
