@@ -23,7 +23,7 @@ from runner.linting.values import NOTHING, SCALARS, Call, Value, combined, eithe
 # What holds of the rank at a place. A condition on the local rank says nothing of the ranks where it is false: they are
 # on every node.
 _OPPOSITE = {"root": "not_root", "not_root": "root", "local_root": "", "": ""}
-_MOST_STEPS, _MOST_DEPTH, _MOST_CALLS, _MOST_MODULES, _MOST_CONDITIONS = 150_000, 300, 8, 40, 50
+_MOST_STEPS, _MOST_DEPTH, _MOST_CALLS, _MOST_MODULES, _MOST_CONDITIONS = 200_000, 300, 8, 40, 50
 _EXITS = ("sys.exit(", "exit(", "quit(", "os._exit(")
 _INNER = (nodes.FunctionDef, nodes.ClassDef, nodes.Lambda)
 

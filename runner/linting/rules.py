@@ -395,7 +395,7 @@ def waiting(script: Script) -> Iterator[Finding]:
 @rule(7)
 def writes(script: Script) -> Iterator[Finding]:
     """Whether several ranks write one file."""
-    logs = [call for call in script.every if call.means("log") or _opens_a_text(call)]
+    logs = script.calls("log")
     files = [call for call in (*script.calls("checkpoint"), *logs) if not _is_no_file_of_training(call)]
     good: list[Call] = []
     doubtful: list[Finding] = []
@@ -418,19 +418,12 @@ def writes(script: Script) -> Iterator[Finding]:
     yield one("ok", "it writes no checkpoint that can be seen")
 
 
-def _opens_a_text(call: Call) -> bool:
-    """A text file that is written; of a binary one, `pickle.dump` or its like says what it is."""
-    mode = call.argument(0 if call.name == ".open" else 1, "mode").constant
-    opens = call.name in ("builtins.open", ".open", "io.open")
-    return opens and isinstance(mode, str) and mode[:1] in ("w", "a", "x") and "b" not in mode
-
-
 def _is_no_file_of_training(call: Call) -> bool:
-    """What all ranks write together, a buffer in memory, the null device, a picture or a plot."""
+    """What all ranks write together, a buffer in memory, a picture or a plot."""
     path = _path(call)
     is_picture = isinstance(path.constant, str) and path.constant.endswith((".png", ".jpg", ".pdf"))
     by_format = call.name == ".save" and (is_picture or call.given(None, "format") is not None)
-    return call.means("together") or path.has("in_memory") or path.path == "os.devnull" or by_format
+    return call.means("together") or path.has("in_memory") or by_format
 
 
 def _path(call: Call) -> Value:
@@ -439,8 +432,7 @@ def _path(call: Call) -> Value:
 
 
 def _written(call: Call) -> str:
-    name = call.name.removeprefix("builtins.")
-    return f"model{name}(...)" if name.startswith(".") else f"{name}(...)"
+    return f"{'model' if call.name.startswith('.') else ''}{call.name}(...)"
 
 
 @rule(8)
