@@ -400,14 +400,10 @@ class Resolver:
             return self._variables(first, second)
         if call.name == "builtins.getattr" and len(call.arguments) > 1 and not first.path:
             return Value(meaning(str(second.constant)))
-        if call.name == "functools.partial":
-            return replace(first, tags=first.tags | union(call.values).tags)
         return result_of(call)
 
     def _returned(self, function: Any) -> Value:
         """What a function returns, or yields."""
-        if not isinstance(function, nodes.FunctionDef):
-            return self.value(function.body)
         returns = function.nodes_of_class((nodes.Return, nodes.Yield), skip_klass=_INNER)
         return either([self.value(each.value) for each in returns])
 
