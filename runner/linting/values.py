@@ -77,9 +77,7 @@ def either(values: Iterable[Value]) -> Value:
 
 
 def _joined(one: Value, other: Value) -> Value:
-    items = one.items or other.items
-    if one.items and len(one.items) == len(other.items):
-        items = tuple(map(_joined, one.items, other.items))
+    items = () if one.items and other.items else one.items or other.items
     reference = one.reference if one.reference is not None else other.reference
     return Value(one.tags | other.tags, one.path or other.path, one.constants | other.constants, reference, items)
 
