@@ -168,7 +168,8 @@ def other_data(script: Script) -> Iterator[Finding]:
 @rule(4)
 def rate(script: Script) -> Iterator[Finding]:
     """Whether a rate depends on the number of ranks."""
-    rates = [(call, _rate(call)) for call in script.optimizers]
+    rates = [(call, call.argument(int(not call.means("keras.* tensorflow.*")), "lr", "learning_rate"))
+             for call in script.optimizers]  # fmt: skip
     first = script.optimizers[:1]
     known = " ".join((*script.texts, *(call.name for call in script.every))).lower()
     warm = any(word in known for word in ("warmup", "warm_up", "warm-up"))
@@ -196,10 +197,6 @@ def rate(script: Script) -> Iterator[Finding]:
         yield from unclear("no data set that can be seen: a benchmark needs no scaled rate", first)
     yield from wrong(reason, first)
     yield one("cannot tell", "no optimizer whose rate can be seen", script.calls("hvd.DistributedOptimizer"))
-
-
-def _rate(optimizer: Call) -> Value:
-    return optimizer.argument(0 if optimizer.name.startswith(("keras.", "tensorflow.")) else 1, "lr", "learning_rate")
 
 
 def _schedule(call: Call) -> Value:

@@ -75,6 +75,11 @@ def test_a_hostile_script_is_read_in_bounded_time(tmp_path: Path, name: str) -> 
     assert time.process_time() - began_s < 15, "seconds of a processor; up to 2 on one that is not shared"
 
 
+def test_nothing_is_claimed_of_a_script_that_is_too_large_to_be_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HEAD + HOSTILE["tuples"] + "torch.save(a, 'x')\nloss.backward()\n")
+    assert {row.finding.state for row in check(tmp_path / "train.py").rows} == {"cannot tell"}
+
+
 def test_names_that_come_from_each_other_in_loops_are_followed_to_the_end() -> None:
     rows = check(Path(__file__).parents[2] / "recipes/mesh/main.py").rows
     assert {row.finding.reason for row in rows} == {"no training that can be seen in this file"}
