@@ -1,6 +1,6 @@
 """The benchmarks beside a plain Horovod script, and what each of their settings changes: ``make bench-recipes``.
 
-What is launched in which order, and the tables in Markdown, as docs/recipes/speed.md shows them. Pure: the launches
+What is launched in which order, and the tables in Markdown; docs/recipes/README.md has the first. Pure: the launches
 are made by tests/long/benchmarks/test_recipes.py. A launch counts as one rate: timed steps over the window's seconds
 on rank 0, as the program itself reports both. Launches are compared as ``runner compare`` does it.
 """
