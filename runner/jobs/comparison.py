@@ -112,7 +112,7 @@ FACTS = (
         "batch",
         "batch of a GPU",
         lambda ran: NONE if ran.batch is None or ran.varying else f"{ran.batch:.6g}",
-        "compare curve",
+        "compare curve repeats point",
     ),
     Fact("gpus", "number of GPUs", lambda ran: str(ran.gpus), "compare"),
     Fact(

@@ -308,13 +308,36 @@ class Run:
                 make_key()
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
+            self._keep_first(f"{document['made_of']} {document['outcome']}\n")
         files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
 
+    @property
+    def first_judged(self) -> tuple[str, str]:
+        """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
+        with suppress(OSError, ValueError):
+            made_of, outcome = files.read_bytes(_judged() / self.run_id).decode("ascii").split()
+            return made_of, outcome
+        return "", ""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its plan or its records are not those that it was first judged by."""
+        return self.first_judged[0] not in ("", self._made_of())
+
     def _made_of(self) -> str:
-        """SHA-256 of what it is judged by, beside its plan and its logs."""
+        """SHA-256 of what it is judged by, but for its logs, and of the program that ran."""
         records = sorted(filter(_RECORD.match, files.names_in(self.ranks)))
-        names = (RESULT, EXIT, ENDED, *(f"ranks/{name}" for name in records))
-        return files.sha256("".join(f"{files.sha256(self.content(name))}  {name}\n" for name in names).encode())
+        program = sorted(each for each in (self.path / "recipe").rglob("*") if each.suffix in (".py", ".sh"))
+        names = (PLAN, JOB, RESULT, EXIT, ENDED, CODE, CODE_DIFF, CODE_FILES, *(f"ranks/{name}" for name in records))
+        names += tuple(str(each.relative_to(self.path)) for each in program)
+        lines = (f"{files.sha256(self.content(name))}  {name}\n" for name in names)
+        return files.sha256("".join(lines).encode("utf-8", "surrogateescape"))
+
+    def _keep_first(self, judged: str) -> None:
+        with suppress(OSError):
+            if not self.first_judged[0]:
+                _judged().mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.write_private(_judged() / self.run_id, judged)
 
     def _seal(self, document: Mapping[str, Any]) -> str:
         """Of its plan and its verdict."""
@@ -329,6 +352,11 @@ def seal(text: str) -> str:
     except OSError:
         return ""
     return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
+
+
+def _judged() -> Path:
+    """What runs were made of when they were first judged, a file for each."""
+    return paths.state_dir() / "judged"
 
 
 def _key() -> Path:
@@ -418,8 +446,9 @@ def make_root(root: Path) -> None:
 def discard(run: Run) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
-    with suppress(OSError):
-        (index() / run.run_id).unlink()
+    for own in (index(), _judged()):
+        with suppress(OSError):
+            (own / run.run_id).unlink()
 
 
 def linked() -> Iterator[Run]:

@@ -91,7 +91,13 @@ def look(study: StudyDirectory, answers: Answers | None = None) -> Look:
         made[key] += [attempt for attempt in present if attempt is not None]
     own = only_own(study.study, made, launched or None)
     alike = only_first_program(study.study.launches, own)
-    return Look(alike, study.gaps(log, runs, gone))
+    changed = tuple(
+        f"{key}: its run {each.run.run_id} is not as it was measured, and is left out"
+        for key, attempts in alike.items()
+        for each in attempts
+        if each.state == "not-proven" and each.verdict and each.verdict.outcome == "measured" and each.verdict.anew
+    )
+    return Look(alike, (*study.gaps(log, runs, gone), *changed))
 
 
 def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
@@ -176,7 +182,8 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     for each in study.launches:
         if each.key in proven and (plan := proven[each.key].plan) is not None:
             for arm in each.arms or (each.arm,):
-                groups[each.settings, each.gpus, arm].append(Ran(plan=plan))
+                batch, varying = batch_of(proven[each.key])
+                groups[each.settings, each.gpus, arm].append(Ran(plan=plan, batch=batch, varying=varying))
     found = {point: ", ".join(fact.words for fact in unlike("point", group)) for point, group in groups.items()}
     return {point: (Doubt("unequal", f"its launches differ in {words}"),) for point, words in found.items() if words}
 

@@ -72,9 +72,9 @@ def run_of(path: Path, commit: str, diff: str, outcome: str = "ran") -> Run:
     run.write("command.json", CommandLine(("submit", "--gpus", "4"), "/d"))
     run.write("code.json", CodeRecord("/r", commit, "main", True, ("a.py",), diff_kept=True))
     run.write("provenance.json", {"runner": "1", "python": "3"})
-    run.write("verdict.json", Verdict(outcome="ran" if outcome == "ran" else "failed", reasons=("why",)))
     for name, content in (("code.diff", diff), ("job.sh", "x")):
         (path / name).write_text(content)
+    run.write("verdict.json", Verdict(outcome="ran" if outcome == "ran" else "failed", reasons=("why",)))
     return run
 
 
@@ -150,9 +150,9 @@ DECIDES = {
     "compare": "recipe model precision image-size batch gpus placement device reported-device site arm unit proof "
     "claim",
     "curve": "recipe program model precision image-size batch device reported-device site proof claim",
-    "repeats": "placement site command image env runtime software copy commit changes",
+    "repeats": "batch placement site command image env runtime software copy commit changes",
     "study": "reported-device unit image software copy commit changes",
-    "point": "placement command env runtime",
+    "point": "batch placement command env runtime",
 }
 
 

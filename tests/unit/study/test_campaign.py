@@ -227,11 +227,14 @@ def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> No
 
 
 def test_a_run_that_never_began_is_no_gap(of: StudyDirectory) -> None:
-    run = gone(of)
+    run = left_run(of, SLOW)
+    shutil.rmtree(run.path)
     of.note("never-began", SLOW, [run])
     assert facts(of).gaps == ()
     of.note("launched", SLOW, [run])
     assert len(facts(of).gaps) == 1, "its id was taken again"
+    of.note("never-began", SLOW, [measured_one := gone(of)])
+    assert any(measured_one.run_id in gap for gap in facts(of).gaps), "it was measured"
 
 
 ALTERED: dict[str, Callable[[Path], object]] = {
