@@ -13,7 +13,15 @@ from typing import Any, Literal
 
 from runner.core.invocation import PROGRAM
 from runner.model.backends import RUNTIMES
-from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY, NOT_LOADED, RECORD_NOT_WRITTEN, WRONG_NODES, codes
+from runner.model.exit_codes import (
+    NO_RUN_DIRECTORY,
+    NODE_NOT_READY,
+    NOT_LOADED,
+    RECORD_NOT_WRITTEN,
+    SCRIPT_IN_CONTAINER,
+    WRONG_NODES,
+    codes,
+)
 from runner.model.verdict import Outcome
 
 # Where a failure is looked for, and what the text is that its pattern is matched with.
@@ -147,6 +155,7 @@ FAILURES = (
         "the scheduler reports {state}, and no rank's record explains it",
         "see the scheduler's documentation of this state, and logs/batch.err", outcome="unknown"),
     _stopped(NODE_NOT_READY, "see the container runtime's line in the logs, and the space on the nodes", "site"),
+    _stopped(SCRIPT_IN_CONTAINER, "take PYXIS_CONTAINER_IMAGE out of your login shell's files (~/.bashrc, ~/.profile)"),
     _stopped(NO_RUN_DIRECTORY, "name a run directory that every node sees (--runs)"),
     _stopped(WRONG_NODES, "submit again; report it to the site if it happens again", "infrastructure"),
     _stopped(NOT_LOADED,
@@ -232,6 +241,10 @@ FAILURES = (
     _said("module-not-found", r"No module named ['\"]?(?P<module>[\w.]+)", "{module} is not in {environment}",
         "install it there, or name the environment or image that has it (--env-name, --image); a module of your own "
         "must lie beside the script, or in PYTHONPATH"),
+    _said("library-not-found", r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file: No such file",
+        "{library} is not in {environment}, or not where libraries are looked for",
+        "use an image or environment with the CUDA, MPI or other library that the program was built for "
+        "(LD_LIBRARY_PATH where it lies elsewhere)"),
     _said("wrong-arguments", r": error: (?:unrecognized arguments|the following arguments are required|argument "
         r"|ambiguous option|one of the arguments)|^(?:Error: |│ )(?:No such option|Missing option|Invalid value)",
         "it does not take its arguments", "correct what stands after the program's name"),
@@ -277,7 +290,8 @@ FAILURES = (
         "see the rank's log, which `logs` prints"),
     Failure("logs-not-writable", "task starter", r"could not connect IO",
         _NOT_RECORDED + " (its node may not write to logs/ in the run directory)",
-        "name a run directory that every node may write to (--runs)", outcome="infrastructure"),
+        "name a run directory that every node may write to (--runs), or report the node to the site",
+        outcome="infrastructure"),
     # Of the node's slurmd; srun then waits for the other nodes' ranks.
     Failure("plugin-not-loaded", "task starter", r"Plugin initialization failed",
         _NOT_RECORDED + " (a plugin of Slurm could not be loaded on its node)",
@@ -323,6 +337,11 @@ FAILURES = (
     _not_started("no-python-in-image", r"(?:exec: |line \d+: |: )python3: (?:command )?not found",
         "the image {image} has no python3, which starts the ranks", "use an image with Python 3.8 or newer", "user",
         outcome="failed"),
+    _not_started("python-does-not-run",
+        r"python3: (?P<why>error while loading shared libraries: .+ No such file.*|cannot execute binary file.*)$",
+        "the python3 of the image {image} does not run ({why})",
+        "use an image for this processor whose Python has its libraries (nothing may hide them: --mount, "
+        "LD_LIBRARY_PATH)", "user", outcome="failed"),
     _not_started("gpu-hook-failed", r"\[ERROR\] (?P<hook>/\S*98-nvidia\S*) exited with return code",
         "Enroot's hook for NVIDIA's GPUs failed ({before})",
         "report the node to the site: `nvidia-smi` and `nvidia-container-cli info` must work there"),
@@ -396,7 +415,8 @@ FAILURES = (
     _not_started("image-not-executable", r"enroot-switchroot: failed to execute: (?P<path>\S+): Permission denied",
         "{path} of the image may not be executed there: often Enroot's data path is mounted noexec",
         "ask the site to let programs run in ENROOT_DATA_PATH (`findmnt -T` shows its options)"),
-    _not_started("no-shell-in-image", r"enroot-switchroot: failed to execute: (?P<path>\S+): (?P<why>.+)",
+    _not_started("no-shell-in-image",
+        r"(?:enroot-switchroot: failed to execute: |execve\(\): (?=/bin/bash:))(?P<path>\S+): (?P<why>.+)",
         "the image {image} has no shell that runs there ({path}: {why})",
         "use an image for this processor with /bin/sh and /bin/bash in it", "user", outcome="failed"),
     _not_started("tmp-not-writable", r"pyxis: couldn't create enroot start configuration script",

@@ -25,6 +25,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "job-killed": ("KILLED",),
     "job-unknown": ("missing", "unknown"),
     "state-unexplained": ("SPECIAL_EXIT",),
+    "script-in-container": ("70",),
     "node-not-ready": ("71",),
     "no-run-directory": ("72",),
     "wrong-nodes": ("73",),
@@ -61,6 +62,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "collective-timeout": ("[rank0]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught "
         "collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600061 milliseconds",),
     "module-not-found": ("/usr/bin/python3: No module named torch.distributed",),
+    "library-not-found": ("OSError: libcudart.so.12: cannot open shared object file: No such file or directory",),
     "wrong-arguments": ("train.py: error: unrecognized arguments: --lrr 3",),
     "quota-exceeded": ("OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache/huggingface/x y'",),
     "shared-memory-full": ("RuntimeError: unable to write to file </torch_8_6_0>: No space left on device (28)",),
@@ -76,6 +78,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "pyxis-not-loaded": ("srun: unrecognized option '--container-image=/i.sqsh'",),
     "runtime-not-on-node": ("bash: line 1: exec: enroot: not found",),
     "no-python-in-image": ("bash: line 1: exec: python3: not found",),
+    "python-does-not-run": ("python3: error while loading shared libraries: libz.so.1: cannot open shared object file: "
+        "No such file or directory", "some"),
     "gpu-hook-failed": ("pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1",),
     "fabric-hook-failed": ("pyxis:     [ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1",),
     "own-hook-failed": ("pyxis:     [ERROR] /root/.config/enroot/hooks.d/10-mine.sh exited with return code 3",),
@@ -138,6 +142,7 @@ def test_a_row_is_reached_by_its_example_and_hidden_by_no_row_before_it(failure:
         ("container log", "pyxis: importing docker image"), ("container log", "slurmstepd: error: nothing"),
         ("container log", "pyxis: child 12 failed with error code: 1"), ("container log", "my container is full"),
         ("container log", "pyxis: container was not started successfully by another task"),
+        ("container log", "python3: error while loading shared libraries: libz.so.1: cannot open: Error 107"),
         ("program log", "ValueError: No such module"), ("program log", "DataLoader worker 3 is slow"),
     ],
 )  # fmt: skip

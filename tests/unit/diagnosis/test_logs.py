@@ -54,6 +54,10 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     # A container that was running: another node's failure ended it, and the log may not say so.
     "silent, as it was stopped": ([NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)[2:]], "runtime-failed"),
     "only unpacks": (pyxis(NODE2, UNPACKING), "runtime-failed"),
+    # As seen with images whose python3 is of another processor, and that have /bin/sh alone.
+    "a Python of another processor": ([f"/results/lib/rank.sh: line 18: /usr/bin/python3: {why}" for why in
+        ("cannot execute binary file: Exec format error", "Success")], "python-does-not-run"),
+    "no bash": ([NODE2 + "execve(): /bin/bash: No such file or directory"], "no-shell-in-image"),
     "an image that is gone": (["ch-run[7]: error: can't stat: /my image.sqfs: No such file or directory (core.c:474)"],
         "image-missing"),
     # A runtime's own line about its container.
