@@ -138,7 +138,17 @@ def test_which_versions_ran_is_what_the_job_recorded(run: Run) -> None:
     assert verdict.versions == {"slurm": "22.05.8", "pyxis": "unknown", "enroot": "unknown"}
     (run.path / "versions").write_text("slurm\tslurm 22.05.8\nenroot\t4.1.2-14-g8ea147d\n")
     write_record(run, start(0, environment={"PYXIS_VERSION": "0.24.0"}))
-    assert collect(run, ENDED).versions == {"slurm": "22.05.8", "pyxis": "0.24.0", "enroot": "4.1.2-14-g8ea147d"}
+    (run.path / "versions-n0").write_text("enroot\t4.1.2-14-g8ea147d\n")
+    (run.path / "versions-n1").write_text("enroot\tenroot: line 1: enroot: command not found\n")
+    verdict = judge(collect(run, ENDED))
+    assert verdict.versions == {"slurm": "22.05.8", "pyxis": "0.24.0", "enroot": "4.1.2-14-g8ea147d"}
+    assert verdict.remarks == ()
+    (run.path / "versions-n1").write_text("enroot\t3.5.0\n")
+    write_record(run, start(2, environment={"PYXIS_VERSION": "0.20.0"}))
+    assert judge(collect(run, ENDED)).remarks == (
+        "pyxis is 0.24.0, but 0.20.0 on n1",
+        "enroot is 4.1.2-14-g8ea147d, but 3.5.0 on n1",
+    )
 
 
 MISSING = "[ERROR] No such file or directory: /lustre/u/images/x.sqsh"
