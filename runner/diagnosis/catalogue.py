@@ -30,7 +30,7 @@ Source = Literal[
     "unexplained state",  # the same, where no rank and no script explains it
     "end marker",  # "missing", where the batch script left none; context: the phase that the scheduler reports
     "batch script",  # the batch script's own exit code
-    "job exit code",  # the job's exit code, where no rank's record explains it
+    "job exit code",  # the job's exit code, where no rank's record explains it; context: the script's telling line
     "run directory",  # "full", where no record fits into it
     "launcher error",  # the launcher's own failure, in a rank's exit record (``error``)
     "rank tokens",  # "differ", where ranks came with tokens of several job steps
@@ -164,6 +164,10 @@ FAILURES = (
     Failure("run-directory-not-written", "job exit code", rf"^{RECORD_NOT_WRITTEN}$",
         "the job could not write to its run directory (exit code {code})",
         "name a run directory that every node sees and you may write to (--runs)", outcome="infrastructure"),
+    Failure("srun-plugin-not-loaded", "job exit code", r"",
+        "srun could not load a plugin of Slurm (exit code {code})",
+        "ask the site: plugstack.conf of the job's first node names the plugin, and slurmd's log the reason", "site",
+        "infrastructure", context=r"Plug-?in initialization failed|Failed to initialize plugin stack"),
     Failure("disk-full", "run directory", r"^full$", "the disk of the run directory is full",
         "remove what you no longer need there, or name another directory (--runs)", outcome="infrastructure"),
     Failure("job-exit-code", "job exit code", r"", "the job ended with exit code {code}",

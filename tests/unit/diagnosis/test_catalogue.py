@@ -31,6 +31,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "wrong-nodes": ("73",),
     "not-loaded": ("74",),
     "run-directory-not-written": ("116",),
+    "srun-plugin-not-loaded": ("1", "srun: error: Plug-in initialization failed"),
     "job-exit-code": ("9",),
     "disk-full": ("full",),
     "python-not-found": ("program-not-found", "python: No such file or directory"),
