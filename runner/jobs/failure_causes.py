@@ -341,7 +341,7 @@ def _with_code(evidence: Evidence, code: int) -> Verdict:
         return msgspec.structs.replace(verdict, log=f"logs/{lost.file}: {lost.line}")
     # Where the disk is full the job could not write, whatever code it ended with.
     failure = classify("job exit code", str(RECORD_NOT_WRITTEN if evidence.disk_full else code), evidence.batch_line)
-    cause = failure.cause.format(code=code)
+    cause = failure.cause.format(code=code, node=next(iter(evidence.hosts), "the job's first node"))
     if failure.outcome == "infrastructure":
         return failed_verdict(evidence, failure, [cause, *_disk_full(evidence)])
     if _ranks_without_record(evidence):

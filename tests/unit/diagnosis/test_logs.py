@@ -42,6 +42,9 @@ CANCELLED_2 = f"{NODE2}*** STEP 7.0 ON dgx02 CANCELLED AT 2026-11-22T02:06:49 **
 # Lines -> the code of the cause; empty for none.
 FAULTS: dict[str, tuple[list[str], str]] = {
     "ended by others": ([CANCELLED_1, *pyxis(NODE1, UNPACKING, first=STOPPED)], ""),
+    "srun was killed": ([NODE1 + "*** STEP 7.0 ON dgx01 FAILED (non-zero exit code or other failure mode) ***",
+        NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)], ""),
+    "no bash, by bare Enroot": (["/proc/self/fd/3: 1: exec: /bin/bash: not found"], "no-shell-in-image"),
     "silent, as others ended it": ([CANCELLED_1, NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)], ""),
     "stopped": (pyxis(NODE1, UNPACKING, first=STOPPED), ""),
     "failed before the step was ended": ([*pyxis(NODE2, "[ERROR] Invalid image format: /i.sqsh"), CANCELLED_2],

@@ -231,6 +231,8 @@ TOO_SOON = ("slurmstepd-n0: error: pyxis: container exited too soon", *pyxis()[1
 NOT_MADE = "slurmstepd-n1: error: pyxis: failed to create container filesystem for image: /lustre/u/images/x.sqsh"
 NO_PLUGIN = [f"srun: error: task {rank} launch failed: Plugin initialization failed" for rank in (2, 3)]
 NO_IO = "srun: error: task 1 launch failed: Slurmd could not connect IO"
+SRUN_KILLED = "lib/common.sh: line 85: 35933 Killed                  srun --mpi=none --nodes=2"
+FAILED_STEP = "slurmstepd-n0: error: *** STEP 7.0 ON n0 FAILED (non-zero exit code or other failure mode) ***"
 WAITING = [start(rank, met=False) for rank in (0, 1)]
 ONE_NODE_FAILED = ("srun: error: n1: task 1: Exited with exit code 1", CANCELLED, "srun: error: n0: task 0: Terminated",
     "srun: Force Terminated StepId=7.0")  # fmt: skip
@@ -267,6 +269,8 @@ CONTAINERS: dict[str, Left] = {
     "a node that could not be made ready, by its own log": ({"batch.err": ONE_NODE_FAILED,
         "node-n0.log": (ONLY_UNPACKS, CANCELLED), "node-n1.log": ("bash: line 1: exec: enroot: not found",)}, (),
         code(71), f"{NOT_STARTED} n1: enroot is not there, or not in PATH", "logs/node-n1.log: bash"),
+    "srun itself was killed": ({"batch.err": (SRUN_KILLED,), "rank-0.err": (FAILED_STEP, *TOO_SOON)}, WAITING, code(137),
+        "srun, which had started the ranks, was killed on n0", f"logs/batch.err: {SRUN_KILLED}"),
     # Its tasks are numbered as nodes, not as ranks: task 1 is n1's.
     "a node where nothing could be launched": ({"batch.err": (NO_IO,)}, (), code(71),
         "the task that makes n1 ready left no exit record; srun reports: launch failed", f"logs/batch.err: {NO_IO}"),
