@@ -10,8 +10,8 @@ RUNNER := $(BIN)/python -m runner
 # Without the stand-in's scripts: they imitate NGC's files exactly.
 SCRIPTS = $(shell find containers recipes runner -name '*.sh' -not -path '*/standin/rootfs/*')
 
-# Unit tests share the processors; half of them wait. 8: more cost more to start than they save.
-SIDE_BY_SIDE := --numprocesses auto --maxprocesses 8 --dist worksteal
+# Unit tests share the processors, two to each, as half of them wait. 8: more cost more to start than they save.
+SIDE_BY_SIDE := --numprocesses $(shell echo $$((2 * $$(nproc)))) --maxprocesses 8 --dist worksteal
 
 # Tests call the virtual environment's tools by name.
 unit test test-%: export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -71,7 +71,7 @@ lint: venv ## ruff, mypy, the layers, the shell scripts
 
 .PHONY: unit
 unit: venv ## unit and golden tests: no root, engine or Slurm needed
-	@$(BIN)/pytest -m 'not integration' $(SIDE_BY_SIDE)
+	@$(BIN)/pytest tests/unit tests/golden $(SIDE_BY_SIDE)
 
 # CI=true: a selected test may not skip. COLD=1: an empty cache and a private engine without images, both removed at the
 # end. As both are empty, COLD is unset for the commands: with it, each test would build everything again.

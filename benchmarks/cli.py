@@ -1,6 +1,6 @@
 """What the command line takes before it does anything, as multiples of bare Python: ``make bench-cli``.
 
-A table in Markdown, as docs/start-up.md shows it: medians of the ratios of runs side by side, so that a load that comes
+A table in Markdown: medians of the ratios of runs side by side, so that a load that comes
 and goes meets both. Bytecode is written first, as an installation does. Half a minute on one core.
 """
 

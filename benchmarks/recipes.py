@@ -1,6 +1,6 @@
 """The benchmarks beside a plain Horovod script, and what each of their settings changes: ``make bench-recipes``.
 
-What is launched in which order, and the tables in Markdown, as docs/recipes/speed.md shows them. Pure: the launches
+What is launched in which order, and the tables in Markdown; docs/recipes/README.md has the first. Pure: the launches
 are made by tests/long/benchmarks/test_recipes.py. A launch counts as one rate: timed steps over the window's seconds
 on rank 0, as the program itself reports both. Launches are compared as ``runner compare`` does it.
 """
@@ -103,7 +103,7 @@ def speed_row(framework: Framework, rounds: Sequence[Round]) -> str:
 
 def not_slower(against: Comparison) -> str:
     """Whether it is shown that B is not slower than A by more than the margin."""
-    judgement = judgement_of(against, 1.0 - MARGIN, is_apart="interleaved" in against.why)
+    judgement = judgement_of(against, 1.0 - MARGIN, is_apart=not against.is_balanced)
     if judgement == "good":
         return "yes"
     return f"no: slower by more than {MARGIN:.0%}" if judgement == "below" else f"no verdict{_needed(against)}"

@@ -1,6 +1,6 @@
 """What watching and judging cost with many ranks and many runs, and how the cost grows: ``make bench-scale``.
 
-Tables in Markdown, as docs/start-up.md shows them, in processor seconds, which other load on the machine changes least.
+Tables in Markdown, in processor seconds, which other load on the machine changes least.
 The growth is the exponent of a power of the size, from one row to the next: 1 is linear. A few minutes on one core;
 about 1 GB below the directory for temporary files.
 """

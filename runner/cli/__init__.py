@@ -91,6 +91,8 @@ class LazyVerbs(click.Group):
         module, _, attribute = (VERBS[name][0] if name in VERBS else ALIASES[name]).partition(".")
         command = getattr(importlib.import_module(f"runner.cli.{module}"), attribute or "command")
         assert isinstance(command, click.Command)
+        if name in VERBS:
+            command.epilog = importlib.import_module("runner.cli.examples").epilog(name)
         return command
 
     def shell_complete(self, _ctx: click.Context, typed: str) -> list[CompletionItem]:

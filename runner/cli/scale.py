@@ -62,12 +62,6 @@ def command(
 
     The options of submit hold for every launch (--help-all). What it is expected to cost is printed first. An
     interrupted study goes on with --resume: nothing is measured twice.
-
-    \b
-    scale --gpus 1,2,4,8,16 --wait -- python train.py
-    scale --gpus 1,8 --set batch-size=128,256 --repeats 3
-
-    More: docs/scale.md
     """
     from runner.cli.study import detached, show_facts
     from runner.jobs.life import WaitInterrupted

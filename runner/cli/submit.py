@@ -73,13 +73,6 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
 
     Arguments after -- are a program to run in this directory. With --recipe, or if the first of them is an option, they
     are passed to the recipe's program. A batch script of yours is submitted as it is, and recorded.
-
-    \b
-    submit --gpus 2 --wait -- python train.py --lr 0.1
-    submit --gpus 16 --image nvcr.io/nvidia/pytorch:25.02-py3 -- torchrun train.py
-    submit job.sbatch --check          what is wrong with a batch script
-
-    More: docs/jobs.md
     """
     context = click.get_current_context()
     if at_once is not None and not sweep:

@@ -15,7 +15,7 @@ from runner.cli.table import in_colour, show, width_of_terminal
 from runner.core.errors import Exit, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.text import plain
-from runner.model.figure import figure_of, is_of_value
+from runner.model.figure import is_of_value
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -257,7 +257,7 @@ def show_verdict(run: Run, verdict: Verdict) -> None:
 
 
 def _lines(run: Run, verdict: Verdict) -> Iterator[str]:
-    good, figure = verdict.outcome in ("measured", "ran"), figure_of(verdict)
+    good, figure = verdict.outcome in ("measured", "ran"), run.figure_by(verdict, None)
     doubts = figure.doubts if figure else ()
     of_run = [each.words for each in doubts if each.code != "demonstration" and not is_of_value(each)]
     label = f" ({verdict.demonstration})" if verdict.demonstration else ""

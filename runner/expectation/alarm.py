@@ -52,7 +52,7 @@ def _causes(point: ExpectedPoint, signs: Signs | None) -> tuple[Cause, ...]:
 
 
 def _sockets(signs: Signs) -> Cause:
-    name, fix = "sockets instead of RDMA", "see that the container has the fabric's library and devices (docs/gpu.md)"
+    name, fix = "sockets instead of RDMA", "see that the container has the fabric's library and devices"
     if not signs.networks or not signs.kinds:
         return Cause(name, "possible", ("NCCL left no log of its network",), fix)
     evidence = f"NCCL's network between nodes was {', '.join(signs.networks)}"

@@ -17,7 +17,7 @@ from runner.core.hide import hidden_command
 from runner.core.invocation import PROGRAM
 from runner.jobs.collect import nodes_of
 from runner.jobs.comparison import batch_of
-from runner.jobs.directory import Run, utc
+from runner.jobs.directory import Gaps, Run, utc
 from runner.jobs.life import Standing, standing
 from runner.model.figure import Doubt, figure_keys, in_codes, in_words
 from runner.model.output import ExportedRank, ExportedRun, ExportedRuns, Format
@@ -33,8 +33,8 @@ _OF_RANK = {name if name in ("rank", "node") else f"rank_{name}": name for name 
 COLUMNS = (*_OF_RUN, *_OF_RANK)
 
 
-def exported_run(run: Run) -> ExportedRun:
-    """A run that has ended.
+def exported_run(run: Run, gaps: Gaps | None = None) -> ExportedRun:
+    """A run that has ended. ``gaps``: of studies, as ``seen`` of ``Run.gaps``.
 
     Raises:
         UnknownStateError: it has no verdict yet.
@@ -79,7 +79,7 @@ def exported_run(run: Run) -> ExportedRun:
         steady=verdict.steady if is_measured else None,
         transport=verdict.transport,
         arm=plan.arms[-1],
-        **figure_keys(verdict, plan.arms[-1]),
+        **figure_keys(verdict, run.figure_by(verdict, plan, gaps)),
         ranks=ranks,
     )
 

@@ -30,7 +30,7 @@ from runner.model.verdict import Verdict
 from runner.planning.options import options_of
 
 Question = Literal["compare", "curve", "repeats", "study", "point"]
-Identity = tuple[str | None, str | None, float]
+Identity = tuple[object, ...]
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 FIX = "leave out the copy: a launch counts once"
 NONE = "none"
@@ -235,17 +235,21 @@ def batch_of(run: Run) -> tuple[float | None, bool]:
     return mean, any(len({*each.group_samples}) > 1 for each in reports)
 
 
-def identity_of(start: StartRecord | None) -> Identity | None:
-    """What no two launches share: job, job step and instant of the first rank's start; None where that is unknown."""
-    return None if start is None or start.time_s is None else (start.job_id, start.token, start.time_s)
+def identity_of(start: StartRecord | None, report: Report | None) -> Identity:
+    """What no two launches share, as far as it is known, of their first ranks: job, job step and instant of the start,
+    and the times of the window.
+    """
+    began = (start.job_id, start.token, start.time_s) if start and start.time_s is not None else None
+    return tuple(filter(None, (began, report and report.ends_checksum)))
 
 
-def copy_among(runs: Iterable[tuple[str, Identity | None]]) -> tuple[str, str] | None:
+def copy_among(runs: Iterable[tuple[str, Identity]]) -> tuple[str, str] | None:
     """The first two, by name, that are one launch; None where each is a launch of its own. Pure."""
-    seen: dict[Identity, str] = {}
+    seen: dict[object, str] = {}
     for name, identity in runs:
-        if identity is not None and (first := seen.setdefault(identity, name)) != name:
-            return first, name
+        for mark in identity:
+            if (first := seen.setdefault(mark, name)) != name:
+                return first, name
     return None
 
 

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -31,7 +31,7 @@ from runner.model.job import (
     Submitted,
     Sweep,
 )
-from runner.model.plan import PlanRecord, upgraded
+from runner.model.plan import Plan, PlanRecord, upgraded
 from runner.model.records import Report, StartRecord
 from runner.model.step import LIBRARY, JobScript
 from runner.model.verdict import Verdict
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Gaps = dict[Path, tuple[str, ...]]  # of studies that were read, by their directories: as of ``Run.gaps``
 
 SCRIPT, PLAN, PROVENANCE, JOB = "job.sh", "plan.json", "provenance.json", "job.json"
 REQUEST, COMMAND, CODE, CODE_DIFF = "request.json", "command.json", "code.json", "code.diff"
@@ -151,16 +152,24 @@ class Run:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What it is worth, once it was judged. One that claims success and that this user's gpu-runner did not write
-        here counts for nothing: the run is judged anew, by its records.
+        """What it is worth, once it was judged. One that this user's gpu-runner did not write here, or not of this plan
+        and these records, counts for nothing: the run is judged anew.
         """
+        return self._judged(lambda made_of: made_of == self._made_of())
+
+    @property
+    def listed_verdict(self) -> Verdict | None:
+        """The same for a list of many runs, without a look at what the ranks have left."""
+        return self._judged(lambda _made_of: True)
+
+    def _judged(self, holds: Callable[[object], bool]) -> Verdict | None:
         document = self.read(VERDICT, dict) or {}
-        seal = str(document.pop("seal", ""))
+        own = str(document.pop("seal", ""))
         try:
             stored = msgspec.convert(document, Verdict)
         except msgspec.ValidationError:
             return None
-        if stored.outcome not in ("measured", "ran") or (seal and seal == self._seal(document)):
+        if own and own == self._seal(document) and holds(document.get("made_of")):
             return stored
         from runner.jobs.life import judged_anew  # few are
 
@@ -227,8 +236,23 @@ class Run:
     @property
     def figure(self) -> Figure | None:
         """Its figure with all doubts; None unless it is ``measured``."""
-        verdict, plan = self.verdict, self.plan
-        return figure_of(verdict, plan.arms[-1] if plan else None)
+        return self.figure_by(self.verdict, self.plan)
+
+    def figure_by(self, verdict: Verdict | None, plan: Plan | None, seen: Gaps | None = None) -> Figure | None:
+        """The same by a verdict and a plan of it that were read already; ``seen`` as of ``gaps``."""
+        figure = figure_of(verdict, plan.arms[-1] if plan and plan.arms else None)
+        return figure and figure.beside_gaps(self.gaps(seen))
+
+    def gaps(self, seen: Gaps | None = None) -> tuple[str, ...]:
+        """What was launched in its study and cannot be shown, a sentence each; empty where it is of none. ``seen``:
+        what was read for other runs, and takes what is read: each study once.
+        """
+        seen, study = {} if seen is None else seen, self.group
+        if study is not None and study not in seen:
+            from runner.jobs.campaign import gaps_of  # most runs are of no study
+
+            seen[study] = gaps_of(study)
+        return seen[study] if study is not None else ()
 
     @property
     def evidence(self) -> Evidence:
@@ -281,27 +305,39 @@ class Run:
         document = msgspec.to_builtins(value)
         if name == VERDICT:
             with suppress(OSError):
-                _make_key()
+                make_key()
+            document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
         files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
 
+    def _made_of(self) -> str:
+        """SHA-256 of what it is judged by, beside its plan and its logs."""
+        records = sorted(filter(_RECORD.match, files.names_in(self.ranks)))
+        names = (RESULT, EXIT, ENDED, *(f"ranks/{name}" for name in records))
+        return files.sha256("".join(f"{files.sha256(self.content(name))}  {name}\n" for name in names).encode())
+
     def _seal(self, document: Mapping[str, Any]) -> str:
-        """What only this user can write beside this run's verdict; empty where there is no key."""
-        try:
-            key = files.read_bytes(_key())
-        except OSError:
-            return ""
-        text = f"{self.run_id}\n{json.dumps(document, sort_keys=True)}"
-        return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
+        """Of its plan and its verdict."""
+        parts = (self.run_id, files.sha256(self.content(PLAN)), json.dumps(document, sort_keys=True))
+        return seal("\n".join(parts))
+
+
+def seal(text: str) -> str:
+    """What only this user can write beside ``text``; empty where there is no key."""
+    try:
+        key = files.read_bytes(_key())
+    except OSError:
+        return ""
+    return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
 
 
 def _key() -> Path:
-    """A secret of this user, by which verdicts are known that were written here."""
+    """A secret of this user, by which is known what was written here."""
     return paths.state_dir() / "verdict.key"
 
 
-def _make_key() -> None:
-    """Raises OSError."""
+def make_key() -> None:
+    """Make it where there is none. Raises OSError."""
     path = _key()
     if path.exists():
         return

@@ -13,11 +13,11 @@ from typing import Any
 
 from runner.core.errors import RunnerError
 from runner.core.hide import hidden_command
-from runner.jobs.directory import CODE_DIFF, Run, linked, utc
+from runner.jobs.directory import CODE_DIFF, Gaps, Run, linked, utc
 from runner.jobs.life import Standing, judge_at_once
 from runner.jobs.states import Answers, query
 from runner.jobs.watch import presence
-from runner.model.figure import figure_keys, figure_of
+from runner.model.figure import figure_keys
 from runner.model.job import JobState, NodeShare, Phase, Submitted
 from runner.model.output import Allotment, ListedRun, RankGpu, RunFacts, ShownRun, State
 from runner.model.plan import COPY, PlanRecord, is_copied
@@ -104,7 +104,8 @@ def _rows(chosen: Sequence[_Known], answers: Answers | None = None) -> tuple[lis
     unended = ((each.run, each.record) for each in chosen if not (each.record.refused or each.ended))
     states, errors = query(unended, answers)
     until = time.monotonic() + _JUDGING_S
-    rows = []
+    rows: list[ListedRun] = []
+    gaps: Gaps = {}
     for each in chosen:
         known = each
         state = states.get(known.run.path)
@@ -112,7 +113,7 @@ def _rows(chosen: Sequence[_Known], answers: Answers | None = None) -> tuple[lis
         if known.verdict is None and is_over and time.monotonic() <= until:
             verdict = judge_at_once(known.run)
             known = known if verdict is None else replace(known, verdict=verdict, ended=True)
-        rows.append(_row(known, state))
+        rows.append(_row(known, state, gaps))
     return rows, errors
 
 
@@ -134,13 +135,13 @@ def _known(run: Run) -> _Known | None:
     """None where it cannot be read, or was cut off before the scheduler was called."""
     with suppress(OSError):
         if (record := run.submitted) is not None:
-            verdict = run.verdict
+            verdict = run.listed_verdict
             verdict = None if verdict is None or verdict.outcome == "unknown" else verdict
             return _Known(run, record, run.plan, verdict, verdict is not None or run.ended is not None)
     return None
 
 
-def _row(known: _Known, state: JobState | None) -> ListedRun:
+def _row(known: _Known, state: JobState | None, gaps: Gaps) -> ListedRun:
     run, record, plan, verdict = known.run, known.record, known.plan, known.verdict
     shown: State = "unknown"
     if record.refused:
@@ -161,7 +162,7 @@ def _row(known: _Known, state: JobState | None) -> ListedRun:
         submitted=utc(record.submitted_s),
         outcome=verdict.outcome if verdict else None,
         values=run.swept,
-        **figure_keys(verdict, plan.arms[-1] if plan else None),
+        **figure_keys(verdict, run.figure_by(verdict, plan, gaps)),
     )
 
 
@@ -237,7 +238,7 @@ def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
         "unconfirmed": provenance.unconfirmed,
         "verdict": verdict,
         "exit_code": verdict.exit_code if verdict else None,
-        "figure": figure_of(verdict, plan.arms[-1] if plan else None),
+        "figure": run.figure_by(verdict, plan),
         "allotment": plan and allotment(run, plan, now.progress.state if isinstance(now, Standing) else run.ended),
         "rank_gpus": _running_gpus(run, plan, now),
     }

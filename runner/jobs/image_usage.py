@@ -73,7 +73,7 @@ def image_uses() -> tuple[ImageUse, ...]:
     states: dict[Path, str] = {}
     not_ended: list[tuple[Run, Submitted]] = []
     for run, _plan, record in runs:
-        verdict = run.verdict
+        verdict = run.listed_verdict
         if record is not None and record.refused:
             states[run.path] = "refused"
         elif run.ended or run.marker or (verdict is not None and verdict.outcome != "unknown"):

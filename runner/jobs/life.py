@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -211,7 +212,8 @@ def judged_anew(run: Run, stored: Verdict) -> Verdict:
         evidence = _collected(run, run.ended or JobState("unknown"))
         if evidence.has_older_records:  # by whose rules no verdict is made any more
             return Verdict("not-proven", (doubt, "its records are of an older version"))
-        verdict = _verdict(run, evidence)
+        is_own = run.path.stat().st_uid == os.geteuid()  # what others judged has no seal of this user
+        verdict = msgspec.structs.replace(_verdict(run, evidence), anew=is_own)
     except (RunnerError, OSError, *UNFIT) as error:
         return Verdict("not-proven", (doubt, f"its records cannot be judged: {error}"))
     rates = (stored.images_per_s or 0.0, verdict.images_per_s or 0.0)

@@ -101,7 +101,7 @@ def kept_outcome(run: Run) -> str:
     """What the run directory says of the run's end: the verdict's outcome, ``not submitted``, ``ended`` where it was
     not judged yet, or nothing.
     """
-    verdict = run.verdict
+    verdict = run.listed_verdict
     if verdict is not None:
         return verdict.outcome
     if was_refused(run):

@@ -66,7 +66,8 @@ class Figure(msgspec.Struct, frozen=True):
 
     def beside_gaps(self, gaps: Sequence[str]) -> Figure:
         """The same, of a study of which something that was launched cannot be shown."""
-        return msgspec.structs.replace(self, doubts=(*gap_doubts(gaps), *self.doubts))
+        doubts = sorted((*gap_doubts(gaps), *self.doubts), key=lambda doubt: [*DOUBTS].index(doubt.code))
+        return msgspec.structs.replace(self, doubts=tuple(doubts))
 
     def labelled(self, demonstration: str) -> Figure:
         """The same as a demonstration, unless it is one: where no figure of its study is a claim, nor is this one."""
@@ -113,6 +114,9 @@ DOUBTS: dict[str, DoubtKind] = {
     ),
     "mixed-hardware": DoubtKind(
         lambda verdict, _: f"mixed hardware ({verdict.mixed})" if verdict.mixed else "", "mixed"
+    ),
+    "judged-anew": DoubtKind(
+        lambda verdict, _: "judged anew: its files are not as gpu-runner left them here" if verdict.anew else "", "anew"
     ),
     "shared-batch": DoubtKind(lambda verdict, _: verdict.shared_batch, "shared batch"),
     "batch": DoubtKind(lambda verdict, _: _BATCH[verdict.batch], "batch"),
@@ -216,11 +220,10 @@ class FigureKeys(msgspec.Struct, frozen=True, kw_only=True):
     synchronisation: str = ""
 
 
-def figure_keys(verdict: Verdict | None, arm: RunArm | None = None) -> dict[str, Any]:
-    """The values of ``FigureKeys`` for a run with this verdict; empty without one. ``arm``: as for ``figure_of``."""
+def figure_keys(verdict: Verdict | None, figure: Figure | None) -> dict[str, Any]:
+    """The values of ``FigureKeys`` for a run with this verdict, and the figure of it; empty without a verdict."""
     if verdict is None:
         return {}
-    figure = figure_of(verdict, arm)
     return {
         "figure": figure,
         "images_per_s": figure.value if figure else None,

@@ -265,7 +265,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         name: of the site, as ``--site`` takes it.
         description: one line for people.
-        scheduler: what starts jobs; the table below lists them.
+        scheduler: what starts jobs; the list below has them.
         runtimes: the runtimes that jobs can use there, the default first.
         extends: name or path of a site that this file changes; mappings are merged, all else is replaced.
         ways: runtime -> what it needs there.

@@ -64,7 +64,6 @@ class Study(msgspec.Struct, frozen=True):
         gpus: sizes, rising. settings: one tuple per combination of ``--set`` values; at least one, may be empty.
         strong: the whole batch is fixed, else the batch of each GPU.
         launches: in the order of ``place``.
-        logged: it has had a log of its launches from the beginning on.
     """
 
     schema: Literal["1"]
@@ -81,7 +80,6 @@ class Study(msgspec.Struct, frozen=True):
     strong: bool
     launches: tuple[Launch, ...]
     request: RequestRecord | None = None
-    logged: bool = False
 
 
 class WayCost(msgspec.Struct, frozen=True):

@@ -68,6 +68,7 @@ class Verdict(msgspec.Struct, frozen=True):
         batch: ``not-checked`` where the samples are those that a user's script states, and its model's forward passes
             do not show them; ``others-trained`` where an optimizer of other parameters stepped, too; ``not-stated``
             where they are as the model was given them alone; else empty.
+        anew: verdict, plan or records are not as this user's gpu-runner left them, and this is what they give now.
         shared_batch: why ranks may have shared a batch, and what the figure is then; empty where nothing says so.
         uncut_images_per_s: the same of the whole window.
         window_s: length of the figure's window, seconds. cut_steps: timed steps at its start that were left out.
@@ -100,6 +101,7 @@ class Verdict(msgspec.Struct, frozen=True):
     mixed: str = ""
     synchronisation: Literal["not-examined", ""] = ""
     batch: Literal["not-checked", "others-trained", "not-stated", ""] = ""
+    anew: bool = False
     shared_batch: str = ""
     uncut_images_per_s: float | None = None
     window_s: float | None = None

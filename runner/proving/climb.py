@@ -2,7 +2,7 @@
 
     RUNS/prove-SITE/RUNG.json          how the rung ended (RungRecord), written whole or not at all
     RUNS/prove-SITE/jobs/RUNG-KEY.A/N  the run directories of its job number N, in attempt A
-    ...                                as of every campaign (runner.study.campaign)
+    ...                                as of every campaign (runner.jobs.campaign)
 
 A climb that was ended at any moment goes on where it was: a job that still runs is waited for.
 """
@@ -27,6 +27,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.environments.make import make
+from runner.jobs.campaign import Campaign
 from runner.jobs.collect import collect
 from runner.jobs.directory import Run, make_root
 from runner.jobs.life import finish
@@ -47,7 +48,6 @@ from runner.sites.loader import gpu_driver, gpu_uuids
 from runner.sites.proofs import digest_of, user_records
 from runner.study import separate
 from runner.study.attempts import settle
-from runner.study.campaign import Campaign
 
 _RECIPES = ("lib", "horovod-pytorch", "prove", *rungs.FEW_STEPS)
 

@@ -61,21 +61,12 @@ class ProvenWay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return "run" if self.ran else "accepted" if self.accepted else "golden only"
 
 
-class ProvenPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of the table of paths: proven by these runs, but for what is named as unproven."""
-
-    path: str
-    proofs: tuple[str, ...] = ()
-    unproven: str = ""
-    note: str = ""
-
-
 class Proofs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that the project has recorded of its own runs."""
+    """All that the project has recorded of its own runs; ``unproven``: what has no run at all, as Markdown."""
 
     runs: tuple[RecordedRun, ...]
     ways: tuple[ProvenWay, ...]
-    paths: tuple[ProvenPath, ...]
+    unproven: tuple[str, ...]
 
     def runs_by_id(self) -> dict[str, RecordedRun]:
         """The runs that something refers to."""

@@ -90,19 +90,18 @@ def reference() -> str:
 
 
 def _runtimes() -> Iterator[str]:
-    """A row for each runtime that a site can name."""
-    yield from ("## Runtimes", "", "What can stand in `runtimes`.", "")
+    """A line for each runtime that a site can name."""
     yield from (
-        "| runtime | image | cannot mount paths with | without a scheduler |",
-        "|---|---|---|---|",
+        "## Runtimes",
+        "",
+        "What can stand in `runtimes`: the form of its images, and what it cannot mount.",
+        "",
     )
     for name, facts in RUNTIMES.items():
         syntax = facts.mounts
-        paths = " ".join(map(_code, syntax.forbidden))
-        if syntax.only:
-            paths = f"characters other than `{syntax.only}`"
-        alone = f"yes: `{facts.install}`" if facts.without_scheduler else "no"
-        yield f"| `{name}` | {facts.image} | {paths} | {alone} |"
+        paths = f"characters other than `{syntax.only}`" if syntax.only else " ".join(map(_code, syntax.forbidden))
+        here = f"; without a scheduler: `{facts.install}`" if facts.without_scheduler else ""
+        yield f"- `{name}`: {facts.image}{paths and f'; no path with {paths}'}{here}"
     yield from ("", "What brings NVIDIA's driver into each:", "")
     drivers: dict[str, list[str]] = {}
     for name, facts in RUNTIMES.items():
@@ -118,17 +117,9 @@ def _code(character: str) -> str:
 
 
 def _schedulers() -> Iterator[str]:
-    """A row for each scheduler that a site can name."""
-    nodes = {"allocated": "it allocates them", "listed": "the user lists them", "this-machine": "this machine"}
-    yield from ("## Schedulers", "", "What can stand in `scheduler`.", "")
-    yield from ("| scheduler | nodes | tasks are started by | options of every job | `site check` compares |",)
-    yield "|---|---|---|---|---|"
-    for name, facts in SCHEDULERS.items():
-        launcher = f"`{facts.launcher}`" if facts.launcher else "the job's own script"
-        options = f"`{facts.section}.directives`" if facts.section else ""
-        compared = "yes" if facts.detection else "no"
-        yield f"| `{name}` | {nodes[facts.nodes]} | {launcher} | {options} | {compared} |"
-    yield ""
+    """Those that a site can name, with what starts tasks."""
+    listed = (f"`{name}`{facts.launcher and f' (`{facts.launcher}`)'}" for name, facts in SCHEDULERS.items())
+    yield from ("## Schedulers", "", f"What can stand in `scheduler`: {', '.join(listed)}.", "")
 
 
 def _section(title: str, kind: Any) -> str:

@@ -15,6 +15,7 @@ from runner.statistics.precision import slope, t_quantile
 LEAST_LAUNCHES = 3  # of each side, for a verdict
 MARGIN = 0.02
 _LARGEST_CONFOUNDING = 0.25  # share of the arm that the place in the order explains
+_LARGEST_OF_FIRST = 1 / 3  # square of t that a slow first launch alone may give, as a share of the significant one
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Comparison:
     Attributes:
         verdict: ``faster`` or ``slower`` (the 95 % interval excludes 0), with ``, within the margin`` where it is
             small; ``equivalent`` (the 90 % interval lies within the margin); ``no verdict``, for which ``why`` is.
+        is_balanced: the order keeps drift and a slow first launch out of the difference.
         change: estimate of B / A - 1. low, high: its 95 % interval, and deviation: of the log rate of one launch; None
             where there are too few launches.
     """
@@ -34,15 +36,17 @@ class Comparison:
     high: float | None = None
     why: str = ""
     deviation: float | None = None
+    is_balanced: bool = True
 
 
 def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Comparison:
     """Compare the launches of an order such as ``ABBAAB``, fixed before the first of them; ``rates``: one for each.
 
     Designed and validated by simulation, with 3 launches a side and more: log rate = level + arm + linear drift +
-    error. A launch counts as one rate. A first launch that is slow makes 5 % of false verdicts 8 % in ABBABA and not
-    more in ABBAAB. Sessions (AAABBBBBBAAA) hide no linear drift, but any other: with a step of 3 %
-    between two launches, 30 % of them gave a verdict that was false.
+    error. A launch counts as one rate. However slow the first launch is, two equal sides get a false verdict in at most
+    8 %, and sides that differ by just the margin are ``equivalent`` in at most 17 % (11 % of ABBA in turns): orders
+    with more have no verdict (ABBBABAA: 30 % false). Sessions (AAABBBBBBAAA) hide no linear drift, but any other: with
+    a step of 3 % between two launches, 30 % of them gave a verdict that was false.
 
     Raises:
         ValueError: a rate that is not positive, another number of rates, or an arm without launches.
@@ -62,17 +66,28 @@ def compare(order: str, rates: Sequence[float], margin: float = MARGIN) -> Compa
     freedom = len(order) - 3.0
     deviation = math.sqrt(math.fsum((q - estimate * p) ** 2 for p, q in zip(x, y, strict=True)) / freedom)
     error = deviation / math.sqrt(power)
-    half, tight = t_quantile(0.975, freedom) * error, t_quantile(0.95, freedom) * error
+    significant = t_quantile(0.975, freedom)
+    half, tight = significant * error, t_quantile(0.95, freedom) * error
     low, high, limit = estimate - half, estimate + half, math.log1p(margin)
     within = estimate - tight > -limit and estimate + tight < limit
     side = "faster" if low > 0.0 else "slower" if high < 0.0 else ""
     verdict = (f"{side}, within the margin" if side else "equivalent") if within else side or "no verdict"
     why = "the interval holds 0 and reaches beyond the margin" if verdict == "no verdict" else ""
+    first = slope([1.0, *[0.0] * (len(order) - 1)])[1]
+    in_arm = math.fsum(p * q for p, q in zip(x, first, strict=True)) ** 2 / power
+    in_error = (math.fsum(value * value for value in first) - in_arm) / freedom
     turns = sum(one != next_one for one, next_one in pairwise(order))
+    unbalanced = ""
     if turns < min(arms) or power < (1.0 - _LARGEST_CONFOUNDING) * arms[0] * arms[1] / len(order):
-        verdict = "no verdict"
-        why = "the order is not interleaved, so what changed on the machine meanwhile may be all of the difference"
-    return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation)
+        unbalanced = (
+            "the order is not interleaved, so what changed on the machine meanwhile may be all of the difference"
+        )
+    elif in_arm > _LARGEST_OF_FIRST * significant**2 * in_error:
+        better = ("ABBA" * max(arms))[: 2 * max(arms)]
+        unbalanced = f"in the order {order} a slow first launch may be all of the difference; in {better} it is not"
+    if unbalanced:
+        verdict, why = "no verdict", unbalanced
+    return Comparison(verdict, math.expm1(estimate), math.expm1(low), math.expm1(high), why, deviation, not unbalanced)
 
 
 CHANGES = (0.01, 0.02, 0.05)  # for which the number of launches is shown

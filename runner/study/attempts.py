@@ -14,6 +14,7 @@ from pathlib import Path
 
 from runner.core import files
 from runner.jobs import directory
+from runner.jobs.campaign import Campaign, kept_verdict
 from runner.jobs.directory import SCRIPT, Run
 from runner.jobs.life import judge_at_once
 from runner.jobs.states import Answers, connected, never_began, query, scheduler_of
@@ -21,13 +22,11 @@ from runner.model.backends import SCHEDULERS
 from runner.model.job import JobState, Submitted
 from runner.model.study import Launch, LaunchState
 from runner.model.verdict import Verdict
-from runner.study.campaign import Campaign
 
 # How long after its call to the scheduler a submission that was killed may still go on without its caller, seconds:
 # sbatch and qsub wait for an answer of the controller; elsewhere a process was started, or it was not.
 _CLIENT_S, _PROCESS_S = 20.0, 5.0
 _POLL_S = 0.3
-_LEAST, _MOST = 1e-9, 1e15  # of a rate in samples per second, and of a time in seconds
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def settle(campaign: Campaign, launches: Sequence[Launch], sleep: Callable[[floa
         UnknownStateError: the scheduler does not answer.
     """
     keys = [launch.key for launch in launches]
-    for run in (run for key in keys for run in campaign.runs(key) if _kept(run) is None):
+    for run in (run for key in keys for run in campaign.runs(key) if kept_verdict(run) is None):
         record = run.submitted
         if record is None or record.refused or not (run.path / SCRIPT).is_file():
             # What has begun was submitted, whatever became of these files since.
@@ -95,30 +94,27 @@ def states(runs: Iterable[Run], answers: Answers | None = None) -> Mapping[Path,
 
 def without_verdict(runs: Iterable[Run]) -> tuple[Run, ...]:
     """Those of which only the scheduler knows how they stand."""
-    return tuple(run for run in runs if _kept(run) is None)
+    return tuple(run for run in runs if kept_verdict(run) is None)
 
 
-def attempt_of(run: Run, state: JobState | None, *, launched: bool = False) -> Attempt | None:
-    """What became of a run, with its job's state; None where the scheduler did not take it: it is no attempt.
-
-    Args:
-        launched: the log says that the scheduler took it, whatever is left of the run.
-    """
-    verdict = _kept(run)
+def attempt_of(run: Run, state: JobState | None) -> Attempt | None:
+    """What became of a run, with its job's state; None where the scheduler did not take it: it is no attempt."""
+    verdict = kept_verdict(run)
     record = run.submitted
     if record is not None and never_began(run, record, state):
         return None
     if verdict is None:
         if record is None or record.refused:
-            return gone_attempt(run) if launched else None
+            return None
         if (unfinished := _unfinished(run, record, state)) is not None:
             return unfinished
-        verdict = _kept(run)
-    if verdict is None:
-        return Attempt(run, "not-proven", "the scheduler knows its job no more, and it left no result")
-    if verdict.outcome == "measured" and verdict.images_per_s:
+        verdict = kept_verdict(run)
+    if verdict is not None and verdict.outcome == "measured" and verdict.images_per_s:
         return Attempt(run, "proven", "", verdict)
-    return Attempt(run, "not-proven", verdict.why_unmeasured or "the run is measured, and has no rate", verdict)
+    why = "the scheduler knows its job no more, and it left no result"
+    if verdict is not None:
+        why = verdict.why_unmeasured or "the run is measured, and has no rate"
+    return Attempt(run, "not-proven", why, verdict)
 
 
 def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt | None:
@@ -136,12 +132,6 @@ def _unfinished(run: Run, record: Submitted, state: JobState | None) -> Attempt 
     if judge_at_once(run) is None and has_ended:
         return Attempt(run, "running", "its records are awaited", gone=False, awaited=True)
     return None
-
-
-def gone_attempt(run: Run) -> Attempt:
-    """A run that was launched, and that is none any more: it counts, and proves nothing."""
-    left = "no record of its job is left" if run.path.is_dir() else "its directory is gone"
-    return Attempt(run, "not-proven", f"its run {run.run_id} was launched, and {left}", is_gap=True)
 
 
 def decisive(attempts: Sequence[Attempt]) -> Attempt | None:
@@ -162,17 +152,3 @@ def to_start(launches: Sequence[Launch], attempts: Mapping[str, Sequence[Attempt
         if len(made := attempts.get(launch.key, ())) < limit
         and all(each.gone and each.state != "proven" for each in made)
     )
-
-
-def _kept(run: Run) -> Verdict | None:
-    """The run's verdict, unless it is to be judged again, by its scheduler or its records: also where no figure can be
-    made of its rates and times, as an altered file may hold anything.
-    """
-    verdict = run.verdict
-    if verdict is None or verdict.outcome == "unknown":
-        return None
-    values = [verdict.images_per_s]
-    for arm in verdict.arms:
-        values += (arm.samples_per_s, arm.slowest_samples_per_s, arm.step_s, arm.slowest_step_s)
-    is_possible = all(each is None or _LEAST < each < _MOST for each in values)
-    return verdict if is_possible or verdict.outcome != "measured" else None

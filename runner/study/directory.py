@@ -3,7 +3,7 @@ means.
 
 RUNS/20261122-120500-NAME-study/    (or -sweep) linked in the state directory, as runs are
     study.json                      the question (model.study.Study), or sweep.json, written whole, once
-    ...                             as of every campaign (runner.study.campaign)
+    ...                             as of every campaign (runner.jobs.campaign)
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import counted, first_of
 from runner.jobs import lookup
+from runner.jobs.campaign import Campaign
 from runner.jobs.directory import LAUNCHES, STUDY, SWEEP, Run, make_root
 from runner.model.job import Sweep
 from runner.model.study import Study
-from runner.study.campaign import Campaign
 from runner.study.plan import is_whole
 
 _MOST = 8  # that a message names
@@ -43,7 +43,6 @@ class StudyDirectory(Campaign):
         self.name = name_of(path.name)
         self.goes_on = f"{PROGRAM} scale --resume {path.name}"
         self.instead = f"see `{PROGRAM} status {path.name}`"
-        self.is_logged = study.logged
 
 
 class SweepDirectory(Campaign):
@@ -85,8 +84,7 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
     Raises:
         UsageError: it cannot be made there.
     """
-    whole = msgspec.structs.replace(study, logged=True)
-    path = _made(root, f"{name}-study", STUDY, now_s, lambda own: msgspec.structs.replace(whole, study=own))
+    path = _made(root, f"{name}-study", STUDY, now_s, lambda own: msgspec.structs.replace(study, study=own))
     return _read(path)
 
 

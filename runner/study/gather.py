@@ -18,8 +18,9 @@ from msgspec.structs import replace
 from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
+from runner.jobs.campaign import log_remarks
 from runner.jobs.comparison import SAME_BATCH, Ran, batch_of, unlike
-from runner.jobs.directory import NODES, Run
+from runner.jobs.directory import NODES, Gaps, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
 from runner.jobs.watch import REAL_CLOCK, Clock
@@ -42,8 +43,7 @@ from runner.statistics import launches as statistics
 from runner.statistics.loss import attribution
 from runner.statistics.single_gpus import launches_of_size, log_rates, single_gpus
 from runner.study import one_allocation
-from runner.study.attempts import Attempt, attempt_of, decisive, gone_attempt, states, without_verdict
-from runner.study.campaign import log_remarks
+from runner.study.attempts import Attempt, attempt_of, decisive, states, without_verdict
 from runner.study.directory import StudyDirectory, ids, index, read
 from runner.study.plan import Setting
 from runner.study.sameness import only_first_program, only_own, run_differences
@@ -76,20 +76,22 @@ def look(study: StudyDirectory, answers: Answers | None = None) -> Look:
     """
     log = study.log()  # before the runs: each that it has was made before it was noted
     launched, runs = log.launched, {launch.key: study.runs(launch.key) for launch in study.study.launches}
+    gone = study.gone(log, runs)
     unjudged = without_verdict(run for each in runs.values() for run in each)
     if answers and any(run.has_marker for run in unjudged):
         answers.clear()
     known = states(unjudged, answers)
     made: dict[str, list[Attempt]] = {}
     for key, each in runs.items():
-        there, noted = {run.run_id for run in each}, launched.get(key, {})
-        present = (attempt_of(run, known.get(run.path), launched=run.run_id in noted) for run in each)
-        gone = [gone_attempt(Run(study.launches(key) / name)) for name in noted if name not in there]
-        made[key] = [*gone, *(attempt for attempt in present if attempt is not None)]
-    own = only_own(study.study, made, launched if study.is_logged and launched else None)
+        present = (attempt_of(run, known.get(run.path)) for run in each if run.run_id not in gone[key])
+        # What is gone counts, and proves nothing.
+        made[key] = [
+            Attempt(Run(study.launches(key) / name), "not-proven", why, is_gap=True) for name, why in gone[key].items()
+        ]
+        made[key] += [attempt for attempt in present if attempt is not None]
+    own = only_own(study.study, made, launched or None)
     alike = only_first_program(study.study.launches, own)
-    lost = (f"{key}: {attempt.why}" for key, each in alike.items() for attempt in each if attempt.is_gap)
-    return Look(alike, (*lost, *study.log_gaps(log, runs)))
+    return Look(alike, study.gaps(log, runs, gone))
 
 
 def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
@@ -97,7 +99,8 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
     seen = look(study) if seen is None else seen
     made, gaps = seen.attempts, seen.gaps
     asked = study.study
-    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), gaps) for launch in asked.launches)
+    known = {study.path: gaps}
+    launches = _labelled(_launch_facts(launch, made.get(launch.key, ()), known) for launch in asked.launches)
     demonstration = _demonstration(launches)
     stand = {each.state for each in launches}
     together = asked.way == "one-allocation"
@@ -142,7 +145,7 @@ def figures(
     runs = {launch.key: proven[launch.key] for launch in study.launches if launch.key in proven}
     made = {key: [attempt] for key, run in runs.items() if (attempt := attempt_of(run, None)) is not None}
     alike = only_first_program(study.launches, only_own(study, made))
-    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ())) for launch in study.launches)
+    launches = _labelled(_launch_facts(launch, alike.get(launch.key, ()), {}) for launch in study.launches)
     places = {launch.key: launch.place for launch in study.launches}
     ids_of = {key: run.run_id for key, run in proven.items()}
     return (*_figures(study, launches, proven)[:2], log_remarks(log, places, ids_of))
@@ -391,7 +394,7 @@ def _rates(launches: Iterable[LaunchFacts], arm: Arm) -> _Rates:
     return {repeat: statistics.mean_rate(values).value for repeat, values in sorted(by_repeat.items())}
 
 
-def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Sequence[str] = ()) -> LaunchFacts:
+def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Gaps) -> LaunchFacts:
     attempt = decisive(made)
     if attempt is None:
         return LaunchFacts(launch, "missing")
@@ -399,9 +402,6 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Sequence[str] =
     verdict = attempt.verdict if attempt.state == "proven" else None
     # Of each node of the study's allocation, from its first GPU on; unknown outside of one.
     place = plan.launch if plan and verdict and launch.node is None else None
-    keys = figure_keys(verdict, plan.arms[-1] if plan else None)
-    if (figure := keys.get("figure")) is not None:
-        keys["figure"] = figure.beside_gaps(gaps)
     return LaunchFacts(
         launch=launch,
         state=attempt.state,
@@ -410,7 +410,7 @@ def _launch_facts(launch: Launch, made: Sequence[Attempt], gaps: Sequence[str] =
         attempts=len(made),
         outcome=attempt.verdict.outcome if attempt.verdict else None,
         why=attempt.why,
-        **keys,
+        **figure_keys(verdict, run.figure_by(verdict, plan, gaps)),
         step_s=_step_s(run) if verdict else None,
         nodes=_nodes(run, plan),
         gpus_by_node=plan.gpus_by_node if plan and place and not place.first_gpu else (),

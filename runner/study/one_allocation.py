@@ -24,6 +24,7 @@ from runner.core.errors import InfrastructureError, NotAcceptedError, UnknownSta
 from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
 from runner.jobs import directory
+from runner.jobs.campaign import Campaign
 from runner.jobs.directory import SCRIPT, Run, write_script
 from runner.jobs.life import WaitInterrupted
 from runner.jobs.states import BEGUN, STOPPED, cancel_run, connected, has_begun, never_began, scheduler_of
@@ -35,7 +36,6 @@ from runner.model.study import Launch
 from runner.preparation.job import as_launch, command_of, make_launch, scheduler_for
 from runner.study import separate
 from runner.study.attempts import states
-from runner.study.campaign import Campaign
 from runner.study.directory import name_of
 from runner.study.plan import turns
 from runner.study.question import launch_s, most_s, needed_s

@@ -25,7 +25,7 @@ from runner.preparation.program_source import imports
 from runner.preparation.request import recipe_of, refuse_missing_script
 from runner.study.plan import Setting, launch_options, launches, parse_arms, parse_settings, parse_sizes, turns
 
-# Until the first step, seconds: assumed. docs/start-up.md has what was measured; most of it is the framework's import.
+# Until the first step, seconds: assumed; most of it is the framework's import.
 _START_S, _START_NATIVE_S = 60.0, 30.0
 # The least that a benchmark measures (gpu_runner_inside.benchmark.options), and a few seconds of a demonstration.
 _WARMUP_S, _WINDOW_S, _DEMONSTRATION_S = 30.0, 30.0, 5.0

@@ -15,13 +15,13 @@ from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side, side_of, side_of_runs
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, measured_launch
 from runner.figures.export import exported_run
-from runner.jobs.directory import LAUNCHES, STUDY, Run
+from runner.jobs.campaign import LOG
+from runner.jobs.directory import STUDY, Gaps, Run
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report
-from runner.study.campaign import LOG
-from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep, read
-from runner.study.gather import facts, figures, look
+from runner.study.directory import StudyDirectory, Subject, find_subject, find_sweep
+from runner.study.gather import facts, figures
 
 
 def side(text: str) -> Side:
@@ -51,15 +51,15 @@ def side(text: str) -> Side:
     proven: dict[tuple[int, Settings], list[MeasuredLaunch]] = defaultdict(list)
     others: dict[tuple[int, Settings], int] = defaultdict(int)
     now = facts(study)
+    gaps = {study.path: now.gaps}
     for each in now.launches:
         launch = each.launch
         if launch.arm != "full" or not set(chosen) <= set(launch.settings):
             continue
         point = launch.gpus, tuple(pair for pair in launch.settings if pair not in chosen)
         if each.state == "proven":
-            made = measured_launch(Run(Path(each.directory)))
-            figure = made.figure.beside_gaps(now.gaps).labelled(now.demonstration)
-            proven[point].append(replace(made, figure=figure))
+            made = measured_launch(Run(Path(each.directory)), gaps)
+            proven[point].append(replace(made, figure=made.figure.labelled(now.demonstration)))
         else:
             others[point] += 1
     if not proven:
@@ -83,12 +83,13 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
     study has none.
     """
     made: dict[Path, ExportedRun] = {}
+    gaps: Gaps = {}
     for subject in subjects:
-        runs, gaps, label = _measured_runs(subject)
+        runs, label = _measured_runs(subject, gaps)
         for run in runs.values():
-            each = exported_run(run)
+            each = exported_run(run, gaps)
             if each.figure:
-                figure = each.figure.beside_gaps(gaps).labelled(label)
+                figure = each.figure.labelled(label)
                 each = msgspec.structs.replace(each, figure=figure, demonstration=figure.demonstration)
             made.setdefault(run.path.resolve(), each)
     return tuple(made.values())
@@ -96,17 +97,18 @@ def exported_of(subjects: Sequence[Subject]) -> tuple[ExportedRun, ...]:
 
 def bundle_of(subjects: Sequence[Subject], file: Path, key: Path | None) -> MadeBundle:
     """A bundle of these runs; of a study alone with its table, else a study stands for its measured runs."""
-    measured = [(subject.path, *_measured_runs(subject)) for subject in subjects]
-    runs = [run for _, own, *_ in measured for run in own.values()]
+    gaps: Gaps = {}
+    measured = [_measured_runs(subject, gaps)[0] for subject in subjects]
+    runs = [run for own in measured for run in own.values()]
     alone = subjects[0]
     if len(subjects) == 1 and not isinstance(alone, Run):
-        ((_, own, gaps, _label),) = measured
         log = Run(alone.path).content(LOG) or None
-        return make(runs, file, key, StudyToBundle((alone.path / STUDY).read_bytes(), own, figures, gaps, log))
-    for path, _, gaps, _label in measured:
-        if gaps:
+        study = StudyToBundle((alone.path / STUDY).read_bytes(), measured[0], figures, gaps[alone.path], log)
+        return make(runs, file, key, study)
+    for run in runs:
+        if own_gaps := run.gaps(gaps):
             fix = "bundle the study alone: its gaps are in its bundle then"
-            raise UsageError(f"{path.name}: a study with a gap ({gaps[0]})", fix=fix)
+            raise UsageError(f"{run.run_id}: of a study with a gap ({own_gaps[0]})", fix=fix)
     return make(runs, file, key, None)
 
 
@@ -138,19 +140,18 @@ def _state(run: Run, warn: Warn) -> str:
     return now.progress.state.phase if isinstance(now, Standing) and now.progress.state else ""
 
 
-def _measured_runs(subject: Subject) -> tuple[dict[str, Run], tuple[str, ...], str]:
-    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches, the study's
-    gaps, and why none of its figures is a claim; a run itself.
+def _measured_runs(subject: Subject, gaps: Gaps) -> tuple[dict[str, Run], str]:
+    """The run by which each launch of a study is proven, by the launch's key, in the order of the launches, and why
+    none of its figures is a claim; a run itself. ``gaps`` takes the study's.
     """
     if isinstance(subject, Run):
-        folder = subject.path.resolve().parent.parent  # STUDY/launches/KEY/RUN
-        of = read(folder.parent) if folder.name == LAUNCHES else None
-        return {subject.run_id: subject}, look(of).gaps if of else (), ""
+        return {subject.run_id: subject}, ""
     now = facts(subject)
+    gaps[subject.path] = now.gaps
     proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches if each.state == "proven"}
     if not proven:
         raise _nothing_measured(subject)
-    return proven, now.gaps, now.demonstration
+    return proven, now.demonstration
 
 
 def _nothing_measured(study: StudyDirectory, where: str = "") -> NotProvenError:

@@ -104,11 +104,10 @@ def only_own(
 
 
 def _marks(run: Run) -> tuple[object, ...]:
-    """What only one run has: its id, and its submission; in an allocation, which has several, its ranks' start."""
+    """What only one run has: its id, its submission (an allocation has several runs), its first rank's identity."""
     record = run.submitted
-    if record is None or record.allocation:
-        return tuple(filter(None, (run.run_id, identity_of(run.records.start(0)))))
-    return run.run_id, (record.job_id, record.submitted_s)
+    own = () if record is None or record.allocation else ((record.job_id, record.submitted_s),)
+    return run.run_id, *own, *identity_of(run.records.start(0), run.records.report(0))
 
 
 def _elsewhere(study: Study, launch: Launch, run: Run) -> str:
@@ -116,7 +115,7 @@ def _elsewhere(study: Study, launch: Launch, run: Run) -> str:
     start = run.records.start(0)
     at = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "").parts[-4:]
     own = ((study.study, LAUNCHES, launch.key), run.path.parts[-4:-1])  # a study's directory may have been renamed
-    return f"it ran as {'/'.join(at)}" if at[1:2] == (LAUNCHES,) and at[:3] not in own else ""
+    return f"it ran as {'/'.join(at)}" if at and at[:3] not in own else ""
 
 
 def _not_planned(study: Study, launch: Launch, run: Run) -> str:

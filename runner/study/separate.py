@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from runner.core.errors import NotAcceptedError
 from runner.core.text import counted
 from runner.jobs import directory
+from runner.jobs.campaign import Campaign
 from runner.jobs.directory import Run
 from runner.jobs.life import finish
 from runner.jobs.states import cancel_run
@@ -22,7 +23,6 @@ from runner.model.study import COMES_AGAIN, Launch
 from runner.model.verdict import Verdict
 from runner.preparation.job import PreparedJob, command_of, start
 from runner.study.attempts import attempt_of, states, without_verdict
-from runner.study.campaign import Campaign
 from runner.study.directory import StudyDirectory
 
 
@@ -137,6 +137,7 @@ def finished(work: Work, launch: Launch, run: Run) -> Verdict:
     verdict = finish(run, lambda progress: work.listener.progress(progress, tasks), work.listener.warn)
     figure = f", {verdict.images_per_s:.1f} {verdict.unit}/s" if verdict.images_per_s is not None else ""
     why = f": {verdict.why_unmeasured}" if verdict.why_unmeasured else ""
+    work.campaign.note_measured(launch.key, run)
     work.listener.tell(f"{launch.key}: {verdict.outcome}{figure}{why}")
     return verdict
 

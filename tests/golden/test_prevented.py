@@ -1,5 +1,5 @@
-"""What people's jobs fail of, by public threads, and no script of ours has: docs/failures.md names them. And what
-the scripts of a study's launches in one allocation have, whatever else changes in their goldens.
+"""What people's jobs fail of, by public threads, and no script of ours has. And what the scripts of a study's launches
+in one allocation have, whatever else changes in their goldens.
 """
 
 import re

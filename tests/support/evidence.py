@@ -13,7 +13,7 @@ import msgspec
 from runner.core.files import sha256
 from runner.diagnosis.logs import NcclLog
 from runner.jobs.collect import Evidence
-from runner.jobs.directory import Run
+from runner.jobs.directory import VERDICT, Run
 from runner.model.job import ExitMarker, JobState
 from runner.model.records import (
     ExitRecord,
@@ -28,6 +28,7 @@ from runner.model.records import (
     StartRecord,
     WindowEnd,
 )
+from runner.model.verdict import Verdict
 from tests.support.plans import PLAN
 
 T = TypeVar("T")
@@ -166,6 +167,14 @@ def write_record(run: Run, record: StartRecord | ExitRecord | Report) -> None:
     if kind == "start":
         facts["plan_sha256"] = sha256(run.path / "plan.json")
     (run.ranks / f"{record.rank}.{kind}.json").write_text(json.dumps(facts))
+
+
+def leave(run: Run, name: str, value: Any) -> None:
+    """Write a file of a run as if it had been there when that was judged."""
+    stored = run.read(VERDICT, Verdict)
+    run.write(name, value)
+    if stored is not None:
+        run.write(VERDICT, stored)
 
 
 def write_run(run: Run, evidence: Evidence) -> None:

@@ -79,7 +79,8 @@ ROWS = (
     Row("bash fixed.sh, two processes in it", "bash fixed.sh", "world", "world", torch=True),
     Row("python, which calls torchrun itself", "python3 hidden.py", "noted", "noted", torch=True),
     Row("python, which sets RANK and WORLD_SIZE itself", "python3 own_place.py torch", "noted", "noted", torch=True),
-    Row("the same, with --world", "python3 own_place.py torch", "not-proven", "not-proven", "--world ALL", torch=True),
+    Row("python, which sets them itself, with --world", "python3 own_place.py torch", "not-proven", "not-proven",
+        "--world ALL", torch=True),
     Row("accelerate launch", "accelerate launch train.py accelerate", "world", "world"),
     Row("accelerate launch --cpu", "accelerate launch --cpu train.py accelerate", "refused", "refused"),
     Row("deepspeed", "deepspeed train.py deepspeed", "world", "world"),
@@ -101,11 +102,13 @@ ROWS = (
 )  # fmt: skip
 
 
-def page_rows() -> Iterator[tuple[str, ...]]:
-    """Of the table in docs/launchers.md."""
-    for row in ROWS:
-        line = f"{row.name}: `{' '.join(filter(None, (row.options * (row.options != BY_MPI), '--', row.program)))}`"
-        yield line, row.one, row.two
+def page_lines() -> Iterator[str]:
+    """Of docs/launchers.md: the rows by what comes of them."""
+    for one, two in dict.fromkeys((row.one, row.two) for row in ROWS):
+        yield f"\n**{one}**{f' on one node, **{two}** on two' * (one != two)}\n\n"
+        for row in (row for row in ROWS if (row.one, row.two) == (one, two)):
+            words = " ".join(filter(None, (row.options * (row.options != BY_MPI), "--", row.program)))
+            yield f"- {row.name}: `{words}`\n"
 
 
 _FORMED = re.compile(r"formed (\d+) as (\d+) of (\S+)")

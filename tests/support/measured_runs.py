@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 
 from runner.core.files import sha256
-from runner.jobs.directory import Run
+from runner.jobs.directory import VERDICT, Run
 from runner.jobs.life import judge_at_once
 from runner.model.job import CommandLine, ExitMarker, Submitted
+from runner.model.verdict import Verdict
 from tests.support.evidence import COMPLETED, long_run, write_run
+from tests.support.made_once import filled
 from tests.support.plans import PLAN
 from tests.support.series import group_times
 
@@ -29,11 +31,18 @@ def measured_run(
         place: among the launches, from 0: when it ran.
         plan: what differs from the plan of ``PROGRAM`` on four GPUs.
     """
+    run = Run(root / f"20260921-1200{place:02d}-train-4")
+    key = (place, speed, nodes, repr(plan))
+    verdict = filled(run.path, key, lambda: _measure(run, place, speed, nodes, plan))
+    run.write(VERDICT, verdict)  # which is sealed by a key of this test's own
+    return Run(run.path)
+
+
+def _measure(run: Run, place: int, speed: float, nodes: tuple[str, str], plan: dict[str, Any]) -> Verdict:
     began_s = BEGAN_S + LAUNCH_S * place
     job = str(41 + place)
-    run = Run(root / f"20260921-1200{place:02d}-train-4")
     for folder in ("ranks", "logs", "nccl"):
-        (run.path / folder).mkdir(parents=True)
+        (run.path / folder).mkdir()
     times = [each * 10.0 / speed for each in group_times(Random(place), 100, mean_s=0.1)]
     evidence = long_run(times)
     decided = msgspec.structs.replace(PLAN, **({"program": PROGRAM, "transport": None, "samples_per_step": 10} | plan))
@@ -59,4 +68,4 @@ def measured_run(
     (run.path / "nodes").write_text("".join(f"{node}\n" for node in nodes))
     verdict = judge_at_once(run)
     assert verdict is not None and verdict.outcome == "measured", verdict
-    return run
+    return verdict

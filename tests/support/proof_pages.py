@@ -9,33 +9,30 @@ from pathlib import Path
 
 from runner.diagnosis.catalogue import FAILURES, Failure
 from runner.model.exit_codes import TABLE
-from runner.sites.proofs import ProvenPath, ProvenWay, RecordedRun, recorded
-from tests.support.launcher_table import page_rows
+from runner.sites.proofs import ProvenWay, RecordedRun, recorded
+from tests.support.launcher_table import page_lines
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = ("docs/proofs.md", "docs/launchers.md", "docs/failures.md", "README.md")
 EXITS = {entry.name: entry for entry in TABLE if entry.source != "environment script"}
-ALWAYS = "make test"
 
 
 def rendered(page: str) -> str:
     """The page's text with each table as the record has it."""
     proofs = recorded()
     tables = {
-        "ways": table("site runtimes wireups state", way_rows(proofs.ways)),
+        "ways": "".join(way_lines(proofs.ways)),
         "failures": "".join(failure_lines()),
         "exits": "".join(
             f"- {each.code} ({each.source}): {each.meaning}\n"
             for each in TABLE
             if each.name not in {failure.code for failure in FAILURES}
         ),
-        "launchers": table("start node nodes", page_rows()),
-        "unproven": "".join(f"- {row.path}\n" for row in proofs.paths if not row.proofs),
-        "paths": table("path state", ((row.path, state(row, proofs.runs_by_id())) for row in proofs.paths)),
+        "launchers": "".join(page_lines()),
+        "unproven": "".join(f"- {what}\n" for what in proofs.unproven),
     }
     for about in {run.about for run in proofs.runs}:
-        rows = (run_row(run) for run in proofs.runs if run.about == about)
-        tables[about] = table("date path versions command result", rows)
+        tables[about] = "".join(run_line(run) for run in proofs.runs if run.about == about)
     return re.sub(
         r"<!-- (\w+) -->\n.*?<!-- end -->",
         lambda match: f"<!-- {match[1]} -->\n{tables[match[1]]}<!-- end -->",
@@ -44,19 +41,14 @@ def rendered(page: str) -> str:
     )
 
 
-def table(heads: str, rows: Iterable[tuple[str, ...]]) -> str:
-    names = heads.split()
-    cells = [names, ["---"] * len(names), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
-
-
-def run_row(run: RecordedRun) -> tuple[str, ...]:
+def run_line(run: RecordedRun) -> str:
     suite = f"`{run.suite}`" if run.suite and run.suite not in run.command else ""
-    return run.date, run.path, run.versions, ", ".join(filter(None, (suite, run.command))), run.result
+    versions = f" ({run.versions})" if run.versions else ""
+    return f"- {', '.join(filter(None, (run.date, suite, run.command)))}: {run.path}{versions} → {run.result}\n"
 
 
-def way_rows(ways: Iterable[ProvenWay]) -> Iterator[tuple[str, ...]]:
-    """Ways that differ only in how the ranks meet, and then runtimes with the same ways, are one row."""
+def way_lines(ways: Iterable[ProvenWay]) -> Iterator[str]:
+    """Ways that differ only in how the ranks meet, and then runtimes with the same ways, are one line."""
     of_runtimes = [
         (site, runtime, ", ".join(way.wireup for way in alike), "; ".join(filter(None, states)))
         for (site, runtime, *states), alike in groupby(
@@ -64,18 +56,7 @@ def way_rows(ways: Iterable[ProvenWay]) -> Iterator[tuple[str, ...]]:
         )
     ]
     for (site, wireups, state), same in groupby(of_runtimes, lambda row: (row[0], *row[2:])):
-        yield site, ", ".join(row[1] for row in same), wireups, state
-
-
-def state(row: ProvenPath, runs: dict[str, RecordedRun]) -> str:
-    """Proven, by the run that is repeated most, or UNPROVEN."""
-    unproven = ": ".join(part for part in ("UNPROVEN", row.unproven) if part)
-    if not row.proofs:
-        return "; ".join(part for part in (unproven, row.note) if part)
-    run = max((runs[name] for name in row.proofs), key=lambda run: (run.suite == ALWAYS, run.date))
-    said = f"proven on {run.date}" + (f" (`{run.suite}`)" if run.suite else "")
-    proven = f"proven, in every `{ALWAYS}`" if run.suite == ALWAYS else said
-    return "; ".join(part for part in (proven, unproven if row.unproven else "", row.note) if part)
+        yield f"- {site}: {', '.join(row[1] for row in same)} by {wireups}: {state}\n"
 
 
 def failure_lines() -> Iterator[str]:
@@ -87,7 +68,7 @@ def failure_lines() -> Iterator[str]:
         start = re.sub(r"[^}):]*$", "", shared) if failures[1:] else ""
         yield f"\n**{source}**{start and ': '}{capitals(start)}{start and ' ...'}\n\n"
         for (what, fix), alike in groupby(failures, key=lambda failure: failure_cells(failure, start)):
-            yield f"- {', '.join(map(label, alike))}: {what and f'{what}. '}Fix: {fix}\n"
+            yield f"- {', '.join(map(label, alike))}: {what and f'{what}. '}*{fix}*\n"
 
 
 def failure_cells(failure: Failure, start: str) -> tuple[str, str]:

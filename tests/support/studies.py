@@ -53,9 +53,9 @@ def left_run(of: StudyDirectory, key: str, verdict: Verdict | None = None, *, no
     }  # fmt: skip
     run.write("job.json", Submitted(**(fields | job)))
     if verdict is not None:
-        run.write("verdict.json", verdict)
         if verdict.outcome == "measured":
-            run.write("ranks/0.report.json", report(0))
+            run.write("ranks/0.report.json", report(0, ends_checksum=files.key_of(str(run.path))))
+        run.write("verdict.json", verdict)
     if noted:
         of.note("launched", key, [run])
     return run

@@ -21,21 +21,21 @@ def contract(name: str) -> list[list[str]]:
     return [re.split(r" [:|] ", layer) for layer in re.findall(r'"([^"]+)"', found[1])]
 
 
-def table(head: str) -> list[list[str]]:
-    """The names in the first column of the page's table that begins with this head, row by row."""
+def layers_after(before: str) -> list[list[str]]:
+    """The names at the head of each line of the page's list after this sentence."""
     text = (ROOT / PAGE).read_text("utf-8")
-    _, found, rest = text.partition(f"| {head} |")
-    assert found, f"no table of {head}"
-    rows = rest.partition("\n\n")[0].splitlines()[2:]
-    return [re.findall(r"`([\w.]+)`", row.split("|")[1]) for row in rows]
+    _, found, rest = text.partition(f"{before}\n\n")
+    assert found, f"no list after {before}"
+    heads = re.findall(r"^- (.*?):", rest.partition("\n\n")[0], re.MULTILINE)
+    return [re.findall(r"`([\w.]+)`", head) for head in heads]
 
 
 def test_the_page_lists_the_layers_of_the_import_contract_in_its_order() -> None:
-    assert table("layer") == contract("Layers")
+    assert layers_after("by the contract in `pyproject.toml`.") == contract("Layers")
 
 
 def test_the_page_lists_the_layers_of_images_in_the_contracts_order() -> None:
-    assert table("layer in `runner/images`") == contract("Images")
+    assert layers_after("Images have layers, too, in `runner/images`:") == contract("Images")
 
 
 def test_every_module_and_folder_of_the_toolkit_is_in_a_layer() -> None:

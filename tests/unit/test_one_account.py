@@ -68,7 +68,7 @@ def test_make_runs_unit_tests_side_by_side_and_integration_tests_one_at_a_time()
     makefile = (CHECKOUT / "Makefile").read_text()
     side_by_side = re.search(r"^SIDE_BY_SIDE := (.+)$", makefile, re.MULTILINE)
     assert side_by_side
-    assert "--numprocesses auto" in side_by_side[1]
+    assert "--numprocesses $(shell echo $$((2 * $$(nproc))))" in side_by_side[1]
     assert re.search(r"pytest tests/unit tests/golden \$\(SIDE_BY_SIDE\) --leave=", makefile)
     assert re.search(r"pytest tests/integration --numprocesses 0 --count-in=", makefile)  # also with PYTEST_ADDOPTS=-n4
     assert '"pytest-xdist' in (CHECKOUT / "pyproject.toml").read_text()

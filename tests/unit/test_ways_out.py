@@ -21,11 +21,13 @@ from runner.model.output import BundledRun, BundledStudy, Format
 from runner.model.study import Estimate, PointFacts
 from runner.model.verdict import Verdict
 from tests.support.measured_runs import measured_run
+from tests.support.studies import on_disk, study
 
 EVERY = Verdict(
     "measured", proven=("4 of 4 ranks",), images_per_s=400.0, window_s=31.0, synchronisation="not-examined",
     batch="not-checked", transport="unproven", demonstration="a demonstration, of nothing", forced=("too-long",),
     steady=False, mixed="device: A on rank 0, B on rank 1", shared_batch="all ranks took the same first batch",
+    anew=True,
 )  # fmt: skip
 VERDICTS = {"not steady": EVERY, "steadiness unknown": msgspec.structs.replace(EVERY, steady=None)}
 Printed = pytest.CaptureFixture[str]
@@ -33,12 +35,16 @@ Printed = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module", params=VERDICTS)
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Run]]:
-    """Two launches of one job whose verdict has every doubt; no way out changes them."""
+    """Two launches whose verdict has every doubt, of a study that has lost a third one; no way out changes them."""
     root = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("RUNNER_STATE", str(root / "state"))
         index().mkdir(parents=True)
-        made = [measured_run(root, place) for place in range(2)]
+        of = on_disk(root, study((4,), 3))
+        keys = [each.key for each in of.study.launches]
+        made = [measured_run(of.launches(key), place) for place, key in enumerate(keys[:2])]
+        for key, run in zip(keys, (*made, Run(of.launches(keys[2]) / "20260921-120002-train-4")), strict=True):
+            of.note("launched", key, [run])
         for run in made:
             run.write("plan.json", msgspec.structs.replace(run.needed_plan(), arms=("uncoupled",)))
             run.write("verdict.json", msgspec.structs.replace(VERDICTS[request.param], arm="uncoupled"))
@@ -51,9 +57,11 @@ def doubts_of(run: Run) -> tuple[Doubt, ...]:
     return run.figure.doubts
 
 
-def test_together_these_verdicts_have_every_doubt() -> None:
-    codes = {doubt.code for each in VERDICTS.values() for doubt in figure_keys(each, "uncoupled")["figure"].doubts}
+def test_together_these_runs_have_every_doubt_also_of_their_study(runs: tuple[Run, Run]) -> None:
+    figures = [figure_of(each, "uncoupled") for each in VERDICTS.values()]
+    codes = {doubt.code for each in figures if each is not None for doubt in each.doubts}
     assert codes == set(DOUBTS) - {"gap", "unequal"}, "these are of a study"
+    assert Doubt("gap", "its study has 1 gap: it may be a chosen one") in doubts_of(runs[0])
     sound = Verdict("measured", images_per_s=1.0, steady=True, precision=(0.9, 1.1), transport="proven")
     figure = figure_of(sound)
     assert figure is not None and (figure.doubts, figure.claim) == ((), "performance")
@@ -89,7 +97,7 @@ def comparison(name: str) -> Callable[[Run, Run, Path, Printed], str]:
 
 
 def bundle(run: Run, _other: Run, _place: Path, _printed: Printed) -> str:
-    made = BundledRun("r", "horovod", "s", 2, 1, None, True, "", (), "1", {}, **figure_keys(run.verdict, "uncoupled"))
+    made = BundledRun("r", "horovod", "s", 2, 1, None, True, "", (), "1", {}, **figure_keys(run.verdict, run.figure))
     point = PointFacts(2, "full", (), 1, 1, Estimate(400.0), doubts=doubts_of(run))
     fields = [*run_fields(made), *study_fields(BundledStudy("s", {"k": "r"}, (point,), ()), "images")]
     shown = [text for _, text in fields]
@@ -108,7 +116,7 @@ WAYS: dict[str, Callable[[Run, Run, Path, Printed], str]] = {
     "the verdict": verb("status", "RUN"),
     "show": verb("show", "RUN"),
     "JSON of a run": verb("status", "RUN", "--json"),
-    "JSON of the list": verb("status", "--json"),
+    "JSON of the list": verb("status", "--all", "--json"),
     "JSON of show": verb("show", "RUN", "--json"),
     "report on the terminal": lambda run, _other, place, printed: written(
         ["report", str(run.path), "-o", str(place)], printed
@@ -139,8 +147,8 @@ def test_other_programs_get_the_codes(form: Any, runs: tuple[Run, Run], capsys: 
 
 
 def test_a_list_has_the_gravest_and_how_many_there_are(runs: tuple[Run, Run], capsys: Printed) -> None:
-    assert in_short(doubts_of(runs[0])) == "demo, 9 more"
-    assert written(["status"], capsys).count("400.0 images/s (demo, 9 more)") == 2
+    assert in_short(doubts_of(runs[0])) == "demo, 11 more"
+    assert written(["status", "--all"], capsys).count("400.0 images/s (demo, 11 more)") == 2
 
 
 def test_a_rate_that_an_expectation_is_made_from_has_its_doubts(tmp_path: Path) -> None:

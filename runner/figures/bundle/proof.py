@@ -20,7 +20,7 @@ from runner.jobs.comparison import FIX, copy_among, identity_of
 from runner.jobs.directory import PLAN, SCRIPT, VERDICT, Run
 from runner.jobs.life import UNFIT
 from runner.jobs.verdict import judge
-from runner.model.figure import figure_keys, gap_doubts
+from runner.model.figure import figure_keys, figure_of, gap_doubts
 from runner.model.output import BundledRun, BundledStudy
 from runner.model.plan import Plan
 from runner.model.request import ARMS
@@ -73,7 +73,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
         version=__version__,
         redacted=redacted,
         arm=plan.arms[-1],
-        **figure_keys(verdict, plan.arms[-1]),
+        **figure_keys(verdict, figure_of(verdict, plan.arms[-1])),
     )
 
 
@@ -81,9 +81,9 @@ def check_different(runs: Iterable[Path]) -> None:
     """Whether each of these runs, which were proven, is a launch of its own.
 
     Raises:
-        NotProvenError: two have the same first rank, which began at the same instant: one is a copy.
+        NotProvenError: the first ranks of two began at the same instant, or took the same times: one is a copy.
     """
-    twice = copy_among((run.run_id, identity_of(run.records.start(0))) for run in map(Run, runs))
+    twice = copy_among((run.run_id, identity_of(run.records.start(0), run.records.report(0))) for run in map(Run, runs))
     if twice is not None:
         what = f"{' and '.join(twice)} are one launch: one is a copy of the other"
         raise NotProvenError(what, where=twice[1], fix=FIX)

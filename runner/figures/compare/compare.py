@@ -14,7 +14,7 @@ from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Setti
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
 from runner.figures.tables import settings_text
 from runner.jobs.comparison import FIX, copy_among, differences, facts_for, first_difference, plan_differences
-from runner.jobs.directory import Run
+from runner.jobs.directory import Gaps, Run
 from runner.jobs.lookup import find
 from runner.model.expectation import Compared
 from runner.model.plan import Finding
@@ -65,7 +65,8 @@ def side_of_runs(name: str, runs: Sequence[Run]) -> Side:
     Raises:
         NotProvenError: one is not measured.
     """
-    launches = tuple(map(measured_launch, runs))
+    gaps: Gaps = {}
+    launches = tuple(measured_launch(run, gaps) for run in runs)
     return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})
 
 
@@ -172,7 +173,10 @@ def _check_different(launches: Iterable[MeasuredLaunch]) -> None:
     """A launch counts once, also where its run directory was copied."""
     twice = copy_among((each.run, each.identity) for each in launches)
     if twice is not None:
-        raise UsageError(f"{' and '.join(twice)} are one launch: the same ranks began at the same instant", fix=FIX)
+        raise UsageError(
+            f"{' and '.join(twice)} are one launch: the same ranks began at the same instant, or took the same times",
+            fix=FIX,
+        )
 
 
 def _pairs(first: Side, second: Side) -> list[tuple[Settings, PointLaunches, PointLaunches]]:

@@ -10,10 +10,10 @@ from runner.core.errors import NotProvenError
 from runner.core.invocation import PROGRAM
 from runner.jobs.collect import nodes_of
 from runner.jobs.comparison import Identity, Ran, batch_of, code_facts, identity_of, ran_with
-from runner.jobs.directory import Run
+from runner.jobs.directory import Gaps, Run
 from runner.jobs.life import Standing, standing
 from runner.model.expectation import ComparedPoint, ComparedSide, Judgement
-from runner.model.figure import NO_INTERVAL, Doubt, Figure, figure_of, shared_doubts
+from runner.model.figure import NO_INTERVAL, Doubt, Figure, shared_doubts
 from runner.model.records import DEVICE_UUIDS, Report, StartRecord
 from runner.statistics.launches import Comparison, compare, mean_rate, needed
 
@@ -25,7 +25,7 @@ class MeasuredLaunch(Ran):
     Attributes:
         began_s, ended_s: Unix time, by rank 0's clock and the batch script's; 0 where unknown.
         devices: UUIDs of the ranks' GPUs; empty on CPUs, and where one is unknown.
-        identity: by which a copy of it is known; None where that is unknown.
+        identity: by which a copy of it is known.
     """
 
     run: str
@@ -34,7 +34,7 @@ class MeasuredLaunch(Ran):
     began_s: float
     ended_s: float
     devices: frozenset[str] = frozenset()
-    identity: Identity | None = None
+    identity: Identity = ()
 
 
 Settings = tuple[tuple[str, str], ...]
@@ -48,8 +48,8 @@ class PointLaunches:
     not_proven: int = 0
 
 
-def measured_launch(run: Run) -> MeasuredLaunch:
-    """The launch of a run.
+def measured_launch(run: Run, gaps: Gaps | None = None) -> MeasuredLaunch:
+    """The launch of a run. ``gaps``: of studies, as ``seen`` of ``Run.gaps``.
 
     Raises:
         NotProvenError: it is not measured, or has not ended.
@@ -59,7 +59,7 @@ def measured_launch(run: Run) -> MeasuredLaunch:
     if isinstance(now, Standing):
         raise NotProvenError(f"{run.run_id} has no verdict yet", fix=f"`{PROGRAM} wait {run.run_id}`, then compare")
     plan = run.needed_plan()
-    figure = figure_of(now, plan.arms[-1])
+    figure = run.figure_by(now, plan, gaps)
     if figure is None:
         why = f": {now.reasons[0]}" if now.reasons else ""
         raise NotProvenError(
@@ -74,13 +74,14 @@ def measured_launch(run: Run) -> MeasuredLaunch:
     began_s = starts[0].time_s if 0 in starts else None
     devices = [_device(starts.get(rank), reports.get(rank)) for rank in range(plan.tasks)]
     return MeasuredLaunch(
-        **{each.name: getattr(ran, each.name) for each in fields(Ran)},
+        **{each.name: getattr(ran, each.name) for each in fields(Ran) if each.name != "figure"},
         run=run.run_id,
+        figure=figure,
         nodes=frozenset(nodes_of(starts, plan.tasks_per_node).values()),
         began_s=began_s if began_s is not None else submitted.submitted_s if submitted else 0.0,
         ended_s=marker.end_s if marker else 0.0,
         devices=frozenset(devices) if plan.device == "cuda" and all(devices) else frozenset(),
-        identity=identity_of(starts.get(0)),
+        identity=identity_of(starts.get(0), reports.get(0)),
     )
 
 
@@ -130,7 +131,7 @@ def compare_point(
         why=apart or made.why,
         spread=made.deviation,
         launches_needed=needed(made.deviation),
-        judgement=judgement_of(made, fail_below, is_apart=bool(apart) or "interleaved" in made.why),
+        judgement=judgement_of(made, fail_below, is_apart=bool(apart) or not made.is_balanced),
     )
 
 

@@ -24,11 +24,11 @@ from runner.jobs import figure as figures
 from runner.jobs import mixture
 from runner.jobs.collect import Evidence
 from runner.jobs.comparison import Ran, batch_of, ran_with, unlike
-from runner.jobs.directory import SCRIPT, Run
+from runner.jobs.directory import SCRIPT, Gaps, Run
 from runner.jobs.expected import OneGpu, signs_of
 from runner.jobs.facts import run_facts
 from runner.model.expectation import Comparison
-from runner.model.figure import OWN_OF_A_POINT, Figure, figure_keys, in_words, shared_doubts
+from runner.model.figure import OWN_OF_A_POINT, figure_keys, in_words, shared_doubts
 from runner.model.plan import PlanRecord
 from runner.model.report import NamedFact, RankFacts, Report, Row, RunReport, StepTimes
 from runner.model.study import BASES, LaunchFacts, StudyFacts
@@ -59,7 +59,8 @@ def runs_report(runs: Sequence[tuple[Run, str]]) -> Report:
 
     Runs whose figures count different things, or that differ in model, batch or precision, are kept apart in it.
     """
-    known = [_row_of_run(run, state) for run, state in runs]
+    gaps: Gaps = {}
+    known = [_row_of_run(run, state, gaps) for run, state in runs]
     facts = unlike("curve", [ran for row, ran in known if ran is not None and row.images_per_s is not None])
     rows = tuple(
         msgspec.structs.replace(row, settings=tuple((fact.key, fact.value(ran)) for fact in facts)) if ran else row
@@ -127,12 +128,12 @@ def _row_of_launch(facts: LaunchFacts, demonstration: str) -> Row:
     )
 
 
-def _row_of_run(run: Run, state: str) -> tuple[Row, Ran | None]:
+def _row_of_run(run: Run, state: str, gaps: Gaps) -> tuple[Row, Ran | None]:
     """A run, and what it was; None where its plan cannot be read."""
     plan, verdict = run.plan, run.verdict
     gpus = plan.gpus if plan and plan.tasks else 0
-    keys = figure_keys(verdict, plan.arms[-1] if plan and plan.arms else None)
-    figure: Figure | None = keys.get("figure") if gpus else None
+    figure = run.figure_by(verdict, plan, gaps) if gpus else None
+    keys = figure_keys(verdict, figure)
     outcome = "proven" if figure is not None else verdict.outcome if verdict is not None else state or "unknown"
     why = ""
     if not gpus:

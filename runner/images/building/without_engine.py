@@ -158,7 +158,8 @@ def _built_in_writable_root(spec: BuildSpec, tool: Tool, progress: Progress) -> 
     """Build the image into the store: each stage's script runs in a writable copy of the base, whose squashfs is there.
 
     What a stage brings lies below ``dockerfile.BROUGHT``, which no image has. The rest is packed as any image is:
-    ``enroot export`` would use Enroot's squashfs options, which are slow (docs/conversion.md), and check nothing.
+    ``enroot export`` would use Enroot's squashfs options, which take twice as long
+    (docs/conversion.md), and check nothing.
     """
     assert spec.base.path is not None
     known = store.lookup(str(spec.base.path))

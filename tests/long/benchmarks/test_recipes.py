@@ -1,6 +1,6 @@
 """The benchmarks beside a plain Horovod script, and their settings: ``make bench-recipes`` prints the tables.
 
-They belong in docs/recipes/speed.md. Two ranks with one thread each, in containers on this machine: ratios only.
+They belong in docs/recipes/README.md. Two ranks with one thread each, in containers on this machine: ratios only.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The figures of docs/batch-scripts.md: scripts with the facts of 60 public ones, and 60 faults planted into them."""
+"""`submit JOB.sbatch --check`: scripts with the facts of 60 public ones, and 60 faults planted into them."""
 
 from __future__ import annotations
 

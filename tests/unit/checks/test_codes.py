@@ -37,6 +37,6 @@ def test_the_codes_are_found_where_they_are_written() -> None:
 
 
 @for_each(ALL)
-def test_the_page_of_failures_has_a_row_for_each_code_and_a_test_names_it(code: str) -> None:
-    assert any(f"`[{code}]`" in line for line in PAGE.splitlines() if line.startswith("|"))
+def test_the_page_of_failures_has_each_code_and_a_test_names_it(code: str) -> None:
+    assert f"`[{code}]`" in PAGE
     assert f'"{code}"' in TESTS

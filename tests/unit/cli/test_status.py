@@ -267,13 +267,13 @@ def run(tmp_path: Path) -> Run:
     """A run of four ranks of which rank 2 failed first."""
     made = directory.create(tmp_path / "runs", "j-4", 0.0)
     made.write("plan.json", record_of(PLAN, ()))
-    made.write("verdict.json", Verdict(outcome="failed", rank=2, log="logs/rank-2.err: ValueError: x"))
     made.write("job.json", Submitted("slurm", "5", str(tmp_path), "", 0.0))
     (made.path / "job.sh").touch()
     for rank in range(4):
         (made.logs / f"rank-{rank}.out").write_bytes(b"one\ntwo \x1b[2J of rank %d\n" % rank)
         made.write(f"ranks/{rank}.start.json", rank_start(rank))
     (made.logs / "rank-2.err").write_text("ValueError: x\n")
+    made.write("verdict.json", Verdict(outcome="failed", rank=2, log="logs/rank-2.err: ValueError: x"))
     return made
 
 

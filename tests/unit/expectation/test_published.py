@@ -153,7 +153,7 @@ def test_the_page_counts_the_pairs_as_the_model_gives_them(use: str) -> None:
     pairs = [pair for pair in PAIRS if pair.use == use]
     others = ", ".join(sorted(filter(None, map(below, pairs)), key=lambda share: float(share[:-1])))
     counts = f"{sum(map(is_held, pairs))} of {len(pairs)}"
-    assert f"| {use} | {counts} | {others + ' ' if others else ''}|" in page
+    assert f"- {use}: {counts}{'; the others are below it by ' * bool(others)}{others}\n" in page
 
 
 def test_eight_gpus_predict_16_and_64_at_the_same_batch() -> None:

@@ -213,6 +213,7 @@ def test_what_was_not_recorded_and_copies_of_a_launch() -> None:
     unknown = dataclasses.replace(ONE, code={})
     assert first_difference("study", ONE, unknown, recorded=True) is None
     assert first_difference("repeats", ONE, unknown) is not None
-    one, other = ("41", "t", 1.0), ("42", "t", 1.0)
-    assert copy_among([("a", one), ("b", None), ("c", other), ("d", None), ("e", one)]) == ("a", "e")
-    assert copy_among([("a", one), ("b", other), ("c", None), ("d", None)]) is None
+    one, other = (("41", "t", 1.0), "1a2b"), (("42", "t", 1.0), "3c4d")
+    assert copy_among([("a", one), ("b", ()), ("c", other), ("d", ()), ("e", one[:1])]) == ("a", "e")
+    assert copy_among([("a", one), ("b", other), ("c", one[1:])]) == ("a", "c")
+    assert copy_among([("a", one), ("b", other), ("c", ()), ("d", ())]) is None

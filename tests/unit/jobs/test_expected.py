@@ -23,7 +23,7 @@ from runner.model.site import Fabric
 from runner.model.verdict import Verdict
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import names, read_site
-from tests.support.evidence import GOOD, report, write_plan
+from tests.support.evidence import GOOD, leave, report, write_plan
 from tests.support.plans import PLAN
 
 TECHNION = read_site("technion")
@@ -143,7 +143,7 @@ def run_of(tmp_path: Path, plan: Plan, verdict: Verdict | None, left: Sequence[d
     if verdict is not None:
         run.write("verdict.json", verdict)
     for each in left:
-        run.write(f"ranks/{each['rank']}.allreduce.json", each)
+        leave(run, f"ranks/{each['rank']}.allreduce.json", each)
     return run
 
 
@@ -157,7 +157,7 @@ MEASURED = Verdict("measured", images_per_s=900.0, precision=(890.0, 910.0))
 
 def test_a_run_of_one_gpu_gives_rate_and_settings(tmp_path: Path) -> None:
     run = run_of(tmp_path, ONE, MEASURED)
-    run.write("ranks/0.report.json", report(0, device_name="H100"))
+    leave(run, "ranks/0.report.json", report(0, device_name="H100"))
     one_gpu = expected.one_gpu_of(run)
     assert one_gpu.source.startswith(f"measured by the run {run.run_id} on H100 (")  # a site may have other GPUs
     assert (one_gpu.low, one_gpu.images_per_s, one_gpu.high) == (890.0, 900.0, 910.0)

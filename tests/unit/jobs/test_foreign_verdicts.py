@@ -1,23 +1,31 @@
 """A verdict that claims success counts only where this user's gpu-runner wrote it there: else the records decide."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.jobs.directory import Run
+from runner.model.figure import Doubt, Figure
 from tests.support.measured_runs import measured_run
 
 LIE = "its verdict.json says 99999.0 images/s, which is not what its records give, and does not count"
 
 
+def anew(figure: Figure) -> Figure:
+    """The same, of a run whose files are not as they were left."""
+    doubt = Doubt("judged-anew", "judged anew: its files are not as gpu-runner left them here")
+    return msgspec.structs.replace(figure, doubts=(doubt, *figure.doubts))
+
+
 def edited(run: Run, **values: object) -> None:
-    path = run.path / "verdict.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    changed(run.path / "verdict.json", **values)
 
 
 @pytest.mark.parametrize("seal", [{}, {"seal": ""}, {"seal": "0" * 64}, {"seal": None}])
@@ -27,7 +35,7 @@ def test_a_rate_that_was_edited_is_that_of_the_records(
     run = measured_run(tmp_path, 0)
     true = run.figure
     edited(run, images_per_s=99999.0, proven=["99 999 ranks proven"], **seal)
-    assert run.figure == true is not None
+    assert true is not None and run.figure == anew(true)
     assert run.verdict is not None and run.verdict.remarks[0] == LIE
     for words in (
         ["export", str(run.path), "--format", "csv"],
@@ -72,15 +80,34 @@ def test_a_verdict_that_nothing_supports_proves_nothing(tmp_path: Path, change: 
 def test_a_verdict_of_another_run_or_another_user_is_judged_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of another user, whose key is not this one's, it is good where the records say the same: with no remark."""
+    """Of another user, whose seal others cannot check, it is good where the records say the same: without a doubt."""
     run, faster = measured_run(tmp_path, 0), measured_run(tmp_path, 1, speed=2.0)
     true, remarks = run.figure, run.verdict.remarks if run.verdict else ()
     shutil.copy(faster.path / "verdict.json", run.path)
-    assert run.figure == true
+    assert true is not None and run.figure == anew(true)
     monkeypatch.setenv("RUNNER_STATE", str(tmp_path / "another user's"))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert faster.figure is not None and faster.figure.value > 1.5 * (true.value if true else 0.0)
     assert not (tmp_path / "another user's").exists(), "to read makes no key"
     run = measured_run(tmp_path / "own", 0)
     assert run.figure == true and run.verdict is not None and run.verdict.remarks == remarks
     key = tmp_path / "another user's" / "verdict.key"
     assert key.stat().st_mode & 0o777 == 0o600
+
+
+def changed(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_verdict_counts_with_the_plan_and_the_records_that_it_was_made_of(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 0)
+    (run.ranks / ".nfs0001").touch()
+    assert run.figure is not None and not run.figure.has("judged-anew"), "what is no record of a rank"
+    changed(run.ranks / "0.start.json", time_s=1.0)
+    run = Run(run.path)
+    assert run.figure is not None and run.figure.has("judged-anew")
+    assert run.listed_verdict is not None and not run.listed_verdict.anew, "a list does not look at ranks' records"
+    changed(run.path / "plan.json", job_name="another")
+    again = Run(run.path)
+    assert again.figure is None and again.listed_verdict is not None
+    assert again.listed_verdict.outcome == "not-proven"

@@ -54,22 +54,22 @@ def test_what_is_no_file_is_refused(place: str, reason: str) -> None:
 
 HOSTILE = {
     "calls": "\n".join(f"def f{i}():\n    f{i + 1}(); f{i + 1}(); f{i + 1}()" for i in range(30)) + "\nf0()\n",
-    "chain": "\n".join(f"def f{i}(x): return f{i + 1}(x)" for i in range(2000)) + "\nf0(1)\n",
-    "conditions": "if " + " and ".join("(a or (b and hvd.rank() == 0))" for _ in range(2000)) + ":\n    pass\n",
+    "chain": "\n".join(f"def f{i}(x): return f{i + 1}(x)" for i in range(1000)) + "\nf0(1)\n",
+    "conditions": "if " + " and ".join("(a or (b and hvd.rank() == 0))" for _ in range(1000)) + ":\n    pass\n",
     "recursion": "def f(x):\n    return f(f(f(x)))\nf(1)\n",
     "tuples": "a = []\n" + "a = (a, a, a, a)\n" * 2000,
     "classes": "class A(A): pass\nclass B(A):\n    def __init__(self): B()\nB()()\n",
-    "a long line": f"x = [{'1, ' * 60_000}]\n",
-    "many statements": "x = 1\n" * 30_000,
+    "a long line": f"x = [{'1, ' * 30_000}]\n",
+    "many statements": "x = 1\n" * 15_000,
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_script_is_read_in_bounded_time(tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text(HEAD + HOSTILE[name] + "loss.backward()\n")
-    began = time.monotonic()
+    began_s = time.process_time()
     assert len(check(tmp_path / "train.py").rows) == 8
-    assert time.monotonic() - began < 60, "seconds, on a machine that is busy; 1 to 5 on one that is not"
+    assert time.process_time() - began_s < 15, "seconds of a processor; up to 2 on one that is not shared"
 
 
 def test_names_that_come_from_each_other_in_loops_are_followed_to_the_end() -> None:

@@ -13,9 +13,12 @@ import pytest
 from runner.cli import run
 from runner.core.errors import Exit
 from runner.sites.loader import names
+from tests.support.documented import commands
 
 PAGES = Path(__file__).parents[3] / "docs/first-result"
-GPU = PAGES.parent / "gpu.md"
+# Pages with jobs, and how many at least.
+GPU, SCALE, METER = (PAGES.parent / f"{name}.md" for name in ("gpu", "scale", "meter"))
+LEAST = {GPU: 6, SCALE: 2, METER: 1}
 OVERVIEW = PAGES / "README.md"
 RECIPES = PAGES.parent / "recipes"
 NO_CLUSTER = ("box", "hosts", "local", "slurm")
@@ -35,12 +38,6 @@ OWN = {
     "perlmutter": ["--account", "m1234", "--image", "registry.nersc.gov/m1234/horovod:25.02"],
     "polaris": ["--account", "p"],
 }
-
-
-def commands(page: Path) -> list[list[str]]:
-    """The words of every ``gpu-runner`` line in the blocks of a page."""
-    lines = re.findall(r"^ {4,}gpu-runner (.*)$", page.read_text(), re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in lines]
 
 
 def rows_of(page: Path) -> list[list[str]]:
@@ -84,7 +81,7 @@ def tried(words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     given = [*words[:place], *own, *dry, *words[place:]]
     code, said = run(given), capfd.readouterr().err
     assert code in (Exit.GOOD, Exit.REFUSED), (given, said)
-    refused = [line for line in said.splitlines() if line.startswith("refused") and not NOT_HERE.match(line)]
+    refused = [line for line in said.splitlines() if line.startswith("refused [") and not NOT_HERE.match(line)]
     assert refused == [], given
 
 
@@ -107,15 +104,19 @@ def test_the_tutorials_look_at_a_script(capfd: pytest.CaptureFixture[str]) -> No
     assert "8 average metrics" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("page", [GPU, *(PAGES / f"{site}.md" for site in CLUSTERS)], ids=str)
+@pytest.mark.parametrize("page", [*LEAST, *(PAGES / f"{site}.md" for site in CLUSTERS)], ids=str)
 def test_what_a_page_submits_or_makes_is_no_wrong_usage(
     page: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    (tmp_path / "Miniforge3-Linux-x86_64.sh").touch()
-    made = [words for words in commands(page) if words[0] == "submit" or words[:2] == ["env", "create"]]
-    assert len(made) >= (6 if page == GPU else 3)
+    for name in ("Miniforge3-Linux-x86_64.sh", "train.py"):
+        (tmp_path / name).touch()
+    made = [words for words in commands(page) if words[0] in ("submit", "scale") or words[:2] == ["env", "create"]]
+    made = [words for words in made if "--resume" not in words]
+    assert len(made) >= LEAST.get(page, 3)
     for words in made:
-        tried([{"SITE": "technion", "DIR": str(tmp_path)}.get(word, word) for word in words], tmp_path, capfd)
+        site = ["--site", "technion"] if words[0] != "env" and "--site" not in words else []
+        tried([{"SITE": "technion", "DIR": str(tmp_path)}.get(word, word) for word in (words[0], *site, *words[1:])],
+              tmp_path, capfd)  # fmt: skip
 
 
 @pytest.mark.parametrize("page", sorted(page for page in RECIPES.glob("*.md") if rows_of(page)), ids=lambda p: p.stem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -15,16 +16,18 @@ import pytest
 from runner.backends.schedulers.local.client import Local
 from runner.cli.study import problem
 from runner.core.errors import RefusedError, UnknownStateError
+from runner.core.files import sha256
+from runner.jobs.campaign import LOG, Campaign, Log, is_leased
 from runner.jobs.directory import Run
+from runner.jobs.facts import Selection, list_runs
 from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
 from runner.model.job import Cancelled, Submitted
 from runner.model.records import StartRecord
-from runner.study import readers
 from runner.study.attempts import settle, to_start
-from runner.study.campaign import LOG, Log, is_leased
 from runner.study.directory import StudyDirectory
 from runner.study.gather import facts, list_studies, look, wait
+from tests.support.evidence import leave
 from tests.support.shell_files import stand_in
 from tests.support.studies import left_run, measured, on_disk, study
 
@@ -110,14 +113,12 @@ def test_another_launch_s_run_proves_nothing_whatever_it_is_called(of: StudyDire
     (of.launches(SLOW) / run.run_id).rename(of.launches(SLOW) / "20990101-000000-train-4")
     settle(of, of.study.launches)
     assert [each.state for each in facts(of).launches] == ["not-proven"] * 2
-    of.is_logged = False
-    assert [each.state for each in facts(of).launches] == ["not-proven"] * 2
 
 
 @pytest.mark.parametrize("changes", [{"tasks_per_node": (2,)}, {"arms": ("uncoupled", "full")}])
 def test_a_run_of_another_plan_proves_nothing(of: StudyDirectory, changes: dict[str, Any]) -> None:
     (run,) = of.runs(OTHER)
-    run.write("plan.json", msgspec.structs.replace(run.needed_plan(), **changes))
+    leave(run, "plan.json", msgspec.structs.replace(run.needed_plan(), **changes))
     assert [each.state for each in facts(of).launches] == ["proven", "not-proven"]
 
 
@@ -173,7 +174,7 @@ def test_a_last_line_that_was_cut_off_together_with_its_run_is_a_gap_that_no_lat
     log = of.path / LOG
     if is_head_lost:
         (of.path / "launches.head").unlink()
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))
     (run,) = of.runs(OTHER)
     shutil.rmtree(run.path)
     assert facts(of).gaps == ("its log of launches lacks its end",)
@@ -186,7 +187,7 @@ def test_a_run_that_was_copied_within_an_allocation_proves_nothing(tmp_path: Pat
     made = on_disk(tmp_path, study((1,), 2, way="one-allocation"))
     for key in (SLOW, OTHER):
         run = left_run(made, key, measured(50.0), allocation=str(made.path / "allocations/1"))
-        run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0, token="t"))
+        leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0, token="t"))
         (run.path / "begun").touch()
     assert {each.why for each in facts(made).launches} == {"its run is another launch's, too: it proves nothing"}
 
@@ -201,15 +202,18 @@ def test_a_run_that_was_moved_here_from_another_launch_proves_nothing(tmp_path: 
     made = on_disk(tmp_path, study((1,), 1))
     run = left_run(made, SLOW, measured(50.0))
     place = {"RUNNER_RUN_DIR": f"/jobs/{ran_in.replace('STUDY', made.path.name)}"}
-    run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=place))
+    leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=place))
     assert [each.state for each in facts(made).launches] == [state]
 
 
-def test_a_run_of_a_study_with_a_gap_is_exported_with_it_also_by_its_own_id(of: StudyDirectory) -> None:
-    shutil.rmtree(of.runs(SLOW)[0].path)
+def test_a_run_knows_the_gaps_of_its_study_also_where_that_cannot_be_read(of: StudyDirectory, tmp_path: Path) -> None:
     (run,) = of.runs(OTHER)
-    _, (gap,), _ = readers._measured_runs(run)
-    assert gap in facts(of).gaps
+    assert run.gaps() == ()
+    gone(of)
+    assert run.gaps() == facts(of).gaps != ()
+    (of.path / "study.json").write_text("{}")
+    assert run.gaps() == ("its study cannot be read",)
+    assert Run(tmp_path / run.run_id).gaps() == ()
 
 
 def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> None:
@@ -247,15 +251,17 @@ def test_a_log_that_was_altered_is_seen(of: StudyDirectory, change: Callable[[Pa
 
 def test_one_look_at_a_study_reads_its_log_once(of: StudyDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     logs: list[Log] = []
-    read = StudyDirectory.log
+    read = Campaign.log
 
-    def counted(study: StudyDirectory) -> Log:
+    def counted(study: Campaign) -> Log:
         logs.append(read(study))
         return logs[-1]
 
-    monkeypatch.setattr(StudyDirectory, "log", counted)
+    monkeypatch.setattr(Campaign, "log", counted)
     facts(of)
     assert len(logs) == 1
+    assert len(list_runs(Selection()).runs) == 2
+    assert len(logs) == 2, "the list reads it for both runs together"
 
 
 def test_a_directory_as_stop_json_counts_as_cancelled_and_is_refused_where_it_would_go_on(one: StudyDirectory) -> None:
@@ -338,3 +344,46 @@ def test_a_study_that_is_over_is_not_waited_for_and_the_time_to_wait_has_an_end(
     shutil.rmtree(one.launches(SLOW))
     left_run(one, SLOW, measured(5.0))
     assert wait(one, say, clock=Clock(sleep=lambda _seconds: pytest.fail("it waits"))).state == "incomplete"
+
+
+def without_its_report(run: Run) -> None:
+    (run.path / "ranks/0.report.json").unlink()
+
+
+def as_failed(run: Run) -> None:
+    path = run.path / "verdict.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"outcome": "infrastructure", "images_per_s": None}))
+
+
+@pytest.mark.parametrize("spoil", [without_its_report, as_failed])
+def test_a_measured_run_whose_records_were_spoilt_is_a_gap_that_no_later_run_closes(
+    of: StudyDirectory, spoil: Callable[[Run], None]
+) -> None:
+    (run,) = of.runs(SLOW)
+    spoil(run)
+    left_run(of, SLOW, measured(101.0))
+    for _ in range(2):
+        (gap,) = facts(of).gaps
+        assert gap == f"{SLOW}: its run {run.run_id} was measured, and its records do not show it any more"
+        settle(of, of.study.launches)
+
+
+@pytest.mark.parametrize("seal", ["", " 00", " é"])
+def test_a_log_that_was_written_anew_is_a_gap_that_no_later_run_closes(of: StudyDirectory, seal: str) -> None:
+    """Its chain of hashes fits; only this user's gpu-runner writes its seal."""
+    log, head = of.path / LOG, of.path / "launches.head"
+    kept = log.read_bytes().splitlines(keepends=True)[:2]
+    log.write_bytes(b"".join(kept))
+    head.write_text(sha256(kept[-1].rstrip()) + seal)
+    shutil.rmtree(of.runs(OTHER)[0].path)
+    assert facts(of).gaps == ("its log of launches is not as gpu-runner left it here",)
+    settle(of, of.study.launches)
+    left_run(of, OTHER, measured(100.0))
+    assert facts(of).gaps == ("its log of launches was lost, and begun anew",)
+
+
+def test_a_run_that_was_no_launch_proves_nothing_in_a_study(of: StudyDirectory) -> None:
+    (run,) = of.runs(OTHER)
+    alone = {"RUNNER_RUN_DIR": f"/home/u/runs/{run.run_id}"}
+    leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=alone))
+    assert [each.state for each in facts(of).launches] == ["proven", "not-proven"]

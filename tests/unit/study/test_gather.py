@@ -18,7 +18,7 @@ from runner.model.records import StartRecord
 from runner.model.verdict import Verdict
 from runner.study import gather
 from runner.study.plan import launches
-from tests.support.evidence import report
+from tests.support.evidence import leave, report
 from tests.support.plans import PLAN
 from tests.support.reports import study_facts
 from tests.support.studies import left_run, measured, on_disk, proven, study
@@ -63,7 +63,7 @@ def test_a_program_that_starts_its_own_processes_uses_all_gpus_of_its_task(tmp_p
     of = on_disk(tmp_path, study((8,), 1))
     run = left_run(of, "g0008-full-r1", Verdict("infrastructure", ("a node failed",)))
     own = {"wireup": "own", "tasks_per_node": (1, 1), "gpus_per_node": 4, "whole_nodes": whole_nodes}
-    run.write("plan.json", msgspec.structs.replace(PLAN, **own))
+    leave(run, "plan.json", msgspec.structs.replace(PLAN, **own))
     _began(run, 30.0)
     assert gather.facts(of).gpu_hours == pytest.approx(30.0 / 3600.0 * 8)
 
@@ -72,7 +72,7 @@ def test_in_one_allocation_such_a_program_has_the_gpus_of_its_nodes(tmp_path: Pa
     of = on_disk(tmp_path, study((8,), 1, way="one-allocation"))
     run = left_run(of, "g0008-full-r1", measured(800.0))
     own = {"wireup": "own", "tasks_per_node": (1, 1), "gpus_per_node": 4, "launch": LaunchPlace(node_gpus=4)}
-    run.write("plan.json", msgspec.structs.replace(PLAN, **own))
+    leave(run, "plan.json", msgspec.structs.replace(PLAN, **own))
     assert gather.facts(of).launches[0].gpus_by_node == (4, 4)
 
 
@@ -98,7 +98,7 @@ def test_the_base_of_a_size_is_the_mean_of_its_gpus_in_a_repeat_that_lacks_one()
 def _began(run: Run, last_s: float) -> None:
     """Its rank 0 did, at the second 1000, and wrote last so many seconds later."""
     start, log = run.ranks / "0.start.json", run.logs / "rank-0.out"
-    run.write("ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0))
+    leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", time_s=1000.0))
     log.touch()
     os.utime(start, (1000.0, 1000.0))
     os.utime(log, (1000.0 + last_s, 1000.0 + last_s))
@@ -163,7 +163,7 @@ def test_the_batch_of_a_launch_is_that_of_all_its_ranks(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((2,), 1))
     run = left_run(of, "g0002-full-r1", measured(50.0))
     for rank, batch in enumerate((32, 96)):
-        run.write(f"ranks/{rank}.report.json", msgspec.structs.replace(report(rank), batch_size=batch))
+        leave(run, f"ranks/{rank}.report.json", msgspec.structs.replace(report(rank), batch_size=batch))
     assert gather.facts(of).launches[0].batch == 64
 
 

@@ -15,6 +15,7 @@ from runner.model.job import JobState
 from runner.model.plan import LaunchPlace, ListedHosts
 from runner.model.site import Queue
 from runner.model.study import Launch
+from runner.model.verdict import Verdict
 from runner.study import one_allocation, question
 from runner.study.attempts import attempt_of, settle
 from runner.study.gather import facts
@@ -58,7 +59,7 @@ def test_a_launch_whose_turn_never_came_is_missing_and_no_attempt(tmp_path: Path
     of, run = launch_of(tmp_path)
     over = JobState("ended", "CANCELLED")
     assert attempt_of(run, over) is None
-    (run.path / "verdict.json").write_text(json.dumps({"outcome": "cancelled"}))
+    run.write("verdict.json", Verdict("cancelled"))
     assert attempt_of(run, None) is None, "`status RUN` has judged it"
     assert facts(of).launches[0].state == "missing"
     (run.path / "begun").touch()

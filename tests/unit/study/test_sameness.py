@@ -24,7 +24,7 @@ from runner.study.attempts import to_start
 from runner.study.directory import StudyDirectory
 from runner.study.gather import list_studies
 from runner.study.sameness import run_differences
-from tests.support.evidence import report
+from tests.support.evidence import leave, report
 from tests.support.plans import PLAN
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
@@ -49,7 +49,7 @@ def ran(of: StudyDirectory, key: str, program: str, rate: float = 100.0, unit: s
 def with_plan(run: Run, **changes: object) -> Run:
     plan = run.read("plan.json", Plan)
     assert plan is not None
-    run.write("plan.json", msgspec.structs.replace(plan, **changes))
+    leave(run, "plan.json", msgspec.structs.replace(plan, **changes))
     return run
 
 
@@ -141,7 +141,7 @@ def test_another_device_or_framework_is_in_no_figure(of: StudyDirectory, changes
     """Of a partition of two kinds of GPUs, and of an environment that was upgraded in between."""
     common = {"device_name": "NVIDIA H100", "framework_version": "2.1.0", "cuda_version": "11.8"}
     for key, own in ((FIRST, {}), (SECOND, changes)):
-        ran(of, key, "a").write("ranks/0.report.json", report(0, **(common | own)))
+        leave(ran(of, key, "a"), "ranks/0.report.json", report(0, **(common | own)))
     assert why(gather.facts(of))[1].startswith(says)
     assert bool(why(gather.facts(of))[1]) is bool(says)
 
@@ -221,7 +221,7 @@ def launched(
     path = root / key
     (path / "ranks").mkdir(parents=True)
     made = Run(path)
-    made.write("plan.json", msgspec.structs.replace(PLAN, launch=LaunchPlace(*first, node_gpus=8)))
+    leave(made, "plan.json", msgspec.structs.replace(PLAN, launch=LaunchPlace(*first, node_gpus=8)))
     for rank in range(ranks):
         gpu = (first[1] + rank) % 8
         start = StartRecord(
@@ -229,7 +229,7 @@ def launched(
             device_uuid=f"{node}-{GPUS[gpu]}", device_ports=(f"mlx5_{gpu // 2}:1",), cpus=CPUS[gpu],
         )  # fmt: skip
         last = more if rank == ranks - 1 else {}
-        made.write(f"ranks/{rank}.start.json", msgspec.structs.replace(start, **last))
+        leave(made, f"ranks/{rank}.start.json", msgspec.structs.replace(start, **last))
     return key, made
 
 

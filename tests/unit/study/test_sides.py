@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +14,15 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
+from runner.jobs.campaign import LOG
 from runner.jobs.directory import Run
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
-from runner.study.campaign import LOG
 from runner.study.directory import StudyDirectory
 from tests.support.bundles import Members, edited, forged
+from tests.support.documented import commands
 from tests.support.documents import result
+from tests.support.evidence import leave
 from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.studies import on_disk, study
 
@@ -61,7 +64,7 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> StudyDirectory:
         small = on_disk(root, study((2,), 1, settings=SETTINGS, launches=launches), "small")
         for place, launch in enumerate(launches):
             run = measured_run(small.launches(launch.key), place)
-            run.write("plan.json", msgspec.structs.replace(run.needed_plan(), tasks_per_node=(1, 1), gpus_per_node=1))
+            leave(run, "plan.json", msgspec.structs.replace(run.needed_plan(), tasks_per_node=(1, 1), gpus_per_node=1))
             small.note("launched", launch.key, [run])
         return launched(root, "train", {"false": 1.0, "true": 1.2})
 
@@ -97,6 +100,29 @@ def test_studies_that_ran_in_turns_get_a_verdict(tmp_path: Path, capsys: pytest.
     launched(tmp_path, "new", {"": 0.8}, first=1, settings=((),))
     (point,) = compared(capsys, "old", "new", "--fail-below", "0.95", code=Exit.BELOW_REFERENCE)["points"]
     assert (point["order"], point["verdict"]) == ("ABABAB", "slower")
+
+
+def test_the_commands_of_the_page_compare_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two studies of one program, their runs for A and B, and the page's references with their names."""
+    page = Path(__file__).parents[3] / "docs/compare.md"
+    settings = ((("fp16-allreduce", "false"),), (("fp16-allreduce", "true"),))
+    ran = {
+        name: launched(tmp_path, name, {"": 1.0}, first, settings=settings) for name, first in (("S1", 0), ("S2", 20))
+    }
+    a, b = (
+        ",".join(str(ran["S1"].runs(f"g0004-full-{setting}-r{repeat}")[0].path) for repeat in (1, 2, 3))
+        for setting in ("false", "true")
+    )
+    references = re.findall(r"^ {4}((?:references:|-| ).*)$", page.read_text(), re.MULTILINE)
+    text = "\n".join(references).replace("technion", "s").replace(": horovod-pytorch\n", ": r\n").replace(": 16", ": 4")
+    (tmp_path / "references.yaml").write_text(text.replace("model: resnet50, batch-size: 256", ""))
+    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
+    of = {"A1,A2,A3": a, "B1,B2,B3": b, "A": a.split(",")[0], "B": b.split(",")[0], "RUN": a.split(",")[0]}
+    codes = []
+    for words in commands(page):
+        given = [of.get(word, word.replace("STUDY:", "S1:").replace("STUDY", "S")) for word in words]
+        codes.append(runner(given))
+    assert codes == [0, 0, 0, 0, Exit.UNKNOWN, Exit.BELOW_REFERENCE]
 
 
 # what the second side is; the exit code, and what is said

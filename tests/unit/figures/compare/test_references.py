@@ -16,6 +16,7 @@ from runner.jobs.directory import Run
 from runner.model.job import CodeRecord
 from tests.support.commands import Call, Output
 from tests.support.documents import result
+from tests.support.evidence import leave
 from tests.support.measured_runs import measured_run
 
 ENTRY = """\
@@ -94,7 +95,7 @@ def test_a_figure_of_another_arm_is_not_held_against_one_of_training(tmp_path: P
     """Ranks that train each for itself are faster: that would hide what the reference is there to find."""
     run = measured_run(tmp_path / "runs", 0)
     program = (*run.needed_plan().program, "--arms=uncoupled")
-    run.write("plan.json", msgspec.structs.replace(run.needed_plan(), arms=("uncoupled",), program=program))
+    leave(run, "plan.json", msgspec.structs.replace(run.needed_plan(), arms=("uncoupled",), program=program))
     said = against(ONE, run, code=Exit.USAGE).err
     assert "a figure of the arm uncoupled: a reference is one of training" in said
     against(ONE.replace("compile: true", "compile: true, arms: uncoupled"), run)

@@ -20,7 +20,7 @@ from runner.core.errors import Exit
 from runner.core.text import printable
 from runner.figures.export import COLUMNS, WRITERS
 from runner.jobs.directory import Run
-from runner.model.figure import figure_keys
+from runner.model.figure import figure_keys, figure_of
 from runner.model.output import ExportedRank, ExportedRun, ExportedRuns
 from runner.model.verdict import Verdict
 from tests.support.commands import Call
@@ -39,7 +39,7 @@ RUN = ExportedRun(
     run="r-2", outcome="measured", reason="", site="s", recipe="r", runtime="native", image="i@sha256:0", gpus=2,
     nodes=1, options={"model": "resnet50", "compile": ""}, batch_per_gpu=10, started=BEGAN, ended=BEGAN,
     precision_low=199.0, precision_high=202.0, window_s=10.0, steady=True, transport="", arm="full",
-    **figure_keys(MEASURED),
+    **figure_keys(MEASURED, figure_of(MEASURED)),
     ranks=(RANK, msgspec.structs.replace(RANK, rank=1, sm_clock_mhz_min=None, compute_s=None)),
 )  # fmt: skip
 FAILED = msgspec.structs.replace(
@@ -86,8 +86,8 @@ def test_json_has_its_version_and_every_value() -> None:
 def test_what_a_figure_may_be_quoted_as_and_its_unit_stand_in_the_line_of_reframe(
     verdict: dict[str, Any], arm: Any, unit: str, claim: str
 ) -> None:
-    keys = figure_keys(msgspec.structs.replace(MEASURED, **verdict), arm)
-    run = msgspec.structs.replace(RUN, arm=arm, **keys)
+    given = msgspec.structs.replace(MEASURED, **verdict)
+    run = msgspec.structs.replace(RUN, arm=arm, **figure_keys(given, figure_of(given, arm)))
     assert WRITERS["reframe"]([run]).endswith(f"throughput=200.500 {unit}/s claim={claim}\n")
     assert f",{unit},200.5," in WRITERS["csv"]([run])
     assert (WRITERS["csv"]([]).count("\n"), WRITERS["reframe"]([])) == (1, ""), "no run gives valid files"

@@ -25,10 +25,11 @@ from runner.figures.report.gather import runs_report, study_report
 from runner.figures.report.page import page
 from runner.figures.report.writing import NAMES, csv_files, write
 from runner.jobs.directory import Run
-from runner.model.figure import Doubt, figure_keys
+from runner.model.figure import Doubt, figure_keys, figure_of
 from runner.model.report import Report
 from runner.model.study import StudyFacts
 from runner.model.verdict import Verdict
+from tests.support.evidence import leave
 from tests.support.limits import largest_file
 from tests.support.reports import measured_run
 from tests.support.users import ALICE, open_directory, outcome_as
@@ -215,7 +216,7 @@ def test_runs_of_different_work_are_on_no_common_curve(changes: dict[str, Any], 
 
 def test_a_figure_of_another_arm_is_no_figure_of_training(tmp_path: Path) -> None:
     runs = [measured_run(tmp_path / "runs", f"20261122-120000-{name}-4", 4) for name in ("own", "alone")]
-    runs[1].write("plan.json", msgspec.structs.replace(runs[1].needed_plan(), arms=("uncoupled",)))
+    leave(runs[1], "plan.json", msgspec.structs.replace(runs[1].needed_plan(), arms=("uncoupled",)))
     both, alone = runs_report([(run, "") for run in runs]), runs_report([(runs[1], "")])
     assert [row.arm for row in both.rows] == ["", "uncoupled"]
     (picture,) = [each for each in gallery(both) if each.key == "per-gpu"]
@@ -254,8 +255,9 @@ def test_a_demonstration_names_no_slow_node_as_its_verdict(demonstration: str, t
 
 
 def test_words_to_cite_claim_no_more_than_the_verdicts(study: StudyFacts) -> None:
-    unexamined = figure_keys(Verdict("measured", images_per_s=1000.0, steady=True, synchronisation="not-examined"))
-    divided = tuple(msgspec.structs.replace(each, **unexamined) for each in study.launches[:3])
+    unexamined = Verdict("measured", images_per_s=1000.0, steady=True, synchronisation="not-examined")
+    keys = figure_keys(unexamined, figure_of(unexamined))
+    divided = tuple(msgspec.structs.replace(each, **keys) for each in study.launches[:3])
     made = study_report(msgspec.structs.replace(study, launches=(*divided, *study.launches[3:])))
     said = " ".join(made.cite)
     assert "Synchronisation was not examined in 3 of 15 runs" in said

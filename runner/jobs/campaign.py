@@ -2,7 +2,7 @@
 
     DIRECTORY/launches/KEY/RUN/   each attempt at launch KEY: an ordinary run directory
     DIRECTORY/launches.log        a line for each run that was launched, and for each that never began; only added to
-    DIRECTORY/launches.head       the SHA-256 of its last line: one that was cut off is seen
+    DIRECTORY/launches.head       the SHA-256 of its last line, sealed by this user: one that was cut off is seen
     DIRECTORY/lock, lease         one process at a time starts runs: by the kernel, or among machines that share it
     DIRECTORY/stop.json           it was cancelled, and nothing more is to be started
 
@@ -20,7 +20,7 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -31,15 +31,18 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, Run, is_whole_id
+from runner.jobs.directory import LAUNCHES, STUDY, Run, is_whole_id, make_key, seal
+from runner.model.study import Study
+from runner.model.verdict import Verdict
 
 LOG, _HEAD = "launches.log", "launches.head"
 _GONE, _CUT = "is gone", "lacks its end"
 _LOCK, _LEASE, _STOP = "lock", "lease", "stop.json"
+_LEAST, _MOST = 1e-9, 1e15  # of a rate in samples per second, and of a time in seconds
 _RUN_NUMBER = re.compile(r"(?P<id>.+-\d+?)(?:\.(?P<number>\d+))?\Z")
 
 
-Event = Literal["begun", "lost", "launched", "never-began"]
+Event = Literal["begun", "lost", "launched", "measured", "never-began"]
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -47,7 +50,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
     Attributes:
         event: ``begun``: the log. ``lost``: the log before this one, or a part of it. ``never-began``: the run's
-            allocation ended before; its directory was removed.
+            allocation ended before; its directory was removed. ``measured``: it was found to be, and stays so.
         launch, run: key and id; empty where the event is the log's.
         time_s: Unix time. before: SHA-256 of the line before; empty in the first.
     """
@@ -79,6 +82,11 @@ class Log:
             elif line.event == "never-began":
                 launched[line.launch].pop(line.run, None)
         return launched
+
+    @property
+    def measured(self) -> frozenset[str]:
+        """Ids of the runs that it says were."""
+        return frozenset(line.run for line in self.lines if line.event == "measured")
 
     def unnoted(self, runs: Mapping[str, Sequence[Run]]) -> list[tuple[str, Run]]:
         """Of these runs by the launch's key those that it does not have."""
@@ -156,15 +164,34 @@ class Campaign:
         runs = (Run(self.launches(key) / name) for name in sorted(names, key=_in_order))
         return tuple(run for run in runs if _is_directory(run.path))
 
-    def log_gaps(self, log: Log, runs: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
-        """What is wrong with the log, a sentence each. ``runs``: those of all launches, by their keys."""
+    def gone(self, log: Log, runs: Mapping[str, Sequence[Run]]) -> dict[str, dict[str, str]]:
+        """What was launched, and is no run any more: a sentence by the run's id, by the launch's key. ``runs``: those
+        of all launches, by their keys.
+        """
+        launched, gone = log.launched, defaultdict[str, dict[str, str]](dict)
+        for key, each in runs.items():
+            there = {run.run_id: run for run in each}
+            for name in launched.get(key, ()):
+                if name not in there or not _is_submitted(there[name]):
+                    is_left = (self.launches(key) / name).is_dir()
+                    left = "no record of its job is left" if is_left else "its directory is gone"
+                    gone[key][name] = f"its run {name} was launched, and {left}"
+                elif name in log.measured and not _is_measured(there[name]):
+                    gone[key][name] = f"its run {name} was measured, and its records do not show it any more"
+        return gone
+
+    def gaps(
+        self, log: Log, runs: Mapping[str, Sequence[Run]], gone: Mapping[str, Mapping[str, str]]
+    ) -> tuple[str, ...]:
+        """What cannot be shown, and what is wrong with the log that says so, a sentence each; arguments as ``gone``."""
         unnoted = log.unnoted(runs)
         if unnoted:  # who held it until now has noted them
             unnoted = [] if self.is_held else self.log().unnoted(runs)
         trouble = log.trouble
         if not trouble and any(line.launch not in runs for line in log.lines if line.launch):
             trouble = "was altered"
-        gaps = [f"its log of launches {trouble}"] if trouble and (self.is_logged or trouble != _GONE) else []
+        gaps = [f"{key}: {why}" for key, each in gone.items() for why in each.values()]
+        gaps += [f"its log of launches {trouble}"] if trouble and (self.is_logged or trouble != _GONE) else []
         gaps += ["its log of launches was lost, and begun anew"] if any(e.event == "lost" for e in log.lines) else []
         if self.is_logged and not trouble:
             gaps += [f"{key}: its log of launches does not have the run {run.run_id}" for key, run in unnoted]
@@ -190,7 +217,10 @@ class Campaign:
                 os.fsync(place)
             finally:
                 os.close(place)
-            files.write_private(self.path / _HEAD, sha256(lines[-1]) + "\n")
+            with suppress(OSError):
+                make_key()
+            end = sha256(lines[-1])
+            files.write_private(self.path / _HEAD, f"{end} {seal(end)}\n")
 
     def note_known(self, keys: Sequence[str]) -> None:
         """Add to the log the runs that are there and were not noted: the process that launched them ended before. It
@@ -207,20 +237,31 @@ class Campaign:
         known = {line.run for line in log.lines}
         new = [(key, run) for key in keys for run in self.runs(key) if run.run_id not in known]
         submissions = {(run.submitted and run.submitted.allocation) or run.run_id for _, run in new}
-        if self.is_logged and (not log.lines or log.trouble == _CUT or len(submissions) > 1):
+        if self.is_logged and (log.trouble or len(submissions) > 1):
             self._add("lost")
         for key, run in new:
             self.note("launched", key, [run])
+        for key in keys:
+            self.note_measured(key, *(run for run in self.runs(key) if run.run_id not in log.measured))
+
+    def note_measured(self, key: str, *runs: Run) -> None:
+        """Add to the log those of these runs that are."""
+        self.note("measured", key, [run for run in runs if (now := kept_verdict(run)) and now.outcome == "measured"])
 
     def log(self) -> Log:
         """The log now: the lines that can be read."""
         path = self.path / LOG
         if not os.path.lexists(path):
             return Log((), _GONE)
-        head = Run(self.path).content(_HEAD).decode("ascii", "replace").strip()  # before the log, which only grows
-        log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(path.lstat().st_mode) else b"")
-        is_cut = (head or self.is_logged) and head not in log.hashes
-        return replace(log, trouble=log.trouble or _CUT) if is_cut else log
+        head = Run(self.path).content(_HEAD).decode("ascii", "replace")  # before the log, which only grows
+        end, _, sealed = head.strip().partition(" ")
+        state = path.lstat()
+        log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(state.st_mode) else b"")
+        if (end or self.is_logged) and end not in log.hashes:
+            return replace(log, trouble=log.trouble or _CUT)
+        if state.st_uid == os.geteuid() and sealed != seal(end):
+            return replace(log, trouble=log.trouble or "is not as gpu-runner left it here")
+        return log
 
     @property
     def is_stopped(self) -> bool:
@@ -278,6 +319,44 @@ class Campaign:
 
     def _at_work(self, held: str) -> RefusedError:
         return RefusedError(self.at_work, where=str(self.path / held), fix=f"wait for it, or {self.instead}")
+
+
+def gaps_of(path: Path) -> tuple[str, ...]:
+    """The gaps of the study in that directory."""
+    campaign = Campaign(path)
+    with suppress(OSError):
+        if (study := Run(path).read(STUDY, Study)) is not None:
+            log = campaign.log()  # before the runs: each that it has was made before it was noted
+            runs = {launch.key: campaign.runs(launch.key) for launch in study.launches}
+            return campaign.gaps(log, runs, campaign.gone(log, runs))
+    return ("its study cannot be read",)
+
+
+def kept_verdict(run: Run) -> Verdict | None:
+    """The run's verdict, unless it is to be judged again, by its scheduler or its records: also where no figure can be
+    made of its rates and times, as an altered file may hold anything.
+    """
+    verdict = run.verdict
+    if verdict is None or verdict.outcome == "unknown":
+        return None
+    values = [verdict.images_per_s]
+    for arm in verdict.arms:
+        values += (arm.samples_per_s, arm.slowest_samples_per_s, arm.step_s, arm.slowest_step_s)
+    is_possible = all(each is None or _LEAST < each < _MOST for each in values)
+    return verdict if is_possible or verdict.outcome != "measured" else None
+
+
+def _is_measured(run: Run) -> bool:
+    """Also where its verdict is to be made again."""
+    from runner.jobs.life import judge_at_once  # of few runs the verdict is lost
+
+    verdict = kept_verdict(run) or judge_at_once(run)
+    return verdict is not None and verdict.outcome == "measured"
+
+
+def _is_submitted(run: Run) -> bool:
+    record = run.submitted
+    return (record is not None and not record.refused) or kept_verdict(run) is not None
 
 
 def is_leased(path: Path) -> bool:
