@@ -8,7 +8,7 @@ T = TypeVar("T")
 _MADE: dict[Hashable, tuple[object, dict[Path, tuple[int, bytes | None]]]] = {}
 
 
-def filled(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
+def made_once(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
     """Make a directory and fill it; what ``fill`` leaves and returns depends on the key and on nothing else."""
     path.mkdir(parents=True)
     if key not in _MADE:
