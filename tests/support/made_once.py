@@ -13,10 +13,13 @@ def filled(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
     path.mkdir(parents=True)
     if key not in _MADE:
         returned = fill()
-        _MADE[key] = returned, {
-            each.relative_to(path): (each.stat().st_mode & 0o777, each.read_bytes() if each.is_file() else None)
-            for each in sorted(path.rglob("*"))
-        }
+        _MADE[key] = (
+            returned,
+            {
+                each.relative_to(path): (each.stat().st_mode & 0o777, each.read_bytes() if each.is_file() else None)
+                for each in sorted(path.rglob("*"))
+            },
+        )
         return returned
     returned, files = _MADE[key]  # type: ignore[assignment]
     for name, (mode, content) in files.items():
