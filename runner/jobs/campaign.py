@@ -168,7 +168,7 @@ class Campaign:
         """What was launched, and is no run any more: a sentence by the run's id, by the launch's key. ``runs``: those
         of all launches, by their keys.
         """
-        launched, gone = log.launched, defaultdict[str, dict[str, str]](dict)
+        launched, measured, gone = log.launched, log.measured, defaultdict[str, dict[str, str]](dict)
         for key, each in runs.items():
             there = {run.run_id: run for run in each}
             for name in launched.get(key, ()):
@@ -176,7 +176,7 @@ class Campaign:
                     is_left = (self.launches(key) / name).is_dir()
                     left = "no record of its job is left" if is_left else "its directory is gone"
                     gone[key][name] = f"its run {name} was launched, and {left}"
-                elif name in log.measured and not _is_measured(there[name]):
+                elif name in measured and not _is_measured(there[name]):
                     gone[key][name] = f"its run {name} was measured, and its records do not show it any more"
         return gone
 

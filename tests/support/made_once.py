@@ -1,4 +1,4 @@
-"""Directories that are made once in a test process and make_once again from memory after that."""
+"""Directories that are made once in a test process and filled again from memory after that."""
 
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -8,20 +8,20 @@ T = TypeVar("T")
 _MADE: dict[Hashable, tuple[object, dict[Path, tuple[int, bytes | None]]]] = {}
 
 
-def make_once(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
+def made_once(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
     """Make a directory and fill it; what ``fill`` leaves and returns depends on the key and on nothing else."""
     path.mkdir(parents=True)
     if key not in _MADE:
-        result = fill()
+        returned = fill()
         _MADE[key] = (
-            result,
+            returned,
             {
                 each.relative_to(path): (each.stat().st_mode & 0o777, each.read_bytes() if each.is_file() else None)
                 for each in sorted(path.rglob("*"))
             },
         )
-        return result
-    result, files = _MADE[key]  # type: ignore[assignment]
+        return returned
+    returned, files = _MADE[key]  # type: ignore[assignment]
     for name, (mode, content) in files.items():
         made = path / name
         if content is None:
@@ -29,4 +29,4 @@ def make_once(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
         else:
             made.write_bytes(content)
         made.chmod(mode)
-    return result
+    return returned

@@ -13,7 +13,7 @@ from runner.jobs.life import judge_at_once
 from runner.model.job import CommandLine, ExitMarker, Submitted
 from runner.model.verdict import Verdict
 from tests.support.evidence import COMPLETED, long_run, write_run
-from tests.support.made_once import make_once
+from tests.support.made_once import made_once
 from tests.support.plans import PLAN
 from tests.support.series import group_times
 
@@ -33,7 +33,7 @@ def measured_run(
     """
     run = Run(root / f"20260921-1200{place:02d}-train-4")
     key = (place, speed, nodes, repr(plan))
-    verdict = make_once(run.path, key, lambda: _measure(run, place, speed, nodes, plan))
+    verdict = made_once(run.path, key, lambda: _measure(run, place, speed, nodes, plan))
     run.write(VERDICT, verdict)  # which is sealed by a key of this test's own
     return Run(run.path)
 
