@@ -315,7 +315,7 @@ class Run:
     def first_judged(self) -> tuple[str, str]:
         """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
         with suppress(OSError, ValueError):
-            made_of, outcome = files.read_bytes(_judged() / self.run_id).decode("ascii").split()
+            made_of, outcome = files.read_bytes(_judgements() / self.run_id).decode("ascii").split()
             return made_of, outcome
         return "", ""
 
@@ -336,8 +336,8 @@ class Run:
     def _keep_first(self, judged: str) -> None:
         with suppress(OSError):
             if not self.first_judged[0]:
-                _judged().mkdir(mode=0o700, parents=True, exist_ok=True)
-                files.write_private(_judged() / self.run_id, judged)
+                _judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.write_private(_judgements() / self.run_id, judged)
 
     def _seal(self, document: Mapping[str, Any]) -> str:
         """Of its plan and its verdict."""
@@ -354,7 +354,7 @@ def seal(text: str) -> str:
     return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
 
 
-def _judged() -> Path:
+def _judgements() -> Path:
     """What runs were made of when they were first judged, a file for each."""
     return paths.state_dir() / "judged"
 
@@ -446,7 +446,7 @@ def make_root(root: Path) -> None:
 def discard(run: Run) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
-    for own in (index(), _judged()):
+    for own in (index(), _judgements()):
         with suppress(OSError):
             (own / run.run_id).unlink()
 
