@@ -13,6 +13,7 @@ names the hash of the line before: one that was taken out or changed is seen. A 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -32,11 +33,11 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, STUDY, Run, is_whole_id, make_key, seal
+from runner.jobs.directory import LAUNCHES, LOG, STUDY, Run, is_whole_id, make_key, seal
 from runner.model.study import Study
 from runner.model.verdict import Verdict
 
-LOG, _HEAD = "launches.log", "launches.head"
+_HEAD = "launches.head"
 _GONE, _CUT = "is gone", "lacks its end"
 _LOCK, _LEASE, _STOP = "lock", "lease", "stop.json"
 _LEAST, _MOST = 1e-9, 1e15  # of a rate in samples per second, and of a time in seconds
@@ -220,7 +221,10 @@ class Campaign:
             lines.append(json.dumps(msgspec.to_builtins(line)).encode())
             place = os.open(self.path / LOG, flags, 0o600)
             try:
-                os.write(place, lines[-1] + b"\n")
+                size = os.fstat(place).st_size
+                if os.write(place, lines[-1] + b"\n") <= len(lines[-1]):
+                    os.ftruncate(place, size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / LOG))
                 os.fsync(place)
             finally:
                 os.close(place)

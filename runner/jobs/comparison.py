@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from runner.core.files import files_below, sha256, tree_hash
+from runner.core.files import sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
 from runner.jobs.code_record import is_source
-from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run
+from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
 from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, figure_of, in_words
 from runner.model.job import CodeRecord
@@ -378,11 +378,7 @@ def recipe_difference(run: Run, recipe: Path | None) -> tuple[Difference, ...]:
 
 
 def _programs(recipe: Path) -> str:
-    sources = [
-        (name, path)
-        for name, path in (files_below(recipe) if recipe.is_dir() else ())
-        if path.suffix in (".py", ".sh") or name == "recipe.yaml"
-    ]
+    sources = recipe_programs(recipe)
     return f"sha256 {tree_hash(sources)[:12]}" if sources else ""
 
 

@@ -50,7 +50,7 @@ VERSIONS = "versions"  # what the programs on the first node say of themselves; 
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
-STUDY, SWEEP, LAUNCHES = "study.json", "sweep.json", "launches"
+STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -185,8 +185,9 @@ class Run:
     def group(self) -> Path | None:
         """The directory of the study that it is a launch of; None where it is of none."""
         above = self.path.parents[2] if len(self.path.parents) > 3 else None
-        is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
-        return above if is_launch else None
+        if above is None or self.path.parents[1].name != LAUNCHES or (above / SWEEP).is_file():
+            return None
+        return above if (above / STUDY).is_file() or (above / LOG).is_file() else None
 
     @property
     def swept(self) -> dict[str, str]:
@@ -321,17 +322,31 @@ class Run:
 
     @property
     def is_changed(self) -> bool:
-        """Whether its plan or its records are not those that it was first judged by."""
-        return self.first_judged[0] not in ("", self._made_of())
+        """Whether its plan or records are not those that it was first judged by, or it is a copy or was renamed."""
+        made_of, _ = self.first_judged
+        name = self.ran_in.name
+        return made_of != self._made_of() if made_of else is_whole_id(name) and name != self.run_id
+
+    @property
+    def ran_in(self) -> Path:
+        """The run directory as its first rank saw it; in a container ``/results``; empty where unknown."""
+        start = self.records.start(0)
+        return Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
 
     def _made_of(self) -> str:
         """SHA-256 of what it is judged by, but for its logs, and of the program that ran."""
         records = sorted(filter(_RECORD.match, files.names_in(self.ranks)))
-        program = sorted(each for each in (self.path / "recipe").rglob("*") if each.suffix in (".py", ".sh"))
         names = (PLAN, JOB, RESULT, EXIT, ENDED, CODE, CODE_DIFF, CODE_FILES, *(f"ranks/{name}" for name in records))
-        names += tuple(str(each.relative_to(self.path)) for each in program)
-        lines = (f"{files.sha256(self.content(name))}  {name}\n" for name in names)
-        return files.sha256("".join(lines).encode("utf-8", "surrogateescape"))
+        lines = [f"{files.sha256(self._there(name))}  {name}" for name in names]
+        lines.append(files.tree_hash(recipe_programs(self.path / "recipe")))
+        return files.sha256("\n".join(lines).encode())
+
+    def _there(self, name: str) -> bytes:
+        """A file's bytes; empty where it is not there. Raises OSError: that is not known now."""
+        try:
+            return files.read_bytes(self.path / name)
+        except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
+            return b""
 
     def _keep_first(self, judged: str) -> None:
         with suppress(OSError):
@@ -372,9 +387,23 @@ def make_key() -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = files.temporary_name(path)
     files.write_private(made, os.urandom(32).hex())
-    with suppress(FileExistsError):  # another process was first: there is one key
+    try:
         os.link(made, path)
-    made.unlink()
+    except FileExistsError:  # another process was first: there is one key
+        made.unlink()
+    except OSError:  # a file system without hard links
+        made.rename(path)
+    else:
+        made.unlink()
+
+
+def recipe_programs(recipe: Path) -> list[tuple[str, Path]]:
+    """Name and path of a recipe's sources, without what editors leave."""
+    return [
+        (name, path)
+        for name, path in (files.files_below(recipe) if recipe.is_dir() else ())
+        if (path.suffix in (".py", ".sh") or name == "recipe.yaml") and not name.startswith(".") and "/." not in name
+    ]
 
 
 def decoded(content: bytes, kind: type[T]) -> T:

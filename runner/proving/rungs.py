@@ -426,3 +426,5 @@ def _rate_faults(verdict: Verdict) -> Iterable[str]:
     """What is wrong with a run of the main job that shall have a proven figure."""
     if verdict.outcome != "measured" or not verdict.images_per_s:
         yield "; ".join((f"verdict {verdict.outcome}", *verdict.reasons[:2]))
+    if verdict.anew:
+        yield "its records are not those that it was first judged by"

@@ -14,8 +14,7 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
-from runner.jobs.campaign import LOG
-from runner.jobs.directory import Run
+from runner.jobs.directory import LOG, Run
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory
