@@ -27,9 +27,10 @@ from runner.model.plan import RESULTS, Plan, PlannedImage
 from runner.model.records import Report, StartRecord
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
+from runner.planning.environment import is_fabric
 from runner.planning.options import options_of
 
-Question = Literal["compare", "curve", "repeats", "study", "point"]
+Question = Literal["compare", "curve", "repeats", "study", "point", "sizes"]
 Identity = tuple[object, ...]
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 FIX = "leave out the copy: a launch counts once"
@@ -102,6 +103,11 @@ def _program(ran: Ran) -> str:
     return words[words.index("-m") + 1] if "-m" in words else next(filter(is_source, words), words[0])
 
 
+def _without_fabric(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Without what a site sets for jobs on several nodes only."""
+    return tuple(pair for pair in env if not is_fabric(pair[0]))
+
+
 FACTS = (
     Fact("recipe", "recipe", lambda ran: ran.plan.recipe or NONE, "compare curve"),
     Fact("program", "program", _program, "curve"),
@@ -121,7 +127,7 @@ FACTS = (
         lambda ran: ",".join(map(str, ran.plan.tasks_per_node)),
         "compare repeats point",
     ),
-    Fact("device", "device", lambda ran: f"{ran.plan.device} {ran.plan.gpu_type}".strip(), "compare curve"),
+    Fact("device", "device", lambda ran: f"{ran.plan.device} {ran.plan.gpu_type}".strip(), "compare curve sizes"),
     Fact("reported-device", "reported device", lambda ran: ran.device_name, "compare curve study"),
     Fact("site", "site", lambda ran: ran.plan.site, "compare curve repeats"),
     Fact("arm", "arm of the figure", lambda ran: ran.plan.arms[-1], "compare"),  # a report has a curve for each
@@ -146,7 +152,8 @@ FACTS = (
         "repeats study",
     ),
     Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats point"),
-    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats point"),
+    Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {ran.plan.unset}", "sizes"),
+    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats point sizes"),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),

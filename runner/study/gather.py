@@ -177,15 +177,28 @@ def _figures(
 
 
 def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[Doubt, ...]]:
-    """Of points whose launches were planned otherwise than each other, as after a change of the site file: in what."""
+    """Of points whose launches were planned otherwise than each other, as after a change of the site file: in what. Of
+    larger sizes also whether all of the curve were.
+    """
     groups: dict[_Point, list[Ran]] = defaultdict(list)
+    curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
     for each in study.launches:
         if each.key in proven and (plan := proven[each.key].plan) is not None:
             for arm in each.arms or (each.arm,):
                 batch, varying = batch_of(proven[each.key])
                 groups[each.settings, each.gpus, arm].append(Ran(plan=plan, batch=batch, varying=varying))
-    found = {point: ", ".join(fact.words for fact in unlike("point", group)) for point, group in groups.items()}
-    return {point: (Doubt("unequal", f"its launches differ in {words}"),) for point, words in found.items() if words}
+    for (settings, _, arm), group in groups.items():
+        curves[settings, arm] += group
+    doubts: dict[_Point, tuple[Doubt, ...]] = {}
+    for (settings, gpus, arm), group in groups.items():
+        if own := unlike("point", group):
+            words = f"its launches differ in {', '.join(fact.words for fact in own)}"
+        elif (others := unlike("sizes", curves[settings, arm])) and gpus > min(study.gpus):
+            words = f"efficiency: launches of its sizes differ in {', '.join(fact.words for fact in others)}"
+        else:
+            continue
+        doubts[settings, gpus, arm] = (Doubt("unequal", words),)
+    return doubts
 
 
 def _demonstration(launches: Iterable[LaunchFacts]) -> str:

@@ -138,8 +138,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "synchronisation": (with_verdict(synchronisation="not-examined"), "proof"),
     "claim": (with_verdict(demonstration="CPU"), "claim"),
     "image": ({"image": PlannedImage("i", "sha256:other", "/i")}, "image"),
-    "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env"),
-    "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env"),
+    "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env own-env"),
+    "variable of the fabric": ({"env": (("NCCL_IB_HCA", "mlx5"),)}, "env"),
+    "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env own-env"),
     "runtime": ({"runtime": "another"}, "runtime"),
     "framework": ({"code": {**ONE.code, "software": "horovod 2.7.0"}}, "software"),
     "copied code": ({"code": {**ONE.code, "program": "sha256 b"}}, "copy"),
@@ -153,6 +154,7 @@ DECIDES = {
     "repeats": "batch placement site command image env runtime software copy commit changes",
     "study": "reported-device unit image software copy commit changes",
     "point": "batch placement command env runtime",
+    "sizes": "device own-env runtime",
 }
 
 

@@ -158,6 +158,16 @@ def test_launches_that_were_planned_otherwise_are_a_doubt_of_their_point(of: Stu
     assert now.state == "complete"
 
 
+@pytest.mark.parametrize(("name", "words"), [("OMP_NUM_THREADS", "environment"), ("NCCL_IB_HCA", "")])
+def test_sizes_that_were_planned_otherwise_are_a_doubt_of_the_efficiency(tmp_path: Path, name: str, words: str) -> None:
+    """As after `--resume` in another shell; what a site sets for several nodes only differs by right."""
+    of = on_disk(tmp_path, study((1, 2), 1))
+    for key, env in (("g0001-full-r1", ()), ("g0002-full-r1", ((name, "1"),))):
+        with_plan(ran(of, key, "a"), env=env)
+    doubts = [[each.words for each in point.doubts if each.code == "unequal"] for point in gather.facts(of).points]
+    assert doubts == [[], [f"efficiency: launches of its sizes differ in {words}"] if words else []]
+
+
 def test_another_image_is_another_program(of: StudyDirectory) -> None:
     for key, digit in ((FIRST, "1"), (SECOND, "2")):
         with_plan(ran(of, key, "a"), image=PlannedImage("hvd", f"sha256:{digit * 64}", "/i.sqsh"))
