@@ -13,7 +13,15 @@ from typing import Any, Literal
 
 from runner.core.invocation import PROGRAM
 from runner.model.backends import RUNTIMES
-from runner.model.exit_codes import NO_RUN_DIRECTORY, NODE_NOT_READY, NOT_LOADED, RECORD_NOT_WRITTEN, WRONG_NODES, codes
+from runner.model.exit_codes import (
+    NO_RUN_DIRECTORY,
+    NODE_NOT_READY,
+    NOT_LOADED,
+    RECORD_NOT_WRITTEN,
+    SCRIPT_IN_CONTAINER,
+    WRONG_NODES,
+    codes,
+)
 from runner.model.verdict import Outcome
 
 # Where a failure is looked for, and what the text is that its pattern is matched with.
@@ -22,7 +30,7 @@ Source = Literal[
     "unexplained state",  # the same, where no rank and no script explains it
     "end marker",  # "missing", where the batch script left none; context: the phase that the scheduler reports
     "batch script",  # the batch script's own exit code
-    "job exit code",  # the job's exit code, where no rank's record explains it
+    "job exit code",  # the job's exit code, where no rank's record explains it; context: the script's telling line
     "run directory",  # "full", where no record fits into it
     "launcher error",  # the launcher's own failure, in a rank's exit record (``error``)
     "rank tokens",  # "differ", where ranks came with tokens of several job steps
@@ -147,6 +155,7 @@ FAILURES = (
         "the scheduler reports {state}, and no rank's record explains it",
         "see the scheduler's documentation of this state, and logs/batch.err", outcome="unknown"),
     _stopped(NODE_NOT_READY, "see the container runtime's line in the logs, and the space on the nodes", "site"),
+    _stopped(SCRIPT_IN_CONTAINER, "take PYXIS_CONTAINER_IMAGE out of your login shell's files (~/.bashrc, ~/.profile)"),
     _stopped(NO_RUN_DIRECTORY, "name a run directory that every node sees (--runs)"),
     _stopped(WRONG_NODES, "submit again; report it to the site if it happens again", "infrastructure"),
     _stopped(NOT_LOADED,
@@ -155,6 +164,14 @@ FAILURES = (
     Failure("run-directory-not-written", "job exit code", rf"^{RECORD_NOT_WRITTEN}$",
         "the job could not write to its run directory (exit code {code})",
         "name a run directory that every node sees and you may write to (--runs)", outcome="infrastructure"),
+    Failure("srun-killed", "job exit code", r"^137$",
+        "srun, which had started the ranks, was killed on {node}, and so all ranks were ended",
+        "ask for more memory or whole nodes; the kernel's log of that node says what killed it",
+        outcome="infrastructure", context=r"\bKilled +srun "),
+    Failure("srun-plugin-not-loaded", "job exit code", r"",
+        "srun could not load a plugin of Slurm on {node} (exit code {code})",
+        "ask the site: plugstack.conf of that node names the plugin, and slurmd's log the reason", "site",
+        "infrastructure", context=r"Plug-?in initialization failed|Failed to initialize plugin stack"),
     Failure("disk-full", "run directory", r"^full$", "the disk of the run directory is full",
         "remove what you no longer need there, or name another directory (--runs)", outcome="infrastructure"),
     Failure("job-exit-code", "job exit code", r"", "the job ended with exit code {code}",
@@ -232,6 +249,10 @@ FAILURES = (
     _said("module-not-found", r"No module named ['\"]?(?P<module>[\w.]+)", "{module} is not in {environment}",
         "install it there, or name the environment or image that has it (--env-name, --image); a module of your own "
         "must lie beside the script, or in PYTHONPATH"),
+    _said("library-not-found", r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file: No such file",
+        "{library} is not in {environment}, or not where libraries are looked for",
+        "use an image or environment with the CUDA, MPI or other library that the program was built for "
+        "(LD_LIBRARY_PATH where it lies elsewhere)"),
     _said("wrong-arguments", r": error: (?:unrecognized arguments|the following arguments are required|argument "
         r"|ambiguous option|one of the arguments)|^(?:Error: |│ )(?:No such option|Missing option|Invalid value)",
         "it does not take its arguments", "correct what stands after the program's name"),
@@ -277,7 +298,8 @@ FAILURES = (
         "see the rank's log, which `logs` prints"),
     Failure("logs-not-writable", "task starter", r"could not connect IO",
         _NOT_RECORDED + " (its node may not write to logs/ in the run directory)",
-        "name a run directory that every node may write to (--runs)", outcome="infrastructure"),
+        "name a run directory that every node may write to (--runs), or report the node to the site",
+        outcome="infrastructure"),
     # Of the node's slurmd; srun then waits for the other nodes' ranks.
     Failure("plugin-not-loaded", "task starter", r"Plugin initialization failed",
         _NOT_RECORDED + " (a plugin of Slurm could not be loaded on its node)",
@@ -323,6 +345,11 @@ FAILURES = (
     _not_started("no-python-in-image", r"(?:exec: |line \d+: |: )python3: (?:command )?not found",
         "the image {image} has no python3, which starts the ranks", "use an image with Python 3.8 or newer", "user",
         outcome="failed"),
+    _not_started("python-does-not-run",
+        r"python3: (?P<why>error while loading shared libraries: .+ No such file.*|cannot execute binary file.*)$",
+        "the python3 of the image {image} does not run ({why})",
+        "use an image for this processor whose Python has its libraries (nothing may hide them: --mount, "
+        "LD_LIBRARY_PATH)", "user", outcome="failed"),
     _not_started("gpu-hook-failed", r"\[ERROR\] (?P<hook>/\S*98-nvidia\S*) exited with return code",
         "Enroot's hook for NVIDIA's GPUs failed ({before})",
         "report the node to the site: `nvidia-smi` and `nvidia-container-cli info` must work there"),
@@ -351,6 +378,10 @@ FAILURES = (
     _not_started("run-directory-not-on-node", r"(?:\[ERROR\] No such file or directory: (?P<path>\S.*/enroot\.rc)"
         r"|/bin/bash: /\S.*/lib/[a-z-]+\.sh: No such file or directory)$", "it does not see the run directory",
         "name a run directory that every node sees (--runs)", "user"),
+    _not_started("run-directory-read-only",
+        r"/lib/keeper\.sh: line \d+: logs/node-(?P<node>\S+)\.log: (?P<why>.+)$",
+        "{node} may not write to logs/ in the run directory ({why})",
+        "name a run directory that every node may write to (--runs), or report the node to the site", "user"),
     _not_started("container-gone",
         r"\[ERROR\] No such file or directory: (?P<path>\S.*/(?:runner-[^/]+|pyxis_[\d.]+))$",
         "{path}, which was unpacked for this job, is gone",
@@ -396,7 +427,8 @@ FAILURES = (
     _not_started("image-not-executable", r"enroot-switchroot: failed to execute: (?P<path>\S+): Permission denied",
         "{path} of the image may not be executed there: often Enroot's data path is mounted noexec",
         "ask the site to let programs run in ENROOT_DATA_PATH (`findmnt -T` shows its options)"),
-    _not_started("no-shell-in-image", r"enroot-switchroot: failed to execute: (?P<path>\S+): (?P<why>.+)",
+    _not_started("no-shell-in-image",
+        r"(?:enroot-switchroot: failed to execute: |(?:execve\(\)|exec): (?=/bin/bash:))(?P<path>\S+): (?P<why>.+)",
         "the image {image} has no shell that runs there ({path}: {why})",
         "use an image for this processor with /bin/sh and /bin/bash in it", "user", outcome="failed"),
     _not_started("tmp-not-writable", r"pyxis: couldn't create enroot start configuration script",

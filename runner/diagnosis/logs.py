@@ -180,7 +180,7 @@ class ContainerFault:
 
 _STARTER = re.compile(r"^(?:slurmstepd(?:-(?P<node>\S+))?: error: )")
 _AFTERMATH = re.compile(
-    r"\*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT|pyxis: received SIGTERM|terminated with signal 15\b"
+    r"\*\*\* (?:STEP|JOB) \S+ ON \S+ (?:CANCELLED AT|FAILED)|pyxis: received SIGTERM|terminated with signal 15\b"
     r"|failed with error code: 143\b|exited with return code 143\b|srun: forcing job termination"
 )
 _LOG_BEGINS = "pyxis: printing enroot log file:"

@@ -13,6 +13,7 @@ names the hash of the line before: one that was taken out or changed is seen. A 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -31,11 +33,11 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, STUDY, Run, is_whole_id, make_key, seal
+from runner.jobs.directory import LAUNCHES, LOG, STUDY, Run, is_whole_id, make_key, seal
 from runner.model.study import Study
 from runner.model.verdict import Verdict
 
-LOG, _HEAD = "launches.log", "launches.head"
+_HEAD = "launches.head"
 _GONE, _CUT = "is gone", "lacks its end"
 _LOCK, _LEASE, _STOP = "lock", "lease", "stop.json"
 _LEAST, _MOST = 1e-9, 1e15  # of a rate in samples per second, and of a time in seconds
@@ -53,6 +55,7 @@ class LogLine(msgspec.Struct, frozen=True):
             allocation ended before; its directory was removed. ``measured``: it was found to be, and stays so.
         launch, run: key and id; empty where the event is the log's.
         time_s: Unix time. before: SHA-256 of the line before; empty in the first.
+        question: SHA-256 of what the campaign asks, in its first line; empty where that is in no file.
     """
 
     event: Event
@@ -60,6 +63,7 @@ class LogLine(msgspec.Struct, frozen=True):
     run: str
     time_s: float
     before: str = ""
+    question: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ class Log:
 
     lines: tuple[LogLine, ...]
     trouble: str
-    hashes: frozenset[str] = frozenset()
+    hashes: tuple[str, ...] = ()
 
     @property
     def launched(self) -> Mapping[str, Mapping[str, None]]:
@@ -79,11 +83,11 @@ class Log:
         for line in self.lines:  # in their order: an id may be taken again after a run that never began
             if line.event == "launched":
                 launched[line.launch][line.run] = None
-            elif line.event == "never-began":
+            elif line.event == "never-began" and line.run not in self.measured:
                 launched[line.launch].pop(line.run, None)
         return launched
 
-    @property
+    @cached_property
     def measured(self) -> frozenset[str]:
         """Ids of the runs that it says were."""
         return frozenset(line.run for line in self.lines if line.event == "measured")
@@ -96,7 +100,7 @@ class Log:
 
 def read_log(content: bytes) -> Log:
     """The lines of a log that can be read."""
-    lines, hashes, before = [], set[str](), ""
+    lines, hashes, before = [], list[str](), ""
     is_altered = not content.splitlines()
     for raw in content.splitlines():
         try:
@@ -106,9 +110,9 @@ def read_log(content: bytes) -> Log:
             continue
         is_altered = is_altered or line.before != before
         before = sha256(raw)
-        hashes.add(before)
+        hashes.append(before)
         lines.append(line)
-    return Log(tuple(lines), "was altered" if is_altered else "", frozenset(hashes))
+    return Log(tuple(lines), "was altered" if is_altered else "", tuple(hashes))
 
 
 def log_remarks(content: bytes | None, places: Mapping[str, int], runs: Mapping[str, str]) -> tuple[str, ...]:
@@ -176,7 +180,7 @@ class Campaign:
                     is_left = (self.launches(key) / name).is_dir()
                     left = "no record of its job is left" if is_left else "its directory is gone"
                     gone[key][name] = f"its run {name} was launched, and {left}"
-                elif name in log.measured and not _is_measured(there[name]):
+                elif _was_measured(there[name], log) and not _is_measured(there[name]):
                     gone[key][name] = f"its run {name} was measured, and its records do not show it any more"
         return gone
 
@@ -192,28 +196,35 @@ class Campaign:
             trouble = "was altered"
         gaps = [f"{key}: {why}" for key, each in gone.items() for why in each.values()]
         gaps += [f"its log of launches {trouble}"] if trouble and (self.is_logged or trouble != _GONE) else []
+        question = next((line.question for line in log.lines if line.question), "")
+        if question not in ("", sha256(Run(self.path).content(STUDY))):
+            gaps.append(f"its {STUDY} is not the one that it was begun with")
         gaps += ["its log of launches was lost, and begun anew"] if any(e.event == "lost" for e in log.lines) else []
         if self.is_logged and not trouble:
             gaps += [f"{key}: its log of launches does not have the run {run.run_id}" for key, run in unnoted]
         return tuple(gaps)
 
-    def begin_log(self) -> None:
-        """Make the log, in which nothing was launched yet."""
-        self._add("begun")
+    def begin_log(self, question: str) -> None:
+        """Make the log, in which nothing was launched yet. ``question``: the content of its file."""
+        self._add("begun", question=sha256(question.encode()))
 
     def note(self, event: Event, key: str, runs: Sequence[Run]) -> None:
         """Add to the log; the campaign is held meanwhile."""
         self._add(event, key, [run.run_id for run in runs])
 
-    def _add(self, event: Event, key: str = "", runs: Sequence[str] = ("",)) -> None:
+    def _add(self, event: Event, key: str = "", runs: Sequence[str] = ("",), question: str = "") -> None:
         lines = Run(self.path).content(LOG).splitlines()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         for run in runs:
             before = sha256(lines[-1]) if lines else ""
-            lines.append(json.dumps(msgspec.to_builtins(LogLine(event, key, run, time.time(), before))).encode())
+            line = LogLine(event, key, run, time.time(), before, question)
+            lines.append(json.dumps(msgspec.to_builtins(line)).encode())
             place = os.open(self.path / LOG, flags, 0o600)
             try:
-                os.write(place, lines[-1] + b"\n")
+                size = os.fstat(place).st_size
+                if os.write(place, lines[-1] + b"\n") <= len(lines[-1]):
+                    os.ftruncate(place, size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path / LOG))
                 os.fsync(place)
             finally:
                 os.close(place)
@@ -259,7 +270,8 @@ class Campaign:
         log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(state.st_mode) else b"")
         if (end or self.is_logged) and end not in log.hashes:
             return replace(log, trouble=log.trouble or _CUT)
-        if state.st_uid == os.geteuid() and sealed != seal(end):
+        beyond = log.lines[log.hashes.index(end) + 1 :] if end else ()  # of a process at work, or killed there
+        if state.st_uid == os.geteuid() and (sealed != seal(end) or any(e.event == "never-began" for e in beyond)):
             return replace(log, trouble=log.trouble or "is not as gpu-runner left it here")
         return log
 
@@ -344,6 +356,10 @@ def kept_verdict(run: Run) -> Verdict | None:
         values += (arm.samples_per_s, arm.slowest_samples_per_s, arm.step_s, arm.slowest_step_s)
     is_possible = all(each is None or _LEAST < each < _MOST for each in values)
     return verdict if is_possible or verdict.outcome != "measured" else None
+
+
+def _was_measured(run: Run, log: Log) -> bool:
+    return run.run_id in log.measured or run.first_judged[1] == "measured"
 
 
 def _is_measured(run: Run) -> bool:

@@ -89,7 +89,8 @@ class Evidence:
         node_lines: the last line of what was run once a node before the ranks, by node.
         task_ends: what srun reports of ranks that failed, in its order; task_nodes: the node of each, where it says so.
         hosts: the job's nodes in the order in which the ranks fill them; empty where the script left no list.
-        versions: of the scheduler and of what ran the containers, by name; ``unknown`` where nothing tells.
+        versions: of the scheduler and of what ran the containers, by name and node; of the first node, which comes
+            first, the name may be empty.
         failed_nodes: nodes that srun reports as failed.
         cancelled: who cancelled the job by ``cancel`` or Ctrl-C; None if it was not cancelled so.
         plan_sha256: of the plan.json in the run directory; empty where it cannot be read.
@@ -121,7 +122,7 @@ class Evidence:
     task_ends: dict[int, str] = field(default_factory=dict)
     task_nodes: dict[int, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, dict[str, str]] = field(default_factory=dict)
     failed_nodes: tuple[str, ...] = ()
     cancelled: Cancelled | None = None
     plan_sha256: str = ""
@@ -255,20 +256,23 @@ def _container_fault(
         yield replace(fault, file=path.name, rank=rank, node=node or fault.node)
 
 
-def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, str]:
-    """What the job recorded of what ran it: by its script, or by the runtime through the ranks' variables."""
-    names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
+def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[str, dict[str, str]]:
+    """What the job recorded of what ran it, by name and node (the first has none): by its script, or by the runtime
+    through the ranks' variables.
+    """
     runtime = run_runtime(plan.runtime)
+    names: list[str] = [plan.scheduler] if SCHEDULERS[plan.scheduler].version else []
     names += [plan.runtime] if runtime.version_variable else []
-    names += runtime.versions
-    recorded = dict(line.split("\t", 1) for line in _lines(run.path / VERSIONS) if "\t" in line)
-    by_ranks = next((start.environment.get(runtime.version_variable) for start in starts.values()), None)
-    recorded |= {plan.runtime: by_ranks} if by_ranks else {}
-    versions = {}
-    for name in names:  # the number in what a program says of itself: 22.05.8 of "slurm 22.05.8"; else the line
-        line = recorded.get(name, "")
-        number = _VERSION.search(line)
-        versions[name] = number[0] if number else line.strip()[:100] or "unknown"
+    versions: dict[str, dict[str, str]] = {name: {} for name in (*names, *runtime.versions)}
+    for path in (run.path / VERSIONS, *sorted(run.path.glob(f"{VERSIONS}-*"))):
+        node = path.name.removeprefix(VERSIONS).removeprefix("-")
+        for name, line in (line.split("\t", 1) for line in _lines(path) if "\t" in line):
+            # The number in what a program says of itself: 22.05.8 of "slurm 22.05.8"; else the line.
+            if name in versions and ((number := _VERSION.search(line)) or not node):
+                versions[name][node] = number[0] if number else line.strip()[:100]
+    for _rank, start in sorted(starts.items()):
+        if runtime.version_variable and (version := start.environment.get(runtime.version_variable)):
+            versions[plan.runtime][start.host] = version
     return versions
 
 

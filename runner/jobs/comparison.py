@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from runner.core.files import files_below, sha256, tree_hash
+from runner.core.files import sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
 from runner.jobs.code_record import is_source
-from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run
+from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
 from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, figure_of, in_words
 from runner.model.job import CodeRecord
@@ -27,9 +27,10 @@ from runner.model.plan import RESULTS, Plan, PlannedImage
 from runner.model.records import Report, StartRecord
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
+from runner.planning.environment import is_fabric
 from runner.planning.options import options_of
 
-Question = Literal["compare", "curve", "repeats", "study", "point"]
+Question = Literal["compare", "curve", "repeats", "study", "point", "sizes"]
 Identity = tuple[object, ...]
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 FIX = "leave out the copy: a launch counts once"
@@ -102,6 +103,11 @@ def _program(ran: Ran) -> str:
     return words[words.index("-m") + 1] if "-m" in words else next(filter(is_source, words), words[0])
 
 
+def _without_fabric(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Without what a site sets for jobs on several nodes only."""
+    return tuple(pair for pair in env if not is_fabric(pair[0]))
+
+
 FACTS = (
     Fact("recipe", "recipe", lambda ran: ran.plan.recipe or NONE, "compare curve"),
     Fact("program", "program", _program, "curve"),
@@ -112,7 +118,7 @@ FACTS = (
         "batch",
         "batch of a GPU",
         lambda ran: NONE if ran.batch is None or ran.varying else f"{ran.batch:.6g}",
-        "compare curve",
+        "compare curve repeats point",
     ),
     Fact("gpus", "number of GPUs", lambda ran: str(ran.gpus), "compare"),
     Fact(
@@ -121,7 +127,7 @@ FACTS = (
         lambda ran: ",".join(map(str, ran.plan.tasks_per_node)),
         "compare repeats point",
     ),
-    Fact("device", "device", lambda ran: f"{ran.plan.device} {ran.plan.gpu_type}".strip(), "compare curve"),
+    Fact("device", "device", lambda ran: f"{ran.plan.device} {ran.plan.gpu_type}".strip(), "compare curve sizes"),
     Fact("reported-device", "reported device", lambda ran: ran.device_name, "compare curve study"),
     Fact("site", "site", lambda ran: ran.plan.site, "compare curve repeats"),
     Fact("arm", "arm of the figure", lambda ran: ran.plan.arms[-1], "compare"),  # a report has a curve for each
@@ -146,7 +152,8 @@ FACTS = (
         "repeats study",
     ),
     Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats point"),
-    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats point"),
+    Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {ran.plan.unset}", "sizes"),
+    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats point sizes"),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
@@ -378,11 +385,7 @@ def recipe_difference(run: Run, recipe: Path | None) -> tuple[Difference, ...]:
 
 
 def _programs(recipe: Path) -> str:
-    sources = [
-        (name, path)
-        for name, path in (files_below(recipe) if recipe.is_dir() else ())
-        if path.suffix in (".py", ".sh") or name == "recipe.yaml"
-    ]
+    sources = recipe_programs(recipe)
     return f"sha256 {tree_hash(sources)[:12]}" if sources else ""
 
 

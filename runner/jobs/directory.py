@@ -46,11 +46,11 @@ Gaps = dict[Path, tuple[str, ...]]  # of studies that were read, by their direct
 SCRIPT, PLAN, PROVENANCE, JOB = "job.sh", "plan.json", "provenance.json", "job.json"
 REQUEST, COMMAND, CODE, CODE_DIFF = "request.json", "command.json", "code.json", "code.diff"
 CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
-VERSIONS = "versions"  # what the programs on the first node say of themselves
+VERSIONS = "versions"  # what the programs on the first node say of themselves; with `-NODE`: on each node
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.
-STUDY, SWEEP, LAUNCHES = "study.json", "sweep.json", "launches"
+STUDY, SWEEP, LAUNCHES, LOG = "study.json", "sweep.json", "launches", "launches.log"
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-\d+(\.\d+)?\Z")  # STAMP-NAME-RANKS, and a number where that was taken
 _RECORD = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z]+)\.json\Z")  # one name for each rank
 
@@ -185,8 +185,9 @@ class Run:
     def group(self) -> Path | None:
         """The directory of the study that it is a launch of; None where it is of none."""
         above = self.path.parents[2] if len(self.path.parents) > 3 else None
-        is_launch = above is not None and self.path.parents[1].name == LAUNCHES and (above / STUDY).is_file()
-        return above if is_launch else None
+        if above is None or self.path.parents[1].name != LAUNCHES or (above / SWEEP).is_file():
+            return None
+        return above if (above / STUDY).is_file() or (above / LOG).is_file() else None
 
     @property
     def swept(self) -> dict[str, str]:
@@ -308,13 +309,50 @@ class Run:
                 make_key()
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
+            self._keep_first(f"{document['made_of']} {document['outcome']}\n")
         files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
 
+    @property
+    def first_judged(self) -> tuple[str, str]:
+        """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
+        with suppress(OSError, ValueError):
+            made_of, outcome = files.read_bytes(_judgements() / self.run_id).decode("ascii").split()
+            return made_of, outcome
+        return "", ""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether its plan or records are not those that it was first judged by, or it is a copy or was renamed."""
+        made_of, _ = self.first_judged
+        name = self.ran_in.name
+        return made_of != self._made_of() if made_of else is_whole_id(name) and name != self.run_id
+
+    @property
+    def ran_in(self) -> Path:
+        """The run directory as its first rank saw it; in a container ``/results``; empty where unknown."""
+        start = self.records.start(0)
+        return Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
+
     def _made_of(self) -> str:
-        """SHA-256 of what it is judged by, beside its plan and its logs."""
+        """SHA-256 of what it is judged by, but for its logs, and of the program that ran."""
         records = sorted(filter(_RECORD.match, files.names_in(self.ranks)))
-        names = (RESULT, EXIT, ENDED, *(f"ranks/{name}" for name in records))
-        return files.sha256("".join(f"{files.sha256(self.content(name))}  {name}\n" for name in names).encode())
+        names = (PLAN, JOB, RESULT, EXIT, ENDED, CODE, CODE_DIFF, CODE_FILES, *(f"ranks/{name}" for name in records))
+        lines = [f"{files.sha256(self._there(name))}  {name}" for name in names]
+        lines.append(files.tree_hash(recipe_programs(self.path / "recipe")))
+        return files.sha256("\n".join(lines).encode())
+
+    def _there(self, name: str) -> bytes:
+        """A file's bytes; empty where it is not there. Raises OSError: that is not known now."""
+        try:
+            return files.read_bytes(self.path / name)
+        except (FileNotFoundError, NotADirectoryError, files.UnusableFileError):
+            return b""
+
+    def _keep_first(self, judged: str) -> None:
+        with suppress(OSError):
+            if not self.first_judged[0]:
+                _judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.write_private(_judgements() / self.run_id, judged)
 
     def _seal(self, document: Mapping[str, Any]) -> str:
         """Of its plan and its verdict."""
@@ -331,6 +369,11 @@ def seal(text: str) -> str:
     return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
 
 
+def _judgements() -> Path:
+    """What runs were made of when they were first judged, a file for each."""
+    return paths.state_dir() / "judged"
+
+
 def _key() -> Path:
     """A secret of this user, by which is known what was written here."""
     return paths.state_dir() / "verdict.key"
@@ -344,9 +387,23 @@ def make_key() -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = files.temporary_name(path)
     files.write_private(made, os.urandom(32).hex())
-    with suppress(FileExistsError):  # another process was first: there is one key
+    try:
         os.link(made, path)
-    made.unlink()
+    except FileExistsError:  # another process was first: there is one key
+        made.unlink()
+    except OSError:  # a file system without hard links
+        made.rename(path)
+    else:
+        made.unlink()
+
+
+def recipe_programs(recipe: Path) -> list[tuple[str, Path]]:
+    """Name and path of a recipe's sources, without what editors leave."""
+    return [
+        (name, path)
+        for name, path in (files.files_below(recipe) if recipe.is_dir() else ())
+        if (path.suffix in (".py", ".sh") or name == "recipe.yaml") and not name.startswith(".") and "/." not in name
+    ]
 
 
 def decoded(content: bytes, kind: type[T]) -> T:
@@ -418,8 +475,9 @@ def make_root(root: Path) -> None:
 def discard(run: Run) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
-    with suppress(OSError):
-        (index() / run.run_id).unlink()
+    for own in (index(), _judgements()):
+        with suppress(OSError):
+            (own / run.run_id).unlink()
 
 
 def linked() -> Iterator[Run]:

@@ -172,12 +172,12 @@ Now = Verdict | Standing | None
 _GPUS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 
 
-def run_facts(run: Run, now: Now) -> RunFacts:
+def run_facts(run: Run, now: Now, gaps: Gaps | None = None) -> RunFacts:
     """All facts about a run, from its directory and ``now``: its verdict or state; None where it was just submitted.
 
-    No scheduler is queried. What cannot be read is empty, 0 or None.
+    No scheduler is queried. What cannot be read is empty, 0 or None. ``gaps``: of studies, as ``seen`` of ``Run.gaps``.
     """
-    return RunFacts(**_facts(run, run.plan, now))
+    return RunFacts(**_facts(run, run.plan, now, gaps))
 
 
 def shown_run(run: Run, now: Now) -> ShownRun:
@@ -204,7 +204,7 @@ def shown_run(run: Run, now: Now) -> ShownRun:
     )
 
 
-def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
+def _facts(run: Run, plan: PlanRecord | None, now: Now, gaps: Gaps | None = None) -> dict[str, Any]:
     submitted, provenance, start, marker = run.submitted, run.provenance, run.records.start(0), run.marker
     record = submitted.record if submitted else None
     started = ended = 0
@@ -238,7 +238,7 @@ def _facts(run: Run, plan: PlanRecord | None, now: Now) -> dict[str, Any]:
         "unconfirmed": provenance.unconfirmed,
         "verdict": verdict,
         "exit_code": verdict.exit_code if verdict else None,
-        "figure": run.figure_by(verdict, plan),
+        "figure": run.figure_by(verdict, plan, gaps),
         "allotment": plan and allotment(run, plan, now.progress.state if isinstance(now, Standing) else run.ended),
         "rank_gpus": _running_gpus(run, plan, now),
     }

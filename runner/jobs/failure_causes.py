@@ -119,6 +119,9 @@ def by_the_container(evidence: Evidence) -> Verdict | None:
     first = min(faults, key=lambda fault: FAILURES.index(fault.failure))
     if not first.is_specific:
         reported = list(evidence.task_nodes.values())
+        elsewhere = reported[:1] and reported[0] not in {_fault_node(evidence, fault) for fault in faults}
+        if elsewhere and _reported(evidence, next(iter(evidence.task_nodes))).consequence == "no":
+            return None  # a rank failed in a container that had started, and these were stopped after it
         order = {node: reported.index(node) for node in reported}
         node = min((_fault_node(evidence, fault) for fault in faults), key=lambda node: order.get(node, len(reported)))
         faults = [fault for fault in faults if _fault_node(evidence, fault) == node]
@@ -312,6 +315,12 @@ def by_the_script(evidence: Evidence) -> Verdict | None:
     stopped = find("batch script", str(state.exit_code))
     if stopped is not None:
         verdict = failed_verdict(evidence, stopped, [stopped.cause])
+        # Tasks that make nodes ready are numbered as the nodes are.
+        for task, end in evidence.task_ends.items():
+            if end.startswith("launch failed") and stopped.code == "node-not-ready" and task < len(evidence.hosts):
+                not_launched = classify("task starter", end)
+                cause = not_launched.cause.format(who=f"the task that makes {evidence.hosts[task]} ready", end=end)
+                return failed_verdict(evidence, not_launched, [cause])
         node = next((node for node in evidence.task_nodes.values() if node in evidence.node_lines), "")
         line = f"logs/node-{node}.log: {evidence.node_lines[node]}" if node else verdict.log
         return msgspec.structs.replace(verdict, log=line)
@@ -331,8 +340,8 @@ def _with_code(evidence: Evidence, code: int) -> Verdict:
         verdict = failed_verdict(evidence, lost.failure, [cause])
         return msgspec.structs.replace(verdict, log=f"logs/{lost.file}: {lost.line}")
     # Where the disk is full the job could not write, whatever code it ended with.
-    failure = classify("job exit code", str(RECORD_NOT_WRITTEN if evidence.disk_full else code))
-    cause = failure.cause.format(code=code)
+    failure = classify("job exit code", str(RECORD_NOT_WRITTEN if evidence.disk_full else code), evidence.batch_line)
+    cause = failure.cause.format(code=code, node=next(iter(evidence.hosts), "the job's first node"))
     if failure.outcome == "infrastructure":
         return failed_verdict(evidence, failure, [cause, *_disk_full(evidence)])
     if _ranks_without_record(evidence):

@@ -88,6 +88,8 @@ def judge_at_once(run: Run, warn: Warn = lambda _text: None) -> Verdict | None:
     None if its job is not over, if a record may still become visible, or if the scheduler does not answer.
     """
     try:
+        if (kept := run.verdict) is not None and kept.outcome != "unknown":
+            return kept
         state = run.ended
         if state is None:
             scheduler, job_id = scheduler_of(run)
@@ -132,6 +134,8 @@ def finish(
         WaitInterrupted: Ctrl-C while waiting; the job is cancelled if ``cancel_on_interrupt``, else it continues.
         UnknownStateError: the time is over, or the scheduler does not answer.
     """
+    if (kept := run.verdict) is not None and kept.outcome != "unknown":
+        return kept
     known = run.ended
     evidence = None if known is None else _collected(run, known)
     if evidence is None or _verdict(run, evidence).outcome == "unknown":
@@ -174,6 +178,8 @@ def _judged_and_kept(run: Run, evidence: Evidence | ScriptEnd, warn: Warn) -> Ve
     failure to write there must not hide what was learned.
     """
     verdict, state, provenance = _verdict(run, evidence), evidence.state, run.provenance
+    if run.is_changed:
+        verdict = msgspec.structs.replace(verdict, anew=True)
     known: dict[str, msgspec.Struct] = {}
     if state.phase == "ended" and state != run.ended:
         known[ENDED] = state
@@ -197,8 +203,8 @@ def _verdict(run: Run, evidence: Evidence | ScriptEnd) -> Verdict:
     evidence = cast("Evidence", evidence)
     from runner.jobs.verdict import judge
 
-    if evidence.has_older_records and (stored := run.read(VERDICT, Verdict)) is not None:
-        return stored  # judged by the rules of its time
+    if evidence.has_older_records:  # by whose rules no verdict is made any more
+        return Verdict("not-proven", ("its records are of an older version",))
     return judge(evidence)
 
 
@@ -210,8 +216,6 @@ def judged_anew(run: Run, stored: Verdict) -> Verdict:
     doubt = f"its {VERDICT} says {claim}, which is not what its records give, and does not count"
     try:
         evidence = _collected(run, run.ended or JobState("unknown"))
-        if evidence.has_older_records:  # by whose rules no verdict is made any more
-            return Verdict("not-proven", (doubt, "its records are of an older version"))
         is_own = run.path.stat().st_uid == os.geteuid()  # what others judged has no seal of this user
         verdict = msgspec.structs.replace(_verdict(run, evidence), anew=is_own)
     except (RunnerError, OSError, *UNFIT) as error:

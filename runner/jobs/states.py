@@ -66,7 +66,7 @@ def never_began(run: Run, record: Submitted, state: JobState | None) -> bool:
         return False
     if not files.is_local(run.path):
         files.touch_directory(run.path)  # what another machine has written there becomes visible
-    if has_begun(run) or run.has_marker:
+    if has_begun(run) or run.has_marker or files.names_in(run.ranks) or run.first_judged[1] == "measured":
         return False
     return (state is not None and state.phase == "ended") or (run.path / "verdict.json").exists()
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from runner.core.text import counted
+from runner.core.text import counted, first_of
 from runner.jobs import arms, device_state, metering, mixture, transport, worlds
 from runner.jobs import figure as figures
 from runner.jobs.collect import Evidence
@@ -39,8 +39,18 @@ def judge(evidence: Evidence) -> Verdict:
     """The verdict. The first stage that finds a fault decides the outcome."""
     stages = (by_the_scheduler, by_the_container, by_a_rank, by_the_script, _unproven, _good)
     verdict = next(verdict for stage in stages if (verdict := stage(evidence)) is not None)
+    first = {name: next(iter(by_node.values()), "unknown") for name, by_node in evidence.versions.items()}
+    others = {
+        name: [f"{version} on {node}" for node, version in by_node.items() if version != first[name]]
+        for name, by_node in evidence.versions.items()
+    }
+    remarks = [f"{name} is {first[name]}, but {first_of(those, 4)}" for name, those in others.items() if those]
     return msgspec.structs.replace(
-        verdict, forced=evidence.forced, runtime=evidence.plan.runtime, versions=evidence.versions
+        verdict,
+        forced=evidence.forced,
+        runtime=evidence.plan.runtime,
+        versions=first,
+        remarks=(*verdict.remarks, *remarks),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 Source = Literal["batch script", "launcher", "environment script"]
 
+SCRIPT_IN_CONTAINER = 70
 NODE_NOT_READY = 71
 NO_RUN_DIRECTORY = 72
 WRONG_NODES = 73
@@ -46,6 +47,12 @@ class ExitCode:
 
 
 TABLE = (
+    ExitCode(
+        SCRIPT_IN_CONTAINER,
+        "script-in-container",
+        "the batch script itself ran in a container: PYXIS_CONTAINER_IMAGE is set on the first node",
+        "batch script",
+    ),
     ExitCode(NODE_NOT_READY, "node-not-ready", "the container could not be prepared on every node", "batch script"),
     ExitCode(NO_RUN_DIRECTORY, "no-run-directory", "the first node does not see the run directory", "batch script"),
     ExitCode(WRONG_NODES, "wrong-nodes", "the allocation has other nodes than planned", "batch script"),

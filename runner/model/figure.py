@@ -116,7 +116,7 @@ DOUBTS: dict[str, DoubtKind] = {
         lambda verdict, _: f"mixed hardware ({verdict.mixed})" if verdict.mixed else "", "mixed"
     ),
     "judged-anew": DoubtKind(
-        lambda verdict, _: "judged anew: its files are not as gpu-runner left them here" if verdict.anew else "", "anew"
+        lambda verdict, _: "judged anew: its files do not fit its seal here" if verdict.anew else "", "anew"
     ),
     "shared-batch": DoubtKind(lambda verdict, _: verdict.shared_batch, "shared batch"),
     "batch": DoubtKind(lambda verdict, _: _BATCH[verdict.batch], "batch"),

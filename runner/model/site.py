@@ -259,7 +259,8 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Besides these keys a file has its scheduler's section (``slurm``, ``pbs``): how jobs are requested from it.
 
-    ``{account}``, ``{project}``, ``{scratch}``, ``{field}`` and ``{user}`` in a value stand for the user's values.
+    ``{account}``, ``{project}``, ``{scratch}``, ``{field}`` and ``{user}`` in a value stand for the user's values;
+    ``{application}``: see ``applications``.
 
     Attributes:
         name: of the site, as ``--site`` takes it.
@@ -278,6 +279,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mpi: how MPI programs are started there.
         needs: the user's values that every job needs.
         hints: one of these values -> how a user finds it out there, one line.
+        applications: recipe name, or ``default`` -> the site's name for what it runs: ``{application}`` in a value.
         account_suffix: what is appended to the account's name for GPU jobs.
         submit_below: directories below which jobs must be submitted; empty where any directory will do.
         home: the rules for home directories.
@@ -319,6 +321,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mpi: MpiFacts = MpiFacts()
     needs: tuple[Owned, ...] = ()
     hints: dict[Owned, str] = {}
+    applications: dict[str, str] = {}
     account_suffix: str = ""
     submit_below: tuple[str, ...] = ()
     home: Home = Home()

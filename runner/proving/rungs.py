@@ -320,10 +320,16 @@ def _roofline(ladder: Ladder, earlier: Earlier, outcomes: Sequence[JobOutcome]) 
     return figures
 
 
+def _turns(ladder: Ladder, order: str) -> str:
+    """The launches of two arms, in order; short measurements take each arm once, and give no verdict."""
+    return order[:2] if ladder.quick else order
+
+
 def _cost_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
-    limit_s = ladder.limit_s(len(_HOOKS_ORDER))
+    order = _turns(ladder, _HOOKS_ORDER)
+    limit_s = ladder.limit_s(len(order))
     options = {"precision": "amp", "channels-last": "true"}
-    hooks = ("true" if arm == "B" else "false" for arm in _HOOKS_ORDER)
+    hooks = ("true" if arm == "B" else "false" for arm in order)
     return tuple(benchmark(ladder, earlier, 1, {**options, "hooks-at-one": each}, limit_s=limit_s) for each in hooks)
 
 
@@ -334,7 +340,7 @@ def _cost(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> 
         raise FailedError("a run does not say what its instrumentation took")
     if max(shares) >= _MOST_INSTRUMENTATION and not ladder.pretend:
         raise FailedError(f"our calls took {100 * max(shares):.2f} % of the window, 1 % or more")
-    compared = compare(_HOOKS_ORDER, [each.verdict.images_per_s or 0.0 for each in outcomes])
+    compared = compare(_turns(ladder, _HOOKS_ORDER), [each.verdict.images_per_s or 0.0 for each in outcomes])
     figures: Figures = {
         "instrumentation_percent": 100 * max(shares),
         "hooks_change_percent": 100 * compared.change,
@@ -373,7 +379,8 @@ def _few_steps(
 
 
 def _synthetic_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
-    limit_s = ladder.limit_s(len(_SYNTHETIC_ORDER))
+    order = _turns(ladder, _SYNTHETIC_ORDER)
+    limit_s = ladder.limit_s(len(order))
     modern = ladder.pretend or capability(earlier) >= MODERN
     ours = {"precision": "tf32" if modern else "fp32", "hooks-at-one": "false"} | ({} if ladder.pretend else _SHORT)
     theirs = _SMALL if ladder.pretend else {"batch-size": str(batch(earlier))}
@@ -381,14 +388,15 @@ def _synthetic_jobs(ladder: Ladder, earlier: Earlier) -> tuple[Job, ...]:
         benchmark(ladder, earlier, ladder.gpus, ours, limit_s=limit_s)
         if arm == "B"
         else step(ladder, "synthetic", ladder.gpus, theirs, limit_s=limit_s)
-        for arm in _SYNTHETIC_ORDER
+        for arm in order
     )
 
 
 def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]) -> Figures:
+    order = _turns(ladder, _SYNTHETIC_ORDER)
     rates: list[float] = []
     faults: list[str] = []
-    for arm, outcome in zip(_SYNTHETIC_ORDER, outcomes, strict=True):
+    for arm, outcome in zip(order, outcomes, strict=True):
         try:
             if arm == "B":
                 require(_rate_faults(outcome.verdict))
@@ -401,8 +409,8 @@ def _synthetic(ladder: Ladder, _earlier: Earlier, outcomes: Sequence[JobOutcome]
         except FailedError as error:
             faults += error.args
     require(dict.fromkeys(faults))
-    compared = compare(_SYNTHETIC_ORDER, rates)
-    by_arm = {arm: [rate for each, rate in zip(_SYNTHETIC_ORDER, rates, strict=True) if each == arm] for arm in "AB"}
+    compared = compare(order, rates)
+    by_arm = {arm: [rate for each, rate in zip(order, rates, strict=True) if each == arm] for arm in "AB"}
     figures: Figures = {
         "script_images_per_s": median(by_arm["A"]),
         "ours_images_per_s": median(by_arm["B"]),
@@ -418,3 +426,5 @@ def _rate_faults(verdict: Verdict) -> Iterable[str]:
     """What is wrong with a run of the main job that shall have a proven figure."""
     if verdict.outcome != "measured" or not verdict.images_per_s:
         yield "; ".join((f"verdict {verdict.outcome}", *verdict.reasons[:2]))
+    if verdict.anew:
+        yield "its records are not those that it was first judged by"

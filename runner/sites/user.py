@@ -17,7 +17,7 @@ from runner.model.site import AtSite, Owned, Site, UserConfig
 from runner.sites import loader
 
 NO_ACCOUNT = "none"  # the value that leaves it to the scheduler
-NAMES = ("account", "project", "scratch", "field", "user")
+NAMES = ("account", "project", "scratch", "field", "user", "application")
 _NO_FIELD = re.compile(r"""[;='"\\\x00-\x1f\x7f]""")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _NEAR = 0.65  # of difflib's ratio: two neighbouring letters swapped in a name of three to five
@@ -32,6 +32,7 @@ class Personal(msgspec.Struct, frozen=True):
         scratch: absolute path of the user's scratch directory.
         field: field of research, by the site's name for it.
         user: login name.
+        application: the site's name for what the job's recipe runs.
     """
 
     account: str = ""
@@ -39,6 +40,7 @@ class Personal(msgspec.Struct, frozen=True):
     scratch: str = ""
     field: str = ""
     user: str = ""
+    application: str = ""
 
 
 def login_name() -> str:
@@ -63,6 +65,7 @@ def personal_values(config: UserConfig, site: Site, request: Request) -> Persona
         scratch=request.scratch or here.scratch or config.scratch or site.scratch.path.replace("{user}", user),
         field=request.field or here.field or config.field,
         user=user,
+        application=site.applications.get(request.recipe or "", ""),
     )
 
 
@@ -92,7 +95,8 @@ def expand_placeholders(site: Site, personal: Personal) -> Site:
         if name not in NAMES:
             fix = instead(name, NAMES, f"placeholders: {', '.join(NAMES)}")
             raise UsageError(f"{{{name}}} is not a placeholder", where=f"site {site.name}", fix=fix)
-        return str(getattr(personal, name)) or _not_set(name)
+        default = site.applications.get("default", "") if name == "application" else ""
+        return str(getattr(personal, name)) or default or _not_set(name)
 
     def expanded(value: Any) -> Any:
         if isinstance(value, str):

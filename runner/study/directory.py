@@ -100,8 +100,9 @@ def _made(root: Path, label: str, file: str, now_s: float, asked: Callable[[str]
         index().mkdir(mode=0o700, parents=True, exist_ok=True)
         path = _reserved(root.resolve(), f"{stamp}-{label}")
         (path / LAUNCHES).mkdir()
-        Campaign(path).begin_log()
-        files.write_private(path / file, json.dumps(msgspec.to_builtins(asked(path.name)), indent=1) + "\n")
+        text = json.dumps(msgspec.to_builtins(asked(path.name)), indent=1) + "\n"
+        Campaign(path).begin_log(text)
+        files.write_private(path / file, text)
         link = index() / path.name
         link.unlink(missing_ok=True)
         link.symlink_to(path)

@@ -91,7 +91,13 @@ def look(study: StudyDirectory, answers: Answers | None = None) -> Look:
         made[key] += [attempt for attempt in present if attempt is not None]
     own = only_own(study.study, made, launched or None)
     alike = only_first_program(study.study.launches, own)
-    return Look(alike, study.gaps(log, runs, gone))
+    changed = tuple(
+        f"{key}: its run {each.run.run_id} is not as it was measured, and is left out"
+        for key, attempts in alike.items()
+        for each in attempts
+        if each.state == "not-proven" and each.verdict and each.verdict.outcome == "measured" and each.verdict.anew
+    )
+    return Look(alike, (*study.gaps(log, runs, gone), *changed))
 
 
 def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
@@ -171,14 +177,28 @@ def _figures(
 
 
 def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[Doubt, ...]]:
-    """Of points whose launches were planned otherwise than each other, as after a change of the site file: in what."""
+    """Of points whose launches were planned otherwise than each other, as after a change of the site file: in what. Of
+    larger sizes also whether all of the curve were.
+    """
     groups: dict[_Point, list[Ran]] = defaultdict(list)
+    curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
     for each in study.launches:
         if each.key in proven and (plan := proven[each.key].plan) is not None:
             for arm in each.arms or (each.arm,):
-                groups[each.settings, each.gpus, arm].append(Ran(plan=plan))
-    found = {point: ", ".join(fact.words for fact in unlike("point", group)) for point, group in groups.items()}
-    return {point: (Doubt("unequal", f"its launches differ in {words}"),) for point, words in found.items() if words}
+                batch, varying = batch_of(proven[each.key])
+                groups[each.settings, each.gpus, arm].append(Ran(plan=plan, batch=batch, varying=varying))
+    for (settings, _, arm), group in groups.items():
+        curves[settings, arm] += group
+    doubts: dict[_Point, tuple[Doubt, ...]] = {}
+    for (settings, gpus, arm), group in groups.items():
+        if own := unlike("point", group):
+            words = f"its launches differ in {', '.join(fact.words for fact in own)}"
+        elif (others := unlike("sizes", curves[settings, arm])) and gpus > min(study.gpus):
+            words = f"efficiency: launches of its sizes differ in {', '.join(fact.words for fact in others)}"
+        else:
+            continue
+        doubts[settings, gpus, arm] = (Doubt("unequal", words),)
+    return doubts
 
 
 def _demonstration(launches: Iterable[LaunchFacts]) -> str:

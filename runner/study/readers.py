@@ -15,8 +15,7 @@ from runner.figures.bundle.making import StudyToBundle, make
 from runner.figures.compare.compare import Side, side_of, side_of_runs
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, measured_launch
 from runner.figures.export import exported_run
-from runner.jobs.campaign import LOG
-from runner.jobs.directory import STUDY, Gaps, Run
+from runner.jobs.directory import LOG, STUDY, Gaps, Run
 from runner.jobs.life import Standing, Warn, standing
 from runner.model.output import ExportedRun, MadeBundle
 from runner.model.report import Report

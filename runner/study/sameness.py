@@ -15,7 +15,6 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from runner.core.errors import RefusedError
 from runner.core.hide import hidden_command
@@ -30,7 +29,7 @@ from runner.jobs.comparison import (
     ran_of,
     recipe_difference,
 )
-from runner.jobs.directory import LAUNCHES, Run
+from runner.jobs.directory import LAUNCHES, Run, is_whole_id
 from runner.model.plan import LaunchPlace
 from runner.model.study import Launch, Study
 from runner.planning.options import options_of
@@ -111,11 +110,12 @@ def _marks(run: Run) -> tuple[object, ...]:
 
 
 def _elsewhere(study: Study, launch: Launch, run: Run) -> str:
-    """Of which study and launch a run was, by its first rank's directory; empty where that is this one, or unknown."""
-    start = run.records.start(0)
-    at = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "").parts[-4:]
+    """Of which study and launch a run was, by its first rank's directory; empty where that is this one, or unknown: in
+    a container it has another name.
+    """
+    at = run.ran_in.parts[-4:]
     own = ((study.study, LAUNCHES, launch.key), run.path.parts[-4:-1])  # a study's directory may have been renamed
-    return f"it ran as {'/'.join(at)}" if at and at[:3] not in own else ""
+    return f"it ran as {'/'.join(at)}" if at[-1:] and is_whole_id(at[-1]) and at[:3] not in own else ""
 
 
 def _not_planned(study: Study, launch: Launch, run: Run) -> str:

@@ -171,9 +171,13 @@ def write_record(run: Run, record: StartRecord | ExitRecord | Report) -> None:
 
 def leave(run: Run, name: str, value: Any) -> None:
     """Write a file of a run as if it had been there when that was judged."""
-    stored = run.read(VERDICT, Verdict)
     run.write(name, value)
-    if stored is not None:
+    keep_verdict(run)
+
+
+def keep_verdict(run: Run) -> None:
+    """Make a run's verdict, if it has one, one of what lies there now."""
+    if (stored := run.read(VERDICT, Verdict)) is not None:
         run.write(VERDICT, stored)
 
 

@@ -71,13 +71,14 @@ COUNTED = Path(__file__).parents[1] / "recipes" / "counted"
 IN_STEPS = {
     "adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs",
     "projected_divided", "projected_by_deepspeed", "actor_and_critic", "compiled_backward",
+    "masked_encoder_layer_alone",
 }  # fmt: skip
 NOT_CHECKED = {
     "accumulation_left_out", "adversarial_and_stated", "awkward", "compiled_around", "compiled_step", "compiled_whole",
     "projected_and_stated", "projected_divided_and_stated", "shared_trunk", "stated_too_small",
     "time_major_and_stated", "within_torchscript",
 }  # fmt: skip
-BY_INPUT = {"time_as_long_as_the_batch"}  # in doubt, though a batch is stated
+BY_INPUT = {"encoders_by_turns", "time_as_long_as_the_batch"}  # in doubt, though a batch is stated
 NOT_SEEN = {"compiled_optimizer_unseen"}
 LARGEST = 0.02  # difference from the script's own count
 BUCKET = 25 << 20  # bytes of DistributedDataParallel's

@@ -87,7 +87,7 @@ def once_a_node(step: StepSpec, starter: tuple[Argument, ...] = (), output: str 
 
     Args:
         starter: words that start it on each node.
-        output: redirection, as shell code.
+        output: redirection, as shell code; Slurm's srun may end with 0 although it launched no task on a node.
     """
     if step.once_a_node:
         yield f"# Once a node, not once a rank: {step.does}."

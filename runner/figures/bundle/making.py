@@ -26,7 +26,7 @@ from runner.figures.bundle.proof import (
     proven_run,
     proven_study,
 )
-from runner.jobs.directory import Run
+from runner.jobs.directory import VERDICT, Run
 from runner.model.output import Bundle, BundledRun, MadeBundle
 from runner.model.plan import Plan
 from runner.render import quote_always
@@ -198,4 +198,7 @@ def _copied(run: Run, data: Path) -> BundledRun:
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(clean)
+    if (verdict := run.verdict) is not None and verdict.anew:  # a doubt, which travels
+        stored = json.loads((target / VERDICT).read_bytes())
+        (target / VERDICT).write_text(json.dumps(stored | {"anew": True}, indent=2) + "\n", "ascii")
     return proven_run(target, redacted)

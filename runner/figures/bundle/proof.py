@@ -51,6 +51,7 @@ def proven_run(root: Path, redacted: dict[str, str]) -> BundledRun:
     stored = run.read(VERDICT, Verdict)
     if stored is None:
         raise NotProvenError(f"{run.run_id} has no verdict that can be read", where=f"{run.run_id}/{VERDICT}")
+    verdict = msgspec.structs.replace(verdict, anew=stored.anew)
     key = difference(msgspec.to_builtins(stored), msgspec.to_builtins(verdict))
     if key:
         raise NotProvenError(

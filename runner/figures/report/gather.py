@@ -51,7 +51,8 @@ def study_report(study: StudyFacts) -> Report:
     shape = f"{sizes[0]} to {sizes[-1]} GPUs" if len(sizes) > 1 else gpus_text(sizes[0] if sizes else 0)
     kind = "".join(f", {kind} scaling" for kind in dict.fromkeys(each.scaling for each in study.points) if kind)
     subtitle = f"{study.recipe} on {study.site}, {shape}{kind}; {_proven(rows)}"
-    return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows)
+    gaps = {Path(study.directory): study.gaps}
+    return _report(f"{study.name or study.study}: how it scales", subtitle, study, rows, gaps)
 
 
 def runs_report(runs: Sequence[tuple[Run, str]]) -> Report:
@@ -74,11 +75,11 @@ def runs_report(runs: Sequence[tuple[Run, str]]) -> Report:
     differing += ["what they count"] if len({row.unit for row in measured}) > 1 else []
     if differing:
         subtitle += f"; kept apart: they differ in {', '.join(differing)}"
-    return _report(title, subtitle, None, rows)
+    return _report(title, subtitle, None, rows, gaps)
 
 
-def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...]) -> Report:
-    details = tuple(map(_detailed, _chosen(rows)))
+def _report(title: str, subtitle: str, study: StudyFacts | None, rows: tuple[Row, ...], gaps: Gaps) -> Report:
+    details = tuple(_detailed(row, gaps) for row in _chosen(rows))
     expected, why_not = ((), "") if study is None else _comparisons(study, rows, details)
     labels = [row.demonstration for row in rows if row.demonstration] if study is None else [study.demonstration]
     label = next(iter(labels), "")
@@ -189,12 +190,12 @@ def _common_environment(rows: Sequence[Row], details: Sequence[RunReport]) -> tu
     return tuple(NamedFact(name, text(values)) for name, values in counts.items())
 
 
-def _detailed(row: Row) -> RunReport:
+def _detailed(row: Row, gaps: Gaps) -> RunReport:
     """All about one run; what cannot be read is left out, and ``problem`` says why."""
     run = Run(Path(row.directory))
     try:
         verdict = run.verdict
-        report = RunReport(row, run_facts(run, verdict), environment=_environment(run), script=_script(run))
+        report = RunReport(row, run_facts(run, verdict, gaps), environment=_environment(run), script=_script(run))
         if verdict is None or verdict.outcome != "measured":
             return report
         evidence = run.evidence

@@ -38,7 +38,7 @@ runner_record_versions slurm 'srun --version' charliecloud 'ch-run --version'
 
 srun --mpi=none --exact --nodelist="$runner_nodelist" --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 \
   --output=logs/node-%N.log \
-  /bin/bash "$runner_run"/lib/charliecloud.sh directories /var/tmp/"$USER".ch || exit 71
+  /bin/bash "$runner_run"/lib/charliecloud.sh directories /var/tmp/"$USER".ch && ! runner_is_lost || exit 71
 
 runner_step=''
 trap 'runner_why=CANCELLED; kill -TERM "$runner_step" 2>/dev/null' TERM

@@ -13,7 +13,7 @@
 #SBATCH --error=logs/batch.err
 set -uo pipefail; umask 077
 runner_job=$SLURM_JOB_ID runner_run=$SLURM_SUBMIT_DIR
-cd -- "$runner_run" || exit 72
+cd -- "$runner_run" || { ${PYXIS_CONTAINER_IMAGE:+exit 70}; exit 72; }
 # What this script calls is in these files, with the reasons. If one was changed since, the job ends with 74.
 sha256sum --check --quiet >&2 <<'END' || exit 74
 SHA-256  lib/common.sh
@@ -45,7 +45,7 @@ runner_record_versions slurm 'srun --version' enroot 'enroot version'   # in `ve
 runner_ask_for_live   # jobs of yours that Slurm knows; what others have left on a node may go
 # Once a node, not once a rank: removes containers that killed jobs of yours have left there.
 srun --mpi=none --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --output=logs/node-%N.log \
-  /bin/bash "$runner_run"/lib/pyxis-leftovers.sh "$runner_live" yes "$runner_job" || exit 71
+  /bin/bash "$runner_run"/lib/pyxis-leftovers.sh "$runner_live" yes "$runner_job" && ! runner_is_lost || exit 71
 
 # One task for each GPU. Signals go to the ranks through this script: it is outside their containers.
 runner_pass_signals

@@ -157,6 +157,14 @@ CONTAINER_FAULTS = {
     "image without a shell": ContainerFault(
         "has no shell that runs there", "/bin/sh", image="no-shell.sqsh", everywhere=True, runtimes=("pyxis",), code=5
     ),
+    "image without bash": ContainerFault(
+        "has no shell that runs there (/bin/bash: No such file", "/bin/bash", image="no-bash.sqsh", everywhere=True,
+        runtimes=("pyxis",), code=5,
+    ),
+    "Python without its libraries": ContainerFault(
+        "does not run (error while loading shared libraries: libz", "libraries", image="no-library.sqsh",
+        everywhere=True, runtimes=("pyxis",), code=5,
+    ),
     "image without Python": ContainerFault(
         "has no python3", "Python 3.8", image="no-python.sqsh", everywhere=True, runtimes=("pyxis",), code=5
     ),
@@ -189,6 +197,12 @@ if FOUND:
         (root / "etc/environment").write_text("NVIDIA_VISIBLE_DEVICES=all\n")
         packed(root, directory / "images/gpu.sqsh")
         (root / "etc/environment").write_text("")
+        (root / "usr/bin/bash").rename(directory / "bash")
+        packed(root, directory / "images/no-bash.sqsh")
+        (directory / "bash").rename(root / "usr/bin/bash")
+        for library in root.glob("usr/lib/*/libz.so*"):
+            library.unlink()
+        packed(root, directory / "images/no-library.sqsh")
         (root / "usr/bin/python3").unlink()
         packed(root, directory / "images/no-python.sqsh")
         for shell in ("sh", "dash", "bash"):

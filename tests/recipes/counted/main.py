@@ -169,6 +169,64 @@ def smaller_last_batch() -> Script:
     return simple(net(), sizes=lambda number: 3 if number % 3 == 2 else BATCH)
 
 
+@script("script")
+def encoders_by_turns() -> Script:
+    """Pairs for two encoders, and in each second step half as many of each alone: what the first is given is a part."""
+    first, second = net(8), net(8)
+    optimizer = torch.optim.AdamW([*first.parameters(), *second.parameters()])
+    yield stated(first, optimizer)
+    for number in range(STEPS):
+        size = BATCH if number % 2 == 0 else BATCH // 2
+        one, other = first(torch.randn(size, WIDTH)), second(torch.randn(size, WIDTH))
+        made = one + other if number % 2 == 0 else torch.cat([one, other])
+        optimizer.zero_grad()
+        (made.square().mean()).backward()
+        optimizer.step()
+        yield BATCH
+
+
+@script("script")
+def output_is_a_parameter() -> Script:
+    """Its first output is a table that it holds: a hook of that would stay for ever."""
+
+    class Tables(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.items, self.users = nn.Embedding(50, 8), nn.Embedding(40, 8)
+
+        def forward(self, users: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.items.weight, self.users(users)
+
+    model = Tables()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        items, users = model(torch.randint(40, (BATCH,)))
+        optimizer.zero_grad()
+        ((users @ items.T).square().mean()).backward()
+        optimizer.step()
+        assert len(model.items.weight._backward_hooks or ()) <= 1
+        yield BATCH
+
+
+@script("hook")
+def masked_encoder_layer_alone() -> Script:
+    """With a hook, torch would compute its evaluation in another way, and train on another target."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    yield stated(layer, optimizer)
+    for _ in range(STEPS):
+        texts, mask = torch.randn(BATCH, 6, 16), torch.arange(6).expand(BATCH, 6) > 3
+        layer.eval()
+        with torch.no_grad():
+            target = layer(texts, src_key_padding_mask=mask)
+        layer.train()
+        optimizer.zero_grad()
+        ((layer(texts, src_key_padding_mask=mask) - target)[:, :4].square().mean()).backward()
+        optimizer.step()
+        yield BATCH
+
+
 @script("hook")
 def accumulated() -> Script:
     return simple(ddp(net()), accumulate=4)

@@ -157,7 +157,7 @@ def cluster(site: str, directory: Path, slurm: str = "") -> Iterator[Cluster]:
     )  # fmt: skip
     try:
         daemons = Daemons(box.up(spec))
-        plugin = directory / "site_options.so"
+        plugin = Path("/usr/local/lib/site_options.so")  # which every user may load
         daemons.inside(*COMPILER, str(plugin), str(SOURCE))
         daemons.inside("sh", "-c", f"cat >/etc/profile.d/modules.sh <<'E'\n{MODULES}E\n")
         daemons.inside("sh", "-c", ENVIRONMENTS)

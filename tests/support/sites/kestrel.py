@@ -64,13 +64,18 @@ def kestrel() -> Iterator[Kestrel]:
         with open_directory() as home:
             spec = box.BoxSpec(name=name, nodes=3, shape=shape, partition="gpu-short", packages=PACKAGES)
             daemons = Daemons(box.up(spec))
-            shutil.chown(home, ALICE, ALICE)
-            daemons.inside("sh", "-c", _KNOWN, "sh", f"alice:x:{ALICE}:{ALICE}::{home}:/bin/bash", str(ALICE))
+            make_known(daemons, home)
             accounting.begin(daemons)
             _configure(daemons)
             yield Kestrel(daemons, home)
     finally:
         box.down(name)
+
+
+def make_known(daemons: Daemons, home: Path) -> None:
+    """Make the user known in the box, and the owner of the directory."""
+    shutil.chown(home, ALICE, ALICE)
+    daemons.inside("sh", "-c", _KNOWN, "sh", f"alice:x:{ALICE}:{ALICE}::{home}:/bin/bash", str(ALICE))
 
 
 def _configure(daemons: Daemons) -> None:

@@ -16,8 +16,10 @@ while [ $# -gt 0 ] && [ "$1" != /bin/bash ]; do
     esac
     shift
 done
+as_user=()   # who is root in a namespace of their own only
+[ "$(id -u)" = 0 ] || as_user=(--user --map-root-user)
 # shellcheck disable=SC2016  # the inner shell expands it
-exec unshare --mount --propagation private /bin/bash -euc '
+exec unshare "${as_user[@]}" --mount --propagation private /bin/bash -euc '
 for (( i = $2; i > 0; i-- )); do
     source=${3%%:*} target=${3#*:} && target=${target%%:*}
     mkdir -p "$target"

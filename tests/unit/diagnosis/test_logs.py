@@ -42,6 +42,9 @@ CANCELLED_2 = f"{NODE2}*** STEP 7.0 ON dgx02 CANCELLED AT 2026-11-22T02:06:49 **
 # Lines -> the code of the cause; empty for none.
 FAULTS: dict[str, tuple[list[str], str]] = {
     "ended by others": ([CANCELLED_1, *pyxis(NODE1, UNPACKING, first=STOPPED)], ""),
+    "srun was killed": ([NODE1 + "*** STEP 7.0 ON dgx01 FAILED (non-zero exit code or other failure mode) ***",
+        NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)], ""),
+    "no bash, by bare Enroot": (["/proc/self/fd/3: 1: exec: /bin/bash: not found"], "no-shell-in-image"),
     "silent, as others ended it": ([CANCELLED_1, NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)], ""),
     "stopped": (pyxis(NODE1, UNPACKING, first=STOPPED), ""),
     "failed before the step was ended": ([*pyxis(NODE2, "[ERROR] Invalid image format: /i.sqsh"), CANCELLED_2],
@@ -54,6 +57,10 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     # A container that was running: another node's failure ended it, and the log may not say so.
     "silent, as it was stopped": ([NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)[2:]], "runtime-failed"),
     "only unpacks": (pyxis(NODE2, UNPACKING), "runtime-failed"),
+    # As seen with images whose python3 is of another processor, and that have /bin/sh alone.
+    "a Python of another processor": ([f"/results/lib/rank.sh: line 18: /usr/bin/python3: {why}" for why in
+        ("cannot execute binary file: Exec format error", "Success")], "python-does-not-run"),
+    "no bash": ([NODE2 + "execve(): /bin/bash: No such file or directory"], "no-shell-in-image"),
     "an image that is gone": (["ch-run[7]: error: can't stat: /my image.sqfs: No such file or directory (core.c:474)"],
         "image-missing"),
     # A runtime's own line about its container.

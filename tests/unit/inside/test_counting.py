@@ -14,10 +14,10 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
     ("stated", "accumulate", "watched", "steps", "expected"),
     [
         (64, 1, 1, [FULL, FULL], Window([64, 64], 64, 128)),
-        (64, 1, 1, [FULL, LAST], Window([64, 9], 64, 73)),
+        (64, 1, 1, [*[FULL] * 60, LAST], Window([*[64] * 60, 9], 64, 3849)),
+        (64, 1, 1, [*[FULL] * 10, LAST], Window([*[64] * 10, 9], 64, 649, by_input=True)),  # or of two kinds of steps
         (4096, 1, 1, [FULL, LAST], Window([64, 9], 64, 73, by_input=True)),
         (32, 1, 1, [FULL, FULL], Window([32, 32], 32, 128)),  # doubtful: each sample may be given twice
-        (64, 1, 1, [FULL, LAST, FULL, LAST], Window([64, 9, 64, 9], 64, 146)),  # an epoch of two steps
         (64, 1, 1, [FULL, LAST, LAST, FULL], Window([64, 9, 9, 64], 64, 146, by_input=True)),  # what is hard, perhaps
         (64, 1, 1, [LAST, LAST], Window([9, 9], 9, 18, by_input=True)),  # the whole batches were in the warm-up
         (64, 1, 1, [FULL, Step(1, 9, 9, (9, 64))], Window([64, 9], 64, 73, by_input=True)),  # (time, batch), a mask
@@ -26,7 +26,7 @@ FULL, LAST, TWICE, BLIND, NONE = Step(1, 64, 64), Step(1, 9, 9), Step(2, 128, 64
         (64, 1, 1, [FULL, NONE], Window([64, 64], 64)),  # doubtful: a part of the model, perhaps
         (64, 1, 1, [NONE, NONE], Window([0, 0], 64, 0)),
         (64, 1, 2, [TWICE, TWICE], Window([64, 64], 64, 256)),  # an accumulation that is left out, or adversarial
-        (64, 2, 2, [TWICE, FULL], Window([128, 64], 128, 192)),  # an epoch ends with fewer passes
+        (64, 2, 2, [*[TWICE] * 30, FULL], Window([*[128] * 30, 64], 128, 3904)),  # an epoch ends with fewer passes
         (64, 4, 4, [TWICE, FULL], Window([128, 64], 128, 192, by_input=True)),
         (128, 1, 2, [TWICE, TWICE], Window([128, 128], 128, 256)),
         (256, 1, 4, [TWICE, FULL], Window([128, 64], 128, 192, by_input=True)),
@@ -70,10 +70,10 @@ def test_equal_steps_of_a_group_count_as_one_by_one(steps: list[Step]) -> None:
 
 def test_what_a_framework_has_given_counts_whatever_its_passes_show() -> None:
     count = Count(64, 1)
-    for given, said in ((64, 64), (9, 64)):
-        count.add(TWICE, None, (given, said))
+    for given in (*[64] * 60, 9):
+        count.add(TWICE, None, (given, 64))
         count.begin_group()
-    assert (count.window(2, KNOWN), count.forwards) == (Window([64, 9], 64, 73), 2)
+    assert (count.window(61, KNOWN), count.forwards) == (Window([*[64] * 60, 9], 64, 3849), 61)
     count = Count(64, 1)
     assert (count.window(1, SEEN), count.view) == (Window([0], 64), 0)
 

@@ -138,7 +138,17 @@ def test_which_versions_ran_is_what_the_job_recorded(run: Run) -> None:
     assert verdict.versions == {"slurm": "22.05.8", "pyxis": "unknown", "enroot": "unknown"}
     (run.path / "versions").write_text("slurm\tslurm 22.05.8\nenroot\t4.1.2-14-g8ea147d\n")
     write_record(run, start(0, environment={"PYXIS_VERSION": "0.24.0"}))
-    assert collect(run, ENDED).versions == {"slurm": "22.05.8", "pyxis": "0.24.0", "enroot": "4.1.2-14-g8ea147d"}
+    (run.path / "versions-n0").write_text("enroot\t4.1.2-14-g8ea147d\n")
+    (run.path / "versions-n1").write_text("enroot\tenroot: line 1: enroot: command not found\n")
+    verdict = judge(collect(run, ENDED))
+    assert verdict.versions == {"slurm": "22.05.8", "pyxis": "0.24.0", "enroot": "4.1.2-14-g8ea147d"}
+    assert verdict.remarks == ()
+    (run.path / "versions-n1").write_text("enroot\t3.5.0\n")
+    write_record(run, start(2, environment={"PYXIS_VERSION": "0.20.0"}))
+    assert judge(collect(run, ENDED)).remarks == (
+        "pyxis is 0.24.0, but 0.20.0 on n1",
+        "enroot is 4.1.2-14-g8ea147d, but 3.5.0 on n1",
+    )
 
 
 MISSING = "[ERROR] No such file or directory: /lustre/u/images/x.sqsh"
@@ -220,6 +230,9 @@ NO_ROOM = "Write on output file failed because No space left on device"
 TOO_SOON = ("slurmstepd-n0: error: pyxis: container exited too soon", *pyxis()[1:])
 NOT_MADE = "slurmstepd-n1: error: pyxis: failed to create container filesystem for image: /lustre/u/images/x.sqsh"
 NO_PLUGIN = [f"srun: error: task {rank} launch failed: Plugin initialization failed" for rank in (2, 3)]
+NO_IO = "srun: error: task 1 launch failed: Slurmd could not connect IO"
+SRUN_KILLED = "lib/common.sh: line 85: 35933 Killed                  srun --mpi=none --nodes=2"
+FAILED_STEP = "slurmstepd-n0: error: *** STEP 7.0 ON n0 FAILED (non-zero exit code or other failure mode) ***"
 WAITING = [start(rank, met=False) for rank in (0, 1)]
 ONE_NODE_FAILED = ("srun: error: n1: task 1: Exited with exit code 1", CANCELLED, "srun: error: n0: task 0: Terminated",
     "srun: Force Terminated StepId=7.0")  # fmt: skip
@@ -256,6 +269,11 @@ CONTAINERS: dict[str, Left] = {
     "a node that could not be made ready, by its own log": ({"batch.err": ONE_NODE_FAILED,
         "node-n0.log": (ONLY_UNPACKS, CANCELLED), "node-n1.log": ("bash: line 1: exec: enroot: not found",)}, (),
         code(71), f"{NOT_STARTED} n1: enroot is not there, or not in PATH", "logs/node-n1.log: bash"),
+    "srun itself was killed": ({"batch.err": (SRUN_KILLED,), "rank-0.err": (FAILED_STEP, *TOO_SOON)}, WAITING,
+        code(137), "srun, which had started the ranks, was killed on n0", f"logs/batch.err: {SRUN_KILLED}"),
+    # Its tasks are numbered as nodes, not as ranks: task 1 is n1's.
+    "a node where nothing could be launched": ({"batch.err": (NO_IO,)}, (), code(71),
+        "the task that makes n1 ready left no exit record; srun reports: launch failed", f"logs/batch.err: {NO_IO}"),
     "and whose log names no cause": ({"batch.err": ONE_NODE_FAILED, "node-n1.log": ("a tool: no licence",)}, (),
         code(71), "the container could not be prepared on every node", "logs/node-n1.log: a tool: no licence"),
     # What the image's own shell says beside a launcher that failed before its start record is no container's fault.
@@ -288,6 +306,19 @@ def test_an_image_that_was_removed_is_reported_as_gone(run: Run, tmp_path: Path)
         assert f"the image {image} {says}" in judged.reasons[0]
 
 
+def test_a_container_that_another_nodes_rank_stopped_is_not_blamed(run: Run) -> None:
+    """As seen with a program that fails at once: n1's container was just being started."""
+    ends = (
+        "srun: error: n0: tasks 0-1: Exited with exit code 127",
+        "srun: error: n1: tasks 2-3: Exited with exit code 1",
+    )
+    for file, lines in {"batch.err": ends, "rank-0.err": ("an odd line",), "rank-2.err": TOO_SOON}.items():
+        log(run, file, *(line.replace("slurmstepd-n0", "slurmstepd-n1") for line in lines))
+    judged = judge(collect(run, code(127)))
+    assert judged.reasons[0] == "rank 0 on n0 left no exit record; srun reports: Exited with exit code 127"
+    assert judged.log == "logs/rank-0.err: an odd line"
+
+
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_why_ranks_did_not_run_by_logs_and_records_together(run: Run, name: str) -> None:
     logs, records, state, says, line = CONTAINERS[name]
@@ -296,7 +327,7 @@ def test_why_ranks_did_not_run_by_logs_and_records_together(run: Run, name: str)
         log(run, file, *lines)
     for record in records:
         write_record(run, record)
-    if records:
+    if records or NO_IO in logs.get("batch.err", ()):
         (run.path / "nodes").write_text("n0\nn1\n")
     if state.exit_code == 71:
         run.write("exit.json", ExitMarker("7", 71, 0.0))

@@ -72,9 +72,9 @@ def run_of(path: Path, commit: str, diff: str, outcome: str = "ran") -> Run:
     run.write("command.json", CommandLine(("submit", "--gpus", "4"), "/d"))
     run.write("code.json", CodeRecord("/r", commit, "main", True, ("a.py",), diff_kept=True))
     run.write("provenance.json", {"runner": "1", "python": "3"})
-    run.write("verdict.json", Verdict(outcome="ran" if outcome == "ran" else "failed", reasons=("why",)))
     for name, content in (("code.diff", diff), ("job.sh", "x")):
         (path / name).write_text(content)
+    run.write("verdict.json", Verdict(outcome="ran" if outcome == "ran" else "failed", reasons=("why",)))
     return run
 
 
@@ -138,8 +138,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "synchronisation": (with_verdict(synchronisation="not-examined"), "proof"),
     "claim": (with_verdict(demonstration="CPU"), "claim"),
     "image": ({"image": PlannedImage("i", "sha256:other", "/i")}, "image"),
-    "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env"),
-    "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env"),
+    "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env own-env"),
+    "variable of the fabric": ({"env": (("NCCL_IB_HCA", "mlx5"),)}, "env"),
+    "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env own-env"),
     "runtime": ({"runtime": "another"}, "runtime"),
     "framework": ({"code": {**ONE.code, "software": "horovod 2.7.0"}}, "software"),
     "copied code": ({"code": {**ONE.code, "program": "sha256 b"}}, "copy"),
@@ -150,9 +151,10 @@ DECIDES = {
     "compare": "recipe model precision image-size batch gpus placement device reported-device site arm unit proof "
     "claim",
     "curve": "recipe program model precision image-size batch device reported-device site proof claim",
-    "repeats": "placement site command image env runtime software copy commit changes",
+    "repeats": "batch placement site command image env runtime software copy commit changes",
     "study": "reported-device unit image software copy commit changes",
-    "point": "placement command env runtime",
+    "point": "batch placement command env runtime",
+    "sizes": "device own-env runtime",
 }
 
 

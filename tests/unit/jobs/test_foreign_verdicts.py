@@ -12,6 +12,7 @@ import pytest
 from runner.cli import run as runner
 from runner.core.errors import Exit
 from runner.jobs.directory import Run
+from runner.jobs.life import judge_at_once
 from runner.model.figure import Doubt, Figure
 from tests.support.measured_runs import measured_run
 
@@ -20,7 +21,7 @@ LIE = "its verdict.json says 99999.0 images/s, which is not what its records giv
 
 def anew(figure: Figure) -> Figure:
     """The same, of a run whose files are not as they were left."""
-    doubt = Doubt("judged-anew", "judged anew: its files are not as gpu-runner left them here")
+    doubt = Doubt("judged-anew", "judged anew: its files do not fit its seal here")
     return msgspec.structs.replace(figure, doubts=(doubt, *figure.doubts))
 
 
@@ -111,3 +112,36 @@ def test_a_verdict_counts_with_the_plan_and_the_records_that_it_was_made_of(tmp_
     again = Run(run.path)
     assert again.figure is None and again.listed_verdict is not None
     assert again.listed_verdict.outcome == "not-proven"
+
+
+def test_a_changed_run_that_is_judged_again_says_so_for_ever(tmp_path: Path) -> None:
+    """Whatever became of its verdict: what it was made of when it was first judged is in the user's state."""
+    run = measured_run(tmp_path, 0)
+    for _ in range(2):
+        changed(run.ranks / "0.start.json", time_s=1.0)
+        (run.path / "verdict.json").unlink()
+        again = judge_at_once(run)
+        assert again is not None and again.anew
+        assert run.figure is not None and run.figure.has("judged-anew")
+
+
+@pytest.mark.parametrize(("ran_in", "anew"), [("/home/u/runs/20260921-120000-train-4", True), ("/results", False)])
+def test_a_renamed_run_is_no_other_one(tmp_path: Path, ran_in: str, anew: bool) -> None:
+    """By the name that its first rank saw: in a container that is another one in all runs."""
+    run = measured_run(tmp_path, 0)
+    changed(run.ranks / "0.start.json", environment={"RUNNER_RUN_DIR": ran_in})
+    (run.path / "verdict.json").unlink()
+    renamed = Run(run.path.rename(tmp_path / "20260921-130000-train-4"))
+    verdict = judge_at_once(renamed)
+    assert verdict is not None and verdict.anew == anew
+
+
+def test_what_an_editor_leaves_beside_a_recipe_changes_nothing(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 0)
+    recipe = run.path / "recipe"
+    (recipe / ".ipynb_checkpoints").mkdir(parents=True)
+    (recipe / ".ipynb_checkpoints" / "main.py").touch()
+    (recipe / ".#main.py").symlink_to("u@h.1")
+    assert run.verdict is not None and not run.verdict.anew
+    (recipe / "recipe.yaml").write_text("name: other")
+    assert run.verdict is not None and run.verdict.anew

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from runner.core.errors import UnknownStateError
@@ -25,7 +26,7 @@ from runner.jobs.watch import Clock, JobProgress
 from runner.model.job import ExitMarker, JobState, Submitted
 from runner.model.plan import RESULTS
 from runner.model.verdict import Verdict
-from tests.support.evidence import GOOD, changed, ended, report, with_plan, write_record, write_run
+from tests.support.evidence import GOOD, changed, ended, leave, report, with_plan, write_record, write_run
 from tests.support.shell_files import stand_in
 
 JOB = "999999.1.00000000"  # of another boot: the scheduler knows no more than the marker says
@@ -58,8 +59,11 @@ def test_a_run_of_older_records_keeps_the_verdict_that_it_got(run: Run) -> None:
     run.write("ended.json", JobState("ended", "COMPLETED", exit_code=0))
     stored = Verdict("measured", images_per_s=1.0)
     run.write("verdict.json", stored)
-    run.write("ranks/0.report.json", report(0, schema="1"))
+    leave(run, "ranks/0.report.json", report(0, schema="1"))
     assert finish(run, unexpected, unexpected) == stored
+    edited = msgspec.structs.replace(stored, images_per_s=2.0)
+    (run.path / "verdict.json").write_bytes(msgspec.json.encode(edited))
+    assert finish(run, unexpected, unexpected).outcome == "not-proven"
 
 
 def test_a_job_that_its_scheduler_does_not_know_is_not_waited_for(run: Run) -> None:

@@ -256,6 +256,16 @@ def test_ours_and_horovods_script_alternate_with_the_same_batch_and_precision() 
     assert dict(jobs[1].options)["channels-last"] == "false"
 
 
+def test_short_measurements_take_each_side_once_and_give_no_verdict() -> None:
+    """A quick ladder on one GPU shall take ten minutes: starting a job is most of a short one."""
+    for name, left in (("cost", [measured(), measured(990.0)]), ("synthetic", [script(), measured()])):
+        quick = Ladder(2, quick=True)
+        assert len(BY_NAME[name].jobs(quick, earlier_rungs())) == 2
+        judged = BY_NAME[name].judge(quick, earlier_rungs(), left)
+        assert judged.state == "passed", judged.reason
+        assert "no verdict" in judged.figures.values()
+
+
 PART = {"uuid": "MIG-1", "problem": "", "devices": 1, "memory_bytes": 10**10, "computes": True}
 
 

@@ -148,6 +148,12 @@ def test_what_a_shipped_site_needs_of_the_user_is_named(
     assert "m1234" in given.out
 
 
+def test_a_recipes_application_has_the_sites_name(capfd: pytest.CaptureFixture[str]) -> None:
+    for recipe, name in (("horovod-tensorflow", "tensorflow"), ("probe", "pytorch")):
+        run(["submit", "--site", "neuron", "--recipe", recipe, "--gpus", "2", "--field", "bio", "--dry-run"])
+        assert f'#SBATCH --comment="field=bio;appl={name}"' in capfd.readouterr().out
+
+
 def test_a_job_with_a_comment_of_its_own_needs_no_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     comment = "field=bio;appl=tensorflow"
     own = f"name: ours\nextends: neuron\nslurm: {{directives: {{comment: '{comment}'}}}}\n"

@@ -120,7 +120,7 @@ def test_a_run_that_has_begun_is_never_removed_whatever_else_is_lost(of: StudyDi
     settle(of, of.study.launches)
     assert [each.path for each in of.runs(KEY)] == [run.path]
     shown = attempt_of(run, None)
-    assert (shown.state if shown else "missing") == ("proven" if left == "verdict" else "missing")
+    assert (shown.state if shown else "missing") == "missing"
 
 
 def test_what_is_no_run_directory_stays(of: StudyDirectory) -> None:

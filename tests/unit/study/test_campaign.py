@@ -17,8 +17,8 @@ from runner.backends.schedulers.local.client import Local
 from runner.cli.study import problem
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
-from runner.jobs.campaign import LOG, Campaign, Log, is_leased
-from runner.jobs.directory import Run
+from runner.jobs.campaign import Campaign, Log, is_leased
+from runner.jobs.directory import LOG, Run
 from runner.jobs.facts import Selection, list_runs
 from runner.jobs.states import Answers
 from runner.jobs.watch import Clock
@@ -194,14 +194,14 @@ def test_a_run_that_was_copied_within_an_allocation_proves_nothing(tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("ran_in", "state"),
-    [("x-study/launches/g0001-full-r1/X", "not-proven"), ("STUDY/launches/g0001-full-r2/X", "not-proven"),
-     ("STUDY/launches/g0001-full-r1/X", "proven")],
+    [("x-study/launches/g0001-full-r1/ID", "not-proven"), ("STUDY/launches/g0001-full-r2/ID", "not-proven"),
+     ("STUDY/launches/g0001-full-r1/ID", "proven"), ("results", "proven")],
 )  # fmt: skip
 def test_a_run_that_was_moved_here_from_another_launch_proves_nothing(tmp_path: Path, ran_in: str, state: str) -> None:
     """Also where a resumed study has noted it, as one of a process that ended before."""
     made = on_disk(tmp_path, study((1,), 1))
     run = left_run(made, SLOW, measured(50.0))
-    place = {"RUNNER_RUN_DIR": f"/jobs/{ran_in.replace('STUDY', made.path.name)}"}
+    place = {"RUNNER_RUN_DIR": f"/jobs/{ran_in.replace('STUDY', made.path.name).replace('ID', run.run_id)}"}
     leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=place))
     assert [each.state for each in facts(made).launches] == [state]
 
@@ -227,11 +227,14 @@ def test_a_gap_is_a_doubt_of_every_figure_of_the_study(of: StudyDirectory) -> No
 
 
 def test_a_run_that_never_began_is_no_gap(of: StudyDirectory) -> None:
-    run = gone(of)
+    run = left_run(of, SLOW)
+    shutil.rmtree(run.path)
     of.note("never-began", SLOW, [run])
     assert facts(of).gaps == ()
     of.note("launched", SLOW, [run])
     assert len(facts(of).gaps) == 1, "its id was taken again"
+    of.note("never-began", SLOW, [measured_one := gone(of)])
+    assert any(measured_one.run_id in gap for gap in facts(of).gaps), "it was measured"
 
 
 ALTERED: dict[str, Callable[[Path], object]] = {

@@ -24,7 +24,7 @@ from runner.study.attempts import to_start
 from runner.study.directory import StudyDirectory
 from runner.study.gather import list_studies
 from runner.study.sameness import run_differences
-from tests.support.evidence import leave, report
+from tests.support.evidence import keep_verdict, leave, report
 from tests.support.plans import PLAN
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
@@ -43,6 +43,7 @@ def ran(of: StudyDirectory, key: str, program: str, rate: float = 100.0, unit: s
     recipe = run.path / "recipe"
     recipe.mkdir()
     (recipe / "main.py").write_text(program)
+    keep_verdict(run)
     return run
 
 
@@ -157,6 +158,16 @@ def test_launches_that_were_planned_otherwise_are_a_doubt_of_their_point(of: Stu
     assert now.state == "complete"
 
 
+@pytest.mark.parametrize(("name", "words"), [("OMP_NUM_THREADS", "environment"), ("NCCL_IB_HCA", "")])
+def test_sizes_that_were_planned_otherwise_are_a_doubt_of_the_efficiency(tmp_path: Path, name: str, words: str) -> None:
+    """As after `--resume` in another shell; what a site sets for several nodes only differs by right."""
+    of = on_disk(tmp_path, study((1, 2), 1))
+    for key, env in (("g0001-full-r1", ()), ("g0002-full-r1", ((name, "1"),))):
+        with_plan(ran(of, key, "a"), env=env)
+    doubts = [[each.words for each in point.doubts if each.code == "unequal"] for point in gather.facts(of).points]
+    assert doubts == [[], [f"efficiency: launches of its sizes differ in {words}"] if words else []]
+
+
 def test_another_image_is_another_program(of: StudyDirectory) -> None:
     for key, digit in ((FIRST, "1"), (SECOND, "2")):
         with_plan(ran(of, key, "a"), image=PlannedImage("hvd", f"sha256:{digit * 64}", "/i.sqsh"))
@@ -175,7 +186,7 @@ def test_another_image_is_another_program(of: StudyDirectory) -> None:
 )
 def test_a_users_program_is_known_by_its_commit(of: StudyDirectory, record: CodeRecord, differs: str) -> None:
     for key, code in ((FIRST, CodeRecord(commit="a" * 40, dirty=False)), (SECOND, record)):
-        with_plan(left_run(of, key, measured(100.0)), workdir=WORKSPACE).write("code.json", code)
+        leave(with_plan(left_run(of, key, measured(100.0)), workdir=WORKSPACE), "code.json", code)
     assert why(gather.facts(of))[1].startswith(differs)
     assert bool(why(gather.facts(of))[1]) is bool(differs)
 
@@ -196,6 +207,7 @@ def test_a_study_does_not_go_on_with_another_program(
     assert run(words) == Exit.GOOD, "nothing is proven yet"
     with_plan(ran(of, FIRST, ""), image=PlannedImage("", "", ""), program=())
     shutil.copytree(recipe, of.runs(FIRST)[0].path / "recipe", dirs_exist_ok=True)
+    keep_verdict(of.runs(FIRST)[0])
     assert run(words) == Exit.GOOD
     main.write_text(first)
     capfd.readouterr()

@@ -14,15 +14,14 @@ import pytest
 
 from runner.cli import run as runner
 from runner.core.errors import Exit
-from runner.jobs.campaign import LOG
-from runner.jobs.directory import Run
+from runner.jobs.directory import LOG, Run
 from runner.model.study import Launch
 from runner.model.verdict import Verdict
 from runner.study.directory import StudyDirectory
 from tests.support.bundles import Members, edited, forged
 from tests.support.documented import commands
 from tests.support.documents import result
-from tests.support.evidence import leave
+from tests.support.evidence import keep_verdict, leave
 from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.studies import on_disk, study
 
@@ -177,6 +176,7 @@ def test_the_log_of_a_study_is_in_its_bundle_and_says_what_was_launched_beside_i
     log = (of.path / LOG).read_bytes().splitlines()
     begun, lines = log[0], log[1:]
     again = slow.rename(slow.with_name(slow.name + ".9"))
+    keep_verdict(Run(again))
     of.note("launched", first, [Run(again)])
     bundle = tmp_path / "b.tar"
     assert runner(["export", "train", "--bundle", str(bundle)]) == Exit.GOOD
@@ -268,7 +268,9 @@ def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixtur
     capsys.readouterr()
     assert runner(["export", "train", "--format", "reframe"]) == Exit.GOOD
     assert capsys.readouterr().out.count(" outcome=measured ") == 2
-    words = ["report", str(run.path), "-o", str(tmp_path / "other"), "--bundle", str(tmp_path / "none.tar")]
+    alone = measured_run(tmp_path / "alone", 9)
+    alone.write("verdict.json", Verdict("failed", ("why",)))
+    words = ["report", str(alone.path), "-o", str(tmp_path / "other"), "--bundle", str(tmp_path / "none.tar")]
     assert runner(words) == Exit.NOT_PROVEN
     assert not (tmp_path / "none.tar").exists() and not (tmp_path / "other").exists()
     assert runner(["report", "train", "--sign", "key"]) == Exit.USAGE

@@ -12,6 +12,7 @@ case $1 in
 create)
   # shellcheck source=leftovers.sh
   . "${BASH_SOURCE%/*}/leftovers.sh" || exit
+  printf 'enroot\t%s\n' "$(enroot version 2>&1)" >"versions-$(uname -n)"   # of this node
   rc=$2 prefix=${3%%-*}- own=${3#*-} name=$3-$node
   for old in $(enroot list); do
     [ "${old%"-$node"}" != "$old" ] && [ "${old#"$prefix"}" != "$old" ] && [ "$old" != "$name" ] || continue

@@ -7,6 +7,7 @@
 exec >>logs/cleanup.log 2>&1
 # shellcheck source=leftovers.sh
 . "${BASH_SOURCE%/*}/leftovers.sh"
+printf 'enroot\t%s\n' "$(enroot version 2>&1)" >"versions-$(uname -n)"   # of this node
 # No option of Enroot shows where containers are: its message about one that is missing does.
 data=$(enroot remove gpu-runner-none 2>&1 </dev/null |
   sed -n "s|^.*No such file or directory: \(/.*\)/gpu-runner-none$|\1|p")

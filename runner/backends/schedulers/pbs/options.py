@@ -10,7 +10,7 @@ from runner.core.errors import UsageError
 # Options and resources that the plan itself decides, and what decides them.
 PLANNED = {
     **dict.fromkeys(("select", "place", "ncpus", "ngpus", "nodes", "mem", "mpiprocs"), "--gpus and --nodes"),
-    **dict.fromkeys(("S", "r", "j", "o", "e", "k", "v", "V", "l", "C"), ""),
+    **dict.fromkeys(("S", "j", "o", "e", "k", "v", "V", "l", "C"), ""),
     "N": "--name",
     "q": "--queue",
     "A": "--account",
@@ -18,6 +18,7 @@ PLANNED = {
 }
 # Options that would break a run, and why (qsub(1B)).
 REFUSED = {
+    "r": "a second start would find the records of the first: `rerun RUN` submits it again",
     "J": "all jobs of an array would write into one run directory: --sweep makes one for each",
     "I": "qsub would wait for a person at a terminal: use `qsub -I` itself, and `run` in its shell",
     "f": "qsub would not answer until the job's end: `submit --wait`, or `wait`",

@@ -102,7 +102,7 @@ _PHASES: Final = {name: phase for phase, names in _STATES.items() for name in na
 
 # Variables of the user's shell that shape what Slurm's clients do: an existing allocation must not shape a new job, and
 # squeue would leave jobs out (SQUEUE_PARTITION).
-_SHAPING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_")
+_SHAPING = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_", "PYXIS_")
 # Messages of a client that has sent its request and lost the answer (slurm_errno.c): the request may have succeeded.
 _ANSWER_LOST = r"(?i)timed out|zero bytes were transmitted|\((send|receive|shutdown) failure\)|connection reset"
 # Of an allocation's job, as scontrol shows it in detail.

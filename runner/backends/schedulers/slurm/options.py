@@ -36,7 +36,7 @@ _IN_CONTAINER = "the batch script itself would run in the container, where there
 _FILES = "a run keeps its script's output below logs/"
 REFUSED = {
     "array": "all its jobs would write into one run directory: --sweep makes one for each",
-    "requeue": "a second start would find the records of the first: submit again",
+    "requeue": "a second start would find the records of the first: `rerun RUN` submits it again",
     **dict.fromkeys(("gpus-per-task", "gpus-per-socket", "gpu-bind", "tres-bind", "tres-per-task"), _HIDES),
     **dict.fromkeys(("output", "error", "input", "open-mode"), _FILES),
     "chdir": "the script starts in the run directory: see --runs",

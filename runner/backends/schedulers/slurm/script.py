@@ -16,7 +16,7 @@ from runner.backends.schedulers.script_parts import COMMON, LAUNCHES, PROFILE, S
 from runner.backends.schedulers.slurm import MEMORY, settings
 from runner.backends.schedulers.slurm.options import PLANNED, REFUSED
 from runner.core.errors import UsageError
-from runner.model.exit_codes import NO_RUN_DIRECTORY
+from runner.model.exit_codes import NO_RUN_DIRECTORY, SCRIPT_IN_CONTAINER
 from runner.model.job import ListedLaunch
 from runner.model.plan import Plan
 from runner.model.step import (
@@ -63,7 +63,8 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
 def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]:
     yield from ("#!/bin/bash", *_directives(plan, step), script_parts.STRICT)
     yield f"runner_job=$SLURM_JOB_ID {RUN_DIRECTORY}=$SLURM_SUBMIT_DIR"
-    yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
+    in_container = f"${{PYXIS_CONTAINER_IMAGE:+exit {SCRIPT_IN_CONTAINER}}}"
+    yield f'cd -- "${RUN_DIRECTORY}" || {{ {in_container}; exit {NO_RUN_DIRECTORY}; }}'
     yield checked(files, COMMON, SLURM)
     yield from script_parts.environment(plan)
     yield f"{script_parts.unlock_memory(plan)}\n"
@@ -193,7 +194,7 @@ def _ready(plan: Plan, step: StepSpec) -> Iterator[str]:
         yield f"coproc RUNNER_KEEPER {{\n  exec {srun}\n}}\nrunner_until_ready\n"
     else:
         starter = (*_srun(plan), *_of_allocation(plan), *_on_nodes(plan), *texts(*shape, *_FIRST))
-        yield from script_parts.once_a_node(step, starter)
+        yield from script_parts.once_a_node(step, starter, " && ! runner_is_lost")
     if _uneven(plan):
         yield f"runner_place_ranks {' '.join(map(str, plan.tasks_per_node))}   # on each node\n"
 

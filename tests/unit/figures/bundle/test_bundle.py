@@ -22,6 +22,7 @@ from runner.render import quote
 from tests.support.bundles import members_of
 from tests.support.commands import Call
 from tests.support.documents import result
+from tests.support.evidence import keep_verdict
 from tests.support.measured_runs import PROGRAM, measured_run
 from tests.support.plans import PLAN
 
@@ -105,6 +106,7 @@ def test_no_secret_leaves_the_machine_and_what_was_redacted_is_named(case: str, 
     run = measured_run(tmp_path, 0, env=((name, value),), program=program)
     (run.path / "logs" / "batch.err").write_text(f"step: {value} planted-5ec4e7-argument\n")
     (run.path / "code.diff").write_text("my work")
+    keep_verdict(run)
     file = tmp_path / "b.tar"
     call("export", str(run.path), "--bundle", str(file))
     for member, content in members_of(file).items():

@@ -177,8 +177,8 @@ def test_many_settings_are_drawn_as_the_best_four_and_the_rest_is_in_the_table()
 
 
 def test_many_ranks_are_drawn_by_node(tmp_path: Path) -> None:
-    slow: dict[str, Any] = {"compute_s": lambda rank: 0.08 * (1.07 if rank // 8 == 99 else 1.0)}
-    document = page(runs_report([(measured_run(tmp_path, "20261122-120000-r-1024", 1024, groups=31, **slow), "")]))
+    slow: dict[str, Any] = {"compute_s": lambda rank: 0.08 * (1.07 if rank // 2 == 99 else 1.0), "per_node": 2}
+    document = page(runs_report([(measured_run(tmp_path, "20261122-120000-r-256", 256, groups=31, **slow), "")]))
     (ranks,) = [each for each in figures(document) if "Compute time" in next(each.all("h2")).text]
     cells = [each for each in ranks.all("rect") if "heat" in each.attributes.get("class", "")]
     assert len(cells) == 128 + 5  # and the scale's

@@ -22,7 +22,7 @@ def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
         """
 
         meter: Meter | None = None
-        _counted = 0
+        _counted, _time_major = 0, False
         _batches: list[int]
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -30,10 +30,14 @@ def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
             optimizer = trainer.optimizers[0] if trainer.optimizers else None
             self.meter = begin(batch_size=batch_size, model=pl_module, optimizer=optimizer, **values)
             self._counted, self._batches = trainer.global_step, []
+            self._time_major = any(
+                getattr(each, "batch_first", True) is False for each in getattr(pl_module, "modules", tuple)()
+            )
 
         def on_train_batch_end(self, trainer: Any, _module: Any, _outputs: Any, batch: Any, *_args: Any) -> None:
             inputs = batch if isinstance(batch, (list, tuple)) else (batch,)
-            self._batches.append(samples_of(inputs, tokens=stated.get("unit") == "tokens"))
+            is_tokens = stated.get("unit") == "tokens"
+            self._batches.append(samples_of(inputs, tokens=is_tokens, time_major=self._time_major))
             if self.meter is not None and trainer.global_step != self._counted:
                 batches, self._batches, self._counted = self._batches, [], trainer.global_step
                 self.meter.given(sum(batches) if all(batches) else 0, len(batches) * batch_size)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Mapping
 
 NONE_SEEN, SEEN, KNOWN = 0, 1, 2  # of a rank: no forward pass; some; and what each step took
+_LARGEST_LAST = 1.02  # samples as stated over those seen, where smaller last batches are the only difference
 NOT_GIVEN = 0, 0  # of the samples of a step, where no framework made its batches
 
 
@@ -101,7 +102,7 @@ class Count:
     def _add(self, step: Step, samples: int | None, given: tuple[int, int], times: int) -> None:
         made, stated = given
         fits = step.passes <= self._accumulated or made > 0
-        step = Step(1, made, made) if made else step
+        step = Step(1, made, made, step.across) if made else step
         self._said[-1] += times * ((stated or self.stated) if samples is None else samples)
         self._by_step = self._by_step or samples is not None
         self._seen[-1] += times * step.samples
@@ -135,7 +136,9 @@ class Count:
             return Window(said, self.stated)
         if seen_sum > said_sum:
             return Window(said, self.stated, seen_sum)
-        has_smaller_last = self._most == self.stated and not self._by_step and not self._varies
+        # Of many, or far smaller ones, it cannot be told whether the pass had all of its step's samples.
+        is_small = said_sum < _LARGEST_LAST * seen_sum
+        has_smaller_last = is_small and self._most == self.stated and not self._by_step and not self._varies
         # Both dimensions fit in most steps, and in some the first alone: that one is perhaps the time.
         doubtful = (fewer and not has_smaller_last) or self._steps < 2 * self._square < 2 * self._steps
         return Window(seen, self._most if doubtful else self.stated, seen_sum, doubtful)

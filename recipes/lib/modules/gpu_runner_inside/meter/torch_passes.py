@@ -81,6 +81,7 @@ class Passes:
         self._shown = NONE
         self._close: list[Callable[[], None]] = []
         self._looks = True
+        self._outputs: list[Any] = []  # hooks of this step's; that of a parameter would stay
         self._attached: list[tuple[Any, Any]] = []  # a module, and what was compiled in its place
         _hide_from_torchscript()
         self._attach()
@@ -94,6 +95,8 @@ class Passes:
                 self._attached.append((module, self._attach_to(module, compiled)))
 
     def _attach_to(self, module: Any, compiled: Any) -> Any:
+        if isinstance(module, torch.nn.TransformerEncoderLayer):
+            return None  # with a hook it computes in another way
         before, after = _Hook(self._before), _Hook(self._after)
         if compiled is not None:  # compiled in its place: a hook would be inside
 
@@ -161,7 +164,7 @@ class Passes:
         values: Any = held.values() if isinstance(held, Mapping) else held
         for each in (output, *values):
             if isinstance(each, torch.Tensor) and each.requires_grad:
-                each.register_hook(untraced(self._backward_began))
+                self._outputs.append(each.register_hook(untraced(self._backward_began)))
                 return
 
     def stepped(self) -> None:
@@ -192,6 +195,8 @@ class Passes:
             before = 0 if self.accumulated == 0 else max(self.accumulated or 1, len(passes))
             self.accumulated = 0 if self._mixed else before
             self._open = False
+        while self._outputs:
+            self._outputs.pop().remove()
         self._first, self._repeated = [], []
         if len(passes) < 2:
             return passes[0] if passes else NONE

@@ -1,0 +1,43 @@
+"""What the page of each site begins with, typed by an ordinary user in a box of the site's shape: the script, a job to
+its verdict, and its state. As root: ``test_ways.py``.
+"""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from runner.images.store.stored_image import StoredImage
+from runner.model.backends import RUNTIMES
+from runner.sites.loader import GENERIC, read_site
+from tests.support.documents import result
+from tests.support.sites.clusters import MACHINES, Cluster
+from tests.support.sites.kestrel import Kestrel, make_known
+from tests.support.sites.ways import OF_THE_USER
+from tests.support.users import AS_ROOT, open_directory
+
+pytestmark = AS_ROOT
+
+
+@pytest.mark.parametrize("site", [site for site in MACHINES if site != GENERIC])
+def test_the_first_commands_of_a_page_by_an_ordinary_user(
+    at_site: Callable[[str], Cluster], squashfs: StoredImage, site: str
+) -> None:
+    here = at_site(site)
+    here.load(MACHINES[site].plugins)
+    here.daemons.inside("mkdir", "-p", "/results")  # the containers' commands are stand-ins, on the node itself
+    with open_directory() as home:
+        make_known(here.daemons, home)
+        changed = {"submit_below": [str(home)]} if site == "neuron" else {}
+        file = here.runner(squashfs.path, **changed).site
+        option, value = OF_THE_USER.get(site, ("--project", "unused"))
+        (home / ".config/gpu-runner").mkdir(parents=True)
+        config = {"sites": {site: {option.removeprefix("--"): value, "scratch": str(home)}}}
+        (home / ".config/gpu-runner/config.yaml").write_text(json.dumps(config))  # which is YAML
+        user = Kestrel(here.daemons, home)
+        image = here.image(RUNTIMES[read_site(site).runtimes[0]].image)
+        job = ("submit", "--gpus", "16", "--site", str(file), "--image", image, "--recipe", "probe")
+        assert "#SBATCH --nodes=" in user(*job, "--dry-run").out
+        verdict = result(user(*job, "--wait", "--json", code=6).out)["verdict"]
+        assert len(verdict["reasons"]) == 1 and verdict["reasons"][0].endswith("saw no GPU"), verdict
+        assert "not-proven" in user("status").out
