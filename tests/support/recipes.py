@@ -71,7 +71,7 @@ COUNTED = Path(__file__).parents[1] / "recipes" / "counted"
 IN_STEPS = {
     "adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs",
     "projected_divided", "projected_by_deepspeed", "actor_and_critic", "compiled_backward",
-    "masked_encoder_layer_alone",
+    "encoder_layer_with_a_mask",
 }  # fmt: skip
 NOT_CHECKED = {
     "accumulation_left_out", "adversarial_and_stated", "awkward", "compiled_around", "compiled_step", "compiled_whole",

@@ -210,7 +210,7 @@ def output_is_a_parameter() -> Script:
 
 
 @script("hook")
-def masked_encoder_layer_alone() -> Script:
+def encoder_layer_with_a_mask() -> Script:
     """With a hook, torch would compute its evaluation in another way, and train on another target."""
     layer = nn.TransformerEncoderLayer(16, 2, 32, 0.0, batch_first=True)
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)

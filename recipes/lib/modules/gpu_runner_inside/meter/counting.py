@@ -136,7 +136,7 @@ class Count:
             return Window(said, self.stated)
         if seen_sum > said_sum:
             return Window(said, self.stated, seen_sum)
-        # Of many, or far smaller ones, it cannot be told whether the pass had all of its step's samples.
+        # Of many, or far smaller ones: does the pass have all samples of its step? It does not show that.
         is_small = said_sum < _LARGEST_LAST * seen_sum
         has_smaller_last = is_small and self._most == self.stated and not self._by_step and not self._varies
         # Both dimensions fit in most steps, and in some the first alone: that one is perhaps the time.
