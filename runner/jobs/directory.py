@@ -350,7 +350,7 @@ class Run:
 
     def _keep_first(self, judged: str) -> None:
         with suppress(OSError):
-            if not self.first_judged[0]:
+            if not self.first_judged[0] and is_whole_id(self.run_id):  # another name may be taken again
                 _judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
                 files.write_private(_judgements() / self.run_id, judged)
 

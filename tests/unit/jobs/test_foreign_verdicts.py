@@ -145,3 +145,13 @@ def test_what_an_editor_leaves_beside_a_recipe_changes_nothing(tmp_path: Path) -
     assert run.verdict is not None and not run.verdict.anew
     (recipe / "recipe.yaml").write_text("name: other")
     assert run.verdict is not None and run.verdict.anew
+
+
+def test_a_name_that_is_no_id_may_be_taken_again(tmp_path: Path) -> None:
+    """That of a directory of ``submit --write``."""
+    for place in range(2):
+        run = Run(measured_run(tmp_path, place).path.rename(tmp_path / "job"))
+        (run.path / "verdict.json").unlink()
+        verdict = judge_at_once(run)
+        assert verdict is not None and not verdict.anew
+        shutil.rmtree(run.path)
