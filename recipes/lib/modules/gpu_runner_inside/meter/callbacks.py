@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from gpu_runner_inside.meter.counting import samples_of
+from gpu_runner_inside.meter.counting import is_time_major, samples_of
 from gpu_runner_inside.meter.meter import Meter
 
 
@@ -30,9 +30,7 @@ def lightning(begin: Any, batch_size: int, stated: dict[str, Any]) -> Any:
             optimizer = trainer.optimizers[0] if trainer.optimizers else None
             self.meter = begin(batch_size=batch_size, model=pl_module, optimizer=optimizer, **values)
             self._counted, self._batches = trainer.global_step, []
-            self._time_major = any(
-                getattr(each, "batch_first", True) is False for each in getattr(pl_module, "modules", tuple)()
-            )
+            self._time_major = is_time_major(getattr(pl_module, "modules", tuple)())
 
         def on_train_batch_end(self, trainer: Any, _module: Any, _outputs: Any, batch: Any, *_args: Any) -> None:
             inputs = batch if isinstance(batch, (list, tuple)) else (batch,)

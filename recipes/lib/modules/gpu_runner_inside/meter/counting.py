@@ -163,6 +163,11 @@ def samples_of(inputs: Iterable[Any], *, tokens: bool = False, time_major: bool 
     return sizes.pop() if len(sizes) == 1 and listed <= sizes else 0
 
 
+def is_time_major(modules: Iterable[Any]) -> bool:
+    """Whether a layer among them takes (time, batch, ...)."""
+    return any(getattr(each, "batch_first", True) is False for each in modules)
+
+
 def across_of(inputs: Iterable[Any]) -> tuple[int, ...]:
     """The second dimensions of the tensors that have one, each once."""
     return tuple({int(shape[1]) for shape in map(_shape, _flat(inputs)) if len(shape) > 1})

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
-from gpu_runner_inside.meter.counting import NONE, Step, across_of, samples_of
+from gpu_runner_inside.meter.counting import NONE, Step, across_of, is_time_major, samples_of
 
 _WRAPS = ("module", "_orig_mod", "_fsdp_wrapped_module")  # the one child of DDP, torch.compile, FSDP
 is_compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
@@ -69,7 +69,7 @@ class Passes:
         self._models = models
         self._tokens = tokens
         below = (each for model in models for each in modules_of(model))
-        self._time_major = any(getattr(each, "batch_first", True) is False for each in below)
+        self._time_major = is_time_major(below)
         self.accumulated: int | None = None
         self.inputs: str | None = None
         self._is_first = True
