@@ -71,8 +71,7 @@ def standing(
     Raises:
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
     """
-    verdict = run.verdict
-    if verdict is not None and verdict.outcome != "unknown":
+    if (verdict := _final(run)) is not None:
         return verdict
     if run.ended is None:
         scheduler, job_id = scheduler_of(run)
@@ -82,13 +81,19 @@ def standing(
     return finish(run, on_progress, warn, clock=clock)
 
 
+def _final(run: Run) -> Verdict | None:
+    """Its verdict, unless it is to be judged again."""
+    verdict = run.verdict
+    return verdict if verdict is not None and verdict.outcome != "unknown" else None
+
+
 def judge_at_once(run: Run, warn: Warn = lambda _text: None) -> Verdict | None:
     """The verdict on a run whose job is over, kept as ``finish`` does; no record is waited for.
 
     None if its job is not over, if a record may still become visible, or if the scheduler does not answer.
     """
     try:
-        if (kept := run.verdict) is not None and kept.outcome != "unknown":
+        if (kept := _final(run)) is not None:
             return kept
         state = run.ended
         if state is None:
@@ -134,7 +139,7 @@ def finish(
         WaitInterrupted: Ctrl-C while waiting; the job is cancelled if ``cancel_on_interrupt``, else it continues.
         UnknownStateError: the time is over, or the scheduler does not answer.
     """
-    if (kept := run.verdict) is not None and kept.outcome != "unknown":
+    if (kept := _final(run)) is not None:
         return kept
     known = run.ended
     evidence = None if known is None else _collected(run, known)
