@@ -184,8 +184,8 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
     for each in study.launches:
         if each.key in proven and (plan := proven[each.key].plan) is not None:
+            batch, varying = batch_of(proven[each.key])
             for arm in each.arms or (each.arm,):
-                batch, varying = batch_of(proven[each.key])
                 groups[each.settings, each.gpus, arm].append(Ran(plan=plan, batch=batch, varying=varying))
     for (settings, _, arm), group in groups.items():
         curves[settings, arm] += group

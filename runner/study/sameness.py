@@ -81,9 +81,10 @@ def only_own(
         for each in attempts
         if not each.is_gap and (launched is None or each.run.run_id in launched.get(key, ()))
     ]
+    marks = {run.path: _marks(run) for _, run in noted}
     having: dict[object, set[str]] = defaultdict(set)
     for key, run in noted:
-        for mark in _marks(run):
+        for mark in marks[run.path]:
             having[mark].add(key)
 
     def checked(launch: Launch, attempt: Attempt) -> Attempt:
@@ -92,7 +93,7 @@ def only_own(
             return attempt
         if launched is not None and run.run_id not in launched.get(launch.key, ()):
             why = "the study's log does not have its run as one of this launch"
-        elif any(len(having[mark]) > 1 for mark in _marks(run)):
+        elif any(len(having[mark]) > 1 for mark in marks[run.path]):
             why = "its run is another launch's, too"
         elif differs := _elsewhere(study, launch, run) or _not_planned(study, launch, run):
             why = f"its run is of another launch ({differs})"
