@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
-_MADE: dict[Hashable, tuple[object, dict[Path, tuple[int, bytes | None]]]] = {}
+_MADE: dict[Hashable, tuple[Any, dict[Path, tuple[int, bytes | None]]]] = {}
 
 
 def made_once(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
@@ -21,7 +21,7 @@ def made_once(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
             },
         )
         return returned
-    returned, files = _MADE[key]  # type: ignore[assignment]
+    again, files = _MADE[key]
     for name, (mode, content) in files.items():
         made = path / name
         if content is None:
@@ -29,4 +29,4 @@ def made_once(path: Path, key: Hashable, fill: Callable[[], T]) -> T:
         else:
             made.write_bytes(content)
         made.chmod(mode)
-    return returned
+    return cast("T", again)
