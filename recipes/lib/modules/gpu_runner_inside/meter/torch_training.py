@@ -223,8 +223,8 @@ class TorchTraining:
         return self._device
 
     def synchronize(self) -> None:
-        """Wait for the device."""
-        if self._device.index is not None:
+        """Wait for the device; not while a CUDA graph is captured, which that would end."""
+        if self._device.index is not None and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(self._device.index)
 
     def parameters_checksum(self) -> str | None:
