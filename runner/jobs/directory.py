@@ -329,9 +329,15 @@ class Run:
 
     @property
     def ran_in(self) -> Path:
-        """The run directory as its first rank saw it; in a container ``/results``; empty where unknown."""
+        """The run directory as its first rank saw it; in a container, where it has another name, as it was made here;
+        empty where unknown.
+        """
         start = self.records.start(0)
-        return Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
+        seen = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
+        if not is_whole_id(seen.name):
+            with suppress(OSError):
+                return (index() / self.run_id).readlink()
+        return seen
 
     def _made_of(self) -> str:
         """SHA-256 of what it is judged by, but for its logs, and of the program that ran."""
@@ -370,8 +376,22 @@ def seal(text: str) -> str:
 
 
 def _judgements() -> Path:
-    """What runs were made of when they were first judged, a file for each."""
+    """What runs were made of when they were first judged, a file for each; and the last line of each study's log."""
     return paths.state_dir() / "judged"
+
+
+def last_noted(question: str) -> str:
+    """SHA-256 of the last line that this user has added to the log of the study with that question; empty for none."""
+    with suppress(OSError):
+        return files.read_bytes(_judgements() / question).decode("ascii", "replace").strip()
+    return ""
+
+
+def keep_last_noted(question: str, end: str) -> None:
+    """Keep it. A log that was put back as it was before is known by it."""
+    with suppress(OSError):
+        _judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write_private(_judgements() / question, f"{end}\n")
 
 
 def _key() -> Path:
