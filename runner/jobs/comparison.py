@@ -44,7 +44,6 @@ _OWN_VARIABLE = re.compile(
     r"|CUDA_(LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS)"
 )
 _NOT_RECORDED = "not recorded"
-_SETUP = "set-up (modules, processors, options)"
 _SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
 
 
@@ -120,11 +119,6 @@ def _variables(ran: Ran) -> str:
     return f"{ran.plan.unset} {ran.code.get('variables', '')}"
 
 
-def _own_setup(ran: Ran) -> str:
-    """Without what depends on the number of ranks."""
-    return f"{ran.plan.bind} {ran.plan.runtime_options}"
-
-
 def _without_fabric(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Without what a site sets for jobs on several nodes only."""
     return tuple(pair for pair in env if not is_fabric(pair[0]))
@@ -170,9 +164,13 @@ FACTS = (
     Fact("image", "image", lambda ran: image_text(ran.plan.image), "repeats study"),
     Fact("env", "environment", lambda ran: f"{ran.plan.env} {_variables(ran)}", "repeats point"),
     Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {_variables(ran)}", "sizes"),
-    Fact("setup", _SETUP, lambda ran: f"{ran.plan.load} {ran.plan.cpus_per_task} {_own_setup(ran)}", "repeats point"),
-    Fact("own-setup", _SETUP, _own_setup, "sizes"),
-    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats point sizes"),
+    Fact("setup", "set of modules or CPUs", lambda ran: f"{ran.plan.load} {ran.plan.cpus_per_task}", "repeats point"),
+    Fact(
+        "runtime",
+        "runtime, or its options",
+        lambda ran: f"{ran.plan.runtime} {ran.plan.bind} {ran.plan.runtime_options}",
+        "repeats point sizes",
+    ),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),

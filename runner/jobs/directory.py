@@ -316,7 +316,7 @@ class Run:
     def first_judged(self) -> tuple[str, str]:
         """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
         with suppress(OSError, ValueError):
-            made_of, outcome = files.read_bytes(_judgements() / self.run_id).decode("ascii").split()
+            made_of, outcome = files.read_bytes(judgements() / self.run_id).decode("ascii").split()
             return made_of, outcome
         return "", ""
 
@@ -357,8 +357,8 @@ class Run:
     def _keep_first(self, judged: str) -> None:
         with suppress(OSError):
             if not self.first_judged[0] and is_whole_id(self.run_id):  # another name may be taken again
-                _judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
-                files.write_private(_judgements() / self.run_id, judged)
+                judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.write_private(judgements() / self.run_id, judged)
 
     def _seal(self, document: Mapping[str, Any]) -> str:
         """Of its plan and its verdict."""
@@ -375,23 +375,9 @@ def seal(text: str) -> str:
     return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
 
 
-def _judgements() -> Path:
+def judgements() -> Path:
     """What runs were made of when they were first judged, a file for each; and the last line of each study's log."""
     return paths.state_dir() / "judged"
-
-
-def last_noted(question: str) -> str:
-    """SHA-256 of the last line that this user has added to the log of the study with that question; empty for none."""
-    with suppress(OSError):
-        return files.read_bytes(_judgements() / question).decode("ascii", "replace").strip()
-    return ""
-
-
-def keep_last_noted(question: str, end: str) -> None:
-    """Keep it. A log that was put back as it was before is known by it."""
-    with suppress(OSError):
-        _judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.write_private(_judgements() / question, f"{end}\n")
 
 
 def _key() -> Path:
@@ -495,7 +481,7 @@ def make_root(root: Path) -> None:
 def discard(run: Run) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
-    for own in (index(), _judgements()):
+    for own in (index(), judgements()):
         with suppress(OSError):
             (own / run.run_id).unlink()
 

@@ -146,8 +146,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "variable of the shell": ({"code": {**ONE.code, "variables": "OMP_NUM_THREADS=1"}}, "env own-env"),
     "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup"),
     "processors": ({"cpus_per_task": 9}, "setup"),
-    "options of the runtime": ({"runtime_options": ("--fakeroot",)}, "setup own-setup"),
-    "binding": ({"bind": "none"}, "setup own-setup"),
+    "options of the runtime": ({"runtime_options": ("--fakeroot",)}, "runtime"),
+    "binding": ({"bind": "none"}, "runtime"),
     "runtime": ({"runtime": "another"}, "runtime"),
     "framework": ({"code": {**ONE.code, "software": "horovod 2.7.0"}}, "software"),
     "copied code": ({"code": {**ONE.code, "program": "sha256 b"}}, "copy"),
@@ -162,7 +162,7 @@ DECIDES = {
     "repeats": "batch placement site command image env setup runtime software copy commit changes files",
     "study": "reported-device unit image software copy commit changes files",
     "point": "batch placement command env setup runtime",
-    "sizes": "device own-env own-setup runtime",
+    "sizes": "device own-env runtime",
 }
 
 
