@@ -102,6 +102,10 @@ def _option(name: str) -> Callable[[Ran], str]:
     return lambda ran: ran.options.get(name, NONE)
 
 
+def _planned(*names: str) -> Callable[[Ran], str]:
+    return lambda ran: " ".join(str(getattr(ran.plan, name)) for name in names)
+
+
 def _program(ran: Ran) -> str:
     """What a command without a recipe runs: the module behind ``-m``, the first file of source, or its first word."""
     words = [*ran.plan.program, ""]
@@ -164,13 +168,8 @@ FACTS = (
     Fact("image", "image", lambda ran: image_text(ran.plan.image), "repeats study"),
     Fact("env", "environment", lambda ran: f"{ran.plan.env} {_variables(ran)}", "repeats point"),
     Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {_variables(ran)}", "sizes"),
-    Fact("setup", "set of modules or CPUs", lambda ran: f"{ran.plan.load} {ran.plan.cpus_per_task}", "repeats point"),
-    Fact(
-        "runtime",
-        "runtime, or its options",
-        lambda ran: f"{ran.plan.runtime} {ran.plan.bind} {ran.plan.runtime_options}",
-        "repeats point sizes",
-    ),
+    Fact("setup", "set of modules, CPUs or transport", _planned("load", "cpus_per_task", "transport"), "repeats point"),
+    Fact("runtime", "runtime, or its options", _planned("runtime", "bind", "runtime_options"), "repeats point sizes"),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),

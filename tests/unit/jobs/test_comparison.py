@@ -145,6 +145,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env own-env"),
     "variable of the shell": ({"code": {**ONE.code, "variables": "OMP_NUM_THREADS=1"}}, "env own-env"),
     "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup"),
+    "transport": ({"transport": "sockets"}, "setup"),
     "processors": ({"cpus_per_task": 9}, "setup"),
     "options of the runtime": ({"runtime_options": ("--fakeroot",)}, "runtime"),
     "binding": ({"bind": "none"}, "runtime"),
