@@ -201,10 +201,12 @@ def differences(
 
 
 def first_difference(question: Question, one: Ran, other: Ran, *, recorded: bool = False) -> Fact | None:
-    """The first thing that two runs are not alike in; with ``recorded``, of those that both have recorded."""
+    """The first thing that two runs are not alike in; with ``recorded``, of those that both have recorded, as always of
+    a program's files, which older runs have not.
+    """
     for fact in facts_for(question):
         values = fact.value(one), fact.value(other)
-        if _are_unlike(fact, (one, other)) and (all(values) or not recorded):
+        if _are_unlike(fact, (one, other)) and (all(values) or not (recorded or fact.key == "files")):
             return fact
     return None
 

@@ -237,6 +237,8 @@ def test_what_was_not_recorded_and_copies_of_a_launch() -> None:
     unknown = dataclasses.replace(ONE, code={})
     assert first_difference("study", ONE, unknown, recorded=True) is None
     assert first_difference("repeats", ONE, unknown) is not None
+    older = dataclasses.replace(ONE, code={**ONE.code, "files": ""})
+    assert first_difference("repeats", ONE, older) is None
     one, other = (("41", "t", 1.0), "1a2b"), (("42", "t", 1.0), "3c4d")
     assert copy_among([("a", one), ("b", ()), ("c", other), ("d", ()), ("e", one[:1])]) == ("a", "e")
     assert copy_among([("a", one), ("b", other), ("c", one[1:])]) == ("a", "c")
