@@ -201,9 +201,7 @@ def differences(
 
 
 def first_difference(question: Question, one: Ran, other: Ran, *, recorded: bool = False) -> Fact | None:
-    """The first thing that two runs are not alike in; with ``recorded``, of those that both have recorded, as always of
-    a program's files, which older runs have not.
-    """
+    """The first thing that two runs are not alike in; of files, and with ``recorded``, of those that both recorded."""
     for fact in facts_for(question):
         values = fact.value(one), fact.value(other)
         if _are_unlike(fact, (one, other)) and (all(values) or not (recorded or fact.key == "files")):
