@@ -232,10 +232,10 @@ class Campaign:
                 make_key()
             end = sha256(lines[-1])
             files.write_private(self.path / _HEAD, f"{end} {seal(end)}\n")
-            if question := Run(self.path).content(STUDY):
+            if asked := Run(self.path).content(STUDY):
                 with suppress(OSError):
                     judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
-                    files.write_private(judgements() / sha256(question), end)
+                    files.write_private(judgements() / sha256(asked), end)
 
     def note_known(self, keys: Sequence[str]) -> None:
         """Add to the log the runs that are there and were not noted: the process that launched them ended before. It
