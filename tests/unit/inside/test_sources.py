@@ -24,18 +24,25 @@ COMMAND = ("python3", "train.py", "--config=base.yaml", "--deepspeed", "ds_confi
         ("ds_config.json", True),
         ("result.json", False),  # what the run before has left
         ("plot.py", False),  # of no use to the program, as far as is known
+        ("model.py", True),
+        ("own/layers.py", True),
+        ("own/attention.py", True),
+        ("own/other.py", False),
         ("run/recipe/settings.toml", True),
         ("run/recipe/.cache/x.py", False),
         ("run/recipe/log.txt", False),
     ],
 )
-def test_what_a_command_names_and_its_recipe_has_counts(
+def test_what_a_command_names_or_imports_and_its_recipe_has_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, counts: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run/recipe/.cache").mkdir(parents=True)
-    for each in ("train.py", "base.yaml", "ds_config.json", name):
+    (tmp_path / "own").mkdir()
+    for each in ("base.yaml", "ds_config.json", "own/__init__.py", name):
         Path(each).write_text("1")
+    Path("train.py").write_text("import os, model\nfrom own.layers import Block\n")
+    Path("own/layers.py").write_text("from . import attention as a\n")
     before = sources.digest(COMMAND, "run")
     assert before == sources.digest(COMMAND, "run")
     Path(name).write_text("2")
