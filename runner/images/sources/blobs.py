@@ -50,7 +50,7 @@ def run_in_parallel(
                 except BaseException as error:
                     future.set_exception(error)
 
-    count = min(len(works), workers or (os.cpu_count() or 1) + 4)
+    count = min(len(works), workers or min(32, (os.cpu_count() or 1) + 4))
     threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
     try:
         for thread in threads:
