@@ -171,7 +171,8 @@ FAILURES = (
     Failure("srun-plugin-not-loaded", "job exit code", r"",
         "srun could not load a plugin of Slurm on {node} (exit code {code})",
         "ask the site: plugstack.conf of that node names the plugin, and slurmd's log the reason", "site",
-        "infrastructure", context=r"Plug-?in initialization failed|Failed to initialize plugin stack"),
+        "infrastructure",
+        context=r"(?<!launch failed: )Plug-?in initialization failed|Failed to initialize plugin stack"),
     Failure("disk-full", "run directory", r"^full$", "the disk of the run directory is full",
         "remove what you no longer need there, or name another directory (--runs)", outcome="infrastructure"),
     Failure("job-exit-code", "job exit code", r"", "the job ended with exit code {code}",
@@ -350,6 +351,11 @@ FAILURES = (
         "the python3 of the image {image} does not run ({why})",
         "use an image for this processor whose Python has its libraries (nothing may hide them: --mount, "
         "LD_LIBRARY_PATH)", "user", outcome="failed"),
+    # Of libnvidia-container (src/cli/dsl.c): the image's NVIDIA_REQUIRE_CUDA, which the node's driver does not meet.
+    _not_started("image-needs-newer-driver", r"requirement error: unsatisfied condition: (?P<what>[^,]+)",
+        "the image {image} requires {what} of the node's GPUs and driver",
+        "use an older image (`build ... --base auto --site SITE`, with `hardware.driver` in the site file), or other "
+        "nodes; --env NVIDIA_DISABLE_REQUIRE=1 starts it all the same", "user"),
     _not_started("gpu-hook-failed", r"\[ERROR\] (?P<hook>/\S*98-nvidia\S*) exited with return code",
         "Enroot's hook for NVIDIA's GPUs failed ({before})",
         "report the node to the site: `nvidia-smi` and `nvidia-container-cli info` must work there"),
@@ -386,7 +392,7 @@ FAILURES = (
         r"\[ERROR\] No such file or directory: (?P<path>\S.*/(?:runner-[^/]+|pyxis_[\d.]+))$",
         "{path}, which was unpacked for this job, is gone",
         "see what cleans Enroot's data path there; a home that nodes share must not hold it (ENROOT_DATA_PATH)"),
-    _not_started("image-missing", _NO_IMAGE, "the image {image} is not there",
+    _not_started("image-missing", _NO_IMAGE + r"|^Error: \S+: image not known$", "the image {image} is not there",
         "convert it again if it was removed; keep images on a file system that every node mounts (--store, --image), "
         "or report the node to the site"),
     _not_started("container-name-taken",
@@ -436,7 +442,15 @@ FAILURES = (
         "report the node to the site, or choose another: `df -h /tmp` and `df -i /tmp` show it"),
     _not_started("no-working-directory", r"pyxis: couldn't chdir to (?P<path>/.+): (?P<why>[^:]+)$",
         "{path} is not in the container ({why})", "name a run directory that every node sees (--runs)", "user"),
-    # A text of runner.diagnosis.logs: what is not there leaves no line.
+    # Pyxis has an image's /etc/rc run without its entry point, too: it is to source /etc/rc.local.
+    _not_started("start-script-failed", r"^pyxis: +(?P<script>/etc/rc(?:\.local)?): (?:line )?\d+: (?P<why>.+)",
+        "{script} of the image {image} failed ({why})", "correct that file of the image, or take it out", "user",
+        outcome="failed"),
+    # Texts of runner.diagnosis.logs: what is not there leaves no line.
+    _not_started("start-script-silent", r"^Enroot ended without a message, at the container's start$",
+        "/etc/rc of the image {image} ended it without a message",
+        "correct that file of the image, or take it out; without one, see that `enroot version` works there", "user",
+        outcome="failed"),
     _not_started("enroot-silent", r"^Enroot ended without a message$",
         "Enroot ended without a message, as where it is not installed",
         "see that `enroot version` works there; if not, choose other nodes or ask the site"),

@@ -186,7 +186,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         visible: for ``shifter``: host directories that every container shows under the same path; the run directory
             and the program's must lie below them.
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
-        options: further options of Apptainer's or Singularity's ``exec``: ``[--fakeroot]``.
+        options: further options of Apptainer's or Singularity's ``exec``, or of ``podman run``: ``[--fakeroot]``.
         setup: for ``native``: the modules, and what is activated, that bring the program's Python, or on which
             ``env create`` builds.
         environment: for ``native``: the environment that ``env create`` makes; jobs without ``--env-name`` use it.
@@ -280,6 +280,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         needs: the user's values that every job needs.
         hints: one of these values -> how a user finds it out there, one line.
         applications: recipe name, or ``default`` -> the site's name for what it runs: ``{application}`` in a value.
+        published: program of its login nodes that lists which values a field and an application may have.
         account_suffix: what is appended to the account's name for GPU jobs.
         submit_below: directories below which jobs must be submitted; empty where any directory will do.
         home: the rules for home directories.
@@ -322,6 +323,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: tuple[Owned, ...] = ()
     hints: dict[Owned, str] = {}
     applications: dict[str, str] = {}
+    published: str = ""
     account_suffix: str = ""
     submit_below: tuple[str, ...] = ()
     home: Home = Home()

@@ -12,6 +12,7 @@ from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.checks.image_fit import version
 from runner.checks.registry import UNCONFIRMED
+from runner.checks.rules import not_listed
 from runner.core import files
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.strict_yaml import read
@@ -21,7 +22,7 @@ from runner.model.plan import Finding, PlannedImage
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.plan import plan
-from runner.preparation.observation import clients
+from runner.preparation.observation import clients, unlisted
 from runner.preparation.site import UserSite, plain_name, site_here, with_user_values
 from runner.recipes.loader import read_recipe
 from runner.sites import loader
@@ -205,14 +206,18 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
         )
     if offline or not SCHEDULERS[site.scheduler].detection:
         return SiteReport(defaulted=defaulted, remarks=tuple(remarks))
+    values = dict.fromkeys((user_site.personal.field, *site.applications.values()))
+    listed = tuple(not_listed(site, unlisted(site, values)))
     try:
         account = None if missing else user_site.account
         detected = detect_cluster(site, on_node=on_node, options=options, account=account)
     except RunnerError as error:
         if on_node:
             raise
-        return SiteReport(defaulted=defaulted, remarks=(*remarks, f"not compared with a live cluster: {error.what}"))
-    findings = differences(site, detected)
+        return SiteReport(
+            defaulted=defaulted, findings=listed, remarks=(*remarks, f"not compared with a live cluster: {error.what}")
+        )
+    findings = (*differences(site, detected), *listed)
     agrees = "" if findings else "; it agrees"
     remarks.append(f"compared with {detected.scheduler}{agrees}")
     return SiteReport(defaulted=defaulted, findings=findings, remarks=tuple(remarks))

@@ -101,6 +101,8 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "neuron-hostile": ("neuron", "singularity", HOSTILE),
     "neuron-pyxis-hostile": ("neuron", "pyxis", HOSTILE),
     "neuron-enroot-hostile": ("neuron", "enroot", ENROOT),
+    "neuron-podman-16": ("neuron", "podman", PLAIN),
+    "neuron-podman-hostile": ("neuron", "podman", HOSTILE),
     "neuron-v100-16": ("neuron", "singularity", Request(gpus=16, gpu_type="v100")),
     "neuron-own-8": ("neuron", "singularity", Request(gpus=8, wireup="own")),
     "polaris-16": ("polaris", "apptainer", PLAIN),

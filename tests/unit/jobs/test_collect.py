@@ -145,7 +145,10 @@ def test_which_versions_ran_is_what_the_job_recorded(run: Run) -> None:
     assert verdict.remarks == ()
     (run.path / "versions-n1").write_text("enroot\t3.5.0\n")
     write_record(run, start(2, environment={"PYXIS_VERSION": "0.20.0"}))
+    with (run.path / "versions").open("a") as file:
+        file.write("slurm\t22.05.8\tn0\nslurm\t23.02.7\tn1\n")
     assert judge(collect(run, ENDED)).remarks == (
+        "slurm is 22.05.8, but 23.02.7 on n1",
         "pyxis is 0.24.0, but 0.20.0 on n1",
         "enroot is 4.1.2-14-g8ea147d, but 3.5.0 on n1",
     )
@@ -286,6 +289,9 @@ CONTAINERS: dict[str, Left] = {
     "ranks that were never launched explain a time limit": ({"batch.err": NO_PLUGIN}, WAITING, code(143, "TIMEOUT",
         reason="TimeLimit"), "ranks 2, 3 on n1 left no exit record; srun reports: launch failed: Plugin",
         "logs/batch.err: srun"),
+    # As seen where the ranks of the other node had no time to leave an exit record.
+    "and a step that was killed for them": ({"batch.err": (*NO_PLUGIN, "srun: error: n0: tasks 0-1: Killed")}, WAITING,
+        code(137), "rank 2 on n1 left no exit record; srun reports: launch failed: Plugin", ""),
 }  # fmt: skip
 
 
