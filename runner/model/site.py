@@ -120,6 +120,7 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         min_walltime_s, max_walltime_s: the shortest and the longest job, seconds; None as above.
         walltimes_s: the longest job by its nodes: pairs of the most nodes and seconds, the fewest nodes first.
         by_name: only jobs that name it (``--queue``) go there.
+        interactive: the allocation of a step (``run``) is asked for there.
         warning: what its jobs must expect; empty for nothing.
         whole_nodes: its jobs get whole nodes, and are charged for them, however few GPUs they ask for.
         gpu_type: ``--gpu-type`` with this name goes there, and the queue decides the type: the scheduler is asked for
@@ -135,6 +136,7 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_walltime_s: int | None = None
     walltimes_s: tuple[tuple[int, int], ...] = ()
     by_name: bool = False
+    interactive: bool = False
     warning: str = ""
     whole_nodes: bool = False
     gpu_type: str = ""

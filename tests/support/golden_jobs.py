@@ -131,6 +131,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "slurm-pyxis-hostile": ("slurm", "pyxis", HOSTILE),
     "slurm-charliecloud-hostile": ("slurm", "charliecloud", CHARLIECLOUD),
     "slurm-podman-hostile": ("slurm", "podman-hpc", HOSTILE),
+    "slurm-rootless-hostile": ("slurm", "podman", HOSTILE),
     "slurm-shifter-hostile": ("slurm", "shifter", SHIFTER),
     "perlmutter-conda-16": ("perlmutter", "native", PLAIN),
     "perlmutter-conda-hostile": ("perlmutter", "native", NATIVE),
