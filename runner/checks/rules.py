@@ -127,12 +127,7 @@ def _personal(case: Case) -> Iterator[Finding]:
         fix += "; --account none leaves it to the scheduler" if name == "account" else ""
         fix += f"; {case.site.hints[name]}" if name in case.site.hints else ""
         yield Finding(f"{name}-missing", "refuse", f"{case.plan.site} needs your {name}, which is not set", fix)
-
-
-@rule()
-def _listed(case: Case) -> Iterator[Finding]:
-    options = " ".join(value for _, value in case.plan.directives)
-    yield from not_listed(case.site, [each for each in case.observed.unlisted if each[0] in options])
+    yield from not_listed(case.site, [each for each in case.observed.unlisted if each[0] in str(case.plan.directives)])
 
 
 def not_listed(site: Site, unlisted: Iterable[tuple[str, str]]) -> Iterator[Finding]:

@@ -354,8 +354,8 @@ FAILURES = (
     # Of libnvidia-container (src/cli/dsl.c): the image's NVIDIA_REQUIRE_CUDA, which the node's driver does not meet.
     _not_started("image-needs-newer-driver", r"requirement error: unsatisfied condition: (?P<what>[^,]+)",
         "the image {image} requires {what} of the node's GPUs and driver",
-        "use an older image (`build ... --base auto --site SITE`, with `hardware.driver` in the site file), or other "
-        "nodes; --env NVIDIA_DISABLE_REQUIRE=1 starts it all the same", "user"),
+        "use an older image (`build ... --base auto`), or other nodes; --env NVIDIA_DISABLE_REQUIRE=1 starts it anyway",
+        "user"),
     _not_started("gpu-hook-failed", r"\[ERROR\] (?P<hook>/\S*98-nvidia\S*) exited with return code",
         "Enroot's hook for NVIDIA's GPUs failed ({before})",
         "report the node to the site: `nvidia-smi` and `nvidia-container-cli info` must work there"),
@@ -422,7 +422,7 @@ FAILURES = (
     _not_started("image-with-devices",
         r"could not create \w+ device (?P<path>\S+), because you're not superuser!",
         "the image {image} has device files ({path}), which only root may make",
-        "store it again without them: `images edit` leaves them out", "user", outcome="failed"),
+        "store it again: `convert` and `images edit` leave them out", "user", outcome="failed"),
     _not_started("image-not-mounted", r"\[ERROR\] Failed to mount: (?P<path>.+)",
         "the image {path} could not be mounted ({before})",
         "`images verify` tells whether the image is whole; squashfuse and /dev/fuse must be usable there"),
@@ -444,13 +444,11 @@ FAILURES = (
         "{path} is not in the container ({why})", "name a run directory that every node sees (--runs)", "user"),
     # Pyxis has an image's /etc/rc run without its entry point, too: it is to source /etc/rc.local.
     _not_started("start-script-failed", r"^pyxis: +(?P<script>/etc/rc(?:\.local)?): (?:line )?\d+: (?P<why>.+)",
-        "{script} of the image {image} failed ({why})", "correct that file of the image, or take it out", "user",
-        outcome="failed"),
+        "{script} of the image {image} failed ({why})", "correct it, or take it out", "user", outcome="failed"),
     # Texts of runner.diagnosis.logs: what is not there leaves no line.
     _not_started("start-script-silent", r"^Enroot ended without a message, at the container's start$",
         "/etc/rc of the image {image} ended it without a message",
-        "correct that file of the image, or take it out; without one, see that `enroot version` works there", "user",
-        outcome="failed"),
+        "correct it, or take it out; without one: `enroot version` must work there", "user", outcome="failed"),
     _not_started("enroot-silent", r"^Enroot ended without a message$",
         "Enroot ended without a message, as where it is not installed",
         "see that `enroot version` works there; if not, choose other nodes or ask the site"),

@@ -187,7 +187,6 @@ _LOG_BEGINS = "pyxis: printing enroot log file:"
 _LOG_LINE = "pyxis:     "
 _PROGRESS = re.compile(r"\d+ inodes \(|created \d+ |\[[=|/\\ -]*\] *\d|$")  # of unsquashfs
 _SILENT = "Enroot ended without a message"
-_STARTS = "pyxis: container start failed with error code"  # of one that was unpacked: Enroot is there
 _STOPPED = "pyxis: container exited too soon"  # by a signal: mostly of a step that another node's failure ended
 
 
@@ -238,7 +237,7 @@ def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
             empty = False
         node = (starter["node"] or "") if starter else ""
         stopped = stopped or text == _STOPPED
-        silent = f"{_SILENT}, at the container's start" if text.startswith(_STARTS) else silent
+        silent = f"{_SILENT}, at the container's start" if "pyxis: container start failed with" in text else silent
         if text == _LOG_BEGINS:
             in_log, empty = True, not stopped
         elif "[INFO]" not in text and "Parallel unsquashfs" not in text:

@@ -188,7 +188,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         visible: for ``shifter``: host directories that every container shows under the same path; the run directory
             and the program's must lie below them.
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
-        options: further options of Apptainer's or Singularity's ``exec``, or of ``podman run``: ``[--fakeroot]``.
+        options: further options of Apptainer's or Singularity's ``exec`` (``[--fakeroot]``), or ``podman run``.
         setup: for ``native``: the modules, and what is activated, that bring the program's Python, or on which
             ``env create`` builds.
         environment: for ``native``: the environment that ``env create`` makes; jobs without ``--env-name`` use it.
@@ -275,22 +275,21 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         queue: the default queue; null where the limits choose one.
         node: the GPU node that jobs are planned for. Required, except with the scheduler ``local`` (this machine is
             examined) and ``hosts`` (the list of hosts says it).
-        without_gpus: what replaces values of this file if the node is this machine and has no GPU:
-            ``demonstration``, ``image_tags``, ``env``, ``options``.
+        without_gpus: what replaces values of this file if the node is this machine and has no GPU.
         ssh: the nodes, with the scheduler ``hosts``.
         mpi: how MPI programs are started there.
         needs: the user's values that every job needs.
         hints: one of these values -> how a user finds it out there, one line.
         applications: recipe name, or ``default`` -> the site's name for what it runs: ``{application}`` in a value.
-        published: program of its login nodes that lists which values a field and an application may have.
+        published: program of its login nodes that lists fields and applications.
         account_suffix: what is appended to the account's name for GPU jobs.
         submit_below: directories below which jobs must be submitted; empty where any directory will do.
         home: the rules for home directories.
         scratch: the rules for the large file system.
         hardware: what an image must fit: driver, GPUs, processors.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
-        transport: what must carry data between nodes; null where that is unknown. ``sockets`` is good where it is
-            planned (Ethernet); where ``verbs`` or ``libfabric`` is planned, a run over sockets is not proven.
+        transport: what must carry data between nodes; null where that is unknown. Where ``verbs`` or
+            ``libfabric`` is planned, a run over sockets is not proven.
         fabric: the adapters of a node that carry data between nodes; null where they are unknown.
         walltime_s: default time limit of a job, seconds.
         max_walltime_s: the longest time limit allowed, seconds; null for none.

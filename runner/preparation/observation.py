@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import mount_problem
 from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
@@ -107,13 +108,8 @@ def unlisted(site: Site, values: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Of the values those that the site's own list does not have, each with the nearest there; none where no such
     list is here. Its form is the site's own (and its exit code): a value stands in it as a word.
     """
-    if not site.published:
-        return ()
-    try:
-        done = process.run((site.published,), timeout_s=_WORKSPACES_S, check=False)
-    except RunnerError:
-        return ()
-    words = set(re.findall(r"[\w.+-]+", done.out))
+    done = answer_of(site.published) if site.published else None
+    words = set(re.findall(r"[\w.+-]+", done.out)) if done is not None else ()
     return tuple((value, nearest(value, words)) for value in values if words and value and value not in words)
 
 

@@ -14,8 +14,8 @@ FACTS = msgspec.structs.replace(
     podman_hpc.FACTS,
     title="Podman",
     program="podman",
-    driver="--device=nvidia.com/gpu=all, which the job has, brings the driver, where the node has NVIDIA's CDI file "
-    "(`nvidia-ctk cdi list`): ask the site",
+    driver="--device=nvidia.com/gpu=all, which the job has, brings the driver, by the node's CDI file (`nvidia-ctk cdi "
+    "list`)",
     failure=r"^Error: (?:setting up CDI devices|stat /|crun: |runc: )",
     versions={"podman": ("podman", "--version")},
     preference=65,
