@@ -351,7 +351,6 @@ FAILURES = (
         "the python3 of the image {image} does not run ({why})",
         "use an image for this processor whose Python has its libraries (nothing may hide them: --mount, "
         "LD_LIBRARY_PATH)", "user", outcome="failed"),
-    # Of libnvidia-container (src/cli/dsl.c): the image's NVIDIA_REQUIRE_CUDA, which the node's driver does not meet.
     _not_started("image-needs-newer-driver", r"requirement error: unsatisfied condition: (?P<what>[^,]+)",
         "the image {image} requires {what} of the node's GPUs and driver",
         "use an older image (`build ... --base auto`), or other nodes; --env NVIDIA_DISABLE_REQUIRE=1 starts it anyway",
@@ -444,11 +443,9 @@ FAILURES = (
         "{path} is not in the container ({why})", "name a run directory that every node sees (--runs)", "user"),
     # Pyxis has an image's /etc/rc run without its entry point, too: it is to source /etc/rc.local.
     _not_started("start-script-failed", r"^pyxis: +(?P<script>/etc/rc(?:\.local)?): (?:line )?\d+: (?P<why>.+)",
-        "{script} of the image {image} failed ({why})", "correct it, or take it out", "user", outcome="failed"),
-    # Texts of runner.diagnosis.logs: what is not there leaves no line.
-    _not_started("start-script-silent", r"^Enroot ended without a message, at the container's start$",
-        "/etc/rc of the image {image} ended it without a message",
-        "correct it, or take it out; without one: `enroot version` must work there", "user", outcome="failed"),
+        "{script} of the image {image} failed ({why})",
+        "correct it, or take it out; where there is none, `enroot version` must work there", "user", outcome="failed"),
+    # A text of runner.diagnosis.logs: what is not there leaves no line.
     _not_started("enroot-silent", r"^Enroot ended without a message$",
         "Enroot ended without a message, as where it is not installed",
         "see that `enroot version` works there; if not, choose other nodes or ask the site"),

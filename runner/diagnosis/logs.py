@@ -237,7 +237,7 @@ def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
             empty = False
         node = (starter["node"] or "") if starter else ""
         stopped = stopped or text == _STOPPED
-        silent = f"{_SILENT}, at the container's start" if "pyxis: container start failed with" in text else silent
+        silent = f"{_LOG_LINE}/etc/rc: 0: {_SILENT}" if "pyxis: container start failed with" in text else silent
         if text == _LOG_BEGINS:
             in_log, empty = True, not stopped
         elif "[INFO]" not in text and "Parallel unsquashfs" not in text:

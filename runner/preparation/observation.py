@@ -105,9 +105,7 @@ def _modules_of_shell() -> tuple[str, ...]:
 
 
 def unlisted(site: Site, values: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Of the values those that the site's own list does not have, each with the nearest there; none where no such
-    list is here. Its form is the site's own (and its exit code): a value stands in it as a word.
-    """
+    """Of the values those that stand nowhere in the site's own list, each with the nearest there; none without one."""
     done = answer_of(site.published) if site.published else None
     words = set(re.findall(r"[\w.+-]+", done.out)) if done is not None else ()
     return tuple((value, nearest(value, words)) for value in values if words and value and value not in words)

@@ -76,9 +76,7 @@ def _queues(site: Site, live: dict[str, dict[str, int]], closed: dict[str, str])
 
 
 def _node(site: Site, key: str, detected: Detected, queues: list[str]) -> Iterator[Finding]:
-    """A file that claims more than a node has makes jobs that never start; one that claims less wastes. ``key``: of the
-    file, for the nodes of these queues.
-    """
+    """A file that claims more than a node has makes jobs that never start; one that claims less wastes."""
     node = (site.queues[queues[0]].node if queues else None) or site.node
     there = detected.cluster.gpu_nodes(queues)
     if not there:

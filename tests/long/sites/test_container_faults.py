@@ -136,6 +136,8 @@ CONTAINER_FAULTS = {
     "no enroot on the node (bare)": ContainerFault(
         "enroot is not there, or not in PATH", "install it", "/usr/local/bin", runtimes=("enroot",)
     ),
+    "no unsquashfs": ContainerFault("Enroot needs unsquashfs", "install it", "/usr/bin/unsquashfs", "DIR/zeros"),
+    "no flock": ContainerFault("Enroot needs flock", "install it", "/usr/bin/flock", "DIR/zeros"),
     "unpacking is killed": ContainerFault("was killed, often for lack of memory", "memory", "/usr/bin/unsquashfs",
                                           "DIR/killed"),
     "mount source not on the node": ContainerFault(
@@ -162,7 +164,8 @@ CONTAINER_FAULTS = {
         image="rc-fails.sqsh", everywhere=True, runtimes=("pyxis",), code=5,
     ),
     "image whose /etc/rc ends": ContainerFault(
-        "ended it without a message", "take it out", image="rc-ends.sqsh", everywhere=True, runtimes=("pyxis",), code=5,
+        "failed (Enroot ended without a message", "take it out", image="rc-ends.sqsh", everywhere=True,
+        runtimes=("pyxis",), code=5,
     ),
     "image without bash": ContainerFault(
         "has no shell that runs there (/bin/bash: No such file", "/bin/bash", image="no-bash.sqsh", everywhere=True,

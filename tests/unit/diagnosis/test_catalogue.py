@@ -116,7 +116,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tmp-not-writable": ("pyxis: couldn't create enroot start configuration script",),
     "no-working-directory": ("pyxis: couldn't chdir to /results/recipe: No such file or directory", "some"),
     "start-script-failed": ("pyxis:     /etc/rc: 3: cd: can't cd to /work",),
-    "start-script-silent": ("Enroot ended without a message, at the container's start",),
     "enroot-silent": ("Enroot ended without a message", "some"),
     "image-lost": ("ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected",),
     "runtime-failed": ("pyxis: couldn't join mount namespace: Operation not permitted", "some"),

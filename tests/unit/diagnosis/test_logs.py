@@ -54,7 +54,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     # Pyxis shows an empty log where it could not start Enroot at all.
     "silent": (pyxis(NODE2), "enroot-silent"),
     "silent as it starts": (pyxis(NODE2, first="pyxis: container start failed with error code: 3"),
-        "start-script-silent"),
+        "start-script-failed"),
     "silent to the end": (pyxis(NODE2)[:3], "enroot-silent"),
     # A container that was running: another node's failure ended it, and the log may not say so.
     "silent, as it was stopped": ([NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)[2:]], "runtime-failed"),
