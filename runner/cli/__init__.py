@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 VERBS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
     "run": ("submit.run", "Run a step in an existing allocation."),
+    "shell": ("shell", "Open a shell on a GPU node, in a job of its own or beside one that runs."),
     "status": ("status", "List the runs, or show the state of one."),
     "logs": ("logs", "Print a run's logs."),
-    "show": ("show_run", "Show what a run was: command, code, image, nodes, times, verdict."),
+    "show": ("show_run", "Show what a run was: command, code, image, nodes, verdict; of two, what differs."),
     "wait": ("wait", "Wait for a run to finish, then print its verdict."),
     "cancel": ("wait.cancel", "Cancel a run's job."),
     "rerun": ("rerun", "Submit a run again, with changes."),
-    "diff": ("rerun.diff", "Show what differs between two runs: options, code, image, nodes."),
     "scale": ("scale", "Measure how a program scales: a study of many runs."),
     "report": ("report", "Report a study or runs: a page, a picture, tables and JSON."),
     "compare": ("compare", "Compare measured figures with each other, or with a reference."),
@@ -62,8 +62,11 @@ HEADINGS = {
     "site": "Sites and recipes",
     "quickstart": "This machine",
 }
-# Older spellings of `images importer`, `recipe expect`, --completion and --json-schema, which scripts call.
-ALIASES = {"importer": "importer", "expect": "expect", "completion": "completion", "schema": "results.schema"}
+# Older spellings of `images importer`, `recipe expect`, `show A B`, --completion and --json-schema, which scripts call.
+ALIASES = {
+    "importer": "importer", "expect": "expect", "diff": "rerun.diff", "completion": "completion",
+    "schema": "results.schema",
+}  # fmt: skip
 
 
 SHELLS = ("bash", "zsh", "fish")

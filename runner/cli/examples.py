@@ -13,11 +13,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": ("jobs.md", "run --gpus 8 --nodes 2 -- python train.py", "run --gpus 8 --recipe probe"),
     "status": ("jobs.md", "status train", "status --state failed --since 2d"),
     "logs": ("jobs.md", "logs --follow", "logs train --rank 0,3-5 -n 20"),
-    "show": ("jobs.md", "show @2    # the newest run but one", "show train --diff"),
+    "shell": ("jobs.md", "shell --gpus 1 --time 1:00:00", "shell train -- nvidia-smi    # beside a run"),
+    "show": ("jobs.md", "show @2    # the newest run but one", "show @2 @1    # what differs"),
     "wait": ("jobs.md", "wait train", "wait @1 @2 --timeout 600"),
     "cancel": ("jobs.md", "cancel train", "cancel 4711    # a job's id"),
     "rerun": ("jobs.md", "rerun train --gpus 8 --dry-run", "rerun train -- python train.py --lr 0.2"),
-    "diff": ("jobs.md", "diff @2 @1", "diff first second --json"),
     "scale": (
         "scale.md",
         "scale --gpus 1,2,4,8,16 --wait -- python train.py",

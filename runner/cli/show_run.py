@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.cli.allotment import lines_of_standing
-from runner.cli.options import JSON, RUN, answer
+from runner.cli.options import JSON, RUN, answer, by_shell
 from runner.cli.table import field_lines, width_of_terminal
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
@@ -33,13 +33,21 @@ _MOST_FILES = 5
 
 @click.command()
 @RUN
+@click.argument("second", required=False, shell_complete=by_shell("runs"))
 @click.option("--diff", "diff_only", is_flag=True, help="Print the kept difference between your code and its commit.")
 @JSON
-def command(run: str | None, diff_only: bool, as_json: bool) -> int:
-    """Show RUN: its command line, the git commit of your program, its image, nodes, times and verdict.
+def command(run: str | None, second: str | None, diff_only: bool, as_json: bool) -> int:
+    """Show RUN: its command line, the git commit of your program, its image, nodes, times and verdict. With SECOND:
+    what differs between the two in request, plan, image, code, script, environment, versions and verdict.
 
     RUN is an id, a name, the beginning of one, a job's id or a directory; by default the newest run.
     """
+    if second is not None:
+        from runner.cli.rerun import diff
+
+        if diff_only:
+            raise UsageError("--diff shows what a run kept", where="--diff", fix="leave it out, or name one run")
+        return int(click.get_current_context().invoke(diff, first=run, second=second, as_json=as_json))
     directory = find(run)
     if diff_only and not as_json:
         return _print_diff(directory)

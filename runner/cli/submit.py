@@ -164,7 +164,7 @@ def submit(
     if follow and as_json:
         fix = "use --wait --json, or logs -f RUN"
         raise UsageError("--follow prints logs, and --json facts", where="--json", fix=fix)
-    prepared, code = _prepare(request, first, dry_run=dry_run, full=full, as_json=as_json)
+    prepared, code = prepare_and_show(request, first, dry_run=dry_run, full=full, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     if write is not None:
@@ -173,7 +173,7 @@ def submit(
     with slow("submitting the job"):
         run, job_id = start(prepared, command=command_line(prepared, first), estimate=True)
     if not as_json:
-        _show_start(run, prepared.plan, job_id)
+        show_start(run, prepared.plan, job_id)
     elif not wait:
         from runner.cli import json_output
         from runner.jobs.facts import run_facts
@@ -209,14 +209,14 @@ def run_step(request: Request, first: Run | None = None, *, dry_run: bool, as_js
     from runner.jobs.life import follow_step
     from runner.preparation.job import start
 
-    prepared, code = _prepare(request, first, dry_run=dry_run, full=full, as_json=as_json)
+    prepared, code = prepare_and_show(request, first, dry_run=dry_run, full=full, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code
     with slow("submitting the job"):
         run, job_id = start(prepared, command=command_line(prepared, first))
     interrupted = False
     if not as_json:
-        _show_start(run, prepared.plan, job_id)
+        show_start(run, prepared.plan, job_id)
         interrupted = follow_step(run, _print, say)
     verdict = wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=True)
     return Exit.INTERRUPTED if interrupted else verdict
@@ -232,7 +232,7 @@ def _print(log: LogFile, content: bytes, _changed: bool) -> None:
     stream.buffer.flush()
 
 
-def _prepare(
+def prepare_and_show(
     request: Request, first: Run | None, *, dry_run: bool, full: bool, as_json: bool
 ) -> tuple[PreparedJob, Exit]:
     """The job, shown as far as it is not submitted, and the exit code: that of a refusal, or GOOD.
@@ -325,7 +325,7 @@ def _show_written(run: Run, prepared: PreparedJob, *, as_json: bool) -> int:
     return answer(facts, [f"nothing was submitted; to submit it: {line}", then], as_json=as_json)
 
 
-def _show_start(run: Run, plan: Plan, job_id: str) -> None:
+def show_start(run: Run, plan: Plan, job_id: str) -> None:
     """Print a started run: its job, its image or environment, its directory."""
     job = f"job {job_id}"
     if plan.existing_allocation is not None:  # its own id is that of a process of this machine

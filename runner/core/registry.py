@@ -40,8 +40,8 @@ _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 def later(module: str, name: str) -> Callable[..., Any]:
     """What a module has under a name, imported when it is called."""
 
-    def call(*arguments: Any) -> Any:
-        return getattr(importlib.import_module(module), name)(*arguments)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments, **named)
 
     return call
 

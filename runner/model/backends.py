@@ -205,6 +205,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         records: jobs of any origin are known to it, and a user's own script is submitted as it is: ``record`` and
             ``submit_script``.
         steps: a job can run as a step of an allocation that the shell holds: ``allocation`` and ``salloc``.
+        beside: a program can be started on a node of a running job, which may have a terminal: ``beside``.
         launches: the launches of a study can run one after another in one job: ``render_launches``.
         arrays: runs that differ in their programs alone can be one array job: ``render_array`` and ``array_size``.
         without_launches: why they cannot, for the message; empty where they can, or nothing is known.
@@ -231,6 +232,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     nodes_differ: bool = False
     records: bool = False
     steps: bool = False
+    beside: bool = False
     launches: bool = False
     arrays: bool = False
     without_launches: str = ""
@@ -249,7 +251,8 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         """What its module must have besides."""
         of_steps = ("allocation", "salloc") if self.steps else ()
         of_arrays = ("render_array", "array_size") if self.arrays else ()
-        return ("connect", "render", *(("render_launches",) if self.launches else ()), *of_steps, *of_arrays)
+        single = (*(("render_launches",) if self.launches else ()), *(("beside",) if self.beside else ()))
+        return ("connect", "render", *single, *of_steps, *of_arrays)
 
     @property
     def has_srun(self) -> bool:

@@ -84,6 +84,13 @@ def test_a_torch_program_gets_the_variables_of_torchrun(hosts: Runner, tmp_path:
         assert printed(hosts.newest(), rank).startswith(start)
 
 
+def test_a_command_beside_a_rank(hosts: Runner) -> None:
+    run = hosts.submitted(all_met, *SLEEPS)
+    words = ("--rank", "3", "--", "bash", "-c", 'echo "$RANK $(hostname) $1"; exit 4', "x", "a '$b\nc")
+    assert hosts("shell", run.name, *words, code=4).out == "3 nodeb a '$b\nc\n"
+    hosts("cancel", run.name, code=0)
+
+
 def test_one_rank_that_fails_takes_the_others_along(hosts: Runner) -> None:
     words = ("--fault", "exit:7@3", "--fault", "hang@0")
     hosts("submit", "--recipe", str(RECIPE), "--gpus", "4", *PROBE[5:], "--wait", "--", *words, code=5)

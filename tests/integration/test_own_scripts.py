@@ -108,7 +108,7 @@ def test_a_job_that_waits_can_be_cancelled(job: Callable[..., Any], sbatch: Call
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's job needs root")
 def test_a_job_of_another_user_is_refused(job: Callable[..., Any], sbatch: Callable[..., str], tmp_path: Path) -> None:
     job_id = sbatch("--uid=65534", "--chdir=/tmp", "--output=/dev/null", "--wrap=sleep 1")
-    for verb in ("status", "show", "logs", "wait", "cancel"):
+    for verb in ("status", "show", "logs", "wait", "cancel", "shell"):
         assert "65534" in job(verb, job_id, code=3).err
     job("status", "99999999", code=2)
 
@@ -117,7 +117,7 @@ def test_verbs_that_need_a_plan_say_that_there_is_none(
     job: Callable[..., Any], sbatch: Callable[..., str], script: Path
 ) -> None:
     job_id = sbatch(script.name, "x", "/")
-    assert "no plan" in job("diff", job_id, job_id, code=2).err
+    assert "no plan" in job("show", job_id, job_id, code=2).err
 
 
 def test_our_submission_is_the_same_bytes_with_a_record(runner: Runner, script: Path, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ group ``gpu_runner.schedulers``; no other file names it. ``local`` is this machi
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -82,6 +84,13 @@ class SchedulerModule(Protocol):
     def salloc(self, plan: Plan, step: StepSpec) -> str:
         """The command line for a shell that holds an allocation for the plan."""
 
+    def beside(
+        self, clients: Path | None, job_id: str, node: str, words: Sequence[str], *, plan: Plan | None, terminal: bool
+    ) -> tuple[tuple[str, ...], Mapping[str, str]]:
+        """What runs ``words`` on a node of a running job (empty: its first), beside its own programs, and the whole
+        environment of that; with ``terminal`` they get that of this shell. ``plan``: None of a job that is not ours.
+        """
+
     def render_array(self, plan: Plan, step: StepSpec, tasks: int, at_once: int | None) -> JobScript:
         """The script of an array job, which is submitted from a directory with a link to a run directory for each of
         its tasks, named by its number from 1: the task runs the script there. Its job is known by that link.
@@ -149,6 +158,14 @@ def check_options(render: Callable[[str, str], str], **sections: Mapping[str, st
                 render(option, value)
             except UsageError as error:
                 raise UsageError(error.what, where=f"{section}.{option}", fix=error.fix) from None
+
+
+def beside_by_ssh(
+    _clients: Path | None, _job_id: str, node: str, words: Sequence[str], *, plan: Plan | None, terminal: bool
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """``beside`` where the user's own ssh reaches the nodes of a job."""
+    configured = ("-F", plan.hosts.config) if plan is not None and plan.hosts is not None and plan.hosts.config else ()
+    return ("ssh", *configured, "-t" if terminal else "-T", "--", node, shlex.join(words)), os.environ
 
 
 TIMEOUT_S = 60.0

@@ -17,6 +17,7 @@ from tests.support.commands import Runner, extended
 from tests.support.daemons import own_box
 from tests.support.documents import result
 from tests.support.rank_records import document_of, records
+from tests.support.shells import assert_shells
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,11 @@ def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, t
     done = runner(*words, code=0)
     assert "verdict: measured" in done.out
     assert str(Path(first["path"])) in (runner.newest() / "job.sh").read_text()
+
+
+def test_a_shell(unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path) -> None:
+    site = extended(unstable.site, tmp_path, runtimes=["apptainer"])
+    assert_shells(Runner.at(site, tmp_path, unstable.bin_dir), horovod_image.digest, tmp_path)
 
 
 LISTENS = """\

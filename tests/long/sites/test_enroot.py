@@ -20,6 +20,7 @@ from tests.support.commands import Runner, extended
 from tests.support.daemons import Daemons
 from tests.support.endings import ENDINGS, LONG_ENDINGS, leaves_nothing, spares_a_running_job
 from tests.support.ordinary_user import probe
+from tests.support.shells import assert_shells
 from tests.support.sites.enroot_prefix import FOUND, box_spec
 
 # Where Enroot keeps its data by default: in the home.
@@ -73,6 +74,9 @@ if FOUND:
     def test_a_job_removes_nothing_of_a_job_that_runs(runner: Runner, daemons: Daemons) -> None:
         options = ("--stage",) if daemons.box.spec.name.startswith("pyxis") else ()
         spares_a_running_job(runner, daemons, *options, swept="-home" in daemons.box.spec.name)
+
+    def test_a_shell(runner: Runner, squashfs: StoredImage, tmp_path: Path) -> None:
+        assert_shells(runner, squashfs.digest, tmp_path)
 
     def test_an_image_is_edited(tmp_path: Path) -> None:
         editing.assert_edits_by("enroot", f"{FOUND[0]}/bin", tmp_path)

@@ -20,7 +20,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -177,6 +177,18 @@ class Local:
         except PermissionError:
             where = f"process {job_id.partition('.')[0]}"
             raise UnknownStateError(f"job {job_id} is another user's", where=where) from None
+
+
+def beside(
+    _clients: Path | None,
+    _job_id: str,
+    _node: str,
+    words: Sequence[str],
+    *,
+    terminal: bool,
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """See SchedulerModule: any process here is beside the job's."""
+    return tuple(words), os.environ
 
 
 def _log(path: Path) -> IO[bytes]:

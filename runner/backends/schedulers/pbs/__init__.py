@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runner.backends.schedulers import check_options
+from runner.backends.schedulers import beside_by_ssh, check_options
 from runner.core.registry import later
 from runner.model.backends import SchedulerFacts, SchedulerSettings
 
@@ -61,6 +61,7 @@ FACTS = SchedulerFacts(
     options="runner.backends.schedulers.pbs.options",
     nodes_differ=True,
     steps=True,
+    beside=True,
     without_launches="its mpiexec has no steps of a size of their own",
     submit="qsub",
     version=("qstat", "--version"),
@@ -76,6 +77,7 @@ def settings(plan: Plan) -> PbsFacts:
     return msgspec.convert(plan.scheduler_settings, PbsFacts)
 
 
+beside = beside_by_ssh
 connect = later("runner.backends.schedulers.pbs.client", "Pbs")
 allocation = later("runner.backends.schedulers.pbs.client", "allocation")
 salloc = later("runner.backends.schedulers.pbs.script", "salloc")

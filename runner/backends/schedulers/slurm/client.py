@@ -22,6 +22,7 @@ from runner.core.errors import NotAcceptedError, RefusedError, UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import clock_s, gpus_text
 from runner.model.job import AllocatedNode, Allocation, JobState, Phase, SchedulerRecord
+from runner.model.plan import Plan
 from runner.model.site import Site
 
 _MINE = "`sacctmgr show associations user=$USER format=cluster,account%30,partition,qos%40` lists yours"
@@ -257,10 +258,9 @@ class Slurm:
     def _client(
         self, program: str, *options: str, cwd: Path | None = None, timeout_s: float | None = None
     ) -> process.Completed:
-        env = {
-            name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(_SHAPING)
-        }
-        return schedulers.call_client("Slurm", self.clients, program, *options, cwd=cwd, env=env, timeout_s=timeout_s)
+        return schedulers.call_client(
+            "Slurm", self.clients, program, *options, cwd=cwd, env=_environment(), timeout_s=timeout_s
+        )
 
 
 # Of a job's record: sacct's name of a field -> scontrol's; and those that a user can name, which end their lines.
@@ -340,6 +340,26 @@ def submit_script(clients: Path | None, script: str, arguments: Sequence[str]) -
     if done.code != 0:
         raise NotAcceptedError(f"Slurm did not accept the job: {done.last_lines(3)}", where=script, fix=fix(done.err))
     return done.out.strip().split(";")[0]
+
+
+def beside(
+    clients: Path | None,
+    job_id: str,
+    node: str,
+    words: Sequence[str],
+    *,
+    plan: Plan | None,
+    terminal: bool,
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """See SchedulerModule: a step that shares all that the job has on that node (srun(1): without ``--exact``)."""
+    srun = "srun" if clients is None else str(clients / "srun")
+    where = f"--nodelist={node}" if node else "--relative=0"
+    step = ("--overlap", "--nodes=1", "--ntasks=1", where, "--mpi=none", "--quiet")
+    return (srun, f"--jobid={job_id}", *step, *(("--pty",) if terminal else ()), *words), _environment()
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(_SHAPING)}
 
 
 def array_size(clients: Path | None) -> int:

@@ -1,0 +1,34 @@
+"""Keeps a job's nodes for a person at a terminal: ``python3 -m gpu_runner_inside.hold`` is the program of such a job.
+
+``gpu-runner shell`` touches ``attached`` in the run directory for as long as it lives. It may be killed, or its machine
+may: nobody would cancel the job then, so this program ends where the file has stood still for PATIENCE_S by its own
+clock.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+PATIENCE_S = 300.0
+_POLL_S = 5.0
+
+
+def hold(attached: Path, patience_s: float = PATIENCE_S, poll_s: float = _POLL_S) -> None:
+    """Return once ``attached`` has stood still, or has not been there, for so long."""
+    last, since = None, time.monotonic()
+    while time.monotonic() - since < patience_s:
+        try:
+            now = attached.stat().st_mtime_ns
+        except OSError:
+            now = None
+        if now != last:
+            last, since = now, time.monotonic()
+        time.sleep(poll_s)
+
+
+if __name__ == "__main__":
+    hold(Path(os.environ["RUNNER_RUN_DIR"]) / "attached")
+    print(f"nobody has been attached for {PATIENCE_S:.0f} s: the job ends", file=sys.stderr)

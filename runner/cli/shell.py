@@ -1,0 +1,168 @@
+"""``shell``: a terminal on a GPU node: in a job of its own that ends with it, or beside a job that runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from runner.cli.job_options import ReferringCommand, given, job_options, typed
+from runner.cli.options import say
+from runner.cli.progress import slow
+from runner.core.errors import Exit, RunnerError, UsageError
+from runner.core.invocation import PROGRAM
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import Run
+    from runner.model.request import Request
+
+_HOLD = ("python3", "-m", "gpu_runner_inside.hold")  # see there for the file ATTACHED
+_ATTACHED, _EVERY_S = "attached", 30.0
+_POLL_S = 0.5
+_SHELL = ("bash", "-i")
+
+
+@click.command(cls=ReferringCommand)
+@job_options
+@click.option("--rank", type=click.IntRange(min=0), default=0, help="With RUN: beside this rank. [default: 0]")
+def command(rank: int, *, dry_run: bool, full: bool, as_json: bool) -> int:
+    """Open a shell in the image, or environment, on a GPU node; Ctrl-D ends its job. Or run COMMAND there.
+
+    With RUN, which may be any job of yours: beside it, on one of its nodes, in its container and its environment; the
+    job goes on. Other options are those of submit; in an allocation (salloc, qsub -I) it is a step of that.
+    """
+    context = click.get_current_context()
+    own, program = _arguments(context.params["arguments"])
+    if as_json:
+        raise UsageError("a terminal has no JSON", where="--json", fix=f"`{PROGRAM} status --json` shows the job")
+    if not own:
+        return _in_own_job(program, dry_run=dry_run, full=full)
+    if values := given(context).keys() - {"arguments"}:
+        fix = "leave them out, or leave RUN out: then they are those of a job for the shell"
+        raise UsageError("RUN runs already: no option of a job is for it", where=", ".join(sorted(values)), fix=fix)
+    from runner.jobs.lookup import find
+
+    return _attach(find(own), program, rank)
+
+
+for _option in command.params:
+    if _option.name == "gpus":
+        _option.required, _option.default = False, 1
+    elif _option.name == "arguments":
+        _option.metavar = "[RUN] [-- COMMAND]"
+
+
+def _arguments(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """RUN and COMMAND; empty where they were not given."""
+    after = len(typed()) - typed().index("--") - 1 if "--" in typed() else 0
+    own, program = words[: len(words) - after], tuple(words[len(words) - after :])
+    if len(own) > 1:
+        fix = f"{PROGRAM} shell {own[0]} -- {' '.join(own[1:])}"
+        raise UsageError("a command stands behind --", where=" ".join(own), fix=fix)
+    return (own[0] if own else ""), program or _SHELL
+
+
+def _in_own_job(program: Sequence[str], *, dry_run: bool, full: bool) -> int:
+    from runner.cli.job_options import command_line
+    from runner.cli.submit import prepare_and_show, show_start
+    from runner.jobs.states import cancel_run
+    from runner.preparation.job import start
+
+    prepared, code = prepare_and_show(_request(), None, dry_run=dry_run, full=full, as_json=False)
+    if dry_run or code != Exit.GOOD:
+        return code
+    with slow("submitting the job"):
+        run, job_id = start(prepared, command=command_line(prepared))
+    show_start(run, prepared.plan, job_id)
+    try:
+        with _ending_with_terminal(), _attached(run):
+            _wait_for_start(run)
+            return _attach(run, program, 0)
+    finally:
+        with suppress(RunnerError):
+            if not cancel_run(run)[1]:
+                say(f"job {job_id} ends")
+
+
+def _request() -> Request:
+    from runner.model.backends import SCHEDULERS
+    from runner.preparation.request import make_request
+
+    values = given(click.get_current_context())
+    for name in ("recipe", "meter_batch"):
+        if name in values:
+            raise UsageError("a shell runs no recipe", where=f"--{name.replace('_', '-')}", fix="leave it out")
+    in_job = any(os.environ.get(SCHEDULERS[name].job_variable) for name in SCHEDULERS.every() if SCHEDULERS[name].steps)
+    of_shell = {"gpus": 1, "job_name": "shell", "wireup": "own", **values, "arguments": _HOLD}
+    return make_request(of_shell, step=in_job)
+
+
+def _wait_for_start(run: Run) -> None:
+    """Until its program starts. Raises RunnerError: it ended before."""
+    from runner.backends.schedulers import quiet_s
+    from runner.jobs.life import Standing, standing
+
+    said, asked = "", 0.0
+    with slow("waiting for a node"):
+        while run.records.start(0) is None:
+            if time.monotonic() - asked > max(5.0, quiet_s(run.submitted.scheduler if run.submitted else "")):
+                now, asked = standing(run), time.monotonic()
+                if not isinstance(now, Standing):
+                    what = f"the job has ended: {'; '.join(now.reasons) or now.outcome}"
+                    raise RunnerError(what, where=str(run.path), fix=now.fix or f"`{PROGRAM} logs {run.run_id}`")
+                state = now.progress.state
+                if state and state.reason not in ("", said):
+                    say(said := state.reason)
+            time.sleep(_POLL_S)
+
+
+def _attach(run: Run, program: Sequence[str], rank: int) -> int:
+    from runner.core.process import foreground
+    from runner.jobs.beside import beside
+
+    words, environment = beside(run, program, rank=rank, terminal=sys.stdin.isatty() and sys.stdout.isatty())
+    code = foreground(words, env=environment)
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _attached(run: Run) -> Iterator[None]:
+    """Says to the job's program, for the length of a ``with`` block, that somebody is there."""
+    ended = Event()
+
+    def touch() -> None:
+        while True:
+            with suppress(OSError):
+                (run.path / _ATTACHED).touch(mode=0o600)
+            if ended.wait(_EVERY_S):
+                return
+
+    thread = Thread(target=touch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def _ending_with_terminal() -> Iterator[None]:
+    """What would end this process at once, its terminal's end among it, ends the block in order."""
+
+    def end(number: int, _frame: Any) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

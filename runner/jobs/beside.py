@@ -1,0 +1,50 @@
+"""A program beside those of a running job: on a node of it, in their container and with their environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner.backends.schedulers import scheduler_module
+from runner.backends.schedulers.script_parts import SHELL
+from runner.core.errors import RefusedError, UsageError
+from runner.core.invocation import PROGRAM
+from runner.jobs.directory import Run
+from runner.jobs.states import scheduler_of
+from runner.model.backends import SCHEDULERS
+
+
+def beside(
+    run: Run, program: Sequence[str], *, rank: int = 0, terminal: bool
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """What runs ``program`` beside a rank, and its whole environment. Of a job that is not ours the rank is not known:
+    beside what runs on its first node.
+
+    Raises:
+        UsageError: the run does not run, or has no such rank.
+        RefusedError: its scheduler cannot.
+        NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
+    """
+    scheduler, job_id = scheduler_of(run)
+    state, record, plan = scheduler.state(job_id, run.path), run.records.start(rank), run.plan
+    if state.phase != "running" or (plan is not None and record is None):
+        if 0 < (run.tasks or rank + 1) <= rank:
+            raise UsageError(f"{run.run_id} has ranks 0 to {run.tasks - 1}", where=f"--rank {rank}", fix="name another")
+        what = "it has ended" if state.phase == "ended" else f"rank {rank} of it has not started"
+        raise UsageError(f"nothing can be run beside {run.run_id}: {what}", fix=f"`{PROGRAM} status {run.run_id}`")
+    submitted = run.submitted
+    assert submitted is not None, "it has a scheduler"
+    name, clients = submitted.scheduler, Path(submitted.clients) if submitted.clients else None
+    if plan is not None and plan.existing_allocation is not None:
+        name, job_id = plan.scheduler, plan.existing_allocation.job_id
+    elif submitted.allocation:
+        job_id = scheduler_of(Run(Path(submitted.allocation)))[1]
+    facts = SCHEDULERS[name]
+    if not facts.beside:
+        raise RefusedError(f"{facts.title} starts nothing beside a job", where=run.run_id, fix="use ssh, if it may")
+    own = (f"{facts.job_variable}={job_id}",) * 2
+    if record is not None:
+        own = (f"RUNNER_TOKEN={record.token}", f"RUNNER_RANK={rank}")
+    node = "" if record is None else record.node_name or record.host
+    words = ("/bin/bash", "-c", (SHELL / "beside.sh").read_text(), "beside", *own, *program)
+    return scheduler_module(name).beside(clients, job_id, node, words, plan=plan, terminal=terminal)
