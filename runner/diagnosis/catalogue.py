@@ -397,7 +397,7 @@ FAILURES = (
     _not_started("container-name-taken",
         r"\[ERROR\] File already exists: (?P<path>.+)|because File exists|Could not acquire rootfs lock"
         r"|rm: cannot remove .*(?:Directory not empty|resource busy)",
-        "another node, or another job, uses the same container in Enroot's data path",
+        "another node or job uses the same container in Enroot's data path, or flock does not work there",
         "the data path must be on each node's own disk (ENROOT_DATA_PATH), not in a home that nodes share"),
     _not_started("no-room-for-image", r"No space left on device|Disk quota exceeded",
         "there is no room to unpack the image (space, files or quota)",
@@ -417,7 +417,8 @@ FAILURES = (
         r"|failed to read/uncompress|Can't find a valid SQUASHFS superblock|FATAL ERROR: ?read_|Input/output error"
         r"|failed to read (?:block|inode|fragment)|went wrong trying to read the squashfs image",
         "the image {image} is damaged, or cannot be read there",
-        "`images verify` tells whether the image is whole; convert it again, or report the node to the site", "user"),
+        "`images verify` tells whether the image is whole: if not, convert it again, else report the node to the site, "
+        "where unsquashfs may be missing", "user"),
     _not_started("image-with-devices",
         r"could not create \w+ device (?P<path>\S+), because you're not superuser!",
         "the image {image} has device files ({path}), which only root may make",

@@ -136,8 +136,9 @@ CONTAINER_FAULTS = {
     "no enroot on the node (bare)": ContainerFault(
         "enroot is not there, or not in PATH", "install it", "/usr/local/bin", runtimes=("enroot",)
     ),
-    "no unsquashfs": ContainerFault("Enroot needs unsquashfs", "install it", "/usr/bin/unsquashfs", "DIR/zeros"),
-    "no flock": ContainerFault("Enroot needs flock", "install it", "/usr/bin/flock", "DIR/zeros"),
+    # Enroot's own words are of the image, and of the lock.
+    "unsquashfs does not run": ContainerFault(_DAMAGED, "unsquashfs", "/usr/bin/unsquashfs", "DIR/zeros"),
+    "flock does not run": ContainerFault("or flock does not work", "ENROOT_DATA_PATH", "/usr/bin/flock", "DIR/zeros"),
     "unpacking is killed": ContainerFault("was killed, often for lack of memory", "memory", "/usr/bin/unsquashfs",
                                           "DIR/killed"),
     "mount source not on the node": ContainerFault(

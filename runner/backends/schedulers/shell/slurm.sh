@@ -75,7 +75,6 @@ runner_at_end() {
   done
 }
 
-# What each node's slurmd is.
 runner_node_versions() {
   local IFS=,
   timeout 20 sinfo --noheader --all --Node --nodes="${runner_hosts[*]}" --format=$'slurm\t%v\t%N'
