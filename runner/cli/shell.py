@@ -32,7 +32,7 @@ _SHELL = ("bash", "-i")
 @click.command(cls=ReferringCommand)
 @job_options
 @click.option("--rank", type=click.IntRange(min=0), default=0, help="With RUN: beside this rank. [default: 0]")
-def command(rank: int, *, dry_run: bool, full: bool, as_json: bool) -> int:
+def command(rank: int, *, dry_run: bool, full: bool) -> int:
     """Open a shell in the image, or environment, on a GPU node; Ctrl-D ends its job. Or run COMMAND there.
 
     With RUN, which may be any job of yours: beside it, on one of its nodes, in its container and its environment; the
@@ -40,8 +40,6 @@ def command(rank: int, *, dry_run: bool, full: bool, as_json: bool) -> int:
     """
     context = click.get_current_context()
     own, program = _arguments(context.params["arguments"])
-    if as_json:
-        raise UsageError("a terminal has no JSON", where="--json", fix=f"`{PROGRAM} status --json` shows the job")
     if not own:
         return _in_own_job(program, dry_run=dry_run, full=full)
     if values := given(context).keys() - {"arguments"}:
@@ -52,6 +50,7 @@ def command(rank: int, *, dry_run: bool, full: bool, as_json: bool) -> int:
     return _attach(find(own), program, rank)
 
 
+command.params = [each for each in command.params if each.name != "as_json"]
 for _option in command.params:
     if _option.name == "gpus":
         _option.required, _option.default = False, 1
@@ -134,7 +133,7 @@ def _attach(run: Run, program: Sequence[str], rank: int) -> int:
 
 @contextmanager
 def _attached(run: Run) -> Iterator[None]:
-    """Says to the job's program, for the length of a ``with`` block, that somebody is there."""
+    """Says to the job's program, for the length of a ``with`` block, that a terminal is attached."""
     ended = Event()
 
     def touch() -> None:

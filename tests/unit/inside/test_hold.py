@@ -1,4 +1,4 @@
-"""The program of a shell's job: it ends once nobody is attached."""
+"""The program of a shell's job: it ends once no terminal is attached."""
 
 import time
 from pathlib import Path

@@ -1,8 +1,7 @@
 """Keeps a job's nodes for a person at a terminal: ``python3 -m gpu_runner_inside.hold`` is the program of such a job.
 
-``gpu-runner shell`` touches ``attached`` in the run directory for as long as it lives. It may be killed, or its machine
-may: nobody would cancel the job then, so this program ends where the file has stood still for PATIENCE_S by its own
-clock.
+``gpu-runner shell`` touches ``attached`` in the run directory for as long as it lives. Where it was killed, it has not
+cancelled the job: this program ends once the file has stood still for PATIENCE_S by its own clock.
 """
 
 from __future__ import annotations
@@ -31,4 +30,4 @@ def hold(attached: Path, patience_s: float = PATIENCE_S, poll_s: float = _POLL_S
 
 if __name__ == "__main__":
     hold(Path(os.environ["RUNNER_RUN_DIR"]) / "attached")
-    print(f"nobody has been attached for {PATIENCE_S:.0f} s: the job ends", file=sys.stderr)
+    print(f"no terminal has been attached for {PATIENCE_S:.0f} s: the job ends", file=sys.stderr)

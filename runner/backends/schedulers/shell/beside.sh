@@ -3,7 +3,7 @@
 # and with their environment. Nothing is started anew: the namespaces of one process are entered, which every user may
 # whose container it is. No value of the environment is on a command line.
 # Arguments: two variables, NAME=VALUE, that this job's processes have and no others; PROGRAM [ARGUMENT ...]
-refuse() { echo "gpu-runner: $*" >&2; exit 69; }
+refuse() { echo "gpu-runner: $*" >&2; exit 1; }
 enter=$(command -v nsenter) || refuse "$(uname -n) has no nsenter, which is in util-linux"
 namespace() { readlink "/proc/$1/ns/$2"; }
 
