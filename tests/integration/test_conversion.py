@@ -166,6 +166,7 @@ def test_where_nothing_may_be_mounted_it_is_a_stream_and_says_so(
     said = ran([*without, sys.executable, "-m", "runner", "convert", ODD, "--store", tmp_path / "store"]).err
     assert "not from the layers: [Errno 1] unshare: Operation not permitted" in said
     assert "as a stream" in said
+    assert "device files opt/dev/disk, opt/dev/zero" in said
     (made,) = (tmp_path / "store").glob("*.sqsh")
     assert made.read_bytes() == packed["stream"].path.read_bytes()
 
