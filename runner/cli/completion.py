@@ -133,8 +133,8 @@ _KINDS: Mapping[str, Callable[[click.Context, str], Iterable[CompletionItem]]] =
 }
 # Kinds of which all that there are is named by this function or table of this module.
 _TABLES = {
-    "sites": ("runner.sites.loader", "names"),
-    "recipes": ("runner.recipes.loader", "names"),
+    "sites": ("runner.sites.loader", "every_name"),
+    "recipes": ("runner.recipes.loader", "every_name"),
     "runtimes": ("runner.model.backends", "RUNTIMES"),
     "codes": ("runner.checks.registry", "codes"),
     "compare codes": ("runner.figures.compare.compare", "CODES"),

@@ -32,8 +32,8 @@ def command() -> None:
 @command.command("list")
 @JSON
 def list_recipes(as_json: bool) -> int:
-    """List the shipped recipes."""
-    listed = [recipes.read_recipe(name).recipe for name in recipes.names()]
+    """List the shipped recipes, and those beside your configuration and the machine's."""
+    listed = [recipes.read_recipe(name).recipe for name in recipes.every_name()]
     width = max(len(recipe.name) for recipe in listed)
     rows = [{"name": recipe.name, "description": recipe.description} for recipe in listed]
     return answer(

@@ -43,8 +43,8 @@ def command() -> None:
 @command.command("list")
 @JSON
 def list_sites(as_json: bool) -> int:
-    """List the shipped sites, and those that were detected and kept."""
-    sites = [read_site(name) for name in (*names(), *(name for name in loader.kept_names() if name not in names()))]
+    """List the shipped sites, those beside your configuration and the machine's, and those that were detected."""
+    sites = [read_site(name) for name in loader.every_name()]
     rows = [{"name": site.name, "description": site.description} for site in sites]
     return answer(rows, (f"{site.name:12} {' '.join(site.description.split())}" for site in sites), as_json=as_json)
 
@@ -64,6 +64,17 @@ def show_site(site: str, as_json: bool) -> int:
     section = SCHEDULERS[shown.scheduler].section
     settings = {section: shown.scheduler_settings} if section in ShownSite.__struct_fields__ else {}
     return json_output.show(msgspec.to_builtins(shown) | settings | {"proven_on_gpus": records})
+
+
+@command.command("set")
+@click.argument("key", type=click.Choice(("site", "account", "project", "scratch", "field")))
+@click.argument("value")
+def set_value(key: str, value: str) -> int:
+    """Set your own VALUE of KEY, which options of a job override: the site, or at every site whom to charge, your
+    project, your scratch directory, your field of research.
+    """
+    path = loader.set_value(key, value)
+    return answer(None, [f"{key}: {value}, in {path}"], as_json=False)
 
 
 @command.command("detect")

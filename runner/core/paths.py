@@ -34,6 +34,20 @@ def config_file() -> Path:
     return Path(override) if override else _directory("", "XDG_CONFIG_HOME", ".config") / "config.yaml"
 
 
+def config_files() -> tuple[Path, ...]:
+    """The user's own settings, and below them the machine's, in ``gpu-runner`` of XDG_CONFIG_DIRS and of /etc. Beside
+    each lie sites/ and recipes/. They may not exist.
+    """
+    machine = (*os.environ.get("XDG_CONFIG_DIRS", "").split(":"), "/etc")
+    below = (Path(each) / "gpu-runner" / "config.yaml" for each in machine if each.startswith("/"))
+    return tuple(dict.fromkeys((config_file(), *below)))
+
+
+def configured(name: str) -> tuple[Path, ...]:
+    """What is beside the settings under that name, such as ``sites/*.yaml``, the user's first."""
+    return tuple(found for each in config_files() for found in sorted(each.parent.glob(name)))
+
+
 def _directory(override: str, variable: str, otherwise: str) -> Path:
     """Our directory in one of the user's, by the XDG Base Directory Specification: a relative path does not count."""
     given, named = os.environ.get(override), os.environ.get(variable, "")

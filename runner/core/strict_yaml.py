@@ -12,8 +12,9 @@ import math
 import os
 import re
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,6 +64,12 @@ class Document:
 def load(path: Path, kind: type[T]) -> T:
     """Read one YAML document from ``path`` into the struct ``kind``. Raises UsageError: file:line, key."""
     return typed(read(path), kind)
+
+
+def layered(paths: Iterable[Path], kind: type[T]) -> T:
+    """As ``load``, from those of these files that are there, each laid over those after it; else the defaults."""
+    documents = [read(path) for path in paths if path.exists()]
+    return typed(reduce(lambda base, document: document.over(base), reversed(documents)), kind) if documents else kind()
 
 
 def parse(raw: bytes, kind: type[T], name: str) -> T:

@@ -63,9 +63,15 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in paths.share("recipes").glob("*/recipe.yaml")))
 
 
+def every_name() -> tuple[str, ...]:
+    """All that can be named: the shipped recipes, and those beside the configuration."""
+    return tuple(dict.fromkeys((*names(), *(path.parent.name for path in paths.configured(f"recipes/*/{FILE}")))))
+
+
 def read_recipe(name_or_directory: str) -> LoadedRecipe:
-    """A shipped recipe by name, or a directory by path: with a ``/``, ``.``, or a name that no shipped recipe has.
-    Raises UsageError: it does not exist, or its ``recipe.yaml`` is invalid; says file:line and key.
+    """A shipped recipe by name, a directory by path (with a ``/``, ``.``, or a name that no shipped recipe has), or one
+    beside the configuration. Raises UsageError: there is none, or its ``recipe.yaml`` is invalid; says file:line and
+    key.
     """
     shipped = paths.share("recipes") / name_or_directory
     if "/" in name_or_directory or name_or_directory in (".", ".."):
@@ -74,9 +80,11 @@ def read_recipe(name_or_directory: str) -> LoadedRecipe:
         directory = shipped
     elif (Path(name_or_directory) / FILE).is_file():
         directory = Path(name_or_directory).absolute()
+    elif name_or_directory in every_name():
+        directory = paths.configured(f"recipes/{name_or_directory}/{FILE}")[0].parent
     else:
         what = f"no recipe named {name_or_directory!r}"
-        fix = instead(name_or_directory, names(), f"recipes: {', '.join(names())}, or a directory's path")
+        fix = instead(name_or_directory, every_name(), f"recipes: {', '.join(every_name())}, or a directory's path")
         raise UsageError(what, where="--recipe", fix=fix)
     recipe = load(directory / FILE, Recipe)
     if not PLAIN_NAME.match(recipe.name) or set(recipe.name) == {"."}:

@@ -1,6 +1,6 @@
 """Site files and the user's configuration: found, read once each, and checked; this machine's hardware as a site.
 
-The configuration is ``~/.config/gpu-runner/config.yaml`` (``RUNNER_CONFIG`` overrides it).
+The configuration is ``~/.config/gpu-runner/config.yaml`` (``RUNNER_CONFIG`` overrides it) over the machine's.
 """
 
 from __future__ import annotations
@@ -44,13 +44,35 @@ RANKS_WITHOUT_GPUS = 8
 
 def read_config(path: Path | None = None) -> UserConfig:
     """The user's configuration; an empty one where there is no file. Raises UsageError: says file:line and key."""
-    path = path or paths.config_file()
-    return strict_yaml.load(path, UserConfig) if path.exists() else UserConfig()
+    return strict_yaml.layered(paths.config_files() if path is None else (path,), UserConfig)
+
+
+def set_value(key: str, value: str) -> Path:
+    """Set a value of the user's configuration, and leave every other line of it as it is; returns its file. Raises
+    UsageError: the file is not right, or has the value in more than a line.
+    """
+    path = paths.config_file()
+    lines = strict_yaml.read(path).text.splitlines() if path.exists() else []
+    own = [at for at, line in enumerate(lines) if re.match(rf"{key}\s*:", line)] or [len(lines)]
+    lines[own[0] :] = [f"{key}: {json.dumps(value, ensure_ascii=False)}", *lines[own[0] + 1 :]]
+    text = "\n".join(lines) + "\n"
+    made = strict_yaml.parse(text.encode("utf-8", "surrogateescape"), UserConfig, str(path))
+    if getattr(made, key) != value:
+        raise UsageError(f"{key} cannot be set there", where=str(path), fix=f"write it: {lines[own[0]]}")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.write_private(path.resolve(), text)
+    return path
 
 
 def names() -> tuple[str, ...]:
     """The shipped sites, by name."""
     return tuple(sorted(path.stem for path in _FILES.glob("*.yaml")))
+
+
+def every_name() -> tuple[str, ...]:
+    """All that can be named: the shipped sites, those beside the configuration, and those that are kept."""
+    others = (*paths.configured("sites/*.yaml"), *kept_path("any").parent.glob("*.yaml"))
+    return tuple(dict.fromkeys((*names(), *sorted(path.stem for path in others if PLAIN_NAME.match(path.stem)))))
 
 
 def read_site(name_or_path: str) -> Site:
@@ -161,10 +183,11 @@ def _path(name_or_path: str, below: Path, where: str) -> Path:
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         return below / name_or_path
     if PLAIN_NAME.match(name_or_path):
-        for file in (_FILES / f"{name_or_path}.yaml", kept_path(name_or_path)):
+        own = paths.configured(f"sites/{name_or_path}.yaml")
+        for file in (_FILES / f"{name_or_path}.yaml", *own, kept_path(name_or_path)):
             if file.is_file():
                 return file
-    known = (*names(), *kept_names())
+    known = every_name()
     what = f"no site named {name_or_path!r}"
     fix = instead(name_or_path, known, f"sites: {', '.join(known)}, or the path of a site file")
     raise UsageError(what, where=where, fix=fix)
@@ -219,12 +242,6 @@ def _check(site: Site, path: Path) -> None:
 def kept_path(name: str) -> Path:
     """Where the file of a detected site is kept under that name; it may not exist."""
     return paths.state_dir() / "sites" / f"{name}.yaml"
-
-
-def kept_names() -> tuple[str, ...]:
-    """The sites that are kept."""
-    kept = kept_path("any").parent.glob("*.yaml")
-    return tuple(sorted(path.stem for path in kept if PLAIN_NAME.match(path.stem)))
 
 
 def keep_site(name: str, text: str) -> None:

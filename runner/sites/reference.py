@@ -45,8 +45,9 @@ refused, with the line and the nearest valid key:
     node: {gpus: 8, gpu_type: a100, cores: 64, memory_mb: 1000000}
 
 A file that extends `slurm` gives these three of `node`: `gpus`, `cores`, `memory_mb`. Your own values go into
-`~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names another file); `--account`, `--project` and `--scratch`
-override them:
+`~/.config/gpu-runner/config.yaml` (`RUNNER_CONFIG` names another file; `gpu-runner site set account m1234` writes a
+line); options of a job override them. What `gpu-runner/config.yaml` in `XDG_CONFIG_DIRS` and in `/etc` says for the
+users of a machine is below them. Files in `sites/`, and folders in `recipes/`, beside each are known by name.
 
     site: perlmutter               # the default of --site
     account: m1234

@@ -155,8 +155,7 @@ def is_named(service: TokenService, registry: str) -> bool:
     On another port of the same host another program may answer: what the service gives those who log in there is not
     for it.
     """
-    path = paths.config_file()
-    registries = strict_yaml.load(path, UserConfig).registries if path.exists() else {}
+    registries = strict_yaml.layered(paths.config_files(), UserConfig).registries
     named = {name.lower(): facts.token_service.lower().removesuffix(":443") for name, facts in registries.items()}
     return service.host in (_FIXED.get(registry.lower()), named.get(registry.lower(), ""))
 
