@@ -33,7 +33,7 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, LOG, STUDY, Run, is_whole_id, make_key, seal
+from runner.jobs.directory import LAUNCHES, LOG, STUDY, Run, is_whole_id, judgements, make_key, seal
 from runner.model.study import Study
 from runner.model.verdict import Verdict
 
@@ -232,6 +232,10 @@ class Campaign:
                 make_key()
             end = sha256(lines[-1])
             files.write_private(self.path / _HEAD, f"{end} {seal(end)}\n")
+            if asked := Run(self.path).content(STUDY):
+                with suppress(OSError):
+                    judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
+                    files.write_private(judgements() / sha256(asked), end)
 
     def note_known(self, keys: Sequence[str]) -> None:
         """Add to the log the runs that are there and were not noted: the process that launched them ended before. It
@@ -266,6 +270,7 @@ class Campaign:
             return Log((), _GONE)
         head = Run(self.path).content(_HEAD).decode("ascii", "replace")  # before the log, which only grows
         end, _, sealed = head.strip().partition(" ")
+        noted = Run(judgements()).content(sha256(Run(self.path).content(STUDY))).decode("ascii", "replace")
         state = path.lstat()
         log = read_log(Run(self.path).content(LOG) if stat.S_ISREG(state.st_mode) else b"")
         if (end or self.is_logged) and end not in log.hashes:
@@ -273,7 +278,7 @@ class Campaign:
         beyond = log.lines[log.hashes.index(end) + 1 :] if end else ()  # of a process at work, or killed there
         if state.st_uid == os.geteuid() and (sealed != seal(end) or any(e.event == "never-began" for e in beyond)):
             return replace(log, trouble=log.trouble or "is not as gpu-runner left it here")
-        return log
+        return replace(log, trouble=log.trouble or _CUT) if noted and noted not in log.hashes else log
 
     @property
     def is_stopped(self) -> bool:

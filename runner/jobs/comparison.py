@@ -6,6 +6,7 @@ runs be points of one curve, are launches repeats of one job, is a study's figur
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +36,13 @@ Identity = tuple[object, ...]
 Area = Literal["request", "plan", "image", "code", "script", "environment", "versions", "verdict"]
 FIX = "leave out the copy: a launch counts once"
 NONE = "none"
-SAME_BATCH = 1.1  # largest mean over smallest: batches of text differ
+# Largest mean over smallest: batches of text differ; a whole batch may not divide evenly, nor the last of an epoch.
+SAME_BATCH, ONE_BATCH = 1.1, 1.02
+# Of the variables that a rank's start records: those of the user's shell that change what a step takes.
+_OWN_VARIABLE = re.compile(
+    r"(KMP|MKL|NCCL|OMP|TF|TORCH|XLA)_(?!DEBUG|CONFIG|CLI_|(\w*_)?(HOME|DIR|FILE|PATH)\Z)\w+|NVIDIA_TF32_OVERRIDE|LD_PRELOAD"
+    r"|CUDA_(LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS)"
+)
 _NOT_RECORDED = "not recorded"
 _SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
 
@@ -95,12 +102,25 @@ def _option(name: str) -> Callable[[Ran], str]:
     return lambda ran: ran.options.get(name, NONE)
 
 
+def _planned(*names: str) -> Callable[[Ran], str]:
+    return lambda ran: " ".join(str(getattr(ran.plan, name)) for name in names)
+
+
 def _program(ran: Ran) -> str:
     """What a command without a recipe runs: the module behind ``-m``, the first file of source, or its first word."""
     words = [*ran.plan.program, ""]
     if ran.plan.recipe:
         return NONE
     return words[words.index("-m") + 1] if "-m" in words else next(filter(is_source, words), words[0])
+
+
+def image_text(image: PlannedImage) -> str:
+    """What tells an image from another; of a file without a digest its size, as it may be made again in its place."""
+    return image.digest or image.sha256 or f"{image.path} {image.size_bytes or ''}".strip()
+
+
+def _variables(ran: Ran) -> str:
+    return f"{ran.plan.unset} {ran.code.get('variables', '')}"
 
 
 def _without_fabric(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -145,19 +165,16 @@ FACTS = (
         "compare curve",
     ),
     Fact("command", "command line", lambda ran: "\0".join(hidden_command(ran.plan.program)), "repeats point"),
-    Fact(
-        "image",
-        "image",
-        lambda ran: ran.plan.image.digest or ran.plan.image.sha256 or ran.plan.image.path,
-        "repeats study",
-    ),
-    Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats point"),
-    Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {ran.plan.unset}", "sizes"),
-    Fact("runtime", "runtime", lambda ran: ran.plan.runtime, "repeats point sizes"),
+    Fact("image", "image", lambda ran: image_text(ran.plan.image), "repeats study"),
+    Fact("env", "environment", lambda ran: f"{ran.plan.env} {_variables(ran)}", "repeats point"),
+    Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {_variables(ran)}", "sizes"),
+    Fact("setup", "set of modules, CPUs or transport", _planned("load", "cpus_per_task", "transport"), "repeats point"),
+    Fact("runtime", "runtime, or its options", _planned("runtime", "bind", "runtime_options"), "repeats point sizes"),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
     Fact("changes", "changes since the commit", lambda ran: ran.code.get("changes", ""), "repeats study"),
+    Fact("files", "program as it started", lambda ran: ran.code.get("files", ""), "repeats study"),
 )
 
 
@@ -175,26 +192,37 @@ def differences(
     sides = list(first), list(second)
     for fact in facts_for(question):
         one, two = (sorted({fact.value(ran) for ran in side}) for side in sides)
-        if fact.key == "batch" and one == two == [NONE]:
-            mean, other = (fmean(ran.batch or 0.0 for ran in side) for side in sides)
-            if min(mean, other) and max(mean, other) > SAME_BATCH * min(mean, other):
-                yield fact, [f"{mean:.4g} on average"], [f"{other:.4g} on average"]
+        if fact.key == "batch" and any(ran.varying for side in sides for ran in side):
+            means = [fmean(ran.batch or 0.0 for ran in side) for side in sides]
+            if all(means) and not _is_one_batch(means, [ran for side in sides for ran in side]):
+                yield fact, [f"{means[0]:.4g} on average"], [f"{means[1]:.4g} on average"]
         elif one != two and [""] not in (one, two):
             yield fact, one, two
 
 
 def first_difference(question: Question, one: Ran, other: Ran, *, recorded: bool = False) -> Fact | None:
-    """The first thing that two runs are not alike in; with ``recorded``, of those that both have recorded."""
+    """The first thing that two runs are not alike in; of files, and with ``recorded``, of those that both recorded."""
     for fact in facts_for(question):
         values = fact.value(one), fact.value(other)
-        if values[0] != values[1] and (all(values) or not recorded):
+        if _are_unlike(fact, (one, other)) and (all(values) or not (recorded or fact.key == "files")):
             return fact
     return None
 
 
 def unlike(question: Question, runs: Sequence[Ran]) -> tuple[Fact, ...]:
     """The facts that have several values among these runs."""
-    return tuple(fact for fact in facts_for(question) if len({fact.value(ran) for ran in runs}) > 1)
+    return tuple(fact for fact in facts_for(question) if _are_unlike(fact, runs))
+
+
+def _are_unlike(fact: Fact, runs: Sequence[Ran]) -> bool:
+    if fact.key == "batch" and any(ran.varying for ran in runs):
+        return not _is_one_batch([ran.batch or 0.0 for ran in runs], runs)
+    return len({fact.value(ran) for ran in runs}) > 1
+
+
+def _is_one_batch(means: Sequence[float], runs: Iterable[Ran]) -> bool:
+    """Whether means are near each other, of which some are of runs whose steps differ in their batch."""
+    return max(means) <= (SAME_BATCH if all(ran.varying for ran in runs) else ONE_BATCH) * min(means)
 
 
 def ran_of(run: Run) -> Ran | None:
@@ -205,7 +233,7 @@ def ran_of(run: Run) -> Ran | None:
     code = code_facts(run)
     if f"{plan.workdir}/".startswith(f"{RESULTS}/"):
         # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
-        code = {key: code.get(key, "") for key in ("program", "software")}
+        code = {key: code.get(key, "") for key in ("program", "software", "files")}
     return ran_with(run, plan, run.verdict, code)
 
 
@@ -393,11 +421,18 @@ def code_facts(run: Run) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
     copied = copied_code(run)
     facts = {"program": copied} if copied else {}
-    record = run.code
+    record, start = run.code, run.records.start(0)
     if not copied and record is not None and record.commit:
         changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + run.content(CODE_DIFF)
         facts = {"commit": record.commit, "changes": sha256(changes)}
+    facts |= {"files": start.program_sha256 or "", "variables": variables_of(start)} if start else {}
     return facts | {"gpu-runner": run.provenance.gpu_runner, "software": _software(run)}
+
+
+def variables_of(start: StartRecord | None) -> str:
+    """Of a rank's environment what changes the time of a step, without what chooses networks."""
+    own = start.environment.items() if start else ()
+    return " ".join(f"{name}={value}" for name, value in own if _OWN_VARIABLE.match(name) and not is_fabric(name))
 
 
 def _software(run: Run) -> str:

@@ -316,7 +316,7 @@ class Run:
     def first_judged(self) -> tuple[str, str]:
         """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
         with suppress(OSError, ValueError):
-            made_of, outcome = files.read_bytes(_judgements() / self.run_id).decode("ascii").split()
+            made_of, outcome = files.read_bytes(judgements() / self.run_id).decode("ascii").split()
             return made_of, outcome
         return "", ""
 
@@ -329,9 +329,15 @@ class Run:
 
     @property
     def ran_in(self) -> Path:
-        """The run directory as its first rank saw it; in a container ``/results``; empty where unknown."""
+        """The run directory as its first rank saw it; in a container, where it has another name, as it was made here;
+        empty where unknown.
+        """
         start = self.records.start(0)
-        return Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
+        seen = Path(start.environment.get("RUNNER_RUN_DIR", "") if start else "")
+        if not is_whole_id(seen.name):
+            with suppress(OSError):
+                return (index() / self.run_id).readlink()
+        return seen
 
     def _made_of(self) -> str:
         """SHA-256 of what it is judged by, but for its logs, and of the program that ran."""
@@ -351,8 +357,8 @@ class Run:
     def _keep_first(self, judged: str) -> None:
         with suppress(OSError):
             if not self.first_judged[0] and is_whole_id(self.run_id):  # another name may be taken again
-                _judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
-                files.write_private(_judgements() / self.run_id, judged)
+                judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
+                files.write_private(judgements() / self.run_id, judged)
 
     def _seal(self, document: Mapping[str, Any]) -> str:
         """Of its plan and its verdict."""
@@ -369,8 +375,8 @@ def seal(text: str) -> str:
     return hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
 
 
-def _judgements() -> Path:
-    """What runs were made of when they were first judged, a file for each."""
+def judgements() -> Path:
+    """What runs were made of when they were first judged, a file for each; and the last line of each study's log."""
     return paths.state_dir() / "judged"
 
 
@@ -475,7 +481,7 @@ def make_root(root: Path) -> None:
 def discard(run: Run) -> None:
     """Remove a run that was never submitted, and its entry in the list of runs."""
     shutil.rmtree(run.path, ignore_errors=True)
-    for own in (index(), _judgements()):
+    for own in (index(), judgements()):
         with suppress(OSError):
             (own / run.run_id).unlink()
 

@@ -138,7 +138,7 @@ def check_assumptions(given: Mapping[str, tuple[float, float, float]]) -> None:
 
 def one_gpu_of(run: Run) -> OneGpu:
     """The rate of a run of one GPU, and its recipe's settings. Raises UsageError: it is not of one GPU, not measured,
-    or a demonstration.
+    a demonstration, or counts no images.
     """
     plan, verdict, figure = run.needed_plan(), run.verdict, run.figure
     where, fix = str(run.path), "give a measured run of one GPU (submit --gpus 1), or --images-per-s"
@@ -147,8 +147,9 @@ def one_gpu_of(run: Run) -> OneGpu:
     if figure is None or not figure.value:
         now = "has no verdict yet" if verdict is None else f"is {verdict.outcome}"
         raise UsageError(f"the run {run.run_id} {now}, and gives no rate", where=where, fix=fix)
-    if figure.demonstration:
-        raise UsageError(f"the run {run.run_id} makes no claim: {figure.demonstration}", where=where, fix=fix)
+    if figure.demonstration or figure.unit != "images":
+        why = f"makes no claim: {figure.demonstration}" if figure.demonstration else f"counts {figure.unit}, not images"
+        raise UsageError(f"the run {run.run_id} {why}", where=where, fix=fix)
     rate = figure.value
     low, high = figure.interval or (rate, rate)
     try:

@@ -103,6 +103,7 @@ _BATCH = {
     "not-stated": "batch as seen: the first dimension of the model's input",
     "": "",
 }
+_STEPS = ("", "steps of every rank, added up: the samples of one are unknown")
 # code -> doubt, the gravest first.
 DOUBTS: dict[str, DoubtKind] = {
     "demonstration": DoubtKind(lambda verdict, _: verdict.demonstration, "demo"),
@@ -119,7 +120,9 @@ DOUBTS: dict[str, DoubtKind] = {
         lambda verdict, _: "judged anew: its files do not fit its seal here" if verdict.anew else "", "anew"
     ),
     "shared-batch": DoubtKind(lambda verdict, _: verdict.shared_batch, "shared batch"),
-    "batch": DoubtKind(lambda verdict, _: _BATCH[verdict.batch], "batch"),
+    "batch": DoubtKind(
+        lambda verdict, _: "; ".join(filter(None, (_STEPS[verdict.unit == "steps"], _BATCH[verdict.batch]))), "batch"
+    ),
     "transport-unproven": DoubtKind(
         lambda verdict, _: "transport UNPROVEN" if verdict.transport == "unproven" else "", "transport"
     ),

@@ -32,7 +32,8 @@ class StartRecord(msgspec.Struct, frozen=True):
         device_uuid: of its GPU, where the driver says.
         token: what tells the rank's job step from any other.
         plan_sha256: of the plan.json that the rank saw.
-        environment: recorded variables of the task, name -> value.
+        environment: recorded variables of the task, name -> value. program_sha256: of rank 0's program as it started:
+            the files of source and configuration that its command names, and those of its recipe.
         device_ports: ports of the fabric near its device. cpus: that it may run on, in the kernel's list format.
         time_s: when the launcher began, Unix time.
         node_name: the scheduler's name of the node; None where it gives none.
@@ -56,6 +57,7 @@ class StartRecord(msgspec.Struct, frozen=True):
     job_id: str | None = None
     token: str | None = None
     plan_sha256: str | None = None
+    program_sha256: str | None = None
     environment: dict[str, str] = {}
     device_ports: tuple[str, ...] = ()
     cpus: str = ""

@@ -19,7 +19,7 @@ from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
 from runner.jobs.campaign import log_remarks
-from runner.jobs.comparison import SAME_BATCH, Ran, batch_of, unlike
+from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, unlike, variables_of
 from runner.jobs.directory import NODES, Gaps, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
@@ -51,7 +51,6 @@ from runner.study.sameness import only_first_program, only_own, run_differences
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
-_ONE_BATCH = 1.02  # largest over smallest: a whole batch may not divide evenly; up to SAME_BATCH there is a doubt
 
 
 @dataclass(frozen=True)
@@ -165,13 +164,16 @@ def _figures(
     """
     differences = run_differences(proven) if study.way == "one-allocation" else ()
     all_losses = _losses(study, launches)
+    of_ratio: tuple[Doubt, ...] = ()
     if differences:
         why = f"the launches differ: {differences[0]}"
         all_losses = tuple(Loss(each.gpus, each.settings, why=why) for each in all_losses)
+        of_ratio = (Doubt("unequal", f"efficiency: {why}"),)
     label, unequal = _demonstration(launches), _unequal(study, proven)
     all_points = tuple(
-        replace(each, doubts=(*each.doubts, *unequal.get((each.settings, each.gpus, each.arm), ())))
+        replace(each, doubts=(*each.doubts, *own, *(of_ratio if each.efficiency_of_one else ())))
         for each in points(study, launches)
+        for own in [unequal.get((each.settings, each.gpus, each.arm), ())]
     )
     return all_points, tuple(replace(each, demonstration=label) for each in all_losses), differences
 
@@ -184,9 +186,10 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     curves: dict[tuple[Setting, Arm], list[Ran]] = defaultdict(list)
     for each in study.launches:
         if each.key in proven and (plan := proven[each.key].plan) is not None:
-            batch, varying = batch_of(proven[each.key])
+            batch, varying = batch_of(run := proven[each.key])
+            ran = Ran(plan=plan, batch=batch, varying=varying, code={"variables": variables_of(run.records.start(0))})
             for arm in each.arms or (each.arm,):
-                groups[each.settings, each.gpus, arm].append(Ran(plan=plan, batch=batch, varying=varying))
+                groups[each.settings, each.gpus, arm].append(ran)
     for (settings, _, arm), group in groups.items():
         curves[settings, arm] += group
     doubts: dict[_Point, tuple[Doubt, ...]] = {}
@@ -250,7 +253,7 @@ def scaling(study: Study, setting: Setting, launches: Iterable[LaunchFacts]) -> 
     for kind, batches in reversed(kinds) if study.strong else kinds:
         if max(batches) <= SAME_BATCH * min(batches):
             apart = max(batches) / min(batches)
-            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > _ONE_BATCH else ""
+            return kind, f"its batches differ by {percent(apart - 1.0)}" if apart > ONE_BATCH else ""
     shown = ", ".join(f"{batch:.6g} on {gpus_text(gpus)}" for gpus, batch in sizes.items())
     return (
         None,

@@ -26,6 +26,7 @@ from runner.jobs.comparison import (
     facts_for,
     first_difference,
     identity_of,
+    image_text,
     ran_of,
     recipe_difference,
 )
@@ -225,7 +226,7 @@ def _since(first: Run, now: PreparedJob) -> Iterator[str]:
     words = _words(first)
     if words and (differs := _changed(words, hidden_command(now.plan.program))):
         yield f"the program's options are not as they were ({differs})"
-    digest = image.digest or image.sha256 or image.path
+    digest = image_text(image)
     if recorded.get("image") and digest != recorded["image"]:
         yield f"the image is not as it was ({recorded['image']} -> {digest})"
 

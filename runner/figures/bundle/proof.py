@@ -197,7 +197,10 @@ def _misfit(study: Study, launch: Launch | None, plan: Plan) -> str:
             return f"it has {what} {given}, the launch {wanted}"
     if launch.arm.startswith("solo") and launch.gpus != 1:
         return f"one GPU alone has no {gpus_text(launch.gpus)}"
-    return next((f"it has another {name}" for name, value in launch.settings if not _is(options.get(name), value)), "")
+    # A whole batch is divided among the GPUs.
+    whole = {name: f"{int(own) * launch.gpus}" for name, own in options.items() if study.strong and own.isdecimal()}
+    wrong = (name for name, value in launch.settings if not _is(options.get(name), value) and whole.get(name) != value)
+    return next((f"it has another {name}" for name in wrong), "")
 
 
 def _is(given: str | None, wanted: str) -> bool:

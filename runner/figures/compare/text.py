@@ -17,6 +17,7 @@ def point_lines(point: ComparedPoint, compared: Compared) -> Iterator[str]:
     """What is known of B against A at one point; the last line is the verdict, or the judgement by --fail-below."""
     yield f"A: {_side(point.first)}"
     yield f"B: {_side(point.second)}"
+    yield from (f"forced: {finding.what}" for finding in compared.findings if finding.forced)
     if point.spread is not None and point.verdict == "no verdict":
         needed = ", ".join(
             f"{percent(each, 0)}: {point.launches_needed.get(f'{each:g}', f'over {MOST_LAUNCHES}')}" for each in CHANGES

@@ -25,6 +25,7 @@ from runner.jobs.comparison import (
     recipe_difference,
     run_differences,
     unlike,
+    variables_of,
 )
 from runner.jobs.directory import Run
 from runner.model.figure import figure_of
@@ -33,7 +34,7 @@ from runner.model.plan import PlannedImage
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
 from tests.support.cases import for_each
-from tests.support.evidence import report
+from tests.support.evidence import report, start
 from tests.support.plans import PLAN
 
 changed = msgspec.structs.replace
@@ -118,7 +119,7 @@ ONE = Ran(
     batch=10,
     device_name="NVIDIA V100",
     **with_verdict(),
-    code={"software": "horovod 2.1.0", "program": "sha256 a", "commit": "c0ffee", "changes": "none"},
+    code={"software": "horovod 2.1.0", "program": "sha256 a", "commit": "c0ffee", "changes": "none", "files": "a"},
 )
 # What differs -> the keys of all facts that tell it.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -138,22 +139,30 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "synchronisation": (with_verdict(synchronisation="not-examined"), "proof"),
     "claim": (with_verdict(demonstration="CPU"), "claim"),
     "image": ({"image": PlannedImage("i", "sha256:other", "/i")}, "image"),
+    "file of an image, made again": ({"image": msgspec.structs.replace(PLAN.image, size_bytes=7)}, "image"),
     "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env own-env"),
     "variable of the fabric": ({"env": (("NCCL_IB_HCA", "mlx5"),)}, "env"),
     "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env own-env"),
+    "variable of the shell": ({"code": {**ONE.code, "variables": "OMP_NUM_THREADS=1"}}, "env own-env"),
+    "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup"),
+    "transport": ({"transport": "sockets"}, "setup"),
+    "processors": ({"cpus_per_task": 9}, "setup"),
+    "options of the runtime": ({"runtime_options": ("--fakeroot",)}, "runtime"),
+    "binding": ({"bind": "none"}, "runtime"),
     "runtime": ({"runtime": "another"}, "runtime"),
     "framework": ({"code": {**ONE.code, "software": "horovod 2.7.0"}}, "software"),
     "copied code": ({"code": {**ONE.code, "program": "sha256 b"}}, "copy"),
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
     "changes": ({"code": {**ONE.code, "changes": "x"}}, "changes"),
+    "files of no commit": ({"code": {**ONE.code, "files": "x"}}, "files"),
 }  # fmt: skip
 DECIDES = {
     "compare": "recipe model precision image-size batch gpus placement device reported-device site arm unit proof "
     "claim",
     "curve": "recipe program model precision image-size batch device reported-device site proof claim",
-    "repeats": "batch placement site command image env runtime software copy commit changes",
-    "study": "reported-device unit image software copy commit changes",
-    "point": "batch placement command env runtime",
+    "repeats": "batch placement site command image env setup runtime software copy commit changes files",
+    "study": "reported-device unit image software copy commit changes files",
+    "point": "batch placement command env setup runtime",
     "sizes": "device own-env runtime",
 }
 
@@ -183,6 +192,8 @@ def test_a_difference_counts_for_the_questions_that_it_decides(case: str, questi
         ((((100, 100), (100, 100)), ((100, 100), (400, 400))), "batch"),  # beyond the first rank
         ((((90, 110), (100, 96)), ((95, 105), (98, 112))), None),
         ((((90, 110), (100, 100)), ((270, 330), (300, 300))), "batch"),
+        ((((100, 100), (100, 100)), ((100, 98), (100, 98))), None),  # the smaller last batch of an epoch
+        ((((100, 100), (100, 100)), ((100, 90), (100, 90))), "batch"),
     ],
 )  # fmt: skip
 def test_batches_that_vary_are_compared_by_their_means(tmp_path: Path, ranks: Any, expected: str | None) -> None:
@@ -194,7 +205,18 @@ def test_batches_that_vary_are_compared_by_their_means(tmp_path: Path, ranks: An
         for rank, each in enumerate(samples):
             run.write(f"ranks/{rank}.report.json", report(rank, group_steps=10, group_samples=each))
         sides.append(ran_with(run, PLAN, Verdict("measured"), {}, batch_of(run)))
-    assert [fact.key for fact, *_ in differences("compare", *([side] for side in sides))] == [expected] * bool(expected)
+    wanted = [expected] * bool(expected)
+    assert [fact.key for fact, *_ in differences("compare", *([side] for side in sides))] == wanted
+    assert [fact.key for fact in unlike("point", sides)] == wanted, "nor are launches of one point or one side repeats"
+    assert [fact.key for fact in [first_difference("repeats", *sides)] if fact] == wanted
+
+
+def test_of_the_variables_of_a_rank_those_count_that_change_a_step() -> None:
+    own = {"OMP_NUM_THREADS": "1", "NVIDIA_TF32_OVERRIDE": "0"}
+    others = ("NCCL_IB_HCA", "NCCL_DEBUG_FILE", "TORCH_HOME", "TF_CONFIG", "RANK", "CUDA_VISIBLE_DEVICES", "PATH")
+    assert variables_of(start(0, environment={**own, **dict.fromkeys(others, "x")})) == (
+        "OMP_NUM_THREADS=1 NVIDIA_TF32_OVERRIDE=0"
+    )
 
 
 def test_every_fact_decides_something_and_has_a_case() -> None:
@@ -215,6 +237,8 @@ def test_what_was_not_recorded_and_copies_of_a_launch() -> None:
     unknown = dataclasses.replace(ONE, code={})
     assert first_difference("study", ONE, unknown, recorded=True) is None
     assert first_difference("repeats", ONE, unknown) is not None
+    older = dataclasses.replace(ONE, code={**ONE.code, "files": ""})
+    assert first_difference("repeats", ONE, older) is None
     one, other = (("41", "t", 1.0), "1a2b"), (("42", "t", 1.0), "3c4d")
     assert copy_among([("a", one), ("b", ()), ("c", other), ("d", ()), ("e", one[:1])]) == ("a", "e")
     assert copy_among([("a", one), ("b", other), ("c", one[1:])]) == ("a", "c")

@@ -199,6 +199,7 @@ UNEQUAL = [record(rank, times=record(0)["times"][: 1 + rank % 2]) for rank in ra
         (ONE, None, [], "has no verdict yet"),
         (ONE, Verdict("not-proven"), [], "is not-proven"),
         (ONE, msgspec.structs.replace(MEASURED, demonstration="CPU"), [], "makes no claim: CPU"),
+        (ONE, msgspec.structs.replace(MEASURED, unit="tokens"), [], "counts tokens, not images"),
         (ALLREDUCE, Verdict("failed"), records(), "is failed"),
         (ALLREDUCE, Verdict("ran"), records()[:3], "no whole record of rank 3"),
         (ALLREDUCE, Verdict("ran"), records(device_kind="cpu"), "in the memory of processors"),

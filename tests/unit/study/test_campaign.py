@@ -385,6 +385,33 @@ def test_a_log_that_was_written_anew_is_a_gap_that_no_later_run_closes(of: Study
     assert facts(of).gaps == ("its log of launches was lost, and begun anew",)
 
 
+def test_a_study_that_was_put_back_as_it_was_before_a_run_has_a_gap(of: StudyDirectory, tmp_path: Path) -> None:
+    """From a backup: its log and its seal fit each other. Whoever may write there could leave files of his own, too."""
+    shutil.copytree(of.path, tmp_path / "backup")
+    left_run(of, SLOW, measured(40.0))
+    shutil.rmtree(of.path)
+    shutil.copytree(tmp_path / "backup", of.path)
+    assert facts(of).gaps == ("its log of launches lacks its end",)
+    settle(of, of.study.launches)
+    assert facts(of).gaps == ("its log of launches was lost, and begun anew",)
+
+
+def test_a_run_of_another_study_that_was_copied_in_proves_nothing(of: StudyDirectory, tmp_path: Path) -> None:
+    """Where its ranks saw it under another name, in a container, the user's list of runs knows where it was made."""
+    other = on_disk(tmp_path / "other", study((1,), 1))
+    run = left_run(other, SLOW, measured(200.0))
+    leave(run, "ranks/0.start.json", StartRecord("2", 0, 1, 0, 1, 0, "h", True, "cpu", environment=IN_CONTAINER))
+    assert [each.why for each in facts(other).launches] == [""]
+    gone(of)
+    shutil.copytree(run.path, of.launches(SLOW) / run.run_id)
+    settle(of, of.study.launches)
+    says = f"its run is of another launch (it ran as {other.path.name}/launches/{SLOW}/{run.run_id}): it proves nothing"
+    assert facts(of).launches[0].why == says
+
+
+IN_CONTAINER = {"RUNNER_RUN_DIR": "/results"}
+
+
 def test_a_run_that_was_no_launch_proves_nothing_in_a_study(of: StudyDirectory) -> None:
     (run,) = of.runs(OTHER)
     alone = {"RUNNER_RUN_DIR": f"/home/u/runs/{run.run_id}"}

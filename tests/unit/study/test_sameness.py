@@ -24,7 +24,7 @@ from runner.study.attempts import to_start
 from runner.study.directory import StudyDirectory
 from runner.study.gather import list_studies
 from runner.study.sameness import run_differences
-from tests.support.evidence import keep_verdict, leave, report
+from tests.support.evidence import keep_verdict, leave, report, start
 from tests.support.plans import PLAN
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
@@ -168,6 +168,26 @@ def test_sizes_that_were_planned_otherwise_are_a_doubt_of_the_efficiency(tmp_pat
     assert doubts == [[], [f"efficiency: launches of its sizes differ in {words}"] if words else []]
 
 
+def started(run: Run, **changes: Any) -> Run:
+    leave(run, "ranks/0.start.json", start(0, **changes))
+    return run
+
+
+def test_variables_of_another_shell_are_a_doubt(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1, 2), 1))
+    for key, threads in (("g0001-full-r1", "1"), ("g0002-full-r1", "8")):
+        started(ran(of, key, "a"), time_s=float(threads), environment={"OMP_NUM_THREADS": threads})
+    (doubt,) = (each for each in gather.facts(of).points[1].doubts if each.code == "unequal")
+    assert doubt.words == "efficiency: launches of its sizes differ in environment"
+
+
+def test_a_script_in_no_repository_that_was_edited_is_another_program(of: StudyDirectory) -> None:
+    for at_s, (key, digit) in enumerate(((FIRST, "1"), (SECOND, "2"))):
+        started(with_plan(ran(of, key, "a"), workdir=WORKSPACE), time_s=float(at_s), program_sha256=digit * 64)
+    says = "its program as it started (222222222222) is not that of the study's first launch (111111111111): no figure"
+    assert why(gather.facts(of))[1].startswith(says)
+
+
 def test_another_image_is_another_program(of: StudyDirectory) -> None:
     for key, digit in ((FIRST, "1"), (SECOND, "2")):
         with_plan(ran(of, key, "a"), image=PlannedImage("hvd", f"sha256:{digit * 64}", "/i.sqsh"))
@@ -269,6 +289,18 @@ def test_what_differs_is_named_with_both_launches(tmp_path: Path, more: dict[str
 def test_another_allocation_on_other_nodes_is_one_sentence(tmp_path: Path) -> None:
     found = run_differences(dict([launched(tmp_path, "b8", 8), launched(tmp_path, "a8", 8, node="dgx05")]))
     assert found == ("GPU 0 of node 0: node dgx01 in b8, dgx05 in a8 (and 7 more)",)
+
+
+def test_launches_of_two_allocations_are_a_doubt_of_the_efficiency_also_in_a_bundle(tmp_path: Path) -> None:
+    of = on_disk(tmp_path, study((1, 2), 1, way="one-allocation"))
+    for at_s, (key, node) in enumerate((("g0001-full-r1", "dgx01"), ("g0002-full-r1", "dgx05"))):
+        run = with_plan(ran(of, key, "a"), launch=LaunchPlace(node_gpus=8))
+        started(run, node_name=node, time_s=float(at_s))
+    now = gather.facts(of)
+    says = "efficiency: the launches differ: GPU 0 of node 0: node dgx01 in g0001-full-r1, dgx05 in g0002-full-r1"
+    assert [[each.words for each in point.doubts if each.code == "unequal"] for point in now.points] == [[], [says]]
+    proven = {each.launch.key: Run(Path(each.directory)) for each in now.launches}
+    assert gather.figures(of.study, proven, None)[0] == now.points
 
 
 def test_ranks_that_were_not_bound_share_all_processors(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def launched(tmp_path: Path, name: str, speeds: dict[str, float], first: int = 0
     of = on_disk(tmp_path, study((4,), 3, settings=settings, launches=launches, **changes), name)
     for launch in launches:
         speed = speeds[dict(launch.settings).get("fp16", "")] * (1.0 + 0.002 * (-1) ** launch.repeat)
-        program = (*PROGRAM, *(f"--{name}={value}" for name, value in launch.settings))
+        own = () if of.study.strong else launch.settings  # of a whole batch PROGRAM has its share
+        program = (*PROGRAM, *(f"--{name}={value}" for name, value in own))
         run = measured_run(of.launches(launch.key), first + 2 * launch.place, speed=speed, program=program)
         of.note("launched", launch.key, [run])
     return of
@@ -252,6 +253,13 @@ def test_a_forged_study_is_found_by_its_runs(
     forged(Path(bundle), change)
     assert runner(["verify", bundle]) == Exit.NOT_PROVEN
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("whole", "code"), [("40", Exit.GOOD), ("50", Exit.NOT_PROVEN)])
+def test_of_a_whole_batch_each_gpu_has_its_share(tmp_path: Path, whole: str, code: Exit) -> None:
+    launched(tmp_path, "train", {"": 1.0}, settings=((("batch-size", whole),),), strong=True)
+    assert runner(["export", "train", "--bundle", str(tmp_path / "b.tar")]) == code
+    assert code or runner(["verify", str(tmp_path / "b.tar")]) == Exit.GOOD
 
 
 def test_a_report_brings_its_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,7 +129,7 @@ def test_every_code_stands_on_the_page() -> None:
     assert [code for code in CODES if f"`{code}`" not in text] == []
 
 
-def test_what_cannot_be_compared_is_refused_with_its_code(sides: Sides, call: Call) -> None:
+def test_what_cannot_be_compared_is_refused_with_its_code(sides: Sides, call: Call, tmp_path: Path) -> None:
     """What each code stands for: tests/unit/jobs/test_comparison.py."""
     named = sides(ratio=1.1, b={"program": (*PROGRAM[:3], "vgg16", *PROGRAM[4:])})
     printed = document(call("compare", *named, "--json", code=Exit.REFUSED).out)
@@ -138,6 +138,10 @@ def test_what_cannot_be_compared_is_refused_with_its_code(sides: Sides, call: Ca
     forced = result(call("compare", *named, "--force", "other-model", "--json").out)
     assert [(each["code"], each["forced"]) for each in forced["findings"]] == [("other-model", True)]
     assert forced["points"][0]["verdict"] == "faster"
+    files = (tmp_path / "m.md", tmp_path / "j.xml")
+    words = ("--force", "other-model", "--markdown", str(files[0]), "--junit", str(files[1]))
+    answers = [call("compare", *named, *words).out, *(each.read_text() for each in files)]
+    assert ["forced: model: A has resnet50, B has vgg16" in each for each in answers] == [True] * 3
     said = call("compare", *named, code=Exit.REFUSED).err
     assert "refused [other-model]: model: A has resnet50, B has vgg16" in said
     assert "override: --force other-model" in said
