@@ -1,10 +1,10 @@
 """Locks: by flock(2) among the processes of one machine, and leases where many machines share a directory.
 
-The kernel gives a lock up when its holder dies. Where flock(2) may do nothing, a lease is a file that open(2) creates
-with O_EXCL, which NFS 3 and later make exclusive across machines. It names its holder. A dead holder on this machine is
-recognised by its process id and start time; one on another machine by a heartbeat that has stopped, measured with the
-waiter's own clock: the clocks of two machines are never compared. If two processes ever hold a lease (a machine was
-suspended for longer than others waited), nothing breaks: both publish their results by atomic renames.
+The kernel gives a lock up when its holder dies. Where flock(2) may do nothing, a lease is a file that names its holder:
+written under another name, then linked, which succeeds once, on NFS too. A dead holder on this machine is recognised by
+its process id and start time; one on another machine by a heartbeat that has stopped, measured with the waiter's own
+clock: the clocks of two machines are never compared. If two processes ever hold a lease (a machine was suspended for
+longer than others waited), nothing breaks: both publish their results by atomic renames.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core import process_identity
+from runner.core import files, process_identity
 from runner.core.errors import InfrastructureError, UnknownStateError
 
 LIMIT_S = 2 * 3600.0  # a build under emulation takes long; nothing takes longer than this
@@ -29,6 +29,8 @@ PATIENCE_S = 120.0  # attributes of a file may be 60 s old on an NFS client (nfs
 _SILENT_S = 2.0
 _AGAIN_S = 60.0  # between two messages to a process that waits
 _PAUSE_S = 0.1
+# As reading a link, a directory, a socket, a pipe or another user's private file ends.
+_UNREADABLE = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EAGAIN, errno.EACCES)
 
 
 @contextmanager
@@ -93,7 +95,7 @@ class Lease:
     """A lease's file as read.
 
     Attributes:
-        owner: the holder's mark, unique to this lease; empty where the holder has not written it (yet).
+        owner: the holder's mark, unique to this lease; empty where it is no lease: a link, a directory, an empty file.
         since_s: when it was taken, Unix time on the holder's clock.
         beat: inode and modification time in ns; changes while the holder lives.
     """
@@ -107,8 +109,9 @@ class Lease:
 def leased(path: Path, say: Callable[[str], None], *, limit_s: float = LIMIT_S) -> Iterator[None]:
     """Hold the lease ``path`` during the block; its directory exists.
 
-    Where a dead holder's lease is another user's, and the directory lets only owners remove (sticky), the user holds
-    ``path.UID`` instead: the dead one holds up no one, and this user's processes still wait for each other.
+    Where what holds nothing cannot be removed (a directory; another user's, where only owners remove), the user holds
+    ``path.UID`` instead: it holds up no one, and this user's processes still wait for each other. Where that is blocked
+    too, each process holds a lease of its own.
 
     Args:
         say: receives a line that names the holder after two seconds of waiting, and once a minute from then on.
@@ -151,10 +154,17 @@ def is_abandoned(path: Path) -> bool:
 def read_lease(path: Path) -> Lease | None:
     """The lease as it is now; None where nothing holds it. Opened anew each time, so that NFS asks its server."""
     try:
-        # Another user may have put a link or a pipe there: neither is followed, or waited for.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            raw = file.read(4096)
+        try:
+            # Another user may have put a link or a pipe there: neither is followed, or waited for.
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                status, raw = os.fstat(handle), os.read(handle, 4096)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            if error.errno not in _UNREADABLE:
+                raise
+            status, raw = path.lstat(), b""
     except (FileNotFoundError, NotADirectoryError):
         return None
     beat = (status.st_ino, status.st_mtime_ns)
@@ -170,21 +180,22 @@ def _take(path: Path, owner: str, say: Callable[[str], None], limit_s: float) ->
     began = changed = time.monotonic()
     next_message = began + _SILENT_S
     beat: tuple[int, int] | None = None
-    while (handle := _create(path, owner)) is None:
+    while True:
         now = time.monotonic()
         holder = read_lease(path)
         if holder is None:
-            continue  # released meanwhile
+            if (handle := _create(path, owner)) is not None:
+                return handle, path
+            continue  # another process was faster
         if holder.beat != beat:
             beat, changed = holder.beat, now
         state = process_identity.state(holder.owner)
-        if state == "dead" or (state == "elsewhere" and now - changed > PATIENCE_S):
+        if state == "dead" or (state == "elsewhere" and now - changed > (PATIENCE_S if holder.owner else _SILENT_S)):
             try:
                 _remove_dead(path, holder)
-            except PermissionError:
-                if path.name.endswith(f".{os.geteuid()}"):
-                    raise
-                path = path.with_name(f"{path.name}.{os.geteuid()}")
+            except (PermissionError, IsADirectoryError):
+                own = f".{os.geteuid()}"
+                path = path.with_name(f"{path.name}~{owner}" if path.name.endswith(own) else f"{path.name}{own}")
             continue
         holder_text = process_identity.described(holder.owner)
         if now - began > limit_s:
@@ -198,19 +209,33 @@ def _take(path: Path, owner: str, say: Callable[[str], None], limit_s: float) ->
             say(f"waiting for {holder_text}, which started the same {age_s:.0f} s ago ({path})")
             next_message = now + _AGAIN_S
         time.sleep(_PAUSE_S)
-    return handle, path
 
 
 def _create(path: Path, owner: str) -> int | None:
     """Descriptor of the lease's file, created now; None where there is one already."""
+    temporary = files.temporary_name(path)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        handle = _written(temporary, owner)
+        with suppress(OSError):  # over NFS, an answer may be lost: the number of links says what happened (open(2))
+            os.link(temporary, path)
+        if os.fstat(handle).st_nlink > 1:
+            return handle
+        os.close(handle)
+    finally:
+        temporary.unlink(missing_ok=True)
+    try:
+        return _written(path, owner)  # a file system may have no hard links
     except FileExistsError:
         return None
     except OSError as error:
         if error.errno == errno.EPERM and _appears(path):
             return None
         raise
+
+
+def _written(path: Path, owner: str) -> int:
+    """Descriptor of a new file with its holder in it. Raises FileExistsError: the name is taken."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         os.fchmod(handle, 0o644)  # whatever the umask: others must see whom they wait for
         os.write(handle, json.dumps({"owner": owner, "since_s": time.time()}).encode())

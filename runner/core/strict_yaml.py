@@ -3,7 +3,7 @@
 PyYAML's composer gives nodes with their marks; this module builds values from them by the YAML 1.2 core schema
 (``yes`` is a string, ``010`` is ten, ``1:30`` is a string, not sixty-based) and refuses what has no place in a
 site or recipe file: tags, anchors and aliases, duplicate keys, keys that are not strings, several documents,
-files over one megabyte, nesting over 20 levels.
+files over one megabyte, nesting over 20 levels, keys over 1000 characters.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
+MAX_KEY = 1000
 
 # libyaml where PyYAML has it, as its wheels do: ten times as fast, and both read the same language.
 _Loader: type[yaml.SafeLoader | yaml.CSafeLoader] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
@@ -187,6 +188,8 @@ def _build(node: yaml.Node, path: tuple[str | int, ...], marks: Marks, name: str
         if not isinstance(key_node, yaml.ScalarNode) or not isinstance(_scalar(key_node, where), str):
             raise UsageError("a key must be a plain string", where=where)
         key = key_node.value
+        if len(key) > MAX_KEY:
+            raise UsageError(f"a key of {len(key)} characters, more than {MAX_KEY}", where=where)
         if key in built:
             raise UsageError(f"the key {key!r} stands twice", where=where, fix="keep one of them")
         here = (*path, key)

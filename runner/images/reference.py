@@ -13,7 +13,7 @@ _PATTERN = re.compile(
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-_REGISTRY = re.compile(r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?")
+_REGISTRY = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _SCHEMES = ("docker://", "dockerd://", "podman://", "docker-daemon://")
 _LOCAL_REGISTRIES = ("docker.io", "localhost")
 # What ``build`` names its images with. At Docker's hub anyone may own that name.

@@ -10,7 +10,7 @@ from runner.backends.schedulers.script_parts import SHELL
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.jobs.directory import Run
-from runner.jobs.states import scheduler_of
+from runner.jobs.states import ensure_own, scheduler_of
 from runner.model.backends import SCHEDULERS
 
 
@@ -22,9 +22,10 @@ def beside(
 
     Raises:
         UsageError: the run does not run, or has no such rank.
-        RefusedError: its scheduler cannot.
+        RefusedError: its scheduler cannot, or it is another user's.
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler does not answer.
     """
+    ensure_own(run)
     scheduler, job_id = scheduler_of(run)
     state, record, plan = scheduler.state(job_id, run.path), run.records.start(rank), run.plan
     if state.phase != "running" or (plan is not None and record is None):

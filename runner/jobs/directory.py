@@ -328,6 +328,11 @@ class Run:
         return made_of != self._made_of() if made_of else is_whole_id(name) and name != self.run_id
 
     @property
+    def owner(self) -> int:
+        """The user id of whose run it is. Raises OSError."""
+        return self.path.stat().st_uid
+
+    @property
     def ran_in(self) -> Path:
         """The run directory as its first rank saw it; in a container, where it has another name, as it was made here;
         empty where unknown.

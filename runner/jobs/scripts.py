@@ -46,6 +46,11 @@ class JobOfOthers(Run):
         self.submitted = Submitted(scheduler, job_id, clients, "", record.submitted_s or 0.0, record=record)
         self.ended = record.state if record.state.phase == "ended" else None
 
+    @property
+    def owner(self) -> int:
+        """Ours, as ``job_of_others`` looks for no other's; it may start in any directory."""
+        return os.geteuid()
+
     def read(self, name: str, kind: type[T]) -> T | None:  # noqa: ARG002
         """What lies in the directory where the job starts is not its."""
         return None

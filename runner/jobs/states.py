@@ -348,7 +348,7 @@ def cancel_run(run: Run) -> tuple[str, bool]:
         RefusedError: the run directory is another user's.
         NotAcceptedError, UnknownStateError: as ``scheduler_of``, or the scheduler did not answer.
     """
-    _ensure_own(run)
+    ensure_own(run)
     scheduler, job_id = scheduler_of(run)
     # A job of that id from another directory belongs to another run: its state is unknown here, and it is left alone.
     if scheduler.state(job_id, run.path).phase in ("ended", "unknown"):
@@ -362,7 +362,7 @@ def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
     UnknownStateError: the scheduler did not answer, or refused, or knows no such job of a directory that this user did
     not submit: its records may name any.
     """
-    _ensure_own(run)
+    ensure_own(run)
     if not is_linked(run) and scheduler.state(job_id, run.path).phase == "unknown":
         raise UnknownStateError(f"job {job_id} is not known to be this run's, and is left alone", where=str(run.path))
     try:
@@ -374,12 +374,13 @@ def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
     scheduler.cancel(job_id)
 
 
-def _ensure_own(run: Run) -> None:
-    """Another user could have written any job's id into theirs. For root, too, whose signals reach every process."""
-    owner = run.path.stat().st_uid
-    if owner != os.geteuid():
+def ensure_own(run: Run) -> None:
+    """Another user could have written any job's id into theirs. For root, too, whose signals reach every process.
+    Raises RefusedError.
+    """
+    if (owner := run.owner) != os.geteuid():
         raise RefusedError(
-            f"this run directory belongs to {owners.user(owner)}, and only its owner cancels its job",
+            f"this run directory belongs to {owners.user(owner)}, and only its owner acts on its job",
             where=str(run.path),
-            fix=f"cancel it as {owners.user(owner)}, or the job itself with the scheduler's own command",
+            fix=f"do it as {owners.user(owner)}, or cancel the job itself with the scheduler's own command",
         )

@@ -28,12 +28,13 @@ class Received:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered; ``slow_s``: seconds after each megabyte of the body."""
+    """What is answered; ``slow_s``: seconds after each ``piece`` bytes of the body."""
 
     code: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     slow_s: float = 0
+    piece: int = 1_000_000
 
 
 @dataclass
@@ -61,8 +62,8 @@ def serving(answer: Callable[[Received], Answer], certificate: Path | None = Non
             for name, value in ({"Content-Length": str(len(given.body))} | dict(given.headers)).items():
                 self.send_header(name, value)
             self.end_headers()
-            for start in range(0, 0 if self.command == "HEAD" else len(given.body), 1_000_000):
-                self.wfile.write(given.body[start : start + 1_000_000])
+            for start in range(0, 0 if self.command == "HEAD" else len(given.body), given.piece):
+                self.wfile.write(given.body[start : start + given.piece])
                 time.sleep(given.slow_s)
 
         do_HEAD = do_POST = do_PUT = do_GET

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _FOLDER = "packages"  # of containers
 _LINE = re.compile(
-    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?P<extras>\[[A-Za-z0-9._,\- ]+\])?\s*==\s*"
-    r"(?P<version>[0-9][A-Za-z0-9.!+_-]*)\s*(?:;\s*(?P<marker>[^;#\\]+))?"
+    r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?P<extras>\[[A-Za-z0-9._,\- ]+\])?[ \t]*==[ \t]*"
+    r"(?P<version>[0-9][A-Za-z0-9.!+_-]*)[ \t]*(?:;\s*(?P<marker>(?:(?![;#\\])[ -~])+))?"
 )
 
 

@@ -25,7 +25,7 @@ _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _RESERVED = ".wh..wh."  # AUFS's internal names
 _CHUNK = 1 << 20
-_MOST_LINKS = 40  # as Linux: ELOOP
+_MOST_PARTS = 4096  # of a path with its links followed; without them, it has at most half as many
 _FIRST_MODE = 0o755  # of a directory that no layer describes
 Opener = Callable[[], AbstractContextManager[IO[bytes]]]
 
@@ -127,30 +127,29 @@ class _Root:
         """The directory of this path, links followed inside the root.
 
         ``make`` makes what is absent, and puts directories in the place of files. None: it is not there, or links
-        form a loop.
+        form a loop or too long a chain.
         """
         trail = [self._top]
         left = [*reversed(parts)]
-        links = 0
-        while left:
+        for _ in range(_MOST_PARTS):
+            if not left:
+                return trail[-1]
             part = left.pop()
             if part == "..":
-                trail = trail[:-1] or trail
+                del trail[max(1, len(trail) - 1) :]
                 continue
             node = trail[-1].entries.get(part)
             if isinstance(node, _File) and node.kind == tarfile.SYMTYPE:
-                links += 1
-                if links > _MOST_LINKS:
-                    return None
-                trail = trail[:1] if node.target.startswith("/") else trail
+                if node.target.startswith("/"):
+                    del trail[1:]
                 left += reversed(_parts(node.target))
                 continue
             if not isinstance(node, _Directory):
                 if not make:
                     return None
                 node = trail[-1].entries[part] = _Directory()
-            trail = [*trail, node]
-        return trail[-1]
+            trail.append(node)
+        return None
 
 
 def _parts(path: str) -> list[str]:

@@ -102,10 +102,15 @@ def additions(config: Config, directories: Iterable[str], mtime: int) -> Additio
     names = sorted(contents, key=walk_order)
     files = tuple(Injected(name, contents[name], 0o755 if name == "etc/rc" else 0o644) for name in names)
     paths = (*directories, *_MADE_BY_ENGINES, config.workdir, *config.volumes)
-    wanted = {normal(posixpath.normpath(f"/{path}")) for path in paths} - {""}
+    wanted = {_inside(path) for path in paths} - {""}
     wanted |= {parent for name in [*wanted, *names] for parent in parents(name)}
     timed = frozenset([*wanted, *names, *(name for name, _ in _LINKS), "", "run"])
     return Additions(files, tuple(sorted(wanted, key=walk_order)), _LINKS, timed, mtime)
+
+
+def _inside(path: str) -> str:
+    """A path of an image's configuration, relative to the root: as in a chroot, none leads out of it."""
+    return normal(posixpath.normpath(f"/{path}"))
 
 
 def walk_order(name: str) -> tuple[bytes, ...]:
@@ -150,7 +155,8 @@ def rc_file(config: Config) -> str:
 
 def environment_file(environment: Mapping[str, str]) -> str:
     """``/etc/environment``: ``NAME=value`` lines, values unchanged; one with a newline cannot be expressed."""
-    return "".join(f"{name}={value}\n" for name, value in environment.items() if name not in omitted(environment))
+    left_out = frozenset(omitted(environment))
+    return "".join(f"{name}={value}\n" for name, value in environment.items() if name not in left_out)
 
 
 def charliecloud_environment(environment: Mapping[str, str]) -> str:
@@ -171,7 +177,7 @@ def omitted(environment: Mapping[str, str]) -> tuple[str, ...]:
 def fstab_file(volumes: Iterable[str]) -> str:
     """``/etc/fstab``: declared volumes as bind mounts of themselves; blanks and newlines escaped as fstab(5) says."""
     escapes = str.maketrans({letter: f"\\{ord(letter):03o}" for letter in "\\ \t\n"})
-    escaped = [volume.translate(escapes) for volume in sorted(volumes)]
+    escaped = ["/" + name.translate(escapes) for name in sorted({_inside(volume) for volume in volumes} - {""})]
     return "".join(
         f"${{ENROOT_ROOTFS}}{volume} {volume} none x-create=dir,bind,rw,nosuid,nodev\n" for volume in escaped
     )

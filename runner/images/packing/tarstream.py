@@ -24,15 +24,14 @@ _CHUNK = 1 << 20
 _ATTRIBUTES = (b"SCHILY.xattr.", b"LIBARCHIVE.xattr.")
 _CAPABILITIES = "SCHILY.xattr.security.capability"
 _WITHOUT_DATA = frozenset(b"123456")  # links, devices, directories, fifos: their size is ignored
+_KINDS = b"01234567S"  # engines refuse all others, and mksquashfs drops them
 LAST_S = (1 << 32) - 1  # a squashfs's times: 32 bits, seconds since the epoch
 _LAST_OCTAL = b"%o" % LAST_S
 _PAX_TIME = re.compile(rb" mtime=(?!(?:[0-9]{1,9}|[123][0-9]{9})[.\n])")  # one that may be out of these bounds
-_LARGEST_HEAD = 1 << 20  # bytes of one member's header blocks, as Go's archive/tar, and of a sparse file's map
+LARGEST_HEAD = 1 << 20  # bytes of one member's header blocks, as Go's archive/tar, and of a sparse file's map
 LONGEST_PATH, _LONGEST_NAME = 4096, 255  # bytes: PATH_MAX, NAME_MAX; no engine can unpack longer ones
 _SPARSE = b"GNU.sparse."
-# Bytes of a file with its holes, which are written out as zeros: the largest that images are known to have is a
-# lastlog of 292 bytes for each user id up to 2**32.
-_LARGEST_FILE = 1 << 41
+_MOST_HOLES = 1 << 36  # bytes of an archive's sparse files with their holes, which are written out: a minute's work
 
 
 @dataclass(frozen=True, slots=True)  # an image has hundreds of thousands
@@ -63,6 +62,7 @@ class TarStream:
     def __init__(self, source: IO[bytes], what: str) -> None:
         self._source = source
         self._what = what
+        self._sparse = 0  # bytes of all sparse files so far
 
     def __iter__(self) -> Iterator[Member]:
         """Members in their order; the data of each must be taken by ``data`` before the next. Reads to the end."""
@@ -126,8 +126,8 @@ class TarStream:
             length = _number(header[124:136])
             if kind not in (b"x", b"g", b"L", b"K"):
                 break
-            if len(raw) + length > _LARGEST_HEAD:
-                raise ValueError(f"it has more than {_LARGEST_HEAD} bytes")
+            if len(raw) + length > LARGEST_HEAD:
+                raise ValueError(f"it has more than {LARGEST_HEAD} bytes")
             body = self._exactly(length + -length % BLOCK)
             raw += header + body if kind != b"g" else b""
             if kind == b"L":
@@ -143,6 +143,8 @@ class TarStream:
         if path is None:
             prefix = header[345:500].split(b"\0", 1)[0] if header[257:263] == b"ustar\0" else b""
             path = (prefix + b"/" if prefix else b"") + header[:100].split(b"\0", 1)[0]
+        if kind not in _KINDS:
+            raise ValueError(f"{_text(path)!r} is of the type {kind.decode('latin-1')!r}, which no engine unpacks")
         if kind == tarfile.GNUTYPE_SPARSE or (kind == tarfile.REGTYPE and _sparse_version(given)):
             return self._sparse_member(header, records, path, size)
         return Member(
@@ -164,8 +166,10 @@ class TarStream:
             stored -= read
         else:
             size, fields = _count(given.get(_SPARSE + b"size", b""), 10), _pax_map(records)
-        if size > _LARGEST_FILE:
-            raise ValueError(f"a sparse file of {size} bytes with its holes, more than {_LARGEST_FILE}")
+        self._sparse += size
+        if self._sparse > _MOST_HOLES:
+            what = f"{_text(name)!r} brings the sparse files to {self._sparse} bytes with their holes"
+            raise ValueError(f"{what}, more than {_MOST_HOLES}: empty it in the image")
         parts = tuple((offset, count) for offset, count in fields if count)
         at = 0
         for offset, count in parts:
@@ -189,8 +193,8 @@ class TarStream:
         entries = [header[start:][:24] for start in range(386, 386 + 4 * 24, 24)]
         more, read = header[482], 0  # whether another block follows
         while more:
-            if read > _LARGEST_HEAD:
-                raise ValueError(f"it has more than {_LARGEST_HEAD} bytes")
+            if read > LARGEST_HEAD:
+                raise ValueError(f"it has more than {LARGEST_HEAD} bytes")
             block = self._exactly(BLOCK)
             entries += [block[start:][:24] for start in range(0, 21 * 24, 24)]
             more, read = block[504], read + BLOCK
@@ -204,8 +208,8 @@ class TarStream:
         def number() -> int:
             nonlocal read, lines
             while len(lines) < 2:
-                if read >= _LARGEST_HEAD:
-                    raise ValueError(f"a map of more than {_LARGEST_HEAD} bytes")
+                if read >= LARGEST_HEAD:
+                    raise ValueError(f"a map of more than {LARGEST_HEAD} bytes")
                 lines = (lines[0] + self._exactly(BLOCK)).split(b"\n")
                 read += BLOCK
             return _count(lines.pop(0), 10)

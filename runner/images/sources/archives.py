@@ -20,6 +20,7 @@ from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images import reference as references
 from runner.images.packing.mksquashfs import Source
+from runner.images.packing.tarstream import LARGEST_HEAD
 from runner.images.sources import manifests
 from runner.images.sources.layered import Opened, checked_digest, for_platform, layered_source, opener
 from runner.images.sources.manifests import Descriptor, Index, Manifest, Platform
@@ -58,8 +59,9 @@ def in_archive(place: Path) -> Files:
     parts: dict[str, tuple[int, int]] = {}
     links: dict[str, str] = {}
     try:
-        with tarfile.open(place, "r:") as archive:
+        with _Heads(place) as heads, tarfile.open(fileobj=cast("IO[bytes]", heads), mode="r:") as archive:
             for member in archive:
+                heads.left = LARGEST_HEAD
                 name = posixpath.normpath(member.name)
                 if member.size < 0:  # it would lead back to a header that was read, for ever
                     raise tarfile.ReadError(f"{name} has a size of {member.size} bytes")
@@ -77,7 +79,7 @@ def in_archive(place: Path) -> Files:
             file.seek(archive.offset)
             if any(file.read(tarfile.BLOCKSIZE)):
                 raise tarfile.ReadError(f"the header at byte {archive.offset} is damaged")
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, RecursionError) as error:
         fix = "if it is compressed, unpack that first"
         raise RefusedError(f"this is no plain tar archive: {error}", where=str(place), fix=fix) from error
 
@@ -88,6 +90,18 @@ def in_archive(place: Path) -> Files:
         return lambda: cast("IO[bytes]", _Part(place, *part))
 
     return opened
+
+
+class _Heads(io.FileIO):
+    """A file of which tarfile reads headers alone; ``left``: bytes that those of one member may still have."""
+
+    left = LARGEST_HEAD
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.left -= size or 0
+        if self.left < 0:
+            raise tarfile.ReadError(f"a header of more than {LARGEST_HEAD} bytes")
+        return super().read(size) or b""
 
 
 class _Part(io.RawIOBase):

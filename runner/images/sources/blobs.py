@@ -6,8 +6,9 @@ import hashlib
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +19,7 @@ from runner.core.files import sha256 as sha256_of
 from runner.core.lock import locked
 
 _TICK_S = 0.5
+_END_S = 1.0
 _KEPT_S = 14 * 86400
 _CHUNK = 1 << 20
 Result = TypeVar("Result")
@@ -33,21 +35,39 @@ def run_in_parallel(
     Args:
         workers: threads; None means as many as suit the machine's processors.
         tick: called by this thread every half second, and whenever all has ended.
-        stop: set when all work is to stop; each piece must check it, and is waited for.
+        stop: set when all work is to stop; each piece must check it. One that does not within a second, as it waits for
+            a network, is left to itself: it ends with the process.
     """
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="parallel")
+    running: list[tuple[Future[Result], Callable[[], Result]]] = [(Future(), work) for work in works]
+    queue = deque(running)
+
+    def serve() -> None:
+        with suppress(IndexError):
+            while not stop.is_set():
+                future, work = queue.popleft()
+                try:
+                    future.set_result(work())
+                except BaseException as error:
+                    future.set_exception(error)
+
+    count = min(len(works), workers or min(32, (os.cpu_count() or 1) + 4))
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count)]
     try:
-        running = [pool.submit(work) for work in works]
-        left = set(running)
+        for thread in threads:
+            thread.start()
+        left = {future for future, _ in running}
         while left:
             ended, left = wait(left, timeout=_TICK_S)
             tick()
             for one in ended:
                 one.result()
-        return [one.result() for one in running]
-    finally:
+        return [future.result() for future, _ in running]
+    except BaseException:
         stop.set()
-        pool.shutdown(wait=True, cancel_futures=True)
+        until = time.monotonic() + _END_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        raise
 
 
 def directory() -> Path:

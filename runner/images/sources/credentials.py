@@ -9,18 +9,21 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from runner.core import paths, strict_yaml
-from runner.core.errors import RefusedError
+import msgspec
+
+from runner.core import files, paths, process, strict_yaml
+from runner.core.errors import RefusedError, RunnerError
 from runner.model.site import UserConfig
 
 _ENROOT_LINE = re.compile(
     r"^[ \t]*machine\s+(?P<machine>\S+)\s+login\s+(?P<login>\S+)\s+password\s+(?P<password>\S.*?)[ \t]*$", re.MULTILINE
 )
+_HELPER_S = 60.0  # a person may have to type a passphrase
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)\}|(?P<plain>\w+))")
 
 
@@ -34,6 +37,17 @@ class Login:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
+
+
+class _DockerFile(msgspec.Struct, rename="camel"):
+    auths: dict[str, Any] | None = None
+    creds_store: str | None = None
+    cred_helpers: dict[str, str] | None = None
+
+
+class _Answer(msgspec.Struct, rename="pascal"):
+    username: str
+    secret: str
 
 
 def find(host: str) -> Login | None:
@@ -57,19 +71,35 @@ def find(host: str) -> Login | None:
 
 
 def _in_docker_file(path: Path, host: str) -> Login | None:
-    from docker import auth
+    from docker.auth import AuthConfig
     from docker.errors import DockerException
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error says the same
-            entry = auth.load_config(str(path)).resolve_authconfig(host) or {}
-    except (DockerException, ValueError, OSError) as error:
-        fix = f"log in again: docker login {host}"
-        raise RefusedError(f"the login for {host} cannot be read: {error}", where=str(path), fix=fix) from error
-    names = ("Username", "Password", "IdentityToken")
-    user, password, token = (entry.get(name) or entry.get(name.lower()) or "" for name in names)
+        written = msgspec.json.decode(files.read_bytes(path) or b"{}", type=_DockerFile)
+        server = "https://index.docker.io/v1/" if host == "docker.io" else host
+        helper = (written.cred_helpers or {}).get(server) or written.creds_store
+        if helper and (login := _from_helper(f"docker-credential-{helper}", server, path)) is not None:
+            return login
+        auths = AuthConfig.parse_auth(written.auths or {}, raise_on_error=True)
+        entry = AuthConfig({"auths": auths}).resolve_authconfig(host) or {}
+    except (DockerException, RunnerError, ValueError, TypeError, OSError) as error:
+        what = f"the login for {host} cannot be read: {getattr(error, 'what', error)}"
+        raise RefusedError(what, where=str(path), fix=f"log in again: docker login {host}") from error
+    user, password, token = (entry.get(name) or "" for name in ("username", "password", "IdentityToken"))
     return Login(str(path), user, password, token) if token or user else None
+
+
+def _from_helper(program: str, server: str, path: Path) -> Login | None:
+    """What a credential helper answers (docker-credential-helpers' protocol); None where it knows no login."""
+    done = process.run((program, "get"), timeout_s=_HELPER_S, input_text=server, check=False)
+    if done.code != 0:
+        if "credentials not found" in done.out:
+            return None
+        raise process.CommandFailedError(done)
+    answer = msgspec.json.decode(done.out, type=_Answer)
+    if answer.username == "<token>":
+        return Login(str(path), token=answer.secret)
+    return Login(str(path), answer.username, answer.secret) if answer.username else None
 
 
 def _in_enroot_file(path: Path, host: str) -> Login | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,7 +32,8 @@ from runner.images.sources.registry import Registry
 
 _CHUNK = 1 << 20
 _MOST_INDEXES = 3  # one inside another
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP = b"\x1f\x8b"
+_ZSTD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")  # RFC 8878: a frame, or one to skip, as pzstd's first
 # Compressions that no specification of images has, by the bytes that such data begin with.
 _FOREIGN = {"xz": b"\xfd7zXZ\0", "bzip2": b"BZh", "lz4": b"\x04\x22\x4d\x18", "compress": b"\x1f\x9d"}
 Opened = Callable[[], IO[bytes]]
@@ -188,7 +190,7 @@ def _unpacked(opened: Opened, seen: _Reading) -> Iterator[IO[bytes]]:
         source: IO[bytes] = buffered
         if head.startswith(_GZIP):
             source = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=buffered)), _CHUNK))
-        elif head.startswith(_ZSTD):
+        elif _ZSTD.match(head):
             reader = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
             source = cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", reader), _CHUNK))
         for foreign, magic in _FOREIGN.items():

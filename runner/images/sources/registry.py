@@ -18,13 +18,12 @@ from runner.core.errors import InfrastructureError, RefusedError, RunnerError
 from runner.core.progress import Progress
 from runner.core.text import instead
 from runner.images.reference import Reference
-from runner.images.sources import blobs, manifests
+from runner.images.sources import blobs, manifests, registry_http
 from runner.images.sources.blobs import run_in_parallel
 from runner.images.sources.manifests import Descriptor
 from runner.images.sources.registry_http import ATTEMPTS, FIRST_PAUSE_S, Connection, reason, short_json
 
 _PARALLEL = 6  # layers at once: one stream of a registry is seldom as fast as the network
-_CHUNK = 1 << 20
 _ACCEPTED = ", ".join(manifests.MEDIA_TYPES)
 
 
@@ -54,7 +53,7 @@ class Registry:
             if response.status_code == HTTPStatus.NOT_FOUND:
                 raise self._no_such(name)
             try:
-                raw = response.raw.read(manifests.LARGEST_DOCUMENT + 1, decode_content=True)
+                raw = registry_http.content(response, manifests.LARGEST_DOCUMENT)
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 raise self._cut(error) from error
         digest = manifests.digest_of(raw)
@@ -95,12 +94,9 @@ class Registry:
         # The largest first, so that the last to end is a small one.
         order = sorted(wanted.values(), key=lambda one: -one.size)
         works = [partial(self._obtained, one, moved) for one in order]
-        try:
-            fetched = run_in_parallel(
-                works, workers=_PARALLEL, tick=lambda: progress.moved(done, total), stop=self._http.stop
-            )
-        finally:
-            self._http.stop.clear()
+        fetched = run_in_parallel(
+            works, workers=_PARALLEL, tick=lambda: progress.moved(done, total), stop=self._http.stop
+        )
         return {one.digest: path for one, path in zip(order, fetched, strict=True)}
 
     def _obtained(self, descriptor: Descriptor, moved: Callable[[int], None]) -> Path:
@@ -122,7 +118,7 @@ class Registry:
             began = at
             try:
                 with response:
-                    while chunk := response.raw.read(_CHUNK, decode_content=False):
+                    for chunk in registry_http.pieces(response):
                         self._http.heed_stop()
                         fresh = chunk[skip:]
                         skip -= min(skip, len(chunk))
@@ -132,7 +128,7 @@ class Registry:
                     return
                 raise urllib3.exceptions.ProtocolError(f"it ended after {at} of {descriptor.size} bytes")
             except (urllib3.exceptions.HTTPError, OSError) as error:
-                fruitless = 0 if at > began else fruitless + 1
+                fruitless = 0 if at - began > registry_http.LEAST_BYTES else fruitless + 1
                 if fruitless >= ATTEMPTS:
                     raise self._cut(error) from error
                 short = descriptor.digest.removeprefix("sha256:")[:12]

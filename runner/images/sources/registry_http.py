@@ -10,11 +10,14 @@ from __future__ import annotations
 import base64
 import json
 import re
+import ssl
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -36,6 +39,8 @@ FIRST_PAUSE_S = 0.5  # doubled with every further attempt
 _HUB_MACHINE = "registry-1.docker.io"
 _CONNECT_S, _READ_S = 20.0, 30.0
 _LONGEST_ANSWER = 1 << 20  # bytes of a token, or a list of tags
+_PIECE = 1 << 20
+LEAST_BYTES, _LEAST_S = 60_000, 60.0  # an answer that brings less in that time is not waited for
 _LONGEST_PAUSE_S = 300.0  # a registry that asks for more is not waited for
 _TAKEN = frozenset((
     HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
@@ -84,6 +89,7 @@ class Connection:
         self._lock = threading.Lock()
         self._session = _Session()
         self._session.headers["User-Agent"] = f"gpu-runner/{__version__}"
+        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
 
     def get(
         self, path: str, *, method: str = "GET", accept: str = "*/*", headers: Mapping[str, str] | None = None
@@ -156,8 +162,8 @@ class Connection:
                 if is_loopback(self._machine):
                     try:
                         self._request("HEAD", f"https://{self._machine}/v2/", "").close()
-                    except requests.exceptions.SSLError:
-                        self._scheme = "http"
+                    except requests.exceptions.SSLError as error:
+                        self._scheme = "https" if _of_certificates(error) else "http"
                     except requests.exceptions.RequestException:
                         pass  # the request that follows reports it
             return f"{self._scheme}://{self._machine}"
@@ -263,11 +269,15 @@ class Connection:
         )
 
     def _no_answer(self, error: Exception, machine: str = "") -> InfrastructureError:
-        return InfrastructureError(
-            f"{machine or self._machine} cannot be reached: {reason(error)}",
-            where=self.where(),
-            fix="check name, network and HTTPS_PROXY; without TLS only a registry on this machine is used",
-        )
+        what = "cannot be reached"
+        fix = "check name, network and HTTPS_PROXY; without TLS only a registry on this machine is used"
+        if _of_certificates(error):
+            what = "has a certificate that cannot be verified"
+            fix = (
+                "if its CA is your centre's own, name a file in which it is: export REQUESTS_CA_BUNDLE=FILE.pem, often"
+                " /etc/ssl/certs/ca-certificates.crt or /etc/pki/tls/certs/ca-bundle.crt"
+            )
+        return InfrastructureError(f"{machine or self._machine} {what}: {reason(error)}", where=self.where(), fix=fix)
 
 
 def login_needed(host: str, repository: str, used: Login | None, code: int) -> RefusedError:
@@ -285,7 +295,7 @@ def short_json(response: requests.Response) -> Any:
     """What an answer that was requested as a stream says; ValueError: it is no JSON, or too long."""
     with response:
         try:
-            raw = response.raw.read(_LONGEST_ANSWER + 1, decode_content=True)
+            raw = content(response, _LONGEST_ANSWER)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ValueError(str(error)) from error
     if len(raw) > _LONGEST_ANSWER:
@@ -294,6 +304,34 @@ def short_json(response: requests.Response) -> Any:
         return json.loads(raw)
     except RecursionError as error:
         raise ValueError("nested without end") from error
+
+
+def pieces(response: requests.Response, *, decoded: bool = False) -> Iterator[bytes]:
+    """The body of an answer that was requested as a stream, as it arrives. InfrastructureError: that is too slow."""
+    waited_s, count = 0.0, 0
+    while True:
+        began = time.monotonic()
+        piece = response.raw.read1(_PIECE, decode_content=decoded)
+        waited_s += time.monotonic() - began
+        if not piece:
+            return
+        count += len(piece)
+        if waited_s > _LEAST_S and count < LEAST_BYTES:
+            what = f"{urlsplit(response.url).netloc} has sent {count} bytes in {waited_s:.0f} s, which is too slow"
+            raise InfrastructureError(what, fix="try again later: what has arrived is kept")
+        if waited_s > _LEAST_S:
+            waited_s, count = 0.0, 0
+        yield piece
+
+
+def content(response: requests.Response, most: int) -> bytes:
+    """The body of a short answer; of one that has more than ``most`` bytes only the beginning, which is longer."""
+    raw = b""
+    for piece in pieces(response, decoded=True):
+        raw += piece
+        if len(raw) > most:
+            break
+    return raw
 
 
 def retry_after(text: str) -> float | None:
@@ -309,7 +347,14 @@ def retry_after(text: str) -> float | None:
 def reason(error: BaseException) -> str:
     """The innermost reason: the outer ones repeat it, with addresses of objects."""
     inner = _innermost(error)
+    if isinstance(inner, ssl.SSLError):
+        return getattr(inner, "verify_message", "") or f"TLS failed ({(inner.reason or '?').replace('_', ' ').lower()})"
     return re.sub(r"^.*?\(?<[^>]*>\)?: ", "", str(inner.args[0] if inner.args else inner))
+
+
+def _of_certificates(error: BaseException) -> bool:
+    inner = _innermost(error)
+    return isinstance(inner, ssl.SSLError) and "CERTIFICATE" in (inner.reason or "")
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -318,7 +363,9 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 class _Session(requests.Session):
-    """Takes no login from ~/.netrc: which one is sent, and to whom, is decided above. No redirect gives up TLS."""
+    """Takes no login from ~/.netrc: which one is sent, and to whom, is decided above. No redirect gives up TLS. As for
+    engines, there are no cookies: they would go to every port of a host.
+    """
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         target: str | None = super().get_redirect_target(resp)
@@ -329,6 +376,7 @@ class _Session(requests.Session):
         return target
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        prepared_request.headers.pop("Cookie", None)
         if self.should_strip_auth(response.request.url, prepared_request.url):  # type: ignore[no-untyped-call]
             prepared_request.headers.pop("Authorization", None)
 

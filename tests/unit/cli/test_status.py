@@ -102,7 +102,8 @@ def test_the_job_of_another_users_run_directory_is_not_cancelled(start: Start, c
     job = run.read("job.json", Submitted)
     assert job is not None
     os.chown(run.path, ALICE, ALICE)
-    assert "only its owner cancels its job" in call("cancel", str(run.path), code=Exit.REFUSED).err
+    for verb in ("cancel", "shell"):
+        assert "only its owner acts on its job" in call(verb, str(run.path), code=Exit.REFUSED).err
     os.chown(run.path, 0, 0)
     assert not (run.path / "cancelled.json").exists()
     assert Local().state(job.job_id, run.path).phase == "running"

@@ -18,6 +18,8 @@ DIGEST = "sha256:" + "a1" * 32
         ("docker://nvcr.io#nvidia/pytorch:25.02-py3", "nvcr.io/nvidia/pytorch:25.02-py3"),
         ("docker://$oauthtoken@nvcr.io#nvidia/pytorch:25.02-py3", "nvcr.io/nvidia/pytorch:25.02-py3"),
         ("localhost:5000/a/b:1", "localhost:5000/a/b:1"),
+        ("docker://[fd00::1]:5000#a/b:1", "[fd00::1]:5000/a/b:1"),
+        ("[::1]/a/b:1", "[::1]/a/b:1"),
         ("dockerd://gpu-runner/x:standin", "gpu-runner/x:standin"),
         ("docker.io/library/debian:12", "debian:12"),
         ("localhost/gpu-runner/x:1", "gpu-runner/x:1"),
@@ -31,7 +33,7 @@ def test_spellings(text: str, engine: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "A/b", "a b", "a:", "a//b", "a/b:x y", "a@sha256:12", "a;rm -rf", "nv cr.io#a", "$x"]
+    "text", ["", "A/b", "a b", "a:", "a//b", "a/b:x y", "a@sha256:12", "a;rm -rf", "nv cr.io#a", "$x", "[::1/a/b:1"]
 )
 def test_what_is_no_reference_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not an image reference"):

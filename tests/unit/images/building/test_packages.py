@@ -33,7 +33,7 @@ from tests.support.package_directories import HERE, collected, wheel
         *((text, "") for text in (
             "", "einops", "einops>=0.8", "einops==0.*", "-r more.txt", "--index-url=https://evil", "./local",
             "x==1 --hash=sha256:0", "git+https://host/x", "x @ https://host/x.whl", "x==1\ny==2", "x==$(id)",
-            "x==1 ; a \\\n-e .",
+            "x==1 ; a \\\n-e .", "x==1 ; a\n-r y", "x==1 ; a\u2028-r y", "x\n==1",
         )),
     ],
 )  # fmt: skip

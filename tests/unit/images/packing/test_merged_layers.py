@@ -126,6 +126,15 @@ def test_a_working_directory_is_made_where_its_path_leads() -> None:
         ([("a", HARD, "/")], "no file"),
         ([("l", SOFT, "m"), ("m", SOFT, "l"), ("l/x", FILE, "1")], "cannot be placed"),
         ([("a/..", FILE, "1")], "cannot be placed"),
+        (
+            [
+                ("a/", DIR, ""),
+                *((f"l{one}", SOFT, "a/../" * 700 + f"l{one + 1}") for one in range(8)),
+                ("l8", SOFT, "a"),
+                ("l0/x", FILE, "1"),
+            ],
+            "cannot be placed",
+        ),
     ],
 )
 def test_layers_that_cannot_be_applied_are_refused(entries: list[Entry], says: str) -> None:

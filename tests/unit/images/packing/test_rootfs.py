@@ -6,6 +6,7 @@ import io
 import shlex
 import subprocess
 import tarfile
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -185,10 +186,15 @@ def test_environment_files_take_values_as_they_are() -> None:
     assert rootfs.environment_file(environment) == "A=x y \"z\" $HOME # no\nB='q'\nC=\nE=a=b\n"
     assert rootfs.charliecloud_environment(environment) == "A=x y \"z\" $HOME # no\nB=''q''\nC=\nE=a=b\n"
     assert rootfs.omitted(environment) == ("D", "F\nLD_PRELOAD")
+    began = time.monotonic()
+    assert rootfs.environment_file({f"V{number}": "\n" for number in range(10_000)}) == ""
+    assert time.monotonic() - began < 1, "in proportion to their number"
 
 
 def test_volumes_become_bind_mounts() -> None:
     assert rootfs.fstab_file(["/a\n/etc /mnt none bind"]).count("\n") == 1
+    outside = rootfs.fstab_file(["../../x", "/../x", "/", "a/../.."])
+    assert outside == "${ENROOT_ROOTFS}/x /x none x-create=dir,bind,rw,nosuid,nodev\n", "none leads out of the root"
     assert rootfs.fstab_file(["/b c", "/a"]) == (
         "${ENROOT_ROOTFS}/a /a none x-create=dir,bind,rw,nosuid,nodev\n"
         "${ENROOT_ROOTFS}/b\\040c /b\\040c none x-create=dir,bind,rw,nosuid,nodev\n"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +65,18 @@ def test_another_users_layer_is_reported_in_words(kept: Path) -> None:
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     told = f"a kept layer cannot be read: Operation not permitted|{kept}|set RUNNER_CACHE to a directory of your own\n"
     assert printed.replace("Permission denied", "Operation not permitted") == told
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError])
+def test_what_hangs_in_the_network_does_not_hold_up_the_end(error: type[BaseException]) -> None:
+    stop, never = threading.Event(), threading.Event()
+
+    def tick() -> None:
+        raise error
+
+    began = time.monotonic()
+    with pytest.raises(error):
+        blobs.run_in_parallel([never.wait, never.wait], workers=2, tick=tick, stop=stop)
+    assert stop.is_set()
+    assert time.monotonic() - began < 2
+    never.set()

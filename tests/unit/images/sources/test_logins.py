@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -83,6 +83,37 @@ def test_a_missing_credential_helper_is_reported(home: Path) -> None:
     with pytest.raises(RefusedError, match="docker-credential-nowhere") as caught:
         credentials.find("r.io")
     assert (caught.value.where, caught.value.fix) == (str(path), "log in again: docker login r.io")
+
+
+@pytest.mark.parametrize(
+    ("config", "helper", "says"),
+    [
+        ("[1]", "", "Expected `object`, got `array`"),
+        ('{"auths": {"r.io": {"au', "", "truncated"),
+        ('{"auths": [1]}', "", "got `array` - at `\\$.auths`"),
+        ('{"auths": {"r.io": 1}}', "", "Invalid configuration for registry r.io"),
+        ('{"auths": {"r.io": {"auth": 5}}}', "", "not 'int'"),
+        ('{"credHelpers": ["a"]}', "", "got `array`"),
+        ('{"credsStore": "test"}', "exec sleep 60", "docker-credential-test did not answer within 0.5 s"),
+        ('{"credsStore": "test"}', "echo '{}'", "required field `Username`"),
+        ('{"credsStore": "test"}', "echo 'no keyring'; exit 1", "exit code 1: no keyring"),
+        ('{"credsStore": "test", "auths": null}', "echo 'credentials not found in native keychain'; exit 1", ""),
+        ("", "", ""),
+        ("{}", "", ""),
+    ],
+)
+def test_what_docker_has_not_written_is_refused_in_words(
+    home: Path, monkeypatch: pytest.MonkeyPatch, config: str, helper: str, says: str
+) -> None:
+    monkeypatch.setattr(credentials, "_HELPER_S", 0.5)
+    program = write(home / "bin/docker-credential-test", f"#!/bin/sh\n{helper}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    path = write(home / ".docker/config.json", config)
+    with pytest.raises(RefusedError, match=says) if says else nullcontext() as caught:
+        assert credentials.find("r.io") is None
+    if caught is not None:
+        assert (caught.value.where, caught.value.fix) == (str(path), "log in again: docker login r.io")
 
 
 def test_enroots_file_by_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

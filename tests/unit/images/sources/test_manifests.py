@@ -162,11 +162,13 @@ def test_attestations_are_no_images_whatever_their_platform(platform: str) -> No
     assert index("linux/amd64", annotations={"other": "1"}).manifests != ()
 
 
-def header(name: str = "first", size: int = 0) -> bytes:
-    made = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
-    made[124:136], made[148:156] = (size % 256**12).to_bytes(12, "big"), b" " * 8
+def header(name: str = "first", size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    made = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    made[124:136], made[148:156] = (size % 256**12 or 128 << 88).to_bytes(12, "big"), b" " * 8
     made[148:156] = b"%06o\0 " % sum(made)
-    return bytes(made) if size else tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT)
+    return bytes(made)
 
 
 DAMAGED = "the header at byte 512 is damaged"
@@ -180,6 +182,21 @@ DAMAGED = "the header at byte 512 is damaged"
         (header("layer.tar", -1024), f"layer.tar has a size of -1024 bytes|{DAMAGED}"),
         (header("layer.tar", -1), f"layer.tar has a size of -1 bytes|{DAMAGED}"),
         (b"\x01" * 512 + header(), DAMAGED),
+        *(
+            (header(size=(128 << 88) + (40 << 30), kind=kind), "a header of more than 1048576 bytes")
+            for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME)
+        ),
+        (
+            (header(size=(128 << 88) + 4, kind=tarfile.GNUTYPE_LONGNAME) + b"name".ljust(512, b"\0")) * 1500,
+            "maximum recur",
+        ),
+        (
+            header(size=(128 << 88) + 44, kind=tarfile.XHDTYPE)
+            + b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n".ljust(512, b"\0")
+            + header()
+            + b"?" * 512,
+            "not enough values",
+        ),
     ],
 )
 def test_an_archive_with_a_damaged_header_is_refused(tmp_path: Path, second: bytes, says: str) -> None:
