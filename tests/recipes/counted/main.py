@@ -191,6 +191,18 @@ def encoders_by_turns() -> Script:
 
 
 @script("script")
+def by_a_part_or_frozen() -> Script:
+    """Of three steps one has a pass that is seen: others are of a part of the model, or of the model in eval()."""
+    model: Any = net()
+    called = itertools.cycle((model.train, lambda: model[::3], model.eval))
+
+    def forward(images: torch.Tensor) -> Any:
+        return next(called)()(images)
+
+    yield from ({**each, "model": model} if isinstance(each, dict) else each for each in simple(forward, trained=model))
+
+
+@script("script")
 def output_is_a_parameter() -> Script:
     """Its first output is a table that it holds: a hook of that would stay for ever."""
 

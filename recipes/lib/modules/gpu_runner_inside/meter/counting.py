@@ -19,15 +19,17 @@ class Step:
     Attributes:
         passes: in training. samples: that they were given; 0 where one of them does not show it.
         largest: samples of one pass. across: second dimensions of the last one's tensors.
+        stepped: it had no pass that is seen, and the optimizer stepped.
     """
 
     passes: int = 0
     samples: int = 0
     largest: int = 0
     across: tuple[int, ...] = ()
+    stepped: bool = False
 
 
-NONE = Step()
+NONE, STEPPED = Step(), Step(stepped=True)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Count:
         is_part: the model that is seen is the smaller part of what is trained, as one expert of several.
 
     Attributes:
-        forwards: steps of the window that had a forward pass.
+        forwards: steps of the window that had a forward pass; done: and those in which the optimizer stepped alone.
     """
 
     def __init__(self, stated: int, accumulate: int, *, is_part: bool = False) -> None:
@@ -67,7 +69,7 @@ class Count:
         self._more = 0  # further steps that were the same
         if accumulated is not None:
             self._accumulated = accumulated  # a step with more may repeat its samples
-        self.forwards = self._steps = self._most = self._largest = self._square = 0
+        self.forwards = self.done = self._steps = self._most = self._largest = self._square = 0
         self._known, self._by_step = True, False
         self._was_smaller = self._varies = False
         self._said: list[int] = []
@@ -109,6 +111,7 @@ class Count:
         self._by_step = self._by_step or samples is not None
         self._seen[-1] += times * step.samples
         self.forwards += times * (step.passes > 0)
+        self.done += times * (step.passes > 0 or step.stepped)
         self._steps += times
         smaller = 0 < step.samples < self.stated
         # The last batch of an epoch follows a whole one. Where the other dimension fits, this one is perhaps the time.

@@ -262,7 +262,7 @@ class Meter:
             "checksum_s": checksum_s + more_s,
             "synchronisation": self._synchronisation(examined=examined),
             "marked_monotonic_s": [before_s, after_s],
-            "forwards_seen": self._counting.forwards if of_all != counting.NONE_SEEN else None,
+            "forwards_seen": None if of_all == counting.NONE_SEEN else self._counting.forwards and self._counting.done,
             "samples_seen": counted.seen,
             "batch_seen": counted.by_input,
             "batch_stated": self.settings.batch_size or None,

@@ -24,7 +24,7 @@ from gpu_runner_inside.benchmark.benchmark import Device
 from gpu_runner_inside.benchmark.cuda_uuid import device_uuid
 from gpu_runner_inside.benchmark.torch_checksum import checksum_of
 from gpu_runner_inside.meter import optimizer_steps
-from gpu_runner_inside.meter.counting import NONE, Step
+from gpu_runner_inside.meter.counting import NONE, STEPPED, Step
 from gpu_runner_inside.meter.torch_passes import Passes, local, modules_of, outermost, parameters_of
 from gpu_runner_inside.meter.torch_reduction import WHOLE, ReductionLook, divides
 
@@ -129,7 +129,7 @@ class TorchTraining:
         held = {id(each) for module in (model, *others) if module is not None for each in parameters_of(module)}
         self.is_part = 2 * len(self._covered - held) >= len(self._covered) > 0
         self.trained_beside = self._steps_beside = 0
-        self._optimizer = id(optimizer)  # not kept alive
+        self._optimizer, self._has_stepped = id(optimizer), False  # not kept alive; in this step
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
         self._stepped: Any = None
@@ -149,7 +149,9 @@ class TorchTraining:
 
     def _before_step(self, optimizer: Any) -> None:
         """See which parameters any optimizer steps."""
-        if self._passes is not None and id(optimizer) != self._optimizer:
+        if id(optimizer) == self._optimizer:
+            self._has_stepped = True
+        elif self._passes is not None:
             self._passes.stepped()
         if self._own is not None:
             if optimizer not in self._is_beside:
@@ -186,6 +188,8 @@ class TorchTraining:
     def take(self) -> Step:
         """A step has ended: the model's forward passes since the last one."""
         step = NONE if self._passes is None else self._passes.take()
+        step = STEPPED if self._has_stepped and step is NONE else step
+        self._has_stepped = False
         if self._own is None:  # in the warm-up
             self._look.after_step()
             if self._watch is not None:
