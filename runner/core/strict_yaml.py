@@ -151,9 +151,9 @@ def document_of(raw: bytes, name: str) -> Document:
         raise UsageError(f"not valid YAML: {error.problem or error.context}", where=f"{name}:{line}") from None
     except yaml.YAMLError as error:
         raise UsageError(f"not valid YAML: {error}", where=name) from None
-    if node is None:
-        raise UsageError("the file is empty", where=name)
     marks: Marks = {}
+    if node is None:  # nothing but comments
+        return Document({}, marks, name, text)
     return Document(_build(node, (), marks, name), marks, name, text)
 
 

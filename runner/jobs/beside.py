@@ -12,6 +12,7 @@ from runner.core.invocation import PROGRAM
 from runner.jobs.directory import Run
 from runner.jobs.states import ensure_own, scheduler_of
 from runner.model.backends import SCHEDULERS
+from runner.model.records import ExitRecord
 
 
 def beside(
@@ -28,10 +29,11 @@ def beside(
     ensure_own(run)
     scheduler, job_id = scheduler_of(run)
     state, record, plan = scheduler.state(job_id, run.path), run.records.start(rank), run.plan
-    if state.phase != "running" or (plan is not None and record is None):
+    is_over = state.phase == "ended" or run.records.record(rank, "exit", ExitRecord) is not None
+    if is_over or state.phase != "running" or (plan is not None and record is None):
         if 0 < (run.tasks or rank + 1) <= rank:
             raise UsageError(f"{run.run_id} has ranks 0 to {run.tasks - 1}", where=f"--rank {rank}", fix="name another")
-        what = "it has ended" if state.phase == "ended" else f"rank {rank} of it has not started"
+        what = "it has ended" if state.phase == "ended" else f"rank {rank} has {'ended' if is_over else 'not started'}"
         raise UsageError(f"nothing can be run beside {run.run_id}: {what}", fix=f"`{PROGRAM} status {run.run_id}`")
     submitted = run.submitted
     assert submitted is not None, "it has a scheduler"
@@ -47,5 +49,5 @@ def beside(
     if record is not None:
         own = (f"RUNNER_TOKEN={record.token}", f"RUNNER_RANK={rank}")
     node = "" if record is None else record.node_name or record.host
-    words = ("/bin/bash", "-c", (SHELL / "beside.sh").read_text(), "beside", *own, *program)
+    words = ("/bin/bash", "-p", "-c", (SHELL / "beside.sh").read_text(), "beside", *own, *program)
     return scheduler_module(name).beside(clients, job_id, node, words, plan=plan, terminal=terminal)

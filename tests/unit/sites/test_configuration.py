@@ -61,3 +61,16 @@ def test_a_value_is_set_and_every_other_line_stays(value: str, machine: Path, tm
     with pytest.raises(UsageError):
         set_value("account", value)
     assert path.read_text() == "{account: old}\n"
+
+
+def test_a_value_is_set_below_comments_alone_and_where_a_link_leads(machine: Path, tmp_path: Path) -> None:
+    (machine / "config.yaml").write_text("# account: ask the centre\n")
+    own = tmp_path / "own/config.yaml"
+    own.parent.mkdir()
+    own.symlink_to(tmp_path / "dotfiles/config.yaml")
+    set_value("account", "mine")
+    assert own.is_symlink() and read_config().account == "mine"
+    own.unlink()
+    own.symlink_to(own)
+    set_value("account", "mine")
+    assert read_config().account == "mine"
