@@ -50,6 +50,7 @@ class Observed:
         modules: that this shell has loaded, for a job that starts on other machines without a container.
         plugin_problem, plugin_fix: why srun could not start the runtime here.
         absent: names of the user's values that the site needs and that are not set (``account``).
+        unlisted: values for the job that the site's own list does not have, each with the nearest there.
         site_file: the site's file, or its name where it is a shipped one; as a command takes it.
         left_open: keys that jobs need and the site's file leaves open (``# UNKNOWN key``).
         workspaces: of the user.
@@ -76,6 +77,7 @@ class Observed:
     plugin_problem: str = ""
     plugin_fix: str = ""
     absent: tuple[Owned, ...] = ()
+    unlisted: tuple[tuple[str, str], ...] = ()
     site_file: str = ""
     left_open: tuple[str, ...] = ()
     workspaces: tuple[Workspace, ...] = ()

@@ -13,7 +13,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import counted
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan, Starter
-from runner.model.site import Owned, RuntimeAtSite
+from runner.model.site import Owned, RuntimeAtSite, Site
 from runner.planning.environment import is_visible
 from runner.planning.starters import Counts, conflict, counts, plain, script_of, starts_of, unread_count
 from runner.planning.wireup import BY_MPI, CYCLE_MS_PER_RANK, RENDEZVOUS_RANKS, mesh_s
@@ -127,6 +127,14 @@ def _personal(case: Case) -> Iterator[Finding]:
         fix += "; --account none leaves it to the scheduler" if name == "account" else ""
         fix += f"; {case.site.hints[name]}" if name in case.site.hints else ""
         yield Finding(f"{name}-missing", "refuse", f"{case.plan.site} needs your {name}, which is not set", fix)
+    yield from not_listed(case.site, [each for each in case.observed.unlisted if each[0] in str(case.plan.directives)])
+
+
+def not_listed(site: Site, unlisted: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+    """Of values that the site's own list does not have, each with the nearest there."""
+    for value, near in unlisted:
+        fix = f"did you mean {near!r}?" if near else "name one that it lists: --field, `applications` of the site"
+        yield Finding("value-not-listed", "warn", f"`{site.published}` of {site.name} does not list {value!r}", fix)
 
 
 @rule("submit-directory")

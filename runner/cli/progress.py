@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
 from runner.core.text import printable
 
@@ -78,7 +80,8 @@ def display(*, quiet: bool = False) -> Iterator[Progress]:
     most_s = resource.getrlimit(resource.RLIMIT_CPU)[0]
     if 0 <= most_s < _LONG_S:
         limit = f"this shell ends a process after {most_s} s of processor time (ulimit -t), which may be too short"
-        click.echo(f"{limit}; then run this in a job: srun --cpus-per-task=8 --time=1:00:00 ...", err=True)
+        in_job = f"{PROGRAM} shell --runtime native --time 1:00:00 -- {PROGRAM} {shlex.join(sys.argv[1:])}"
+        click.echo(f"{limit}; in a job it is not: {in_job}", err=True)
     if quiet:
         yield Silent()
     elif not sys.stderr.isatty():

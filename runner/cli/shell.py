@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runner.jobs.directory import Run
     from runner.model.request import Request
 
-_HOLD = ("python3", "-m", "gpu_runner_inside.hold")  # see there for the file ATTACHED
+_HOLD = ("python3", "-c", "from gpu_runner_inside.hold import main; main()")  # see there for the file ATTACHED
 _ATTACHED, _EVERY_S = "attached", 30.0
 _POLL_S = 0.5
 _SHELL = ("bash", "-i")

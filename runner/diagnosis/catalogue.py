@@ -171,7 +171,8 @@ FAILURES = (
     Failure("srun-plugin-not-loaded", "job exit code", r"",
         "srun could not load a plugin of Slurm on {node} (exit code {code})",
         "ask the site: plugstack.conf of that node names the plugin, and slurmd's log the reason", "site",
-        "infrastructure", context=r"Plug-?in initialization failed|Failed to initialize plugin stack"),
+        "infrastructure",
+        context=r"(?<!launch failed: )Plug-?in initialization failed|Failed to initialize plugin stack"),
     Failure("disk-full", "run directory", r"^full$", "the disk of the run directory is full",
         "remove what you no longer need there, or name another directory (--runs)", outcome="infrastructure"),
     Failure("job-exit-code", "job exit code", r"", "the job ended with exit code {code}",
@@ -350,6 +351,10 @@ FAILURES = (
         "the python3 of the image {image} does not run ({why})",
         "use an image for this processor whose Python has its libraries (nothing may hide them: --mount, "
         "LD_LIBRARY_PATH)", "user", outcome="failed"),
+    _not_started("image-needs-newer-driver", r"requirement error: unsatisfied condition: (?P<what>[^,]+)",
+        "the image {image} requires {what} of the node's GPUs and driver",
+        "use an older image (`build ... --base auto`), or other nodes; --env NVIDIA_DISABLE_REQUIRE=1 starts it anyway",
+        "user"),
     _not_started("gpu-hook-failed", r"\[ERROR\] (?P<hook>/\S*98-nvidia\S*) exited with return code",
         "Enroot's hook for NVIDIA's GPUs failed ({before})",
         "report the node to the site: `nvidia-smi` and `nvidia-container-cli info` must work there"),
@@ -386,13 +391,13 @@ FAILURES = (
         r"\[ERROR\] No such file or directory: (?P<path>\S.*/(?:runner-[^/]+|pyxis_[\d.]+))$",
         "{path}, which was unpacked for this job, is gone",
         "see what cleans Enroot's data path there; a home that nodes share must not hold it (ENROOT_DATA_PATH)"),
-    _not_started("image-missing", _NO_IMAGE, "the image {image} is not there",
+    _not_started("image-missing", _NO_IMAGE + r"|^Error: \S+: image not known$", "the image {image} is not there",
         "convert it again if it was removed; keep images on a file system that every node mounts (--store, --image), "
         "or report the node to the site"),
     _not_started("container-name-taken",
         r"\[ERROR\] File already exists: (?P<path>.+)|because File exists|Could not acquire rootfs lock"
         r"|rm: cannot remove .*(?:Directory not empty|resource busy)",
-        "another node, or another job, uses the same container in Enroot's data path",
+        "another node or job uses the same container in Enroot's data path, or flock does not work there",
         "the data path must be on each node's own disk (ENROOT_DATA_PATH), not in a home that nodes share"),
     _not_started("no-room-for-image", r"No space left on device|Disk quota exceeded",
         "there is no room to unpack the image (space, files or quota)",
@@ -412,11 +417,12 @@ FAILURES = (
         r"|failed to read/uncompress|Can't find a valid SQUASHFS superblock|FATAL ERROR: ?read_|Input/output error"
         r"|failed to read (?:block|inode|fragment)|went wrong trying to read the squashfs image",
         "the image {image} is damaged, or cannot be read there",
-        "`images verify` tells whether the image is whole; convert it again, or report the node to the site", "user"),
+        "`images verify` tells whether the image is whole: if not, convert it again, else report the node to the site, "
+        "where unsquashfs may be missing", "user"),
     _not_started("image-with-devices",
         r"could not create \w+ device (?P<path>\S+), because you're not superuser!",
         "the image {image} has device files ({path}), which only root may make",
-        "store it again without them: `images edit` leaves them out", "user", outcome="failed"),
+        "store it again: `convert` and `images edit` leave them out", "user", outcome="failed"),
     _not_started("image-not-mounted", r"\[ERROR\] Failed to mount: (?P<path>.+)",
         "the image {path} could not be mounted ({before})",
         "`images verify` tells whether the image is whole; squashfuse and /dev/fuse must be usable there"),
@@ -436,6 +442,10 @@ FAILURES = (
         "report the node to the site, or choose another: `df -h /tmp` and `df -i /tmp` show it"),
     _not_started("no-working-directory", r"pyxis: couldn't chdir to (?P<path>/.+): (?P<why>[^:]+)$",
         "{path} is not in the container ({why})", "name a run directory that every node sees (--runs)", "user"),
+    # Pyxis has an image's /etc/rc run without its entry point, too: it is to source /etc/rc.local.
+    _not_started("start-script-failed", r"^pyxis: +(?P<script>/etc/rc(?:\.local)?): (?:line )?\d+: (?P<why>.+)",
+        "{script} of the image {image} failed ({why})",
+        "correct it, or take it out; where there is none, `enroot version` must work there", "user", outcome="failed"),
     # A text of runner.diagnosis.logs: what is not there leaves no line.
     _not_started("enroot-silent", r"^Enroot ended without a message$",
         "Enroot ended without a message, as where it is not installed",

@@ -222,7 +222,7 @@ def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     Enroot log of no lines as a line of its own.
     """
     in_log = empty = stopped = False
-    node = ""
+    node, silent = "", _SILENT
     for line in lines:
         if _AFTERMATH.search(line):
             return  # what an interrupted Enroot has not written, it would not have written
@@ -233,16 +233,17 @@ def _before_aftermath(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
         elif in_log and text.startswith(_LOG_LINE):
             empty = False
         if empty and not in_log:
-            yield _SILENT, node
+            yield silent, node
             empty = False
         node = (starter["node"] or "") if starter else ""
         stopped = stopped or text == _STOPPED
+        silent = f"{_LOG_LINE}/etc/rc: 0: {_SILENT}" if "pyxis: container start failed with" in text else silent
         if text == _LOG_BEGINS:
             in_log, empty = True, not stopped
         elif "[INFO]" not in text and "Parallel unsquashfs" not in text:
             yield text, node
     if empty:
-        yield _SILENT, node
+        yield silent, node
 
 
 _LINE = re.compile(r"NCCL INFO (?:\[[^\]]*\] )?(.+)")

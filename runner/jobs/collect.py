@@ -265,8 +265,8 @@ def _versions(run: Run, plan: Plan, starts: Mapping[int, StartRecord]) -> dict[s
     names += [plan.runtime] if runtime.version_variable else []
     versions: dict[str, dict[str, str]] = {name: {} for name in (*names, *runtime.versions)}
     for path in (run.path / VERSIONS, *sorted(run.path.glob(f"{VERSIONS}-*"))):
-        node = path.name.removeprefix(VERSIONS).removeprefix("-")
-        for name, line in (line.split("\t", 1) for line in _lines(path) if "\t" in line):
+        for name, line, *named in (line.split("\t", 2) for line in _lines(path) if "\t" in line):
+            node = named[0] if named else path.name.removeprefix(VERSIONS).removeprefix("-")
             # The number in what a program says of itself: 22.05.8 of "slurm 22.05.8"; else the line.
             if name in versions and ((number := _VERSION.search(line)) or not node):
                 versions[name][node] = number[0] if number else line.strip()[:100]

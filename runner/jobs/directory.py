@@ -46,7 +46,7 @@ Gaps = dict[Path, tuple[str, ...]]  # of studies that were read, by their direct
 SCRIPT, PLAN, PROVENANCE, JOB = "job.sh", "plan.json", "provenance.json", "job.json"
 REQUEST, COMMAND, CODE, CODE_DIFF = "request.json", "command.json", "code.json", "code.diff"
 CODE_FILES = "code-files.json"  # which files the copy of the user's code had when it was made
-VERSIONS = "versions"  # what the programs on the first node say of themselves; with `-NODE`: on each node
+VERSIONS = "versions"  # what programs say of themselves: on the first node; NODE behind it, or `-NODE`: on each
 NODES = "nodes"  # the job's nodes, in the order in which ranks fill them
 RESULT, EXIT, ENDED, CANCELLED, VERDICT = "result.json", "exit.json", "ended.json", "cancelled.json", "verdict.json"
 # Of a study or a sweep: its run directories are DIRECTORY/launches/LAUNCH/RUN.

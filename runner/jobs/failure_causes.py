@@ -68,6 +68,9 @@ def _end_times(evidence: Evidence) -> dict[int, _EndTime]:
 
 # Signals that end a rank, where the launcher hands them on (its module `program`).
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_UNREACHED = re.compile(
+    r"(?i)no route to host|connection (?:refused|timed out)|unreachable|cannot reach|unable to reach"
+)
 # Ends of a job by a user or by a limit: its ranks may have failed before.
 _FROM_OUTSIDE = frozenset({"job-cancelled", "time-limit", "deadline-missed"})
 
@@ -90,6 +93,10 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     crashed = _failed_before(evidence) if failure.code in _FROM_OUTSIDE else None
     if crashed is not None:
         reasons.append(f"before that, {_sentences(evidence, crashed)[0]}")
+    elif failure.code == "time-limit":  # what hung processes say of those that they cannot reach
+        reasons += [f"before that, in {quote}" for quote in evidence.rank_quotes.values() if _UNREACHED.search(quote)][
+            :1
+        ]
     progress = _progress(evidence) if failure.outcome in ("failed", "cancelled") else []
     reasons += progress
     # Ranks that srun could not start on their node: it waits for the others all the same, up to the time limit.

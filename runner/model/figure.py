@@ -99,7 +99,7 @@ class DoubtKind:
 
 _BATCH = {
     "not-checked": "batch stated, not checked",
-    "others-trained": "another optimizer trained other parameters in the window, whose samples do not count",
+    "others-trained": "another optimizer stepped in the window, too, whose steps and samples do not count",
     "not-stated": "batch as seen: the first dimension of the model's input",
     "": "",
 }

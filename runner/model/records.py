@@ -165,7 +165,7 @@ class Report(msgspec.Struct, frozen=True):
             marked the end; empty of a recipe.
         forwards_seen: of the window, steps that had a forward pass of the model in training; None: not seen.
         trained_beside: values of parameters that an optimizer stepped in the warm-up, and no proof covers.
-        steps_beside: of the window, steps of optimizers of other parameters than the model's.
+        steps_beside: of the window, steps of optimizers of other parameters than the model's, or by turns.
         data_parallel: DDP, FSDP, DeepSpeed or Horovod was seen, which give each rank a batch of its own; None: unknown.
         samples_seen: of the window, the first dimensions of what the model was given, summed; None: not known.
         batch_seen: the batch is the first dimension of what the model was given, not the stated one.

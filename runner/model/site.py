@@ -120,6 +120,7 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         min_walltime_s, max_walltime_s: the shortest and the longest job, seconds; None as above.
         walltimes_s: the longest job by its nodes: pairs of the most nodes and seconds, the fewest nodes first.
         by_name: only jobs that name it (``--queue``) go there.
+        interactive: the allocation of a step (``run``) is asked for there.
         warning: what its jobs must expect; empty for nothing.
         whole_nodes: its jobs get whole nodes, and are charged for them, however few GPUs they ask for.
         gpu_type: ``--gpu-type`` with this name goes there, and the queue decides the type: the scheduler is asked for
@@ -135,6 +136,7 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_walltime_s: int | None = None
     walltimes_s: tuple[tuple[int, int], ...] = ()
     by_name: bool = False
+    interactive: bool = False
     warning: str = ""
     whole_nodes: bool = False
     gpu_type: str = ""
@@ -186,7 +188,7 @@ class RuntimeAtSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         visible: for ``shifter``: host directories that every container shows under the same path; the run directory
             and the program's must lie below them.
         library_path: put before the image's own LD_LIBRARY_PATH: the host's libraries, as mounted.
-        options: further options of Apptainer's or Singularity's ``exec``: ``[--fakeroot]``.
+        options: further options of Apptainer's or Singularity's ``exec`` (``[--fakeroot]``), or ``podman run``.
         setup: for ``native``: the modules, and what is activated, that bring the program's Python, or on which
             ``env create`` builds.
         environment: for ``native``: the environment that ``env create`` makes; jobs without ``--env-name`` use it.
@@ -273,21 +275,21 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         queue: the default queue; null where the limits choose one.
         node: the GPU node that jobs are planned for. Required, except with the scheduler ``local`` (this machine is
             examined) and ``hosts`` (the list of hosts says it).
-        without_gpus: what replaces values of this file if the node is this machine and has no GPU:
-            ``demonstration``, ``image_tags``, ``env``, ``options``.
+        without_gpus: what replaces values of this file if the node is this machine and has no GPU.
         ssh: the nodes, with the scheduler ``hosts``.
         mpi: how MPI programs are started there.
         needs: the user's values that every job needs.
         hints: one of these values -> how a user finds it out there, one line.
         applications: recipe name, or ``default`` -> the site's name for what it runs: ``{application}`` in a value.
+        published: program of its login nodes that lists fields and applications.
         account_suffix: what is appended to the account's name for GPU jobs.
         submit_below: directories below which jobs must be submitted; empty where any directory will do.
         home: the rules for home directories.
         scratch: the rules for the large file system.
         hardware: what an image must fit: driver, GPUs, processors.
         device: what a rank computes on: ``cuda``, or ``cpu`` where the GPUs are fake.
-        transport: what must carry data between nodes; null where that is unknown. ``sockets`` is good where it is
-            planned (Ethernet); where ``verbs`` or ``libfabric`` is planned, a run over sockets is not proven.
+        transport: what must carry data between nodes; null where that is unknown. Where ``verbs`` or
+            ``libfabric`` is planned, a run over sockets is not proven.
         fabric: the adapters of a node that carry data between nodes; null where they are unknown.
         walltime_s: default time limit of a job, seconds.
         max_walltime_s: the longest time limit allowed, seconds; null for none.
@@ -322,6 +324,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: tuple[Owned, ...] = ()
     hints: dict[Owned, str] = {}
     applications: dict[str, str] = {}
+    published: str = ""
     account_suffix: str = ""
     submit_below: tuple[str, ...] = ()
     home: Home = Home()

@@ -66,8 +66,8 @@ class Verdict(msgspec.Struct, frozen=True):
         mixed: of what kinds the ranks' devices and drivers are, where of several; else empty.
         synchronisation: ``not-examined`` where nothing showed whether the ranks train together; else empty.
         batch: ``not-checked`` where the samples are those that a user's script states, and its model's forward passes
-            do not show them; ``others-trained`` where an optimizer of other parameters stepped, too; ``not-stated``
-            where they are as the model was given them alone; else empty.
+            do not show them; ``others-trained`` where an optimizer of other parameters stepped, too, or by turns;
+            ``not-stated`` where they are as the model was given them alone; else empty.
         anew: verdict, plan or records are not as this user's gpu-runner left them, and this is what they give now.
         shared_batch: why ranks may have shared a batch, and what the figure is then; empty where nothing says so.
         uncut_images_per_s: the same of the whole window.

@@ -43,11 +43,14 @@ def fitting_queue(queues: Mapping[str, Queue], gpus: int, nodes: int, walltime_s
     return None
 
 
-def choose_queue(site: Site, requested: str | None, gpus: int, nodes: int, walltime_s: int) -> str | None:
+def choose_queue(site: Site, request: Request, nodes: int, walltime_s: int) -> str | None:
     """The queue of a job: the user's, else the site's, else the first that fits, else the first of all (which a check
-    will refuse); None leaves it to the scheduler.
+    will refuse); None leaves it to the scheduler. Of a step the first that is for interactive work comes before.
     """
-    chosen = requested or site.queue or fitting_queue(site.queues, gpus, nodes, walltime_s)
+    size = (request.gpus, nodes, walltime_s)
+    fitting = (name for name, queue in site.queues.items() if queue.interactive and not queue_misfit(queue, *size))
+    of_step = next(fitting, None) if request.step else None
+    chosen = request.queue or of_step or site.queue or fitting_queue(site.queues, *size)
     return chosen or next(iter(site.queues), None)
 
 

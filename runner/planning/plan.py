@@ -69,7 +69,7 @@ def plan(
         tasks_per_node = placement.place(request.gpus, request.nodes, node)
     nodes, most = len(tasks_per_node), max(tasks_per_node)
     walltime_s = request.walltime_s if request.walltime_s is not None else site.walltime_s
-    queue = placement.choose_queue(site, request.queue, request.gpus, nodes, walltime_s)
+    queue = placement.choose_queue(site, request, nodes, walltime_s)
     name = request.job_name if request.job_name is not None else recipe.name
     if not PLAIN_NAME.match(name):
         raise UsageError(f"{name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)

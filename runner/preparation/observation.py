@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.backends.runtimes import answer_of
 from runner.backends.runtimes.common import mount_problem
 from runner.checks.image_fit import missing_packages
 from runner.checks.registry import Observed, Workspace
@@ -17,6 +18,7 @@ from runner.core import process
 from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
+from runner.core.text import nearest
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
@@ -55,6 +57,7 @@ def observe(
     unstarted, start_fix = program_problem(request, image, is_container=facts.is_container, loads=loads)
     starts_in = loaded.directory if request.starts_in is None else Path(request.starts_in)
     own_home = os.path.normpath(home().absolute())
+    application = user_site.personal.application or site.applications.get("default", "")
     links_left_out: tuple[str, ...] = ()
     if snapshot is not None:
         from runner.jobs.snapshot_copy import left_out
@@ -67,6 +70,7 @@ def observe(
         run_directory=runs,
         run_directory_problem=runs_problem,
         absent=user_site.missing,
+        unlisted=unlisted(site, (user_site.personal.field, application)),
         login_node=_login_node() if on_this_machine else "",
         environment_problem=lacks,
         environment_fix=fix,
@@ -98,6 +102,13 @@ def loads_setup(site: Site, runtime: str, request: Request, image: JobImage) -> 
 def _modules_of_shell() -> tuple[str, ...]:
     """Modules that are loaded in this shell (Lmod and Environment Modules both keep this list)."""
     return tuple(filter(None, os.environ.get("LOADEDMODULES", "").split(":")))
+
+
+def unlisted(site: Site, values: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Of the values those that stand nowhere in the site's own list, each with the nearest there; none without one."""
+    done = answer_of(site.published) if site.published else None
+    words = set(re.findall(r"[\w.+-]+", done.out)) if done is not None else ()
+    return tuple((value, nearest(value, words)) for value in values if words and value and value not in words)
 
 
 def clients(site: Site) -> Path | None:

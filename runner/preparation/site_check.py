@@ -12,6 +12,7 @@ from runner.backends.runtimes import runtime
 from runner.backends.schedulers import render
 from runner.checks.image_fit import version
 from runner.checks.registry import UNCONFIRMED
+from runner.checks.rules import not_listed
 from runner.core import files
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.strict_yaml import read
@@ -21,7 +22,7 @@ from runner.model.plan import Finding, PlannedImage
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, ImageForm, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.planning.plan import plan
-from runner.preparation.observation import clients
+from runner.preparation.observation import clients, unlisted
 from runner.preparation.site import UserSite, plain_name, site_here, with_user_values
 from runner.recipes.loader import read_recipe
 from runner.sites import loader
@@ -40,9 +41,12 @@ def differences(site: Site, detected: Detected) -> tuple[Finding, ...]:
     # Queues that jobs can go to now, with their limits; none where the file's queues are something else.
     live = detected.cluster.queue_limits() if site.settings.lists_queues else {}
     closed = {queue.name: queue.refusal for queue in detected.cluster.queues if queue.refusal}
+    by_key: dict[str, list[str]] = {}  # what says of nodes what they are -> the queues that have such
+    for name in filter(live.__contains__, site.queues):
+        by_key.setdefault(f"queues.{name}.node" if site.queues[name].node else "node", []).append(name)
     findings = [
         *_queues(site, live, closed),
-        *_node(site, detected, [name for name in site.queues if name in live]),
+        *(each for key, queues in (by_key or {"node": []}).items() for each in _node(site, key, detected, queues)),
         *_runtimes(site, detected),
         *_host(site, detected),
     ]
@@ -71,36 +75,37 @@ def _queues(site: Site, live: dict[str, dict[str, int]], closed: dict[str, str])
                 yield Finding("queue-limit-differs", "warn", what, f"queues.{name}.{key}: {theirs}")
 
 
-def _node(site: Site, detected: Detected, queues: list[str]) -> Iterator[Finding]:
+def _node(site: Site, key: str, detected: Detected, queues: list[str]) -> Iterator[Finding]:
     """A file that claims more than a node has makes jobs that never start; one that claims less wastes."""
-    node, there = site.node, detected.cluster.gpu_nodes(queues)
+    node = (site.queues[queues[0]].node if queues else None) or site.node
+    there = detected.cluster.gpu_nodes(queues)
     if not there:
-        where = f"in {', '.join(site.queues)}" if site.queues else "here"
+        where = f"in {', '.join(queues or site.queues)}" if site.queues else "here"
         yield Finding("gpus-differ", "refuse", f"no node {where} has GPUs", "name queues that hold GPU nodes")
         return
     first, memory_mb = there[0], min(each.memory_mb for each in there)
     kinds, cpus = dict(first.gpus), first.cpus
     if node.gpu_type and node.gpu_type not in kinds:
         what = f"the nodes have GPUs of type {', '.join(kinds) or 'none'}, the file says {node.gpu_type!r}"
-        fix = instead(node.gpu_type, kinds, "correct node.gpu_type; empty where GPUs have no type")
+        fix = instead(node.gpu_type, kinds, f"correct {key}.gpu_type; empty where GPUs have no type")
         yield Finding("gpu-type-differs", "refuse", what, fix)
     gpus = kinds.get(node.gpu_type) or count_of(first.whole_gpus or first.gpus)
     if gpus != node.gpus:
         what = f"a node has {gpus_text(gpus)}, the file says {node.gpus}"
-        yield Finding("gpus-differ", "refuse", what, f"node.gpus: {gpus}")
+        yield Finding("gpus-differ", "refuse", what, f"{key}.gpus: {gpus}")
     if cpus != node.cpus:
         what = f"a node has {cpus} CPUs to give, the file says {node.cores} cores of {node.threads_per_core} threads"
-        fix = "node.cores and node.threads_per_core (`scontrol show node`, `pbsnodes`)"
+        fix = f"{key}.cores and {key}.threads_per_core (`scontrol show node`, `pbsnodes`)"
         yield Finding("cpus-differ", "refuse" if cpus < node.cpus else "warn", what, fix)
     if memory_mb < node.memory_mb:
         what = f"a node has {memory_mb} MiB, the file says {node.memory_mb}"
         asked = site.settings.asks_memory
-        yield Finding("memory-differs", "refuse" if asked else "warn", what, f"node.memory_mb: {memory_mb}")
+        yield Finding("memory-differs", "refuse" if asked else "warn", what, f"{key}.memory_mb: {memory_mb}")
     if not any(each.usable for each in there):
         yield Finding("nodes-down", "warn", f"none of the {len(there)} GPU nodes is up", "wait", who="administrator")
     elif node.count is not None and node.count > len(there):
         what = f"there are {len(there)} such nodes, the file says {node.count}"
-        yield Finding("fewer-nodes", "warn", what, f"node.count: {len(there)}")
+        yield Finding("fewer-nodes", "warn", what, f"{key}.count: {len(there)}")
 
 
 def _runtimes(site: Site, detected: Detected) -> Iterator[Finding]:
@@ -205,14 +210,17 @@ def check_site(name: str, *, offline: bool, on_node: bool, options: tuple[tuple[
         )
     if offline or not SCHEDULERS[site.scheduler].detection:
         return SiteReport(defaulted=defaulted, remarks=tuple(remarks))
+    values = dict.fromkeys((user_site.personal.field, *site.applications.values()))
+    listed = tuple(not_listed(site, unlisted(site, values)))
     try:
         account = None if missing else user_site.account
         detected = detect_cluster(site, on_node=on_node, options=options, account=account)
     except RunnerError as error:
         if on_node:
             raise
-        return SiteReport(defaulted=defaulted, remarks=(*remarks, f"not compared with a live cluster: {error.what}"))
-    findings = differences(site, detected)
+        remarks.append(f"not compared with a live cluster: {error.what}")
+        return SiteReport(defaulted=defaulted, findings=listed, remarks=tuple(remarks))
+    findings = (*differences(site, detected), *listed)
     agrees = "" if findings else "; it agrees"
     remarks.append(f"compared with {detected.scheduler}{agrees}")
     return SiteReport(defaulted=defaulted, findings=findings, remarks=tuple(remarks))

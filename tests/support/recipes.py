@@ -71,13 +71,14 @@ COUNTED = Path(__file__).parents[1] / "recipes" / "counted"
 IN_STEPS = {
     "adversarial", "adversarial_apart", "sharpness_aware", "two_views", "closure", "time_major", "graphs",
     "projected_divided", "projected_by_deepspeed", "actor_and_critic", "compiled_backward",
-    "encoder_layer_with_a_mask",
+    "encoder_layer_with_a_mask", "private", "by_turns",
 }  # fmt: skip
 NOT_CHECKED = {
-    "accumulation_left_out", "adversarial_and_stated", "awkward", "compiled_around", "compiled_step", "compiled_whole",
-    "projected_and_stated", "projected_divided_and_stated", "shared_trunk", "stated_too_small",
-    "time_major_and_stated", "within_torchscript",
+    "accumulation_left_out", "adversarial_and_stated", "awkward", "compiled_around", "compiled_step",
+    "compiled_whole", "experts_in_a_list", "private_and_stated", "projected_and_stated",
+    "projected_divided_and_stated", "shared_trunk", "stated_too_small", "time_major_and_stated", "within_torchscript",
 }  # fmt: skip
+BESIDE = {"by_turns", "actor_and_critic", "adversarial", "adversarial_apart", "adversarial_and_stated"}
 BY_INPUT = {"encoders_by_turns", "time_as_long_as_the_batch"}  # in doubt, though a batch is stated
 NOT_SEEN = {"compiled_optimizer_unseen"}
 LARGEST = 0.02  # difference from the script's own count
@@ -102,6 +103,7 @@ def counted_and_unchanged(local: Runner, *names: str) -> int:
         report = msgspec.convert(row["report"], Report)
         counted = sum(report.group_samples)
         assert (report.unit == "steps") is (name in IN_STEPS), name
+        assert (report.steps_beside > 0) is (name in BESIDE), name
         if report.unit != "steps":
             assert (not report.batch_seen and report.samples_seen != counted) is (name in NOT_CHECKED), name
             assert report.batch_seen or name not in BY_INPUT, name

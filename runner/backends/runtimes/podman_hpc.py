@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runner.backends.runtimes import answer_of, common
-from runner.model.backends import MountSyntax, RuntimeFacts
+from runner.model.backends import RUNTIMES, MountSyntax, RuntimeFacts
 from runner.model.plan import Plan
 from runner.model.step import RENDEZVOUS, Export, StepSpec, text, texts
 
@@ -24,6 +24,12 @@ FACTS = RuntimeFacts(
 
 
 def step(plan: Plan) -> StepSpec:
+    """As ``podman_step``."""
+    by_gpu, by_pmi = ("--gpu",) * (plan.device == "cuda"), ("--openmpi-pmi2",) * (plan.mpi == "pmi2")
+    return podman_step(plan, *by_gpu, *(f"--{module}" for module in plan.modules), *by_pmi)
+
+
+def podman_step(plan: Plan, *options: str) -> StepSpec:
     """One container a rank. It starts with the image's variables alone, so each is named: ``--env NAME`` takes the
     host's value, whatever bytes it has, over the image's; ``NAME*`` those of each task.
 
@@ -35,14 +41,8 @@ def step(plan: Plan) -> StepSpec:
     return StepSpec(
         prelude=(*common.loads(plan), *(Export(name, text(value)) for name, value in env)),
         command=(
-            *texts("podman-hpc", "run", "--rm", "--pull=never", "--entrypoint="),
-            *texts(*(("--gpu",) if plan.device == "cuda" else ()), *(f"--{module}" for module in plan.modules)),
-            *texts(
-                *(("--openmpi-pmi2",) if plan.mpi == "pmi2" else ()),
-                "--network=host",
-                "--ipc=host",
-                f"--workdir={plan.workdir}",
-            ),
+            *texts(RUNTIMES[plan.runtime].program, "run", "--rm", "--pull=never", "--entrypoint=", *options),
+            *texts("--network=host", "--ipc=host", f"--workdir={plan.workdir}"),
             *(text("--volume"), common.RUN_AT_RESULTS, *common.mount_options(plan, "--volume")),
             *texts(*(f"--env={prefix}*" for prefix in common.starters(plan)), *(f"--env={name}" for name in names)),
             *(text(common.image_reference(plan)), *common.shell(), *common.launched_program(plan)),

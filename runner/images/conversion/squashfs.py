@@ -13,6 +13,7 @@ from runner.core.errors import InfrastructureError, RefusedError, UsageError
 from runner.core.files import key_of
 from runner.core.hide import hidden
 from runner.core.progress import Progress
+from runner.core.text import first_of
 from runner.images import reference as references
 from runner.images.conversion.engine_source import Method, engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, about_of, publish
@@ -25,7 +26,7 @@ from runner.model.plan import RESULTS
 if TYPE_CHECKING:
     import docker
 
-CONVERTER = "runner-sqsh 3"  # the version goes into the key: raise it with every change of what is written
+CONVERTER = "runner-sqsh 4"  # the version goes into the key: raise it with every change of what is written
 _DATA_ORDERS = ("walk", "layers")
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
@@ -109,6 +110,10 @@ def convert_source(
         except mksquashfs.CrashError as error:  # once more in another way and on one processor: the same bytes
             progress.step(f"{error.what}: trying once more, on one processor")
             passed = (source.otherwise or source.packed)(replace(job, packing=replace(packed_as, processors=1)))
+        if passed.devices:
+            progress.step(
+                f"left out, as only root could unpack them: device files {first_of(sorted(passed.devices), 4)}"
+            )
         progress.step("verifying")
         image_files.check_listing(out, passed.names)
         return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))

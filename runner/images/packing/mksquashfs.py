@@ -222,9 +222,11 @@ def packed_layers(layers: Collection[Path], job: PackJob) -> rootfs.Passed:
             raise Unavailable(os.fsdecode(parts[0]))
         if kind == b"ok":
             _watch(child, int(parts[1]), job.progress)
+    captured, devices = json.loads(parts[0])
     return rootfs.Passed(
         names={os.fsdecode(name) for name in parts[2:]},
-        captured={name: base64.b64decode(text) for name, text in json.loads(parts[0]).items()},
+        captured={name: base64.b64decode(text) for name, text in captured.items()},
+        devices=set(devices),
     )
 
 

@@ -1,8 +1,8 @@
 """A separate program, standard library only: mounts layers in a private namespace and becomes mksquashfs.
 
 It reads one JSON object (see ``mksquashfs.packed_layers``) on standard input, and answers on standard output:
-``ok``, the captured files as JSON, the bytes that will be read and every path of the tree; or ``no`` and the reason;
-or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs.
+``ok``, the captured files and the paths of device files as JSON, the bytes that will be read and every path; or ``no``
+and the reason; or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs.
 
 The mounts lie in a mount namespace of this process alone, and it dies with the process that started it: whatever
 kills either of them, no mount, no tree and no running mksquashfs is left. The overlay is writable into a tmpfs, so
@@ -54,7 +54,7 @@ def main() -> None:
         }
         _drop(spec["dropped"])
         _add(spec)
-        size, paths = _walked()
+        size, paths, devices = _walked()
         _retime(spec["timed"], spec["mtime"])
         os.fchdir(outside)
         os.chroot(".")
@@ -64,7 +64,7 @@ def main() -> None:
     except (OSError, Unavailable) as error:
         _answer(b"no", os.fsencode(str(error)))
         return
-    _answer(b"ok", json.dumps(captured).encode(), b"%d" % size, *paths)
+    _answer(b"ok", json.dumps([captured, devices]).encode(), b"%d" % size, *paths)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the end of the answer
     os.execv(spec["command"][0], spec["command"])
 
@@ -145,8 +145,8 @@ def _is_directory(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _walked() -> tuple[int, list[bytes]]:
-    """(bytes of the regular files, all paths), after sockets were removed, which no engine exports.
+def _walked() -> tuple[int, list[bytes], list[str]]:
+    """(bytes of the regular files, all paths, those of device files), after device files and sockets were removed.
 
     Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not, or times that it
     would turn into others.
@@ -159,17 +159,19 @@ def _walked() -> tuple[int, list[bytes]]:
 
     size = 0
     paths: list[bytes] = []
+    devices: list[str] = []
     seen: set[tuple[int, int]] = set()
     pending = [b"/"]
     while pending:
         directory = pending.pop()
         check_attributes(directory)
-        sockets = []
+        to_remove = []
         with os.scandir(directory) as entries:
             for entry in entries:
                 about = entry.stat(follow_symlinks=False)
-                if stat.S_ISSOCK(about.st_mode):
-                    sockets.append(entry.path)
+                if (kind := stat.S_IFMT(about.st_mode)) in (stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK):
+                    to_remove.append(entry.path)
+                    devices += [os.fsdecode(entry.path[1:])] * (kind != stat.S_IFSOCK)
                     continue
                 if not 0 <= about.st_mtime < 1 << 32:
                     raise Unavailable(f"{os.fsdecode(entry.path)} has a time that no squashfs holds")
@@ -182,11 +184,11 @@ def _walked() -> tuple[int, list[bytes]]:
                     size += about.st_size
                     seen.add((about.st_dev, about.st_ino))
         before = os.lstat(directory)
-        for path in sockets:
+        for path in to_remove:
             os.unlink(path)  # noqa: PTH108 - bytes
-        if sockets:
+        if to_remove:
             os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
-    return size, paths
+    return size, paths, devices
 
 
 def _retime(names: list[str], mtime: int) -> None:

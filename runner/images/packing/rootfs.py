@@ -74,11 +74,13 @@ class Additions:
 @dataclass
 class Passed:
     """What the packed root holds; complete once the stream has ended. names: every path passed on or put in, relative,
-    without a trailing slash; the root itself left out. captured: contents of the requested files.
+    without a trailing slash; the root itself left out. captured: contents of the requested files. devices: paths of
+    device files, which are left out: only root could unpack them.
     """
 
     names: set[str] = field(default_factory=set)
     captured: dict[str, bytes] = field(default_factory=dict)
+    devices: set[str] = field(default_factory=set)
 
     def entries(self) -> int:
         """Entries that the finished file system holds, the root left out: parents that no entry names count too."""
@@ -209,7 +211,10 @@ def filtered(source: IO[bytes], added: Additions, passed: Passed, *, capture: Co
         if member.kind != tarfile.DIRTYPE:
             not_directories.add(member.path)
         is_artefact = member.path in DROPPED or member.path.startswith("dev/")
-        keep = bool(member.path) and not is_artefact and member.path not in replaced
+        is_link = member.kind == tarfile.LNKTYPE and normal(member.link) in passed.devices
+        if not is_artefact and (is_link or member.kind in (tarfile.CHRTYPE, tarfile.BLKTYPE)):
+            passed.devices.add(member.path)
+        keep = bool(member.path) and not is_artefact and member.path not in replaced | passed.devices
         if keep:
             passed.names.add(member.path)
             yield retimed(member, added.mtime) if member.path in added.timed else timely(member.head)

@@ -136,6 +136,9 @@ CONTAINER_FAULTS = {
     "no enroot on the node (bare)": ContainerFault(
         "enroot is not there, or not in PATH", "install it", "/usr/local/bin", runtimes=("enroot",)
     ),
+    # Enroot's own words are of the image, and of the lock.
+    "unsquashfs does not run": ContainerFault(_DAMAGED, "unsquashfs", "/usr/bin/unsquashfs", "DIR/zeros"),
+    "flock does not run": ContainerFault("or flock does not work", "ENROOT_DATA_PATH", "/usr/bin/flock", "DIR/zeros"),
     "unpacking is killed": ContainerFault("was killed, often for lack of memory", "memory", "/usr/bin/unsquashfs",
                                           "DIR/killed"),
     "mount source not on the node": ContainerFault(
@@ -156,6 +159,14 @@ CONTAINER_FAULTS = {
     ),
     "image without a shell": ContainerFault(
         "has no shell that runs there", "/bin/sh", image="no-shell.sqsh", everywhere=True, runtimes=("pyxis",), code=5
+    ),
+    "image whose /etc/rc fails": ContainerFault(
+        "/etc/rc of the image DIR/images/rc-fails.sqsh failed (cd: /work: No such file", "take it out",
+        image="rc-fails.sqsh", everywhere=True, runtimes=("pyxis",), code=5,
+    ),
+    "image whose /etc/rc ends": ContainerFault(
+        "failed (Enroot ended without a message", "take it out", image="rc-ends.sqsh", everywhere=True,
+        runtimes=("pyxis",), code=5,
     ),
     "image without bash": ContainerFault(
         "has no shell that runs there (/bin/bash: No such file", "/bin/bash", image="no-bash.sqsh", everywhere=True,
@@ -197,6 +208,10 @@ if FOUND:
         (root / "etc/environment").write_text("NVIDIA_VISIBLE_DEVICES=all\n")
         packed(root, directory / "images/gpu.sqsh")
         (root / "etc/environment").write_text("")
+        for image, line in (("rc-fails", "cd /work || exit 1"), ("rc-ends", "exit 3")):
+            (root / "etc/rc").write_text(f"{line}\n. /etc/rc.local\n")
+            packed(root, directory / f"images/{image}.sqsh")
+        (root / "etc/rc").unlink()
         (root / "usr/bin/bash").rename(directory / "bash")
         packed(root, directory / "images/no-bash.sqsh")
         (directory / "bash").rename(root / "usr/bin/bash")

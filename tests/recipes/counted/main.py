@@ -82,9 +82,14 @@ def ddp(model: nn.Module) -> nn.Module:
     return nn.parallel.DistributedDataParallel(model)
 
 
+def of_one() -> Any:
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return init_device_mesh("cpu", (1,))
+
+
 def divided(model: nn.Module) -> nn.Module:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    return fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    return fully_shard(model, mesh=of_one())
 
 
 def simple(model: Any, *, sizes: Callable[[int], int] = lambda _: BATCH, accumulate: int = 1, **more: Any) -> Script:
@@ -207,6 +212,94 @@ def output_is_a_parameter() -> Script:
         optimizer.step()
         assert len(model.items.weight._backward_hooks or ()) <= 1
         yield BATCH
+
+
+@script(f"hook {BATCH}")
+def experts_in_a_list() -> Script:
+    """What the first of four experts is given is a share of the batch."""
+    experts, gate = [net() for _ in range(4)], nn.Linear(WIDTH, 4)
+    optimizer = torch.optim.Adam([each for one in (*experts, gate) for each in one.parameters()])
+    yield stated(experts[0], optimizer)
+    for _ in range(STEPS):
+        images, labels = batch()
+        weights = gate(images).softmax(1)
+        output = torch.zeros(BATCH, 10)
+        for number, expert in enumerate(experts):
+            mine = weights.argmax(1) == number
+            output[mine] = expert(images[mine]) * weights[mine, number : number + 1]
+        optimizer.zero_grad()
+        functional.cross_entropy(output, labels).backward()
+        optimizer.step()
+        yield BATCH
+
+
+def gradients_of_each_sample() -> Script:
+    """By vmap, which hides the dimension of the batch: a sample has 12 numbers."""
+    model = nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Linear(32, 10))
+    optimizer = sgd(model)
+
+    def loss(parameters: Any, image: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(torch.func.functional_call(model, parameters, (image,)), label)
+
+    of_each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    yield stated(model, optimizer)
+    for _ in range(STEPS):
+        for name, found in of_each(dict(model.named_parameters()), *batch()).items():
+            model.get_parameter(name).grad = found.detach().mean(0)
+        optimizer.step()
+        yield BATCH
+
+
+@script("hook")
+def private() -> Script:
+    return gradients_of_each_sample()
+
+
+@script(f"hook {BATCH}")
+def private_and_stated() -> Script:
+    return gradients_of_each_sample()
+
+
+@script("script")
+def beside_weights_of_a_byte() -> Script:
+    """Frozen and of eight bits, of which torch does not say whether they are finite."""
+    model = net()
+    model.register_parameter("scales", nn.Parameter(torch.ones(4).to(torch.float8_e4m3fn), requires_grad=False))
+    return simple(model)
+
+
+@script("hook")
+def by_turns() -> Script:
+    """Two optimizers of one model: the steps of one of them count."""
+    model = net()
+    optimizers = sgd(model[0]), sgd(model[3])  # type: ignore[index]
+    yield stated(model, optimizers[0])
+    for number in range(2 * STEPS):
+        images, labels = batch()
+        model.zero_grad()
+        functional.cross_entropy(model(images), labels).backward()
+        optimizers[number % 2].step()
+        yield BATCH
+
+
+@script("hook")
+def accumulated_in_a_closure() -> Script:
+    """The last pass lies in the optimizer's step, as Lightning has it."""
+    model = net()
+    optimizer = sgd(model)
+    yield stated(model, optimizer)
+
+    def passed() -> torch.Tensor:
+        images, labels = batch()
+        loss = functional.cross_entropy(model(images), labels)
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        passed()
+        optimizer.step(passed)  # type: ignore[arg-type]
+        yield 2 * BATCH
 
 
 @script("hook")
@@ -609,8 +702,8 @@ def projected_divided() -> Script:
 
 @script("hook")
 def accumulated_divided() -> Script:
-    """Gradients stay whole, and are reduced in the last of four passes."""
-    model: Any = divided(net())
+    """Gradients stay whole, and are reduced in the last of four passes; the outermost module has none of its own."""
+    model: Any = divided(nn.Sequential(fully_shard(net(), mesh=of_one())))
     model.register_forward_pre_hook(lambda *_: model.set_requires_gradient_sync(next(last)))
     last = itertools.cycle((False, False, False, True))
     return simple(model, accumulate=4)
@@ -844,7 +937,7 @@ def state_of(trained: dict[str, Any]) -> str:
     digest = hashlib.sha256()
     for placed in (*tensors, torch.get_rng_state()):
         each = placed.to_local() if hasattr(placed, "to_local") else placed
-        digest.update(each.numpy().tobytes())
+        digest.update(each.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
 
 

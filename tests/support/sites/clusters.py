@@ -30,7 +30,7 @@ from tests.support.waiting import until
 
 SOURCE = Path(__file__).parents[2] / "spank" / "site_options.c"
 STAND_IN = Path(__file__).parent / "stand_in.sh"
-STANDS_FOR = ("apptainer", "singularity", "shifter", "podman-hpc", "enroot")
+STANDS_FOR = ("apptainer", "singularity", "shifter", "podman-hpc", "podman", "enroot")
 # A compiler for the plugin, which is built for the version of Slurm that is to load it; a database for accounting.
 PACKAGES = ("gcc", "libc6-dev", "libslurm-dev", "mariadb-server", "slurmdbd")
 IMAGES = {"sif": "image.sif", "registry": "registry.example.org/m1234/horovod:25.02"}

@@ -56,9 +56,10 @@ _OF_SITES = {
     ),
     "alpha": ("native", "native pmix", "singularity", "singularity pmix", "singularity 8+5"),
     "capella": ("singularity",),
-    "neuron": ("native", "singularity", "singularity 4", "pyxis", "enroot"),
+    "neuron": ("native", "singularity", "singularity 4", "pyxis", "enroot", "podman"),
     "slurm": (
-        *("apptainer", "apptainer 4+4+3", "singularity", "enroot", "pyxis", "charliecloud", "podman-hpc", "shifter"),
+        *("apptainer", "apptainer 4+4+3", "singularity", "enroot", "pyxis", "charliecloud", "podman-hpc"),
+        *("podman", "shifter"),
     ),
 }
 

@@ -88,7 +88,7 @@ def starts(words: str, **more: Any) -> dict[str, Any]:
         ("environment-lacks", "neuron", Observed(environment_problem="no torch"), {}, "no torch"),
         ("plugin-missing", "technion", Observed(plugin_problem="none", plugin_fix="--runtime enroot"), {}, "enroot"),
         ("scratch-missing", "polaris", Observed(absent=("scratch",)), {}, "--scratch"),
-        ("field-missing", "neuron", Observed(absent=("field",)), {}, "showque"),
+        ("field-missing", "neuron", Observed(absent=("field",)), {}, "showappl"),
         ("submit-directory", "neuron", AT_HOME, {}, "--runs /scratch/"),
         ("path-not-visible", "perlmutter", AT_HOME, {}, "--runs"),
         ("path-not-visible", "perlmutter", Observed(run_directory=("/pscratch/runs",)), FROM_HOME, "start there"),

@@ -192,4 +192,4 @@ def test_a_limit_on_processor_time_is_shown_before_long_work(limit: str, says: l
     words = ["bash", "-c", f'ulimit -St {limit} && exec "$@"', "_", sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert [words for words in says if words in done.stderr] == says
-    assert bool(done.stderr) is bool(says)
+    assert bool(done.stderr) is bool(says) is ("shell --runtime native" in done.stderr)

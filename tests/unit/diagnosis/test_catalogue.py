@@ -82,6 +82,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "no-python-in-image": ("bash: line 1: exec: python3: not found",),
     "python-does-not-run": ("python3: error while loading shared libraries: libz.so.1: cannot open shared object file: "
         "No such file or directory", "some"),
+    "image-needs-newer-driver": ("pyxis:     nvidia-container-cli: requirement error: unsatisfied condition: "
+        "cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container",),
     "gpu-hook-failed": ("pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1",),
     "fabric-hook-failed": ("pyxis:     [ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1",),
     "own-hook-failed": ("pyxis:     [ERROR] /root/.config/enroot/hooks.d/10-mine.sh exited with return code 3",),
@@ -113,6 +115,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "no-shell-in-image": ("pyxis:     enroot-switchroot: failed to execute: /bin/sh: Exec format error",),
     "tmp-not-writable": ("pyxis: couldn't create enroot start configuration script",),
     "no-working-directory": ("pyxis: couldn't chdir to /results/recipe: No such file or directory", "some"),
+    "start-script-failed": ("pyxis:     /etc/rc: 3: cd: can't cd to /work",),
     "enroot-silent": ("Enroot ended without a message", "some"),
     "image-lost": ("ch-run[7]: error: can't execve(2): /bin/bash: Transport endpoint is not connected",),
     "runtime-failed": ("pyxis: couldn't join mount namespace: Operation not permitted", "some"),

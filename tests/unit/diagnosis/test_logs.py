@@ -53,6 +53,8 @@ FAULTS: dict[str, tuple[list[str], str]] = {
         NODE2 + PLUGIN, NODE2 + "Failed to invoke spank plugin stack"], ""),
     # Pyxis shows an empty log where it could not start Enroot at all.
     "silent": (pyxis(NODE2), "enroot-silent"),
+    "silent as it starts": (pyxis(NODE2, first="pyxis: container start failed with error code: 3"),
+        "start-script-failed"),
     "silent to the end": (pyxis(NODE2)[:3], "enroot-silent"),
     # A container that was running: another node's failure ended it, and the log may not say so.
     "silent, as it was stopped": ([NODE1 + "pyxis: container exited too soon", *pyxis(NODE1)[2:]], "runtime-failed"),
@@ -63,6 +65,9 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "no bash": ([NODE2 + "execve(): /bin/bash: No such file or directory"], "no-shell-in-image"),
     "an image that is gone": (["ch-run[7]: error: can't stat: /my image.sqfs: No such file or directory (core.c:474)"],
         "image-missing"),
+    "an image that Podman does not have": (["Error: nvcr.io/nvidia/torch:1: image not known"], "image-missing"),
+    "a node without NVIDIA's CDI file": (["Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all"],
+        "runtime-failed"),
     # A runtime's own line about its container.
     **{line: ([line], "container-not-started") for line in ("ERROR: cannot open container file",
         "FATAL:   container creation failed: no such device",
@@ -89,6 +94,10 @@ UNKNOWN = "enroot-switchroot: failed to change directory: /root: No such file or
 MISSING = "[ERROR] No such file or directory: /i.sqsh"
 TMPFS = "enroot-mount: failed to mount: tmpfs at /data/pyxis_5.0/sys/class/infiniband: No such file or directory"
 HOOK = "[ERROR] /etc/enroot/hooks.d/99-mellanox.sh exited with return code 1"
+DEMAND = (
+    "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to a newer "
+    "version, or use an earlier cuda container"
+)
 SOURCE = "pyxis: --container-mounts: source path does not exist: /data/in put"
 
 
@@ -97,6 +106,9 @@ SOURCE = "pyxis: --container-mounts: source path does not exist: /data/in put"
     [
         (pyxis(NODE2, MISSING), "image-missing", MISSING, ("path", "/i.sqsh")),
         (pyxis(NODE2, TMPFS, HOOK), "fabric-hook-failed", HOOK, ("before", TMPFS)),
+        # The image's demand of libnvidia-container, and no broken hook.
+        (pyxis(NODE2, DEMAND, HOOK.replace("99-mellanox", "98-nvidia")), "image-needs-newer-driver", DEMAND,
+            ("what", "cuda>=12.8")),
         # Of what the catalogue does not know, the first line that tells no progress.
         (pyxis(NODE2, UNPACKING, "Parallel unsquashfs: Using 1 processor", "1126 inodes (1301 blocks) to write",
             "", "[=====|] 2427/2427 100%", "created 1121 files", UNKNOWN),

@@ -145,7 +145,10 @@ def test_which_versions_ran_is_what_the_job_recorded(run: Run) -> None:
     assert verdict.remarks == ()
     (run.path / "versions-n1").write_text("enroot\t3.5.0\n")
     write_record(run, start(2, environment={"PYXIS_VERSION": "0.20.0"}))
+    with (run.path / "versions").open("a") as file:
+        file.write("slurm\t22.05.8\tn0\nslurm\t23.02.7\tn1\n")
     assert judge(collect(run, ENDED)).remarks == (
+        "slurm is 22.05.8, but 23.02.7 on n1",
         "pyxis is 0.24.0, but 0.20.0 on n1",
         "enroot is 4.1.2-14-g8ea147d, but 3.5.0 on n1",
     )
@@ -230,6 +233,7 @@ NO_ROOM = "Write on output file failed because No space left on device"
 TOO_SOON = ("slurmstepd-n0: error: pyxis: container exited too soon", *pyxis()[1:])
 NOT_MADE = "slurmstepd-n1: error: pyxis: failed to create container filesystem for image: /lustre/u/images/x.sqsh"
 NO_PLUGIN = [f"srun: error: task {rank} launch failed: Plugin initialization failed" for rank in (2, 3)]
+BTL = "[n0][btl_tcp_endpoint.c:626] connect() to 10.0.0.2:1024 failed: No route to host (113)"
 NO_IO = "srun: error: task 1 launch failed: Slurmd could not connect IO"
 SRUN_KILLED = "lib/common.sh: line 85: 35933 Killed                  srun --mpi=none --nodes=2"
 FAILED_STEP = "slurmstepd-n0: error: *** STEP 7.0 ON n0 FAILED (non-zero exit code or other failure mode) ***"
@@ -286,6 +290,9 @@ CONTAINERS: dict[str, Left] = {
     "ranks that were never launched explain a time limit": ({"batch.err": NO_PLUGIN}, WAITING, code(143, "TIMEOUT",
         reason="TimeLimit"), "ranks 2, 3 on n1 left no exit record; srun reports: launch failed: Plugin",
         "logs/batch.err: srun"),
+    # As seen where the ranks of the other node had no time to leave an exit record.
+    "and a step that was killed for them": ({"batch.err": (*NO_PLUGIN, "srun: error: n0: tasks 0-1: Killed")}, WAITING,
+        code(137), "rank 2 on n1 left no exit record; srun reports: launch failed: Plugin", ""),
 }  # fmt: skip
 
 
@@ -317,6 +324,15 @@ def test_a_container_that_another_nodes_rank_stopped_is_not_blamed(run: Run) -> 
     judged = judge(collect(run, code(127)))
     assert judged.reasons[0] == "rank 0 on n0 left no exit record; srun reports: Exited with exit code 127"
     assert judged.log == "logs/rank-0.err: an odd line"
+
+
+def test_processes_that_did_not_reach_each_other_explain_a_time_limit(run: Run) -> None:
+    for rank, line in enumerate(("step 3", BTL, BTL)):
+        write_record(run, start(rank))
+        log(run, f"rank-{rank}.err", line, CANCELLED)
+    _limit, why, *others = judge(collect(run, code(143, "TIMEOUT", reason="TimeLimit"))).reasons
+    assert why == f"before that, in logs/rank-1.err: {BTL}"
+    assert BTL not in " ".join(others)
 
 
 @pytest.mark.parametrize("name", CONTAINERS)

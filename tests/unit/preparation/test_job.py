@@ -72,6 +72,9 @@ def test_a_step_needs_an_allocation_and_a_plan_comes_first(monkeypatch: pytest.M
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     for gpus, site, error, says in (
         (2, "technion", RefusedError, "salloc --job-name=probe"),
+        (2, "perlmutter", RefusedError, "--qos=shared_interactive"),
+        (16, "perlmutter", RefusedError, "--qos=interactive"),
+        (32, "perlmutter", RefusedError, "--qos=regular"),  # the others take four nodes at most
         (2, "polaris", RefusedError, "qsub -I -N probe"),
         (0, "technion", UsageError, "request one or more"),
     ):

@@ -58,7 +58,7 @@ def test_a_value_is_set_and_every_other_line_stays(value: str, machine: Path, tm
     lines = path.read_text().splitlines()
     assert lines[0] == "# mine" and lines[2:] == ["site: box", 'field: "nlp"'] and read_config().account == value
     path.write_text("{account: old}\n")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="not valid YAML"):
         set_value("account", value)
     assert path.read_text() == "{account: old}\n"
 

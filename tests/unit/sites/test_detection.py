@@ -282,6 +282,11 @@ def node(**changes: int) -> dict[str, object]:
     return {"node": {"gpus": 8, "cores": 48, "memory_mb": 1} | changes}
 
 
+def of_queue(**changes: int) -> dict[str, object]:
+    own = {"gpus": 4, "cores": 40, "memory_mb": 1} | changes
+    return {"queues": {"a100": {"max_walltime_s": 216000}, "v100": {"node": own}}}
+
+
 @pytest.mark.parametrize(
     ("changes", "answers", "wanted", "says"),
     [
@@ -296,6 +301,14 @@ def node(**changes: int) -> dict[str, object]:
         (node(cores=40), {}, {"cpus-differ": "warn"}, "40 cores"),
         (node(memory_mb=2000000), {}, {"memory-differs": "refuse"}, "1030000 MiB"),
         (node(count=9), {}, {"fewer-nodes": "warn"}, "9"),
+        # A queue's own nodes; those of the site are then the other queues'.
+        (
+            of_queue(gpus=8),
+            {},
+            {"gpus-differ": "refuse"},
+            "a node has 4 GPUs, the file says 8 queues.v100.node.gpus: 4",
+        ),
+        (of_queue(cores=99), {}, {"cpus-differ": "refuse"}, "queues.v100.node.cores"),
         ({"runtimes": ["enroot"]}, {}, {"runtime-missing": "refuse"}, "not on gpu07"),
         ({"runtimes": ["pyxis", "enroot"]}, {}, {"runtime-missing": "warn"}, "not on gpu07"),
         ({"mpi": {"pmi": ["pmi2"]}}, {}, {"pmi-missing": "refuse"}, "pmix_v3"),

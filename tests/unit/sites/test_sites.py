@@ -130,7 +130,7 @@ PROBE = ("--recipe", "probe", "--gpus", "8", "--dry-run")
         ("alpha", "account", "", ""),
         ("polaris", "account", "", ""),
         # The field of research is the user's own, and never guessed.
-        ("neuron", "field", "`showque` lists the fields", '#SBATCH --comment="field=FIELD-NOT-SET;appl=pytorch"'),
+        ("neuron", "field", "`showappl` lists fields", '#SBATCH --comment="field=FIELD-NOT-SET;appl=pytorch"'),
     ],
 )
 def test_what_a_shipped_site_needs_of_the_user_is_named(
@@ -152,6 +152,23 @@ def test_a_recipes_application_has_the_sites_name(capfd: pytest.CaptureFixture[s
     for recipe, name in (("horovod-tensorflow", "tensorflow"), ("probe", "pytorch")):
         run(["submit", "--site", "neuron", "--recipe", recipe, "--gpus", "2", "--field", "bio", "--dry-run"])
         assert f'#SBATCH --comment="field=bio;appl={name}"' in capfd.readouterr().out
+
+
+def test_values_that_the_sites_own_list_does_not_have_are_named(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "showappl"
+    program.write_text("#!/bin/sh\necho 'field: nlp(language), chem'; echo '1) pytorch  2) jax'; exit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    request = ("submit", "--site", "neuron", "--runs", "/scratch/root/runs", "--gpus", "2", "--dry-run", "--field")
+    tensorflow = ("--recipe", "horovod-tensorflow")
+    for words, says in ((("nlp",), ""), (("npl",), "'npl'\n  fix (user): did you mean 'nlp'"),
+                        (("nlp", *tensorflow), "does not list 'tensorflow'"),
+                        (("npl", *tensorflow, "-S", "comment=field=nlp;appl=jax"), "")):  # fmt: skip
+        said = call(*request, *words, code=Exit.REFUSED).err
+        assert ("value-not-listed" in said, says in said) == (bool(says), True), said
+    assert "does not list 'tensorflow'" in call("site", "check", "neuron").err
 
 
 def test_a_job_with_a_comment_of_its_own_needs_no_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

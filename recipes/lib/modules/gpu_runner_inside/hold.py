@@ -1,4 +1,4 @@
-"""Keeps a job's nodes for a person at a terminal: ``python3 -m gpu_runner_inside.hold`` is the program of such a job.
+"""Keeps a job's nodes for a person at a terminal: ``main`` is the program of such a job.
 
 ``gpu-runner shell`` touches ``attached`` in the run directory for as long as it lives. Where it was killed, it has not
 cancelled the job: this program ends once the file has stood still for PATIENCE_S by its own clock.
@@ -28,6 +28,7 @@ def hold(attached: Path, patience_s: float = PATIENCE_S, poll_s: float = _POLL_S
         time.sleep(poll_s)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """As a program, of the run directory of its job."""
     hold(Path(os.environ["RUNNER_RUN_DIR"]) / "attached")
     print(f"no terminal has been attached for {PATIENCE_S:.0f} s: the job ends", file=sys.stderr)

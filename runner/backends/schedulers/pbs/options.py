@@ -18,7 +18,7 @@ PLANNED = {
 }
 # Options that would break a run, and why (qsub(1B)).
 REFUSED = {
-    "r": "a second start would find the records of the first: `rerun RUN` submits it again",
+    "r": "with -S r=y PBS starts it again, which is all that can be asked for; `rerun RUN` submits it again",
     "J": "all jobs of an array would write into one run directory: --sweep makes one for each",
     "I": "qsub would wait for a person at a terminal: use `qsub -I` itself, and `run` in its shell",
     "f": "qsub would not answer until the job's end: `submit --wait`, or `wait`",

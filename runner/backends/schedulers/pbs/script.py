@@ -24,6 +24,13 @@ from runner.render import checked, command, job_script, pbs_directive, quoted_ar
 _OF_A_BATCH = ("-S", "-r", "-o", "-e")  # of no use to qsub -I
 _OUTPUT = script_parts.SHELL / "output.sh"
 
+_START_AGAIN = """
+if [ -e nodes ]; then   # PBS starts this job again (-r y): what the start before has left is not this one's
+  runner_before=$(mktemp -d start-before-XXXXXX) || exit 71
+  mv -f -- ranks nccl logs nodes $(compgen -G 'exit.json*'; compgen -G 'result.json*') "$runner_before"
+  mkdir ranks nccl logs
+fi"""
+
 
 def render(plan: Plan, step: StepSpec) -> JobScript:
     """The whole batch script. Raises UsageError: a value that bash or qsub could not take as it is, or ranks that
@@ -56,6 +63,8 @@ def _lines(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
         yield f"runner_job=$PBS_JOBID {RUN_DIRECTORY}=$PBS_O_WORKDIR"
         yield f'cd -- "${RUN_DIRECTORY}" || exit {NO_RUN_DIRECTORY}'
         yield checked(files, COMMON)
+        if dict(plan.directives).get("r") == "y":
+            yield _START_AGAIN
     else:
         yield from ("#!/bin/bash", script_parts.STRICT, script_parts.INTO_RUN_DIRECTORY)
         yield checked(files, COMMON, SUPERVISE)
@@ -94,7 +103,7 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
     site = settings(plan)
     given = dict(sorted(site.resources.items())) | dict(plan.directives) | dict(step.directives)
     for option in given:
-        if option in REFUSED:
+        if option in REFUSED and (option, given[option]) != ("r", "y"):
             what = f"-{option} is not available: {REFUSED[option]}"
             raise UsageError(what, where=f"--scheduler-option {option}", fix="leave it out")
         if option in PLANNED:
@@ -111,7 +120,12 @@ def _directives(plan: Plan, step: StepSpec) -> Iterator[str]:
         *((("A", plan.account),) if plan.account is not None else ()),
         *(("select", _select(plan)), ("place", site.place), ("walltime", script_parts.clock(plan.walltime_s))),
         *given.items(),
-        *(("S", "/bin/bash"), ("r", "n"), ("o", "logs/batch.out"), ("e", "logs/batch.err")),
+        *(
+            ("S", "/bin/bash"),
+            *(() if "r" in given else (("r", "n"),)),
+            ("o", "logs/batch.out"),
+            ("e", "logs/batch.err"),
+        ),
     )
     return (pbs_directive(option, value) for option, value in options)
 

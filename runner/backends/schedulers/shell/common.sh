@@ -60,12 +60,17 @@ runner_meet() {
 # Leaves `versions`: for each name and command the first line that has a version, no warning before it. In the
 # background and within a bounded time: the job neither waits for it nor fails by it.
 runner_record_versions() {
-  while [ $# -gt 1 ]; do
-    # shellcheck disable=SC2086  # the words of a command
-    runner_i=$(timeout 10 $2 2>&1 | grep '[0-9][.][0-9]') && printf '%s\t%s\n' "$1" "${runner_i%%$'\n'*}"
-    shift 2
-  done >versions 2>/dev/null </dev/null &
+  {
+    while [ $# -gt 1 ]; do
+      # shellcheck disable=SC2086  # the words of a command
+      runner_i=$(timeout 10 $2 2>&1 | grep '[0-9][.][0-9]') && printf '%s\t%s\n' "$1" "${runner_i%%$'\n'*}"
+      shift 2
+    done
+    runner_node_versions
+  } >versions 2>/dev/null </dev/null &
 }
+
+runner_node_versions() { :; }   # of each node, with its name behind them; slurm.sh knows them
 
 # Near the time limit: checkpoint and leave. The launchers read `notices`: a signal of srun's would also end what serves
 # a container's file system. At a cancel: the step ends, and then the script.

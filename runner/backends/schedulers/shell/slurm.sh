@@ -75,6 +75,11 @@ runner_at_end() {
   done
 }
 
+runner_node_versions() {
+  local IFS=,
+  timeout 20 sinfo --noheader --all --Node --nodes="${runner_hosts[*]}" --format=$'slurm\t%v\t%N'
+}
+
 # A task that could not be launched ends the step: srun waits for the others, and they wait for it.
 runner_watch_step() {
   while sleep 3 && kill -0 "$runner_step"; do

@@ -213,11 +213,15 @@ def podman(read_only: str, image: str = NAME) -> dict[str, str]:
         ("podman-hpc", NAME, (), podman("true\\n"), "", ""),
         ("podman-hpc", NAME, (), podman("false\\ntrue\\n"), "", ""),
         ("podman-hpc", BUILT, (), podman("", BUILT), "", f"podman-hpc build -t {BUILT} ..."),
+        ("podman", NAME, (), {"podman": f'[ "$*" = "image exists {NAME}" ] && exit 1'}, "", f"podman pull {NAME}"),
+        ("podman", BUILT, (), {"podman": "exit 1"}, "Podman has no image", f"podman build -t {BUILT} ..."),
+        ("podman", NAME, (), {"podman": "exit 0"}, "", ""),
         # Where a command is not here or fails, nothing is known.
         ("shifter", NAME, ("/x",), {}, "", ""),
         ("shifter", NAME, ("/x",), SHIFTER | {"shifter": "exit 1"}, "", ""),
         ("podman-hpc", NAME, (), {}, "", ""),
         ("podman-hpc", NAME, (), {"podman-hpc": "exit 125"}, "", ""),
+        ("podman", NAME, (), {"podman": "exit 125"}, "", ""),
     ],
 )
 def test_what_a_site_lacks_of_an_image_is_named_with_its_fix(

@@ -64,7 +64,7 @@ def test_what_leaves_the_run_as_it_is_goes_through(option: str) -> None:
         *(("technion", f"wait={value}", f"--wait='{value}' of srun is no number of seconds")
           for value in ("soon", "-1", "1e9", "9" * 20)),
         ("perlmutter", "qos=debug", "decided by the plan"),  # the site's queue
-        ("polaris", "r=y", "rerun RUN"),
+        ("polaris", "r=yes", "rerun RUN"),
         ("polaris", "J=1", "one run directory"),
         ("polaris", "I=1", "terminal"),
         ("polaris", "f=1", "--wait"),

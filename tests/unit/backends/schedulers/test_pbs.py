@@ -163,8 +163,9 @@ echo "rank $PMI_RANK"; echo "trouble $PMI_RANK" >&2; echo "$RUNNER_RDV_HOST $RUN
 def in_job(directory: Path, script: JobScript, nodes: str) -> tuple[int, str, Path]:
     """Run a script as PBS would on these nodes; returns its exit status, its standard error and its run directory."""
     stubs, run = directory / "bin", directory / "a run's $dir"
-    stubs.mkdir()
-    (run / "logs").mkdir(parents=True)
+    stubs.mkdir(exist_ok=True)
+    for name in ("logs", "ranks", "nccl"):
+        (run / name).mkdir(parents=True, exist_ok=True)
     write_script(run, script)
     for name, content in (("mpiexec", _MPIEXEC), ("apptainer", _APPTAINER), ("python3", _PYTHON)):
         (stubs / name).write_text(content)
@@ -199,6 +200,24 @@ def test_the_script_runs_its_ranks_and_leaves_a_file_for_each(
     assert (run / "logs/rank-5.err").read_text() == "trouble 5\n"
     marker = json.loads((run / "exit.json").read_text())
     assert (marker["job"], marker["exit"]) == ("1234.pbs-01", 0)
+
+
+def test_a_second_start_finds_nothing_of_the_first(tmp_path: Path) -> None:
+    """With ``-S r=y`` PBS starts a job again that it has ended, in the same directory."""
+    text = script(scheduler_options=(("r", "y"),))
+    assert ("#PBS -r y" in text.text, "#PBS -r n" in text.text) == (True, False)
+    run = in_job(tmp_path, text, "n1 n2")[2]
+    assert not list(run.glob("start-before-*"))
+    for name in ("ranks/0.start.json", "logs/rank-0.out", "exit.json", "result.json"):
+        (run / name).write_text("first")
+    assert in_job(tmp_path, text, "n1 n2")[0] == 0
+    (before,) = run.glob("start-before-*")
+    left = {path.name: path for path in before.rglob("*") if path.is_file()}
+    assert {"0.start.json", "rank-0.out", "exit.json", "result.json"} <= left.keys()
+    assert all(left[name].read_text() == "first" for name in ("0.start.json", "rank-0.out", "exit.json"))
+    assert not list((run / "ranks").iterdir()) and not (run / "result.json").exists()
+    assert (run / "logs/rank-0.out").read_text() == "rank 0\n"
+    assert json.loads((run / "exit.json").read_text())["exit"] == 0
 
 
 HELD = Allocation("1234.pbs-01", (AllocatedNode("n1", 8, 1), AllocatedNode("n2.x.org", 32, 4)))

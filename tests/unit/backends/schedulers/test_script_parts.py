@@ -195,3 +195,14 @@ def test_the_prefix_of_variables_is_the_one_that_a_rank_takes_off(tmp_path: Path
     code = f"{PREFIX}A='a b' RUNNER_LIBRARY_PATH=/s LD_LIBRARY_PATH=/i bash lib/rank.sh --cd / env"
     env = bash(library(tmp_path), code).stdout.splitlines()
     assert {"A=a b", "LD_LIBRARY_PATH=/s:/i", "PWD=/"} <= set(env)
+
+
+def test_a_network_whose_plugin_the_site_does_not_have_is_left_out(tmp_path: Path) -> None:
+    """NCCL ends with ncclInvalidUsage where NCCL_NET names a network that no plugin has."""
+    (tmp_path / "a plugin").mkdir()
+    (tmp_path / "a plugin/libnccl-net.so").touch()
+    for net, site, is_kept in (("AWS Libfabric", f"/s:{tmp_path}/a plugin", True), ("AWS Libfabric", "/s:/t", False),
+                               ("AWS Libfabric", "", True), ("IB", "/s", True)):  # fmt: skip
+        code = f"{PREFIX}NCCL_NET='{net}' RUNNER_LIBRARY_PATH='{site}' bash lib/rank.sh env"
+        done = bash(library(tmp_path), code)
+        assert (f"NCCL_NET={net}" in done.stdout.splitlines(), "is left out" in done.stderr) == (is_kept, not is_kept)

@@ -404,3 +404,12 @@ def test_a_task_that_cannot_be_launched_ends_the_step(tmp_path: Path, report: st
     (tmp_path / "logs/batch.err").write_text(f"{report}\n")
     step = 'sleep 2 & runner_wait $!; echo "$runner_exit"'
     assert bash(library(tmp_path, slurm=("sleep 3", "sleep 0.2")), step).stdout == f"{code}\n"
+
+
+def test_each_nodes_slurm_is_recorded_beside_the_first_ones_programs(tmp_path: Path) -> None:
+    answer = 'case "$*" in *--nodes=n1,n2\\ *) printf "slurm\\\\t23.02.7\\\\t%s\\\\n" n1 n2 ;; esac'
+    stand_in(tmp_path, "sinfo", answer)
+    ask = f"PATH={tmp_path}:$PATH; runner_hosts=(n1 n2); runner_record_versions slurm 'echo slurm 23.02.6'; wait"
+    bash(library(tmp_path), ask)
+    lines = ["slurm\tslurm 23.02.6", "slurm\t23.02.7\tn1", "slurm\t23.02.7\tn2"]
+    assert (tmp_path / "versions").read_text().splitlines() == lines

@@ -43,6 +43,8 @@ EVERYTHING: tuple[Entry, ...] = (
     ("dev/null", b"", {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 3}),
     ("dev/shm/", b"", {"type": tarfile.DIRTYPE}),
     ("devices", b"kept: only dev/ is the engine's", {}),
+    ("opt/zero", b"", {"type": tarfile.CHRTYPE, "devmajor": 1, "devminor": 5}),
+    ("opt/zero too", b"", {"type": tarfile.LNKTYPE, "linkname": "opt/zero"}),
     ("etc/", b"", {"type": tarfile.DIRTYPE}),
     ("etc/hosts", b"127.0.0.1 build-host", {}),
     ("etc/environment", b"OLD=1", {}),
@@ -78,7 +80,8 @@ def test_everything_of_the_image_arrives_unchanged(form: int, chunk: int) -> Non
     raw = archive(*EVERYTHING, form=form)
     out, passed = through(raw, Injected("etc/environment", b"A=1\n"), directories=("etc", "results"), chunk=chunk)
     before, after = members(raw), members(out)
-    dropped = {".dockerenv", "dev/null", "dev/shm", "etc/environment"}
+    dropped = {".dockerenv", "dev/null", "dev/shm", "etc/environment", "opt/zero", "opt/zero too"}
+    assert passed.devices == {"opt/zero", "opt/zero too"}
     assert set(after) == set(before) - dropped | {".", "etc/environment", "etc/mtab", "results"}
     for name in set(before) - dropped - {"etc"}:
         assert after[name].get_info() == before[name].get_info()

@@ -8,6 +8,7 @@ from typing import Any, Iterable, Mapping
 
 NONE_SEEN, SEEN, KNOWN = 0, 1, 2  # of a rank: no forward pass; some; and what each step took
 _LARGEST_LAST = 1.02  # samples as stated over those seen, where smaller last batches are the only difference
+_MOST_KINDS = 3  # of groups of whole batches, with an epoch's last or not: how many differ in their samples
 NOT_GIVEN = 0, 0  # of the samples of a step, where no framework made its batches
 
 
@@ -49,13 +50,14 @@ class Count:
 
     Args:
         stated: samples of a step; 0 where the script does not say. accumulate: forward passes of a step.
+        is_part: the model that is seen is the smaller part of what is trained, as one expert of several.
 
     Attributes:
         forwards: steps of the window that had a forward pass.
     """
 
-    def __init__(self, stated: int, accumulate: int) -> None:
-        self.stated = stated
+    def __init__(self, stated: int, accumulate: int, *, is_part: bool = False) -> None:
+        self.stated, self._is_part = stated, is_part
         self._has_passes = False  # in warm-up or window
         self.begin(accumulate)
 
@@ -122,7 +124,8 @@ class Count:
     def view(self) -> int:
         """How much of the model's forward passes this rank sees."""
         # Where a model has passes in some steps alone (a part of one, perhaps), only the script knows what a step took.
-        is_known = self._known and self.forwards in (0, self._steps)
+        is_share = self._is_part and len(set(self._seen)) > _MOST_KINDS
+        is_known = self._known and self.forwards in (0, self._steps) and not is_share
         return NONE_SEEN if not self._has_passes else KNOWN if is_known else SEEN
 
     def window(self, groups: int, of_all: int) -> Window:

@@ -82,7 +82,7 @@ class Meter:
         self._begins = False  # this call begins the window
         self._ended_s: float | None = None  # when the last step ended, until the next forward pass begins
         self._waiting_s, self._longest_s, self._forwards = 0.0, 0.0, 0
-        self._counting = counting.Count(settings.batch_size, settings.accumulate)
+        self._counting = counting.Count(settings.batch_size, settings.accumulate, is_part=training.is_part)
         self._thread: int | None = None  # the one that calls step
         self._state, self._why = "begun", why_not
         self._course: Iterator[int] | None = None

@@ -38,7 +38,7 @@ class OtherTraining:
     gradients: str | None = None
     inputs: str | None = None
     accumulated: int | None = None
-    data_parallel = False
+    data_parallel = is_part = False
 
     def __init__(self) -> None:
         self._tensorflow = sys.modules.get("tensorflow")

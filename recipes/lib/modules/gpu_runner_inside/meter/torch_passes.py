@@ -58,6 +58,7 @@ class Passes:
     Attributes:
         accumulated: most passes of a step that only accumulated gradients, each followed by its own backward pass; 0
             where a step did something else. None until a step was seen.
+        between: steps that had a pass after another optimizer's step, since the warm-up.
         inputs: checksum of what the model was given in the first pass; None where that cannot be read.
     """
 
@@ -74,7 +75,8 @@ class Passes:
         self.inputs: str | None = None
         self._is_first = True
         self._mixed, self._open = False, False  # in this step; a pass whose backward pass has not begun
-        self._versions = 0
+        self._versions = self.between = 0
+        self._stepped_after = 0  # passes of this step
         self._first: list[Step] = []  # passes of this step; those that activation checkpointing repeats
         self._repeated: list[Step] = []
         self._shapes: Any = None  # of the last pass's inputs; what they show
@@ -153,7 +155,7 @@ class Passes:
         """A pass with these inputs."""
         samples, across = 0, NONE.across
         with suppress(Exception):  # a tensor without a shape that can be read
-            samples = samples_of(given, tokens=self._tokens, time_major=self._time_major)
+            samples = 0 if _is_of_one_sample() else samples_of(given, tokens=self._tokens, time_major=self._time_major)
             across = across_of(given)
         return Step(1, samples, samples, across)
 
@@ -168,8 +170,9 @@ class Passes:
                 return
 
     def stepped(self) -> None:
-        """An optimizer steps: a further pass before the step that counts is none of an accumulation."""
+        """Another optimizer steps: a further pass before the step that counts is none of an accumulation."""
         self._open = True
+        self._stepped_after = self._stepped_after or len(self._first)
 
     def _backward_began(self, _gradient: Any) -> None:
         self._open = False
@@ -197,16 +200,18 @@ class Passes:
             self._open = False
         while self._outputs:
             self._outputs.pop().remove()
+        stepped_after, self._stepped_after = self._stepped_after, 0
         self._first, self._repeated = [], []
         if len(passes) < 2:
             return passes[0] if passes else NONE
+        self.between += 0 < stepped_after < len(passes)
         samples = [each.samples for each in passes]
         return Step(len(passes), sum(samples) if all(samples) else 0, max(samples), passes[-1].across)
 
     def end_of_look(self) -> None:
         """The warm-up is over. What torch.compile has compiled in it hides the hooks that are within."""
         if self._looks:
-            self._looks = False
+            self._looks, self.between = False, 0
             self._attach()
 
     def close(self) -> None:
@@ -274,9 +279,17 @@ def _unreduced(model: Any) -> Iterator[Any]:
     with suppress(Exception):  # not as torch has it here
         for state in (each._get_fsdp_state() for each in model.modules() if hasattr(each, "_get_fsdp_state")):
             for group in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]:
-                for each in group.fsdp_params:
+                for each in getattr(group, "fsdp_params", ()):  # None: no parameters of its own
                     yield each.unsharded_accumulated_grad
                     yield getattr(getattr(each, "_unsharded_param", None), "grad", None)
+
+
+def _is_of_one_sample() -> bool:
+    """Whether torch.func.vmap gives the model a sample at a time, and hides the dimension of the batch."""
+    with suppress(AttributeError):  # torch before 2.1
+        layers = torch._C._functorch.get_interpreter_stack() or ()
+        return any(each.key() == torch._C._functorch.TransformType.Vmap for each in layers)
+    return False
 
 
 def _tensors(inputs: Any) -> Iterator[torch.Tensor]:

@@ -114,7 +114,7 @@ class TorchTraining:
         sharded: what divides them, or the optimizer's state, among the ranks; empty for nothing.
         name: the model's class.
         trained_beside: values of the parameters that an optimizer stepped in the warm-up, and no proof covers.
-        steps_beside: of optimizers of other parameters than the model's, after the warm-up.
+        is_part: most of what the optimizer steps lies outside of the model: that may take a part of each batch.
     """
 
     def __init__(self, model: Any, parameters: Sequence[torch.Tensor], optimizer: Any = None, others: Any = ()) -> None:
@@ -126,7 +126,10 @@ class TorchTraining:
         self._watch: Callable[[], Passes] | None = None
         self._look = ReductionLook(model, self.parameters, self.sharded)
         self._covered = {id(each) for each in self.parameters}
-        self.trained_beside = self.steps_beside = 0
+        held = {id(each) for module in (model, *others) if module is not None for each in parameters_of(module)}
+        self.is_part = 2 * len(self._covered - held) >= len(self._covered) > 0
+        self.trained_beside = self._steps_beside = 0
+        self._optimizer = id(optimizer)  # not kept alive
         self._own: set[int] | None = None  # its parameters, from the warm-up's end on
         self._is_beside: Any = weakref.WeakKeyDictionary()  # optimizer -> whether it steps others, too
         self._stepped: Any = None
@@ -146,19 +149,24 @@ class TorchTraining:
 
     def _before_step(self, optimizer: Any) -> None:
         """See which parameters any optimizer steps."""
-        if self._passes is not None:
+        if self._passes is not None and id(optimizer) != self._optimizer:
             self._passes.stepped()
         if self._own is not None:
             if optimizer not in self._is_beside:
                 held = [id(each) for group in optimizer.param_groups for each in group["params"]]
                 self._is_beside[optimizer] = not self._own.issuperset(held)
-            self.steps_beside += self._is_beside[optimizer]
+            self._steps_beside += self._is_beside[optimizer]
             return
         for group in optimizer.param_groups:
             for each in group["params"]:
                 if id(each) not in self._covered and isinstance(each, torch.nn.Parameter):
                     self._covered.add(id(each))
                     self.trained_beside += each.numel()
+
+    @property
+    def steps_beside(self) -> int:
+        """After the warm-up: of optimizers of other parameters than the model's, and those between its passes."""
+        return self._steps_beside + (0 if self._passes is None else self._passes.between)
 
     def gathered_checksum(self) -> str | None:
         """Of parameters that are divided, gathered: every rank takes part. None where they cannot be gathered."""
@@ -215,8 +223,8 @@ class TorchTraining:
         return self._device
 
     def synchronize(self) -> None:
-        """Wait for the device."""
-        if self._device.index is not None:
+        """Wait for the device; not while a CUDA graph is captured, which that would end."""
+        if self._device.index is not None and not torch.cuda.is_current_stream_capturing():
             torch.cuda.synchronize(self._device.index)
 
     def parameters_checksum(self) -> str | None:
@@ -224,9 +232,9 @@ class TorchTraining:
         return checksum_of(map(local, self.parameters)) if self.parameters else None
 
     def all_finite(self) -> bool:
-        """Whether every parameter is."""
+        """Whether every parameter is; torch asks none of a byte, which no optimizer trains."""
         with torch.no_grad():
-            return all(bool(torch.isfinite(local(each)).all()) for each in self.parameters)
+            return all(bool(torch.isfinite(local(each)).all()) for each in self.parameters if each.element_size() > 1)
 
     def onehot_holds(self, here: World) -> bool:
         """Whether the sum of all ranks' unit vectors is all ones: every rank took part exactly once."""
