@@ -110,6 +110,8 @@ def typed(document: Document, kind: type[T], *, at: str = "", apart: Collection[
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
+        if not document.marks:
+            raise UsageError("the file is empty", where=document.name) from None
         raise _explain(str(error), kind, document, (at,) if at else (), apart, value) from None
 
 

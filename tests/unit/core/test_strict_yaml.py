@@ -86,7 +86,7 @@ def test_a_value_that_is_no_choice_is_refused_with_the_choices() -> None:
         ("? [a]\n: b\n", "plain string"),
         ("name: 'x\n", "not valid YAML"),
         ("name: x\n\tinner: y\n", "not valid YAML"),
-        ("# nothing", "missing"),
+        ("", "empty"),
         ("name: [" + "[" * 30 + "]" * 31, "nested deeper"),
         ("name: " + "9" * 50, "digits"),
         ("? " + "k" * 500_000 + "\n: 1\n", "a key of 500000 characters"),  # the most similar name took minutes
