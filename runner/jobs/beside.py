@@ -7,9 +7,10 @@ from pathlib import Path
 
 from runner.backends.schedulers import scheduler_module
 from runner.backends.schedulers.script_parts import SHELL
+from runner.core import files
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.jobs.directory import Run
+from runner.jobs.directory import Run, is_linked
 from runner.jobs.states import ensure_own, scheduler_of
 from runner.model.backends import SCHEDULERS
 from runner.model.records import ExitRecord
@@ -45,6 +46,10 @@ def beside(
     facts = SCHEDULERS[name]
     if not facts.beside:
         raise RefusedError(f"{facts.title} starts nothing beside a job", where=run.run_id, fix="use ssh, if it may")
+    config = plan.hosts.config if plan is not None and plan.hosts is not None else ""
+    if config and not is_linked(run) and not files.is_closed_to_others(Path(config)):  # which may run any program
+        what = "you did not submit this run, and another user may change the configuration of ssh that it names"
+        raise RefusedError(what, where=config, fix="use ssh itself")
     own = (f"{facts.job_variable}={job_id}",) * 2
     if record is not None:
         own = (f"RUNNER_TOKEN={record.token}", f"RUNNER_RANK={rank}")
