@@ -163,7 +163,7 @@ class Report(msgspec.Struct, frozen=True):
         group_samples: what the rank took in each group, in ``unit``; empty: the batch in each step.
         marked_monotonic_s: a meter's clock before it marked the window's begin for the node's watcher, and after it
             marked the end; empty of a recipe.
-        forwards_seen: steps of the window with a forward pass in training and, if any, of its optimizer; None: not seen.
+        forwards_seen: steps of the window with a forward pass in training or, if any, of its optimizer; None: not seen.
         trained_beside: values of parameters that an optimizer stepped in the warm-up, and no proof covers.
         steps_beside: of the window, steps of optimizers of other parameters than the model's, or by turns.
         data_parallel: DDP, FSDP, DeepSpeed or Horovod was seen, which give each rank a batch of its own; None: unknown.
