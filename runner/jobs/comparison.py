@@ -231,7 +231,8 @@ def _are_unlike(fact: Fact, runs: Sequence[Ran]) -> bool:
 def other_configuration(one: Ran, other: Ran) -> list[str]:
     """Files of configuration that both runs began with, and with other contents; but for what each of them wrote."""
     first, second = (json.loads(ran.code.get("configuration") or "{}") for ran in (one, other))
-    return sorted(name for name in first.keys() & second.keys() if first[name] != second[name])
+    both = ((name, {first[name], second[name]}) for name in sorted(first.keys() & second.keys()))
+    return [name for name, had in both if len({each[:16] for each in had}) > 1 and not all(each[16:] for each in had)]
 
 
 def _is_one_batch(means: Sequence[float], runs: Iterable[Ran]) -> bool:

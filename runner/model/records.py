@@ -88,7 +88,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
         rendezvous_values, rendezvous_ranks: of rank 0: values that programs left at its rendezvous, and how many ranks'
             programs came to it to form Horovod's world.
         worlds: of the program's processes, as far as they were seen.
-        configuration: such files of rank 0's program, name -> digits of their SHA-256, or that they were written since.
+        configuration: such files of rank 0's program, name -> 16 digits of SHA-256, and if they were written since.
         program_started_monotonic_s, ended_monotonic_s: on the node's monotonic clock, which the program reads, too.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,8 @@ def with_verdict(**of_verdict: Any) -> dict[str, Any]:
 
 
 PROGRAM = ("python3", "main.py", "--model", "resnet50", "--precision=fp32")
+A, B = "a" * 16, "b" * 16
+OWN_FILES = json.dumps({"a.yaml": A, "b.yaml": f"{A} written"})
 ONE = Ran(
     plan=msgspec.structs.replace(PLAN, program=PROGRAM, recipe="r", tasks_per_node=(2, 2), gpus_per_node=2),
     batch=10,
@@ -126,7 +129,7 @@ ONE = Ran(
         "commit": "c0ffee",
         "changes": "none",
         "files": "a",
-        "configuration": '{"a.yaml": "1", "b.yaml": "written"}',
+        "configuration": OWN_FILES,
     },
 )
 # What differs -> the keys of all facts that tell it.
@@ -163,8 +166,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
     "changes": ({"code": {**ONE.code, "changes": "x"}}, "changes"),
     "files of no commit": ({"code": {**ONE.code, "files": "x"}}, "files"),
-    "configuration": ({"code": {**ONE.code, "configuration": '{"a.yaml": "2"}'}}, "configuration"),
-    "configuration that one wrote": ({"code": {**ONE.code, "configuration": '{"b.yaml": "2"}'}}, "configuration"),
+    "configuration": ({"code": {**ONE.code, "configuration": json.dumps({"a.yaml": f"{B} written"})}}, "configuration"),
+    "which one wrote": ({"code": {**ONE.code, "configuration": json.dumps({"b.yaml": B})}}, "configuration"),
 }  # fmt: skip
 DECIDES = {
     "compare": "recipe model precision image-size batch gpus placement device reported-device site arm unit proof "
@@ -247,7 +250,7 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"configuration": '{"a.yaml": "1", "b.yaml": "written", "c.yaml": "3"}'},  # which the first launch lacked
+        {"configuration": json.dumps({"a.yaml": f"{A} written", "b.yaml": f"{B} written", "c.yaml": A})},
         {"commit": "f00d", "sources": "s"},  # of documentation
         {"changes": ""},  # git did not answer
     ],

@@ -218,7 +218,7 @@ def test_a_users_program_is_known_by_its_commit(of: StudyDirectory, record: Code
 
 def test_a_configuration_that_was_edited_is_another_program(of: StudyDirectory) -> None:
     for key, content in ((FIRST, "1"), (SECOND, "2")):
-        own = {"a.yaml": content, "b.yaml": "written"}
+        own = {"a.yaml": content * 16, "b.yaml": f"{content * 16} written"}
         leave(with_plan(ran(of, key, "a"), workdir=WORKSPACE), "ranks/0.exit.json", ended(0, configuration=own))
     says = "it began with another content of a.yaml than the study's first launch: no figure"
     assert why(gather.facts(of))[1].startswith(says)
@@ -227,9 +227,8 @@ def test_a_configuration_that_was_edited_is_another_program(of: StudyDirectory) 
 def test_documentation_may_change_while_a_study_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     top = repository(tmp_path / "work", {"train.py": b"import torch\n", "README.md": b"1\n"})
     monkeypatch.chdir(top)
-    line = ("scale", "--site", "local", "--runtime", "native", "--force", "environment-lacks", "--gpus", "1")
-    line = (*line, "--repeats", "2", "--", "python3", "train.py")
-    of = on_disk(tmp_path / "runs", study((1,), 2, site="local", command=CommandLine(line, str(top))))
+    line = "scale --site local --runtime native --force environment-lacks --gpus 1 --repeats 2 -- python3 train.py"
+    of = on_disk(tmp_path / "runs", study((1,), 2, site="local", command=CommandLine(tuple(line.split()), str(top))))
     first = with_plan(
         left_run(of, FIRST, measured(100.0)), image=PlannedImage("", "", ""), program=(), workdir=WORKSPACE
     )
