@@ -302,7 +302,8 @@ class Launch:
         if self.options.run_dir is None:
             return
         env = self.env if made is None else made
-        self.program_files = sources.files_of(self.options.argv, self.options.run_dir) if here.rank == 0 else {}
+        if here.rank == 0 and not self.program_files:  # before the meeting: no rank's program has begun
+            self.program_files = sources.files_of(self.options.argv, self.options.run_dir)
         device = binding.device_of_task(here.local_rank, binding.gpus(), shown, env)
         fields: dict[str, Any] = dict(
             asdict(here),
