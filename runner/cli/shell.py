@@ -16,7 +16,7 @@ import click
 from runner.cli.job_options import ReferringCommand, given, job_options, typed
 from runner.cli.options import say
 from runner.cli.progress import slow
-from runner.core.errors import Exit, RunnerError, UsageError
+from runner.core.errors import Exit, RunnerError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 
 if TYPE_CHECKING:
@@ -85,9 +85,11 @@ def _in_own_job(program: Sequence[str], *, dry_run: bool, full: bool) -> int:
             _wait_for_start(run)
             return _attach(run, program, 0)
     finally:
-        with suppress(RunnerError):
+        try:
             if not cancel_run(run)[1]:
                 say(f"job {job_id} ends")
+        except RunnerError as error:
+            say(f"job {job_id} could not be cancelled ({error.what}): `{PROGRAM} cancel {run.run_id}`")
 
 
 def _request() -> Request:
@@ -106,20 +108,28 @@ def _request() -> Request:
 def _wait_for_start(run: Run) -> None:
     """Until its program starts. Raises RunnerError: it ended before."""
     from runner.backends.schedulers import quiet_s
-    from runner.jobs.life import Standing, standing
 
     said, asked = "", 0.0
     with slow("waiting for a node"):
         while run.records.start(0) is None:
             if time.monotonic() - asked > max(5.0, quiet_s(run.submitted.scheduler if run.submitted else "")):
-                now, asked = standing(run), time.monotonic()
-                if not isinstance(now, Standing):
-                    what = f"the job has ended: {'; '.join(now.reasons) or now.outcome}"
-                    raise RunnerError(what, where=str(run.path), fix=now.fix or f"`{PROGRAM} logs {run.run_id}`")
-                state = now.progress.state
-                if state and state.reason not in ("", said):
-                    say(said := state.reason)
+                reason, asked = _why_it_waits(run), time.monotonic()
+                if reason not in ("", said):
+                    say(said := reason)
             time.sleep(_POLL_S)
+
+
+def _why_it_waits(run: Run) -> str:
+    from runner.jobs.life import Standing, standing
+
+    try:
+        now = standing(run)
+    except UnknownStateError as error:  # which may pass, and the job goes on
+        return error.what
+    if not isinstance(now, Standing):
+        what = f"the job has ended: {'; '.join(now.reasons) or now.outcome}"
+        raise RunnerError(what, where=str(run.path), fix=now.fix or f"`{PROGRAM} logs {run.run_id}`")
+    return now.progress.state.reason if now.progress.state else ""
 
 
 def _attach(run: Run, program: Sequence[str], rank: int) -> int:

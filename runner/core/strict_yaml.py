@@ -110,6 +110,8 @@ def typed(document: Document, kind: type[T], *, at: str = "", apart: Collection[
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
+        if not document.marks:
+            raise UsageError("the file is empty", where=document.name) from None
         raise _explain(str(error), kind, document, (at,) if at else (), apart, value) from None
 
 
@@ -151,9 +153,9 @@ def document_of(raw: bytes, name: str) -> Document:
         raise UsageError(f"not valid YAML: {error.problem or error.context}", where=f"{name}:{line}") from None
     except yaml.YAMLError as error:
         raise UsageError(f"not valid YAML: {error}", where=name) from None
-    if node is None:
-        raise UsageError("the file is empty", where=name)
     marks: Marks = {}
+    if node is None:  # nothing but comments
+        return Document({}, marks, name, text)
     return Document(_build(node, (), marks, name), marks, name, text)
 
 

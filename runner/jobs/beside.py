@@ -7,11 +7,13 @@ from pathlib import Path
 
 from runner.backends.schedulers import scheduler_module
 from runner.backends.schedulers.script_parts import SHELL
+from runner.core import files
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.jobs.directory import Run
+from runner.jobs.directory import Run, is_linked
 from runner.jobs.states import ensure_own, scheduler_of
 from runner.model.backends import SCHEDULERS
+from runner.model.records import ExitRecord
 
 
 def beside(
@@ -28,10 +30,11 @@ def beside(
     ensure_own(run)
     scheduler, job_id = scheduler_of(run)
     state, record, plan = scheduler.state(job_id, run.path), run.records.start(rank), run.plan
-    if state.phase != "running" or (plan is not None and record is None):
+    is_over = state.phase == "ended" or run.records.record(rank, "exit", ExitRecord) is not None
+    if is_over or state.phase != "running" or (plan is not None and record is None):
         if 0 < (run.tasks or rank + 1) <= rank:
             raise UsageError(f"{run.run_id} has ranks 0 to {run.tasks - 1}", where=f"--rank {rank}", fix="name another")
-        what = "it has ended" if state.phase == "ended" else f"rank {rank} of it has not started"
+        what = "it has ended" if state.phase == "ended" else f"rank {rank} has {'ended' if is_over else 'not started'}"
         raise UsageError(f"nothing can be run beside {run.run_id}: {what}", fix=f"`{PROGRAM} status {run.run_id}`")
     submitted = run.submitted
     assert submitted is not None, "it has a scheduler"
@@ -43,9 +46,13 @@ def beside(
     facts = SCHEDULERS[name]
     if not facts.beside:
         raise RefusedError(f"{facts.title} starts nothing beside a job", where=run.run_id, fix="use ssh, if it may")
+    config = plan.hosts.config if plan is not None and plan.hosts is not None else ""
+    if config and not is_linked(run) and not files.is_closed_to_others(Path(config)):  # which may run any program
+        what = "you did not submit this run, and another user may change the configuration of ssh that it names"
+        raise RefusedError(what, where=config, fix="use ssh itself")
     own = (f"{facts.job_variable}={job_id}",) * 2
     if record is not None:
         own = (f"RUNNER_TOKEN={record.token}", f"RUNNER_RANK={rank}")
     node = "" if record is None else record.node_name or record.host
-    words = ("/bin/bash", "-c", (SHELL / "beside.sh").read_text(), "beside", *own, *program)
+    words = ("/bin/bash", "-p", "-c", (SHELL / "beside.sh").read_text(), "beside", *own, *program)
     return scheduler_module(name).beside(clients, job_id, node, words, plan=plan, terminal=terminal)

@@ -75,7 +75,7 @@ def needed_modules(program: tuple[str, ...], directory: Path) -> tuple[str, ...]
             if not own and not (top / each.partition(".")[0]).is_dir():
                 needs.add(each)
     first = {each.partition(".")[0] for each in needs}
-    return tuple(sorted(first - {"runner_meter", *sys.stdlib_module_names}))
+    return tuple(sorted(first - {"gpu_runner_inside", "runner_meter", *sys.stdlib_module_names}))
 
 
 def imports(arguments: tuple[str, ...], directory: Path, mounts: tuple[Mount, ...] = ()) -> frozenset[str]:

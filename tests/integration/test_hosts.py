@@ -84,10 +84,16 @@ def test_a_torch_program_gets_the_variables_of_torchrun(hosts: Runner, tmp_path:
         assert printed(hosts.newest(), rank).startswith(start)
 
 
-def test_a_command_beside_a_rank(hosts: Runner) -> None:
+def test_a_command_beside_a_rank(hosts: Runner, tmp_path: Path) -> None:
     run = hosts.submitted(all_met, *SLEEPS)
     words = ("--rank", "3", "--", "bash", "-c", 'echo "$RANK $(hostname) $1"; exit 4', "x", "a '$b\nc")
     assert hosts("shell", run.name, *words, code=4).out == "3 nodeb a '$b\nc\n"
+    copied = {"RUNNER_STATE": str(tmp_path / "of another")}  # as if this user had not submitted it
+    config = Path(document_of(run, "plan")["hosts"]["config"])
+    mode = config.stat().st_mode
+    config.chmod(0o666)
+    assert "another user may change" in hosts("shell", str(run), *words, code=3, env=copied).err
+    config.chmod(mode)
     hosts("cancel", run.name, code=0)
 
 

@@ -38,6 +38,17 @@ def test_a_users_own_program_runs_where_it_lies(local: Runner, tmp_path: Path) -
     assert printed(run, 1) == f"--lr 0.1 {tmp_path} 1 2 1 127.0.0.1\n"
 
 
+def test_a_shell_natively(local: Runner, tmp_path: Path) -> None:
+    words = ("shell", "--site", "local", "--runs", str(local.runs), "--gpus", "1", "--runtime", "native")
+    tail = ("--", "bash", "-c", "echo $RUNNER_RANK $PWD; exit 6")
+    assert local(*words, *tail, code=6, cwd=tmp_path).out.endswith(f"\n0 {tmp_path}\n")
+    program = ("sh", "-c", "[ $RANK = 0 ] || sleep 300")
+    run = local.submitted(lambda run: (run / "ranks/0.exit.json").exists(), "submit", "--gpus", "2", "--", *program)
+    assert local("shell", run.name, "--rank", "1", *tail, code=6).out.startswith("1 ")
+    assert "rank 0 has ended" in local("shell", run.name, *tail, code=2).err
+    local("cancel", run.name, code=0)
+
+
 def test_the_main_job_in_a_container(contained: Runner) -> None:
     """Horovod's ranks in a rootless container with no scheduler, proven like any other run; a dirty shell stays out."""
     env = {"USER": "root", "PYTHONPATH": "/nowhere", "OMPI_MCA_btl": "tcp"}

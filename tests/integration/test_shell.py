@@ -9,7 +9,7 @@ import pytest
 
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner, ran
-from tests.support.daemons import held_allocation
+from tests.support.daemons import CONTROLLER, Daemons, held_allocation
 from tests.support.shells import assert_shells, typed_into
 from tests.support.waiting import until
 
@@ -43,6 +43,22 @@ def test_what_ends_the_terminal_ends_its_job(
         os.kill(shell.pid, number)
     assert shell.end() == 128 + number
     until(lambda: "mine" not in jobs())
+
+
+def test_a_scheduler_that_is_gone_for_a_while(
+    ill: Runner, daemons: Daemons, squashfs: StoredImage, tmp_path: Path
+) -> None:
+    shell = typed_into(ill, tmp_path, "--image", squashfs.digest, "-S", "begin=now+1hour")
+    shell.until("waiting for a node")
+    daemons.end(CONTROLLER)
+    try:
+        shell.until("Slurm does not answer")
+        shell.type("\x03")
+        shell.until("could not be cancelled")
+        assert shell.end() == 130
+    finally:
+        daemons.start()
+    until(lambda: ill("cancel", ill.newest().name, code=0))
 
 
 def test_without_a_container_beside_a_job_of_sbatch_and_in_an_allocation(

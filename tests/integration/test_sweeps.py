@@ -38,6 +38,7 @@ def test_an_array_with_a_limit_of_which_a_part_is_cancelled(cluster: Box, tmp_pa
 
     until(lambda: states("long").count("running") == 2, "two of the long ones run", timeout_s=60)
     assert states("long")[2] == "pending"
+    assert runner("shell", "long.2", "--", "bash", "-c", "echo $SLURM_ARRAY_TASK_ID", code=0).out == "2\n"
     runner("cancel", "long.3", "long.1", code=0)
     until(lambda: states("long") == ["ended", "running", "ended"], "two have ended", timeout_s=60)
     runner("cancel", "long", code=0)

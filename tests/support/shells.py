@@ -8,6 +8,7 @@ from tests.support.rank_records import has_started
 from tests.support.terminals import COLUMNS, ROWS, Terminal
 from tests.support.waiting import until
 
+PROMPT = "\x1b[?2004h"  # of readline, before each: what stands there is each runtime's own
 WAITS = "import os, time\nprint(os.environ['RANK'], flush=True)\ntime.sleep(600)\n"
 SEES = 'echo "rank $RANK of $WORLD_SIZE, $CUDA_VISIBLE_DEVICES, $1"; cat program.py >/dev/null'
 
@@ -21,12 +22,14 @@ def assert_shells(runner: Runner, image: str, cwd: Path) -> None:
     """A terminal in a job of its own, which ends with it, and a command beside each of two ranks of a job."""
     cwd.joinpath("program.py").write_text(WAITS)
     shell = typed_into(runner, cwd, "--gpus", "2", "--image", image)
-    shell.until("/workspace# ")
+    shell.until(PROMPT)
     shell.type("stty size; echo $CUDA_VISIBLE_DEVICES; [ -t 0 ] && python3 -m pdb program.py\n")
     shell.until("(Pdb) ")
-    shell.type("p 6 * 7\nq\n")
+    shell.type("p 6 * 7\n")
     shell.until("\r\n42\r\n")
-    shell.until("/workspace# ")
+    shell.until("(Pdb) ")
+    shell.type("q\n")
+    shell.until(PROMPT)
     assert f"\n{ROWS} {COLUMNS}\r\n0,1\r\n" in shell.seen.replace("\x1b[?2004l\r", "")
     shell.type("(exit 7)\n\x04")
     assert shell.end() == 7, shell.seen

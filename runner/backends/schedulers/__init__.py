@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -163,9 +164,11 @@ def check_options(render: Callable[[str, str], str], **sections: Mapping[str, st
 def beside_by_ssh(
     _clients: Path | None, _job_id: str, node: str, words: Sequence[str], *, plan: Plan | None, terminal: bool
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """``beside`` where the user's own ssh reaches the nodes of a job."""
+    """``beside`` where the user's own ssh reaches the nodes of a job. csh takes no line break between quotes."""
     configured = ("-F", plan.hosts.config) if plan is not None and plan.hosts is not None and plan.hosts.config else ()
-    return ("ssh", *configured, "-t" if terminal else "-T", "--", node, shlex.join(words)), os.environ
+    coded = b64encode(os.fsencode(shlex.join(words))).decode()
+    remote = f"exec bash -c 'eval \"exec $(base64 --decode <<<$0)\"' {coded}"
+    return ("ssh", *configured, "-t" if terminal else "-T", "--", node, remote), os.environ
 
 
 TIMEOUT_S = 60.0

@@ -27,13 +27,16 @@ def unstable() -> Iterator[box.Box]:
         yield made
 
 
+def tools(unstable: box.Box) -> dict[str, str]:
+    return {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
+
+
 def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path) -> None:
     """Built once, then up to date, and measured with 16 ranks."""
     runner = Runner.at(unstable.site, tmp_path, unstable.bin_dir, runs="my runs")
-    tools = {"PATH": f"{unstable.bin_dir}:/usr/bin:/bin:/usr/sbin:/sbin"}
     convert = ("convert", "--format", "sif", "--json", horovod_image.digest)
-    first = result(runner(*convert, code=0, env=tools).out)
-    again = result(runner(*convert, code=0, env=tools).out)
+    first = result(runner(*convert, code=0, env=tools(unstable)).out)
+    again = result(runner(*convert, code=0, env=tools(unstable)).out)
     assert Path(first["path"]).suffix == ".sif"
     assert (again["path"], again["made"]) == (first["path"], False)
     assert first["about"]["framework"] == "pytorch"
@@ -48,8 +51,9 @@ def test_the_main_job_from_a_sif(unstable: box.Box, horovod_image: BuiltImage, t
 
 
 def test_a_shell(unstable: box.Box, horovod_image: BuiltImage, tmp_path: Path) -> None:
-    site = extended(unstable.site, tmp_path, runtimes=["apptainer"])
-    assert_shells(Runner.at(site, tmp_path, unstable.bin_dir), horovod_image.digest, tmp_path)
+    runner = Runner.at(extended(unstable.site, tmp_path, runtimes=["apptainer"]), tmp_path, unstable.bin_dir)
+    runner("convert", "--format", "sif", horovod_image.digest, code=0, env=tools(unstable))
+    assert_shells(runner, horovod_image.digest, tmp_path)
 
 
 LISTENS = """\

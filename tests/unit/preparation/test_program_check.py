@@ -115,6 +115,7 @@ def test_only_what_is_imported_whatever_happens_is_needed(tmp_path: Path) -> Non
     )
     assert needed_modules(("python", "-u", "run.py", "--config", "lazy.py"), tmp_path) == ("needed_by_helper", "torch")
     assert needed_modules(("python", "-m", "helper"), tmp_path) == ("needed_by_helper",)
+    assert needed_modules(("python", "-m", "gpu_runner_inside.hold"), tmp_path) == ()  # each run directory has it
     for words in (("python", "-c", "import a"), ("python", "a\0.py"), ("python",), ("python", "-")):
         assert needed_modules(words, tmp_path) == ()
 

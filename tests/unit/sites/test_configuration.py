@@ -58,6 +58,19 @@ def test_a_value_is_set_and_every_other_line_stays(value: str, machine: Path, tm
     lines = path.read_text().splitlines()
     assert lines[0] == "# mine" and lines[2:] == ["site: box", 'field: "nlp"'] and read_config().account == value
     path.write_text("{account: old}\n")
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="not valid YAML"):
         set_value("account", value)
     assert path.read_text() == "{account: old}\n"
+
+
+def test_a_value_is_set_below_comments_alone_and_where_a_link_leads(machine: Path, tmp_path: Path) -> None:
+    (machine / "config.yaml").write_text("# account: ask the centre\n")
+    own = tmp_path / "own/config.yaml"
+    own.parent.mkdir()
+    own.symlink_to(tmp_path / "dotfiles/config.yaml")
+    set_value("account", "mine")
+    assert own.is_symlink() and read_config().account == "mine"
+    own.unlink()
+    own.symlink_to(own)
+    set_value("account", "mine")
+    assert read_config().account == "mine"

@@ -31,6 +31,7 @@ from runner.core import files, process, process_identity
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.core.process_identity import Entry
 from runner.model.job import ExitMarker, JobState
+from runner.model.plan import Plan
 
 GRACE_S = 45.0  # more than the script gives its ranks
 _POLL_S = 0.1
@@ -180,12 +181,7 @@ class Local:
 
 
 def beside(
-    _clients: Path | None,
-    _job_id: str,
-    _node: str,
-    words: Sequence[str],
-    *,
-    terminal: bool,
+    _clients: Path | None, _job_id: str, _node: str, words: Sequence[str], *, plan: Plan | None, terminal: bool
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """See SchedulerModule: any process here is beside the job's."""
     return tuple(words), os.environ

@@ -12,7 +12,7 @@ namespace() { readlink "/proc/$1/ns/$2"; }
 find_process() {
   local file number fields kind oldest='' best=-1
   while read -r file; do
-    grep -qzxFe "$2" "$file" || continue
+    [ -O "$file" ] && grep -qzxFe "$2" "$file" || continue
     ! grep -qzxFe "SLURM_STEP_ID=${SLURM_STEP_ID-none}" "$file" || continue
     number=${file#/proc/} number=${number%/environ} kind=0
     read -r fields <"/proc/$number/stat" || continue
@@ -42,11 +42,11 @@ case " ${options[*]} " in
 *" --user "*) options+=(--preserve-credentials) ;;
 *" --mount "*) [ "$EUID" -eq 0 ] || refuse "a program with root's rights made this container: only root may enter it" ;;
 esac
-mapfile -d '' -t words <"/proc/$process/environ"
-terminal=${TERM-dumb}
-for name in $(compgen -e); do unset -v "$name"; done
-for name in "${words[@]}"; do
-  [[ ! $name =~ ^[A-Za-z_][A-Za-z_0-9]*= ]] || export "${name?}"
-done 2>/dev/null
-export TERM=$terminal
-exec "$enter" --target "$process" "${options[@]}" --root --wd -- "$@"
+[ "/proc/$process/root/" -ef / ] || options+=(--root)   # which an ordinary user may only in a container
+set -- "$enter" --target "$process" "${options[@]}" --wd -- "$@"
+# A variable of the job may have any name: of ours only WORD_OF_JOB is used from here on.
+for name in $(compgen -e) options; do [ "$name" = TERM ] || unset -v "$name"; done
+while IFS= read -r -d '' WORD_OF_JOB; do
+  [[ ! $WORD_OF_JOB =~ ^[A-Za-z_][A-Za-z_0-9]*= || $WORD_OF_JOB = TERM=* ]] || command export "${WORD_OF_JOB?}"
+done <"/proc/$process/environ" 2>/dev/null
+exec "$@"
