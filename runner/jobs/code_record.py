@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 
@@ -327,6 +328,11 @@ def _code_of(program: Sequence[str], directory: Path) -> tuple[Repository | None
         if (repository := repository_of(file.parent)) is not None:
             return repository, file.parent.resolve() / file.name
     return repository_of(directory), None
+
+
+def is_documentation(name: str) -> bool:
+    """Whether that file is no part of a program; relative to the top of its repository."""
+    return any(fnmatchcase(name.lower(), each.lower()) for each in _DOCUMENTATION)
 
 
 def is_source(word: str) -> bool:

@@ -20,8 +20,9 @@ import msgspec
 
 from runner.core.files import sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
-from runner.jobs.code_record import is_source
+from runner.jobs.code_record import is_documentation, is_source
 from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
+from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, figure_of, in_words
 from runner.model.job import CodeRecord
@@ -411,9 +412,9 @@ def _code_differences(
 
 def copied_code(run: Run) -> str:
     """Hash of the code that was copied for a run: its snapshot, else the programs of its recipe; empty for neither."""
-    snapshot = run.content(CODE_FILES)
-    if snapshot:
-        return f"sha256 {sha256(snapshot)[:12]}"
+    if (snapshot := run.read(CODE_FILES, CopiedFiles)) is not None:
+        contents = sorted(each for each in snapshot.contents.items() if not is_documentation(each[0]))
+        return f"sha256 {sha256(json.dumps(contents).encode())[:12]}"
     return _programs(run.path / "recipe")
 
 

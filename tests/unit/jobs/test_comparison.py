@@ -30,6 +30,7 @@ from runner.jobs.comparison import (
     variables_of,
 )
 from runner.jobs.directory import Run
+from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.figure import figure_of
 from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
@@ -258,6 +259,16 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
 def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, str]) -> None:
     one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s"})
     assert first_difference(question, one, dataclasses.replace(one, code={**one.code, **other})) is None
+
+
+def test_a_copy_of_the_code_is_known_without_documentation(tmp_path: Path) -> None:
+    contents = {"train.py": "1", "a/README.md": "1"}
+    copies = []
+    for name, change in (("1", {}), ("2", {"a/README.md": "2"}), ("3", {"train.py": "2"})):
+        run = run_of(tmp_path / name, "c1", "")
+        run.write("code-files.json", CopiedFiles("", contents | change))
+        copies.append(code_facts(run)["program"])
+    assert [each == copies[0] for each in copies] == [True, True, False]
 
 
 def test_what_a_program_left_beside_its_recipe_is_none_of_it(tmp_path: Path) -> None:
