@@ -40,13 +40,15 @@ def files_of(argv: Sequence[str], run_dir: str) -> dict[str, File]:
     folders: dict[str, bool] = {}
     while left and len(files) < _MOST_FILES:
         path = os.path.normpath(left.popleft())
-        content = b"" if path in seen else _read(path, files)
+        if path in seen:
+            continue
         seen.add(path)
+        content = _read(path, files)
         beside = os.path.dirname(path)
-        if path.endswith(_SOURCES):
+        if content and path.endswith(_SOURCES):
             names = _in_text(content, is_shell=path.endswith(".sh"))
             left.extend(os.path.join(place, name) for name in names for place in ("", beside))
-        if path.endswith(".py") and not path.startswith(recipe + "/"):  # that was taken whole
+        if content and path.endswith(".py") and not path.startswith(recipe + "/"):  # that was taken whole
             left.extend(_imported(content, roots | {beside, os.path.join(beside, "..")}, folders))
     return files
 
@@ -103,7 +105,8 @@ def _named(argv: Sequence[str]) -> Iterator[str]:
 
 def _in_text(content: bytes, *, is_shell: bool) -> Iterator[str]:
     """Such files that a text names; of sources only where that runs them."""
-    for name in dict.fromkeys(map(os.fsdecode, _BETWEEN.split(content))):
+    for word in dict.fromkeys(each for each in _BETWEEN.split(content) if b"." in each):
+        name = os.fsdecode(word)
         if _is_wanted(name) and (is_shell or not name.endswith(_SOURCES)):
             yield name
 
