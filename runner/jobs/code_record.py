@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from runner.model.job import CodeRecord
 
 TIMEOUT_S = 10.0
 MOST_ANSWER_BYTES = 1 << 25  # of an answer: what is longer is cut off
+_DOCUMENTATION = ("*.md", "*.rst", "*.adoc", "*.tex", "*.bib", "doc/*", "docs/*", "README", "LICENSE")
+_PROGRAM = (":(top)", *(f":(top,exclude,icase){name}" for name in _DOCUMENTATION))
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _LINKS = 5  # symbolic references that lead to each other
 _SHORT = 1 << 16  # of HEAD and its like, bytes
@@ -94,7 +97,8 @@ class GitReader:
         self._env = env
 
     def diff(self) -> bytes:
-        """How the tracked files differ from HEAD's commit, at most MOST_ANSWER_BYTES; from nothing without a commit.
+        """How tracked files, without documentation, differ from HEAD's commit; at most MOST_ANSWER_BYTES; from nothing
+        without one.
 
         Of what is not text it says only that it differs; of a submodule only its commit.
 
@@ -105,7 +109,7 @@ class GitReader:
         base = commit or self._run("hash-object", "-t", "tree", os.devnull).decode().strip()
         options = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--full-index")
         submodules = ("--ignore-submodules=dirty", "--submodule=short")
-        return self._run("diff", *options, *submodules, "--src-prefix=a/", "--dst-prefix=b/", base, "--")
+        return self._run("diff", *options, *submodules, "--src-prefix=a/", "--dst-prefix=b/", base, "--", *_PROGRAM)
 
     def tracked(self, below: Path | None = None) -> tuple[str, ...]:
         """Names of the tracked files (at or below a path), as the index has them, relative to the top; a submodule is
@@ -116,6 +120,11 @@ class GitReader:
         if len(answer) >= MOST_ANSWER_BYTES:
             raise GitError("the repository has too many files")
         return tuple(os.fsdecode(name) for name in answer.split(b"\0") if name)
+
+    def sources(self) -> str:
+        """SHA-256 of the index without documentation; empty where it has none, or too many files. Raises GitError."""
+        answer = self._run("ls-files", "--stage", "-z", "--", *_PROGRAM)
+        return files.sha256(answer) if 0 < len(answer) < MOST_ANSWER_BYTES else ""
 
     def _run(self, *arguments: str) -> bytes:
         return _run(self.repository.top, self._env, *arguments)
@@ -244,7 +253,7 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     base = CodeRecord(repository=str(repository.top), commit=repository.commit, branch=repository.branch)
     try:
         with git_reader(repository) as reader:
-            answer = reader.diff()
+            answer, sources = reader.diff(), reader.sources()
             untracked = "" if file is None or reader.tracked(file) else str(file.relative_to(repository.top))
     except (GitError, OSError) as error:
         return replace(base, problem=f"what differs from the commit is unknown: {error}"), ""
@@ -272,6 +281,7 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     text, count = redacted(b"".join(texts).decode("utf-8", "surrogateescape"))
     record = replace(
         base,
+        sources=sources,
         dirty=bool(changed),
         changed=tuple(changed[:_MOST_NAMES]),
         binary=tuple(binary[:_MOST_NAMES]),
@@ -318,6 +328,11 @@ def _code_of(program: Sequence[str], directory: Path) -> tuple[Repository | None
         if (repository := repository_of(file.parent)) is not None:
             return repository, file.parent.resolve() / file.name
     return repository_of(directory), None
+
+
+def is_documentation(name: str) -> bool:
+    """Whether that file is no part of a program; relative to the top of its repository."""
+    return any(fnmatchcase(name.lower(), each.lower()) for each in _DOCUMENTATION)
 
 
 def is_source(word: str) -> bool:

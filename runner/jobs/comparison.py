@@ -6,6 +6,7 @@ runs be points of one curve, are launches repeats of one job, is a study's figur
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,13 +20,14 @@ import msgspec
 
 from runner.core.files import sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
-from runner.jobs.code_record import is_source
+from runner.jobs.code_record import is_documentation, is_source
 from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
+from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, figure_of, in_words
 from runner.model.job import CodeRecord
 from runner.model.plan import RESULTS, Plan, PlannedImage
-from runner.model.records import Report, StartRecord
+from runner.model.records import ExitRecord, Report, StartRecord
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
 from runner.planning.environment import is_fabric
@@ -40,7 +42,8 @@ NONE = "none"
 SAME_BATCH, ONE_BATCH = 1.1, 1.02
 # Of the variables that a rank's start records: those of the user's shell that change what a step takes.
 _OWN_VARIABLE = re.compile(
-    r"(KMP|MKL|NCCL|OMP|TF|TORCH|XLA)_(?!DEBUG|CONFIG|CLI_|(\w*_)?(HOME|DIR|FILE|PATH)\Z)\w+|NVIDIA_TF32_OVERRIDE|LD_PRELOAD"
+    r"(ACCELERATE|CUBLAS|CUDNN|KMP|MKL|NCCL|NVTE|OMP|OPENBLAS|PYTORCH|TF|TORCH|TORCHDYNAMO|TORCHINDUCTOR|XLA)_"
+    r"(?!DEBUG|CONFIG|CLI_|(\w*_)?(HOME|DIR|FILE|PATH)\Z)\w+|NVIDIA_TF32_OVERRIDE|LD_PRELOAD"
     r"|CUDA_(LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS)"
 )
 _NOT_RECORDED = "not recorded"
@@ -175,7 +178,9 @@ FACTS = (
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
     Fact("changes", "changes since the commit", lambda ran: ran.code.get("changes", ""), "repeats study"),
     Fact("files", "program as it started", lambda ran: ran.code.get("files", ""), "repeats study"),
+    Fact("configuration", "configuration", lambda ran: ran.code.get("configuration", ""), "repeats study"),
 )
+_OF_BOTH = frozenset(("changes", "files", "configuration"))  # what one run has not recorded tells nothing
 
 
 def facts_for(question: Question) -> tuple[Fact, ...]:
@@ -204,7 +209,7 @@ def first_difference(question: Question, one: Ran, other: Ran, *, recorded: bool
     """The first thing that two runs are not alike in; of files, and with ``recorded``, of those that both recorded."""
     for fact in facts_for(question):
         values = fact.value(one), fact.value(other)
-        if _are_unlike(fact, (one, other)) and (all(values) or not (recorded or fact.key == "files")):
+        if _are_unlike(fact, (one, other)) and (all(values) or not (recorded or fact.key in _OF_BOTH)):
             return fact
     return None
 
@@ -217,7 +222,18 @@ def unlike(question: Question, runs: Sequence[Ran]) -> tuple[Fact, ...]:
 def _are_unlike(fact: Fact, runs: Sequence[Ran]) -> bool:
     if fact.key == "batch" and any(ran.varying for ran in runs):
         return not _is_one_batch([ran.batch or 0.0 for ran in runs], runs)
+    if fact.key == "configuration":
+        return any(other_configuration(runs[0], each) for each in runs[1:])
+    if fact.key == "commit" and len({ran.code.get("sources") or ran.code.get("commit") for ran in runs}) == 1:
+        return False
     return len({fact.value(ran) for ran in runs}) > 1
+
+
+def other_configuration(one: Ran, other: Ran) -> list[str]:
+    """Files of configuration that both runs began with, and with other contents; but for what each of them wrote."""
+    first, second = (json.loads(ran.code.get("configuration") or "{}") for ran in (one, other))
+    both = ((name, {first[name], second[name]}) for name in sorted(first.keys() & second.keys()))
+    return [name for name, had in both if len({each[:16] for each in had}) > 1 and not all(each[16:] for each in had)]
 
 
 def _is_one_batch(means: Sequence[float], runs: Iterable[Ran]) -> bool:
@@ -233,7 +249,7 @@ def ran_of(run: Run) -> Ran | None:
     code = code_facts(run)
     if f"{plan.workdir}/".startswith(f"{RESULTS}/"):
         # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
-        code = {key: code.get(key, "") for key in ("program", "software", "files")}
+        code = {key: code.get(key, "") for key in ("program", "software", "files", "configuration")}
     return ran_with(run, plan, run.verdict, code)
 
 
@@ -395,38 +411,44 @@ def _code_differences(
 
 
 def copied_code(run: Run) -> str:
-    """Hash of the code that was copied for a run: its snapshot, else the programs of its recipe; empty for neither.
-
-    A program may leave files of its own beside it, so of a recipe only sources count.
-    """
-    snapshot = run.content(CODE_FILES)
-    if snapshot:
-        return f"sha256 {sha256(snapshot)[:12]}"
+    """Hash of the code that was copied for a run: its snapshot, else the programs of its recipe; empty for neither."""
+    if (snapshot := run.read(CODE_FILES, CopiedFiles)) is not None:
+        contents = sorted(each for each in snapshot.contents.items() if not is_documentation(each[0]))
+        return f"sha256 {sha256(json.dumps(contents).encode())[:12]}"
     return _programs(run.path / "recipe")
 
 
 def recipe_difference(run: Run, recipe: Path | None) -> tuple[Difference, ...]:
     """Whether the programs of a recipe are still those that a run had; nothing where either had none."""
     now = _programs(recipe) if recipe is not None else ""
-    then = "" if run.content(CODE_FILES) else copied_code(run)
+    then = "" if run.content(CODE_FILES) else _programs(run.path / "recipe", beside=recipe)
     return tuple(_value("code", "program", then, now)) if then and now else ()
 
 
-def _programs(recipe: Path) -> str:
-    sources = recipe_programs(recipe)
+def _programs(recipe: Path, beside: Path | None = None) -> str:
+    """``beside``: without what that does not have, which a program may have left."""
+    sources = [(name, path) for name, path in recipe_programs(recipe) if beside is None or (beside / name).exists()]
     return f"sha256 {tree_hash(sources)[:12]}" if sources else ""
 
 
 def code_facts(run: Run) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
     copied = copied_code(run)
-    facts = {"program": copied} if copied else {}
-    record, start = run.code, run.records.start(0)
-    if not copied and record is not None and record.commit:
-        changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + run.content(CODE_DIFF)
-        facts = {"commit": record.commit, "changes": sha256(changes)}
+    record, start, end = run.code, run.records.start(0), run.records.record(0, "exit", ExitRecord)
+    # Of a recipe the files that were known as it began tell: its program may have left others beside them.
+    facts = {} if start and start.program_sha256 and not run.content(CODE_FILES) else {"program": copied}
+    if not copied and record is not None:
+        facts = commit_facts(record, run.content(CODE_DIFF))
     facts |= {"files": start.program_sha256 or "", "variables": variables_of(start)} if start else {}
+    facts |= {"configuration": json.dumps(end.configuration)} if end else {}
     return facts | {"gpu-runner": run.provenance.gpu_runner, "software": _software(run)}
+
+
+def commit_facts(record: CodeRecord, diff: bytes) -> dict[str, str]:
+    """Of the code's commit and what differs from it; empty where it has none."""
+    changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + diff
+    facts = {"commit": record.commit, "sources": record.sources, "changes": sha256(changes)}
+    return facts | ({"changes": ""} if record.dirty is None else {}) if record.commit else {}
 
 
 def variables_of(start: StartRecord | None) -> str:

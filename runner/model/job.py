@@ -190,13 +190,13 @@ class CodeRecord(msgspec.Struct, frozen=True):
     Attributes:
         repository: top directory of the git repository; empty where the program is in none.
         commit: of HEAD; empty for a repository without commits. branch: empty where HEAD is detached.
-        dirty: tracked files differ from the commit; None where that is unknown.
+        dirty: tracked files, without documentation, differ from the commit; None where that is unknown.
         changed: these files, below the repository; at most 1000 of them.
         binary: of these, those that are not text. too_long: those whose diff did not fit. Neither is in the kept diff.
         redacted: number of places in the kept diff that looked like secrets and were replaced.
         diff_kept: ``code.diff`` has the difference.
         untracked: the program's own file, where git does not track it: the commit says nothing about it.
-        problem: what could not be recorded, and why; empty if nothing.
+        problem: what could not be recorded, and why; empty if nothing. sources: SHA-256 of the index but documentation.
     """
 
     repository: str = ""
@@ -210,6 +210,7 @@ class CodeRecord(msgspec.Struct, frozen=True):
     diff_kept: bool = False
     untracked: str = ""
     problem: str = ""
+    sources: str = ""
 
 
 class Source(msgspec.Struct, frozen=True):

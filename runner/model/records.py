@@ -32,8 +32,8 @@ class StartRecord(msgspec.Struct, frozen=True):
         device_uuid: of its GPU, where the driver says.
         token: what tells the rank's job step from any other.
         plan_sha256: of the plan.json that the rank saw.
-        environment: recorded variables of the task, name -> value. program_sha256: of rank 0's program as it started:
-            the files of source and configuration that its command names, and those of its recipe.
+        environment: recorded variables of the task, name -> value.
+        program_sha256: of rank 0's program as it started: its sources.
         device_ports: ports of the fabric near its device. cpus: that it may run on, in the kernel's list format.
         time_s: when the launcher began, Unix time.
         node_name: the scheduler's name of the node; None where it gives none.
@@ -88,6 +88,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
         rendezvous_values, rendezvous_ranks: of rank 0: values that programs left at its rendezvous, and how many ranks'
             programs came to it to form Horovod's world.
         worlds: of the program's processes, as far as they were seen.
+        configuration: such files of rank 0's program, name -> 16 digits of SHA-256, and if they were written since.
         program_started_monotonic_s, ended_monotonic_s: on the node's monotonic clock, which the program reads, too.
     """
 
@@ -106,6 +107,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
     rendezvous_ranks: Count | None = None
     signals_forwarded: tuple[Count, ...] = ()
     worlds: tuple[Membership, ...] = ()
+    configuration: dict[str, str] = {}
     started_s: Seconds | None = None
     program_started_monotonic_s: Seconds | None = None
     ended_monotonic_s: Seconds | None = None

@@ -23,10 +23,12 @@ from runner.core.text import gpus_text
 from runner.jobs.comparison import (
     Ran,
     code_differences,
+    commit_facts,
     facts_for,
     first_difference,
     identity_of,
     image_text,
+    other_configuration,
     ran_of,
     recipe_difference,
 )
@@ -148,6 +150,9 @@ def _checked(attempt: Attempt, first: Attempt, program: Ran) -> Attempt:
     fact = first_difference("study", program, own, recorded=True) if own else None
     if fact is None or own is None:
         return attempt
+    if fact.key == "configuration":
+        names = ", ".join(other_configuration(program, own))
+        return _left_out(attempt, f"it began with another content of {names} than the study's first launch")
     values = _short(fact.value(own)), _short(fact.value(program))
     return _left_out(attempt, f"its {fact.words} ({values[0]}) is not that of the study's first launch ({values[1]})")
 
@@ -219,8 +224,11 @@ def _since(first: Run, now: PreparedJob) -> Iterator[str]:
     recorded = {fact.key: fact.value(then) for fact in facts_for("study")} if then else {}
     for each in recipe_difference(first, now.recipe_directory):
         yield f"the program is not as it was ({each.first} -> {each.second})"
-    if recorded.get("commit"):
-        for each in code_differences(first, *code_of(now)):
+    code, text = code_of(now)
+    known = commit_facts(code, text.encode("utf-8", "surrogateescape")) if code else {}
+    is_same = then and known and not first_difference("study", then, replace(then, code=known), recorded=True)
+    if recorded.get("commit") and not is_same:
+        for each in code_differences(first, code, text):
             if each.key not in ("repository", "branch"):
                 yield f"the code is not as it was ({each.key}: {each.first} -> {each.second})"
     words = _words(first)

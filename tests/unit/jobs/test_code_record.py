@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from runner.jobs import code_record as reading
@@ -31,8 +32,23 @@ def test_a_clean_commit_of_which_nothing_is_written(tmp_path: Path) -> None:
 
     before = state()
     recorded = CodeRecord(repository=str(top), commit=git(top, "rev-parse", "HEAD"), branch="main", dirty=False)
-    assert record(top, "python", "train.py") == (recorded, "")
+    seen, diff = record(top, "python", "train.py")
+    assert (msgspec.structs.replace(seen, sources=""), diff) == (recorded, "")
     assert state() == before
+
+
+def test_documentation_is_no_part_of_a_program(tmp_path: Path) -> None:
+    top = repository(tmp_path / "r", {"train.py": b"1\n", "a/README.md": b"1\n", "docs/x.html": b"1\n"})
+    first, _ = record(top, "python", "train.py")
+    (top / "a/README.md").write_text("2\n")
+    assert record(top, "python", "train.py") == (first, "")
+    (top / "docs/x.html").write_text("2\n")
+    git(top, "commit", "-q", "-a", "-m", "second")
+    second, _ = record(top, "python", "train.py")
+    assert (second.commit != first.commit, second.sources) == (True, first.sources)
+    (top / "train.py").write_text("2\n")
+    git(top, "commit", "-q", "-a", "-m", "third")
+    assert record(top, "python", "train.py")[0].sources != first.sources
 
 
 def test_changes_are_named_and_those_of_text_kept_without_secrets(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from runner.jobs.comparison import (
     Ran,
     batch_of,
     code_differences,
+    code_facts,
     copy_among,
     differences,
     facts_for,
@@ -28,6 +30,7 @@ from runner.jobs.comparison import (
     variables_of,
 )
 from runner.jobs.directory import Run
+from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.figure import figure_of
 from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
@@ -114,12 +117,21 @@ def with_verdict(**of_verdict: Any) -> dict[str, Any]:
 
 
 PROGRAM = ("python3", "main.py", "--model", "resnet50", "--precision=fp32")
+A, B = "a" * 16, "b" * 16
+OWN_FILES = json.dumps({"a.yaml": A, "b.yaml": f"{A} written"})
 ONE = Ran(
     plan=msgspec.structs.replace(PLAN, program=PROGRAM, recipe="r", tasks_per_node=(2, 2), gpus_per_node=2),
     batch=10,
     device_name="NVIDIA V100",
     **with_verdict(),
-    code={"software": "horovod 2.1.0", "program": "sha256 a", "commit": "c0ffee", "changes": "none", "files": "a"},
+    code={
+        "software": "horovod 2.1.0",
+        "program": "sha256 a",
+        "commit": "c0ffee",
+        "changes": "none",
+        "files": "a",
+        "configuration": OWN_FILES,
+    },
 )
 # What differs -> the keys of all facts that tell it.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -155,13 +167,15 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
     "changes": ({"code": {**ONE.code, "changes": "x"}}, "changes"),
     "files of no commit": ({"code": {**ONE.code, "files": "x"}}, "files"),
+    "configuration": ({"code": {**ONE.code, "configuration": json.dumps({"a.yaml": f"{B} written"})}}, "configuration"),
+    "which one wrote": ({"code": {**ONE.code, "configuration": json.dumps({"b.yaml": B})}}, "configuration"),
 }  # fmt: skip
 DECIDES = {
     "compare": "recipe model precision image-size batch gpus placement device reported-device site arm unit proof "
     "claim",
     "curve": "recipe program model precision image-size batch device reported-device site proof claim",
-    "repeats": "batch placement site command image env setup runtime software copy commit changes files",
-    "study": "reported-device unit image software copy commit changes files",
+    "repeats": "batch placement site command image env setup runtime software copy commit changes files configuration",
+    "study": "reported-device unit image software copy commit changes files configuration",
     "point": "batch placement command env setup runtime",
     "sizes": "device own-env runtime",
 }
@@ -231,6 +245,45 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
         Difference("environment", "PROXY", "http://***@proxy", "http://***@proxy (another value)"),
         Difference("environment", "KEY", "***", "none"),
     )
+
+
+@pytest.mark.parametrize("question", ["study", "repeats"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"configuration": json.dumps({"a.yaml": f"{A} written", "b.yaml": f"{B} written", "c.yaml": A})},
+        {"commit": "f00d", "sources": "s"},  # of documentation
+        {"changes": ""},  # git did not answer
+    ],
+)
+def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, str]) -> None:
+    one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s"})
+    assert first_difference(question, one, dataclasses.replace(one, code={**one.code, **other})) is None
+
+
+def test_a_copy_of_the_code_is_known_without_documentation(tmp_path: Path) -> None:
+    contents = {"train.py": "1", "a/README.md": "1"}
+    copies = []
+    for name, change in (("1", {}), ("2", {"a/README.md": "2"}), ("3", {"train.py": "2"})):
+        run = run_of(tmp_path / name, "c1", "")
+        run.write("code-files.json", CopiedFiles("", contents | change))
+        copies.append(code_facts(run)["program"])
+    assert [each == copies[0] for each in copies] == [True, True, False]
+
+
+def test_what_a_program_left_beside_its_recipe_is_none_of_it(tmp_path: Path) -> None:
+    runs = [run_of(tmp_path / name, "", "") for name in "12"]
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "main.py").write_text("train()\n")
+    for run in runs:
+        shutil.copytree(recipe, run.path / "recipe")
+        run.ranks.mkdir()
+        run.write("ranks/0.start.json", start(0, program_sha256="1" * 64))
+        (run.path / "recipe/config.py").write_text(f"work_dir = {run.run_id!r}\n")
+        assert recipe_difference(run, recipe) == ()
+    one, other = map(code_facts, runs)
+    assert one == other and one["files"] == "1" * 64
 
 
 def test_what_was_not_recorded_and_copies_of_a_launch() -> None:

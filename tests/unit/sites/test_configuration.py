@@ -63,7 +63,7 @@ def test_a_value_is_set_and_every_other_line_stays(value: str, machine: Path, tm
     assert path.read_text() == "{account: old}\n"
 
 
-def test_a_value_is_set_below_comments_alone_and_where_a_link_leads(machine: Path, tmp_path: Path) -> None:
+def test_a_value_is_set_below_comments_and_where_a_link_leads(machine: Path, tmp_path: Path) -> None:
     (machine / "config.yaml").write_text("# account: ask the centre\n")
     own = tmp_path / "own/config.yaml"
     own.parent.mkdir()

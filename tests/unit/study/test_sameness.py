@@ -14,6 +14,7 @@ import pytest
 
 from runner.cli import run
 from runner.core.errors import Exit
+from runner.jobs.code_record import code_record
 from runner.jobs.directory import Run
 from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import WORKSPACE, LaunchPlace, Plan, PlannedImage
@@ -24,8 +25,9 @@ from runner.study.attempts import to_start
 from runner.study.directory import StudyDirectory
 from runner.study.gather import list_studies
 from runner.study.sameness import run_differences
-from tests.support.evidence import keep_verdict, leave, report, start
+from tests.support.evidence import ended, keep_verdict, leave, report, start
 from tests.support.plans import PLAN
+from tests.support.repositories import git, repository
 from tests.support.studies import left_run, measured, on_disk, study
 from tests.support.timed import RECIPE
 
@@ -201,14 +203,42 @@ def test_another_image_is_another_program(of: StudyDirectory) -> None:
         (CodeRecord(commit="b" * 40, dirty=False), "its commit (bbbbbbbbbbbb) is not that of"),
         (CodeRecord(commit="a" * 40, dirty=True, changed=("train.py",)), "its changes since the commit ("),
         (CodeRecord(commit="a" * 40, dirty=False), ""),
+        (CodeRecord(commit="b" * 40, dirty=False, sources="s"), ""),
+        (CodeRecord(commit="b" * 40, dirty=False, sources="t"), "its commit ("),
+        (CodeRecord(commit="a" * 40, problem="git did not answer within 10 s"), ""),
         (CodeRecord(problem="the program is in no git repository"), ""),
     ],
 )
 def test_a_users_program_is_known_by_its_commit(of: StudyDirectory, record: CodeRecord, differs: str) -> None:
-    for key, code in ((FIRST, CodeRecord(commit="a" * 40, dirty=False)), (SECOND, record)):
+    for key, code in ((FIRST, CodeRecord(commit="a" * 40, dirty=False, sources="s")), (SECOND, record)):
         leave(with_plan(left_run(of, key, measured(100.0)), workdir=WORKSPACE), "code.json", code)
     assert why(gather.facts(of))[1].startswith(differs)
     assert bool(why(gather.facts(of))[1]) is bool(differs)
+
+
+def test_a_configuration_that_was_edited_is_another_program(of: StudyDirectory) -> None:
+    for key, content in ((FIRST, "1"), (SECOND, "2")):
+        own = {"a.yaml": content * 16, "b.yaml": f"{content * 16} written"}
+        leave(with_plan(ran(of, key, "a"), workdir=WORKSPACE), "ranks/0.exit.json", ended(0, configuration=own))
+    says = "it began with another content of a.yaml than the study's first launch: no figure"
+    assert why(gather.facts(of))[1].startswith(says)
+
+
+def test_documentation_may_change_while_a_study_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    top = repository(tmp_path / "work", {"train.py": b"import torch\n", "README.md": b"1\n"})
+    monkeypatch.chdir(top)
+    line = "scale --site local --runtime native --force environment-lacks --gpus 1 --repeats 2 -- python3 train.py"
+    of = on_disk(tmp_path / "runs", study((1,), 2, site="local", command=CommandLine(tuple(line.split()), str(top))))
+    first = with_plan(
+        left_run(of, FIRST, measured(100.0)), image=PlannedImage("", "", ""), program=(), workdir=WORKSPACE
+    )
+    leave(first, "code.json", code_record(("python3", "train.py"), top, with_diff=True)[0])
+    keep_verdict(first)
+    words = ["scale", "--resume", of.path.name, "--dry-run"]
+    for name, expected in (("README.md", Exit.GOOD), ("train.py", Exit.REFUSED)):
+        (top / name).write_text("2\n")
+        git(top, "commit", "-q", "-a", "-m", name)
+        assert run(words) == expected
 
 
 def test_a_study_does_not_go_on_with_another_program(

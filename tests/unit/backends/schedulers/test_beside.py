@@ -33,13 +33,13 @@ def started(stack: ExitStack, *words: str) -> None:
     until(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n", every_s=0.02)
 
 
-def words(*program: str) -> tuple[str, ...]:
+def beside(*program: str) -> tuple[str, ...]:
     return ("/bin/bash", "-p", "-c", (SHELL / "beside.sh").read_text(), "beside", MARK, MARK, *program)
 
 
 def test_an_ordinary_user_gets_variables_of_whatever_name(processes: ExitStack) -> None:
     started(processes, *ORDINARY, "env", MARK, *NAMES)
-    argv = beside_by_ssh(None, "", "node", words("bash", "-c", SAYS, "x", "a '$b\n!"), plan=None, terminal=False)[0]
+    argv = beside_by_ssh(None, "", "node", beside("bash", "-c", SAYS, "x", "a '$b\n!"), plan=None, terminal=False)[0]
     assert not {"\n", "!"} & set(argv[-1])  # csh, which may be the login shell there, has a meaning for both
     env = {"PATH": os.environ["PATH"], "TERM": "ours"}
     done = subprocess.run([*ORDINARY, "sh", "-c", argv[-1]], capture_output=True, text=True, env=env, check=False)
@@ -51,5 +51,5 @@ def test_an_ordinary_user_gets_variables_of_whatever_name(processes: ExitStack) 
 def test_root_is_not_lured_into_the_container_of_a_user_who_has_the_jobs_variables(processes: ExitStack) -> None:
     started(processes, *become(ALICE), "env", MARK, "unshare", "--map-root-user", "--mount")
     started(processes, "env", MARK)
-    done = subprocess.run(words("readlink", "/proc/self/ns/user"), capture_output=True, text=True, check=True)
+    done = subprocess.run(beside("readlink", "/proc/self/ns/user"), capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(Path("/proc/self/ns/user").readlink())

@@ -6,8 +6,9 @@ import re
 from typing import Mapping
 
 RECORDED_PREFIXES = (
-    "CUDA_", "FI_", "GLOO_", "GPU_DEVICE_", "HOROVOD_", "KMP_", "MKL_", "MPICH_", "NCCL_", "NVIDIA_", "OMP_",
-    "OMPI_", "OPAL_", "PALS_", "PBS_", "PMIX_", "PMI_", "RUNNER_", "SLURM", "TF_", "TORCH_", "UCX_", "XLA_",
+    "ACCELERATE_", "CUBLAS_", "CUDA_", "CUDNN_", "FI_", "GLOO_", "GPU_DEVICE_", "HOROVOD_", "KMP_", "MKL_", "MPICH_",
+    "NCCL_", "NVIDIA_", "NVTE_", "OMP_", "OMPI_", "OPAL_", "OPENBLAS_", "PALS_", "PBS_", "PMIX_", "PMI_", "PYTORCH_",
+    "RUNNER_", "SLURM", "TF_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_", "UCX_", "XLA_",
 )  # fmt: skip
 RECORDED_NAMES = frozenset(
     ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD", "MASTER_ADDR", "MASTER_PORT", "PATH", "PYTHONNOUSERSITE",
