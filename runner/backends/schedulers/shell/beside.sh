@@ -12,7 +12,8 @@ namespace() { readlink "/proc/$1/ns/$2"; }
 find_process() {
   local file number fields kind oldest='' best=-1
   while read -r file; do
-    [ -O "$file" ] && grep -qzxFe "$2" "$file" || continue
+    [ -O "$file" ] || continue
+    grep -qzxFe "$2" "$file" || continue
     ! grep -qzxFe "SLURM_STEP_ID=${SLURM_STEP_ID-none}" "$file" || continue
     number=${file#/proc/} number=${number%/environ} kind=0
     read -r fields <"/proc/$number/stat" || continue
