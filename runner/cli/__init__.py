@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 VERBS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
     "run": ("submit.run", "Run a step in an existing allocation."),
-    "shell": ("shell", "Open a shell on a GPU node, in a job of its own or beside one that runs."),
+    "shell": ("shell", "Open a shell on a GPU node, or beside a job that runs."),
     "status": ("status", "List the runs, or show the state of one."),
     "logs": ("logs", "Print a run's logs."),
-    "show": ("show_run", "Show what a run was: command, code, image, nodes, verdict; of two, what differs."),
+    "show": ("show_run", "Show what a run was: code, image, nodes, verdict; or two compared."),
     "wait": ("wait", "Wait for a run to finish, then print its verdict."),
     "cancel": ("wait.cancel", "Cancel a run's job."),
     "rerun": ("rerun", "Submit a run again, with changes."),
