@@ -33,7 +33,7 @@ from runner.core import files, lock, process_identity
 from runner.core.errors import RefusedError, UnknownStateError
 from runner.core.files import sha256
 from runner.core.lock import locked
-from runner.jobs.directory import LAUNCHES, LOG, STUDY, Run, is_whole_id, judgements, make_key, seal
+from runner.jobs.directory import LAUNCHES, LOG, STUDY, Run, is_whole_id, judgements, keep_judgement, make_key, seal
 from runner.model.study import Study
 from runner.model.verdict import Verdict
 
@@ -233,9 +233,7 @@ class Campaign:
             end = sha256(lines[-1])
             files.write_private(self.path / _HEAD, f"{end} {seal(end)}\n")
             if asked := Run(self.path).content(STUDY):
-                with suppress(OSError):
-                    judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
-                    files.write_private(judgements() / sha256(asked), end)
+                keep_judgement(sha256(asked), end)
 
     def note_known(self, keys: Sequence[str]) -> None:
         """Add to the log the runs that are there and were not noted: the process that launched them ended before. It

@@ -360,10 +360,8 @@ class Run:
             return b""
 
     def _keep_first(self, judged: str) -> None:
-        with suppress(OSError):
-            if not self.first_judged[0] and is_whole_id(self.run_id):  # another name may be taken again
-                judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
-                files.write_private(judgements() / self.run_id, judged)
+        if not self.first_judged[0] and is_whole_id(self.run_id):  # another name may be taken again
+            keep_judgement(self.run_id, judged)
 
     def _seal(self, document: Mapping[str, Any]) -> str:
         """Of its plan and its verdict."""
@@ -383,6 +381,13 @@ def seal(text: str) -> str:
 def judgements() -> Path:
     """What runs were made of when they were first judged, a file for each; and the last line of each study's log."""
     return paths.state_dir() / "judged"
+
+
+def keep_judgement(name: str, text: str) -> None:
+    """Keep a file of ``judgements``, where it can be."""
+    with suppress(OSError):
+        judgements().mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write_private(judgements() / name, text)
 
 
 def _key() -> Path:

@@ -11,7 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 
 import msgspec
 
@@ -94,9 +94,8 @@ def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     if crashed is not None:
         reasons.append(f"before that, {_sentences(evidence, crashed)[0]}")
     elif failure.code == "time-limit":  # what hung processes say of those that they cannot reach
-        reasons += [f"before that, in {quote}" for quote in evidence.rank_quotes.values() if _UNREACHED.search(quote)][
-            :1
-        ]
+        unreached = filter(_UNREACHED.search, evidence.rank_quotes.values())
+        reasons += [f"before that, in {quote}" for quote in islice(unreached, 1)]
     progress = _progress(evidence) if failure.outcome in ("failed", "cancelled") else []
     reasons += progress
     # Ranks that srun could not start on their node: it waits for the others all the same, up to the time limit.

@@ -354,7 +354,7 @@ def beside(
     """See SchedulerModule: a step that shares all that the job has on that node (srun(1): without ``--exact``)."""
     srun = "srun" if clients is None else str(clients / "srun")
     if "_" in job_id:  # of an array: srun takes the job's own number alone
-        asked = schedulers.call_client("Slurm", clients, "squeue", "--noheader", f"--jobs={job_id}", "--format=%A")
+        asked = Slurm(clients)._client("squeue", "--noheader", f"--jobs={job_id}", "--format=%A")
         job_id = asked.out.strip() or job_id
     where = f"--nodelist={node}" if node else "--relative=0"
     step = ("--overlap", "--nodes=1", "--ntasks=1", where, "--mpi=none", "--quiet")

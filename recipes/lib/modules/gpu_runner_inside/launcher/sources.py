@@ -63,13 +63,13 @@ def configuration(files: Mapping[str, File], run_dir: str) -> dict[str, str]:
     """The others by their names, those of the run directory below it: the first 16 digits of their SHA-256 then, with
     `` written`` if they were since, also with what they had.
     """
+    others = {path: own for path, own in files.items() if not path.endswith(_SOURCES)}
     now: dict[str, File] = {}
-    for path in files:
+    for path in others:
         _read(path, now)
     return {
         _name(path, run_dir): own.sha256[:16] + ("" if now.get(path) == own else " written")
-        for path, own in files.items()
-        if not path.endswith(_SOURCES)
+        for path, own in others.items()
     }
 
 
