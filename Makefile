@@ -22,7 +22,7 @@ unit test test-%: export PYTHONDONTWRITEBYTECODE :=
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
-$(VENV)/.ready: requirements.lock pyproject.toml runner/setup/venv.sh
+$(VENV)/.ready: requirements.lock pyproject.toml runner/setup/venv.sh runner/setup/python.sh
 	@sh runner/setup/venv.sh $(VENV)
 
 .PHONY: venv
@@ -60,6 +60,10 @@ proofs: venv ## write the tables of pages: proofs and README.md from runner/site
 dist: venv ## the release file in dist/, for `pip install dist/*.whl`
 	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+.PHONY: install
+install: ## for all users: PREFIX=/opt/gpu-runner [MODULEFILE=a directory of MODULEPATH] [PYTHON=...]; docs/security.md
+	@sh runner/setup/install.sh
 
 .PHONY: lint
 lint: venv ## ruff, mypy, the layers, the shell scripts

@@ -4,15 +4,10 @@ set -eu
 venv=$1
 unset PYTHONPATH PYTHONHOME
 
-usable() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; }
-has_venv() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+. runner/setup/python.sh
 
 if ! usable "$venv/bin/python"; then
-    python=
-    for name in python3 python3.13 python3.12 python3.11 python3.10; do
-        # One that can make virtual environments at once is the better choice.
-        if usable "$name" && { [ -z "$python" ] || ! has_venv "$python"; }; then python=$name; fi
-    done
+    find_python
     if [ -z "$python" ]; then
         echo "error: no Python 3.10 or newer" >&2
         echo "  fix:   apt-get install python3 python3-venv" >&2

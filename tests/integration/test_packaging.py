@@ -1,5 +1,7 @@
 """What is released is what the checkout is: built, installed in an empty environment, and run from ``/``."""
 
+import shutil
+import stat
 import sys
 from pathlib import Path
 
@@ -7,9 +9,20 @@ import pytest
 
 from runner.core import paths
 from runner.images.building.build import BuiltImage
-from tests.support.commands import Runner
+from tests.support.commands import Runner, ran
 from tests.support.documents import result
-from tests.support.installed import Distributions, Installed, build, check_everyday_verbs, install, kept_files, names
+from tests.support.installed import (
+    CHECKOUT,
+    TIMEOUT_S,
+    Distributions,
+    Installed,
+    build,
+    check_everyday_verbs,
+    install,
+    kept_files,
+    names,
+)
+from tests.support.users import ALICE, AS_ROOT, BOB, become, open_directory
 
 pytestmark = pytest.mark.integration
 
@@ -62,3 +75,27 @@ def test_an_installed_runner_submits_to_the_box(installed: Installed, runner: Ru
     cache = {"RUNNER_CACHE": str(paths.cache_dir()), "RUNNER_STATE": str(tmp_path / "state")}
     words = ("submit", "--recipe", "probe", "--gpus", "2", "--site", runner.site, "--runs", tmp_path / "runs", "--wait")
     assert "verdict: ran" in installed(*words, code=0, **cache)
+
+
+@AS_ROOT
+def test_an_administrators_installation_serves_every_user_when_the_checkout_is_gone() -> None:
+    with open_directory() as place:
+        checkout, prefix = place / "checkout", place / "opt"
+        needed = ("Makefile", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
+        for name in kept_files("runner", "gpu_runner.py", "containers", "recipes", *needed):
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(CHECKOUT / name, checkout / name, follow_symlinks=False)
+        words = ("sh", "-c", "umask 077; exec make install PREFIX=$1 PYTHON=$2", "sh", prefix, sys.executable)
+        assert "module load gpu-runner/" in ran(words, cwd=checkout, timeout_s=TIMEOUT_S).out
+        assert "is there already" in ran(words, code=2, cwd=checkout).err
+        shutil.rmtree(checkout)
+        (target,) = (each for each in prefix.iterdir() if each.name != "modulefiles")
+        assert f"prepend-path PATH {target}/bin\n" in (prefix / "modulefiles/gpu-runner" / target.name).read_text()
+        assert "_gpu_runner_completion" in (target / "share/bash-completion/completions/gpu-runner").read_text()
+        assert [each.name for each in (target / "bin").iterdir()] == ["gpu-runner"], "no python beside the user's own"
+        closed = [each for each in prefix.rglob("*") if not each.stat().st_mode & stat.S_IROTH]
+        assert not closed
+        for uid in (ALICE, BOB):
+            user = (*become(uid, reads=True), target / "bin/gpu-runner", "--version")  # reads: this Python, of a home
+            assert target.name in ran(user, cwd="/", env={"PATH": "/usr/bin:/bin", "HOME": str(place)}).out
+            assert "Permission denied" in ran((*become(uid), "touch", target / "x"), code=1).err

@@ -78,6 +78,8 @@ def test_make_runs_unit_tests_side_by_side_and_integration_tests_one_at_a_time()
 def test_what_builds_a_checkout_is_in_its_lock_so_that_nothing_is_fetched_without_a_hash() -> None:
     backend = re.search(r'requires = \["(hatchling==[0-9.]+)"\]', (CHECKOUT / "pyproject.toml").read_text())
     lock, script = ((CHECKOUT / name).read_text() for name in ("requirements.lock", "runner/setup/venv.sh"))
+    script += (CHECKOUT / "runner/setup/install.sh").read_text()
     assert backend and all(f"\n{name}" in lock for name in (f"{backend[1]} ", "editables==", "pip==", "setuptools=="))
-    calls = [line for line in script.splitlines() if "-m pip" in line]
-    assert calls and all("--require-hashes" in line or "--no-build-isolation" in line for line in calls)
+    calls = [line for line in script.splitlines() if re.search(r"\bpip .*(install|download) ", line)]
+    safe = ("--require-hashes", "--no-build-isolation", "--no-index")
+    assert len(calls) == 4 and all(any(word in line for word in safe) for line in calls)
