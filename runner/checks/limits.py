@@ -39,6 +39,20 @@ def _walltime(case: Case) -> Iterator[Finding]:
         yield Finding("walltime-too-long", "refuse", what, "ask for less with --time")
 
 
+@rule("over-budget")
+def _budget(case: Case) -> Iterator[Finding]:
+    left = case.observed.budget_left
+    if left is not None and case.plan.most_gpu_hours > left and case.plan.existing_allocation is None:
+        yield over_budget(case.plan.most_gpu_hours, left)
+
+
+def over_budget(needed: float, left: float) -> Finding:
+    """Of one job or of several together, GPU-hours."""
+    what = f"it may take {needed:.2f} GPU-hours by its time limit, and RUNNER_BUDGET leaves {max(left, 0.0):.2f}"
+    fix = "fewer GPUs or a shorter --time (runs that have not ended count in full), or a larger RUNNER_BUDGET"
+    return Finding("over-budget", "refuse", what, fix)
+
+
 @rule("too-many-cpus")
 def _cpus(case: Case) -> Iterator[Finding]:
     plan, node = case.plan, case.site.node

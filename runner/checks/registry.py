@@ -56,6 +56,7 @@ class Observed:
         workspaces: of the user.
         horovod_use: where the user's program, or the recipe's, is known to use Horovod.
         caches: directories with the user's caches that exist.
+        budget_left: GPU-hours that RUNNER_BUDGET leaves for jobs; None where it is not set.
         links_left_out: tracked links that a copy of the user's files will not have.
     """
 
@@ -83,6 +84,7 @@ class Observed:
     workspaces: tuple[Workspace, ...] = ()
     horovod_use: str = ""
     caches: tuple[str, ...] = ()
+    budget_left: float | None = None
     links_left_out: tuple[str, ...] = ()
 
 

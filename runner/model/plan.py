@@ -296,6 +296,11 @@ class Plan(msgspec.Struct, frozen=True):
         """How many GPUs the job takes away from others: all of its nodes where it has whole ones."""
         return self.nodes * self.gpus_per_node if self.whole_nodes else self.gpus
 
+    @property
+    def most_gpu_hours(self) -> float:
+        """What the job costs if it runs until its time limit."""
+        return self.occupied_gpus * self.walltime_s / 3600.0
+
 
 class PlanRecord(Plan, frozen=True):
     """A plan as a run directory keeps it (``plan.json``).

@@ -19,6 +19,7 @@ from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.core.text import nearest
+from runner.jobs.cost import left_of_budget
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
@@ -89,6 +90,7 @@ def observe(
         caches=_caches(request),
         horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
         links_left_out=links_left_out,
+        budget_left=left_of_budget(Path(request.runs)),
     )
 
 

@@ -22,7 +22,7 @@ for directory in "$prefix" "$modules"; do
     esac
 done
 target=$prefix/$version modulefile=$modules/gpu-runner/$version
-[ ! -e "$target" ] || refuse "$target is there already" "rm -r $target, once nobody uses it; or install another version"
+[ ! -e "$target" ] || refuse "$target is there already" "rm -r $target, once no user needs it; or install another version"
 
 other="PYTHON=FILE, one of 3.10 or newer that all users can read, as \`uv python install --install-dir\` makes"
 if [ "${PYTHON:-}" ]; then python=$PYTHON; else find_python; fi

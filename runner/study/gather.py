@@ -20,6 +20,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
 from runner.jobs.campaign import log_remarks
 from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, unlike, variables_of
+from runner.jobs.cost import gpu_hours
 from runner.jobs.directory import NODES, Gaps, Run
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
@@ -131,7 +132,7 @@ def facts(study: StudyDirectory, seen: Look | None = None) -> StudyFacts:
         points=all_points,
         losses=all_losses,
         demonstration=demonstration,
-        gpu_hours=one_allocation.gpu_hours(study.path, runs) if together else math.fsum(map(_gpu_hours, runs)),
+        gpu_hours=one_allocation.gpu_hours(study.path, runs) if together else math.fsum(map(gpu_hours, runs)),
         single_gpus=tuple(replace(each, demonstration=demonstration) for each in single_gpus(launches))
         if together
         else (),
@@ -458,15 +459,3 @@ def _nodes(run: Run, plan: Plan | None) -> tuple[str, ...]:
     first = accumulate(plan.tasks_per_node[:-1], initial=0) if plan is not None and plan.tasks_per_node else ()
     starts = (run.records.start(rank) for rank in first)
     return tuple(start.node_name or start.host for start in starts if start is not None)
-
-
-def _gpu_hours(run: Run) -> float:
-    """GPUs that the run's job had, times its length; 0 where its records do not tell.
-
-    Of a job that ended with its node, or was killed, the end is the last sign of it: what its ranks wrote last.
-    """
-    plan, start, marker = run.plan, run.records.start(0), run.marker
-    if plan is None or start is None or start.time_s is None:
-        return 0.0
-    end_s = marker.end_s if marker is not None else min(one_allocation.last_sign_s(run), start.time_s + plan.walltime_s)
-    return max(0.0, end_s - start.time_s) * plan.occupied_gpus / 3600.0

@@ -25,6 +25,7 @@ from runner.core.files import sha256
 from runner.core.text import counted, gpus_text
 from runner.jobs import directory
 from runner.jobs.campaign import Campaign
+from runner.jobs.cost import last_sign_s
 from runner.jobs.directory import SCRIPT, Run, write_script
 from runner.jobs.life import WaitInterrupted
 from runner.jobs.states import BEGUN, STOPPED, cancel_run, connected, has_begun, never_began, scheduler_of
@@ -251,16 +252,6 @@ def gpu_hours(study: Path, runs: Iterable[Run]) -> float:
         if has_begun(run) and (record := run.submitted) is not None:
             by_allocation.setdefault(record.allocation, []).append(run)
     return math.fsum(_gpu_hours(own, by_allocation.get(str(own.path), ())) for own in allocations(study))
-
-
-def last_sign_s(run: Run) -> float:
-    """Unix time of the last change of a log or a rank's record; 0 without any."""
-    times = [0.0]
-    for folder in (run.logs, run.ranks):
-        for name in files.names_in(folder):
-            with suppress(OSError):
-                times.append((folder / name).lstat().st_mtime)
-    return max(times)
 
 
 def _gpu_hours(own: Run, runs: Sequence[Run]) -> float:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from runner.checks.limits import over_budget
 from runner.core.errors import RefusedError, UsageError
 from runner.core.text import gpus_text
+from runner.jobs.cost import BUDGET, left_of_budget
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.plan import Finding, Plan
 from runner.model.request import Request
@@ -90,7 +92,7 @@ def separate_cost(of: Sequence[Launch], plans: Mapping[str, Plan], *, queued: bo
         way="separate",
         jobs=len(of),
         gpu_hours=math.fsum(plan.occupied_gpus * length for plan, length in jobs) / 3600.0,
-        most_gpu_hours=math.fsum(plan.occupied_gpus * plan.walltime_s for plan, _ in jobs) / 3600.0,
+        most_gpu_hours=math.fsum(plan.most_gpu_hours for plan, _ in jobs),
         wall_s=math.fsum(length for _, length in jobs),
         notes=tuple(notes),
     )
@@ -309,6 +311,18 @@ def check_measures(job: PreparedJob, chosen: WayCost, *, waits: bool) -> None:
         what = "nothing in the program's source is seen that the meter measures: its launches may have no figure"
         fix = "--wait, without --same-nodes: its first launch is looked at before the others start; or docs/meter.md"
         raise RefusedError(what, where=" ".join(request.program[:3]), fix=f"{fix}; nothing was submitted")
+
+
+def check_user_budget(request: Request, needed: float) -> None:
+    """Refuse jobs that may together take more than RUNNER_BUDGET leaves; each alone has a check of its own.
+
+    Args:
+        needed: GPU-hours, by their time limits.
+    """
+    left = left_of_budget(Path(request.runs))
+    if left is not None and needed > left and "over-budget" not in request.force:
+        finding = over_budget(needed, left)
+        raise RefusedError(finding.what, where=BUDGET, fix=f"{finding.fix}; or --force {finding.code}")
 
 
 def check_budget(chosen: WayCost, budget: float | None, used: float = 0.0) -> None:

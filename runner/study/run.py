@@ -27,7 +27,17 @@ from runner.preparation.request import check_directory, image_of, repeated
 from runner.study import gather, one_allocation, separate
 from runner.study.attempts import settle, to_start
 from runner.study.directory import StudyDirectory, create
-from runner.study.question import Offer, Preparations, Question, check_budget, check_measures, choose, offer, offers
+from runner.study.question import (
+    Offer,
+    Preparations,
+    Question,
+    check_budget,
+    check_measures,
+    check_user_budget,
+    choose,
+    offer,
+    offers,
+)
 from runner.study.sameness import refuse_another
 from runner.study.separate import Listener, Work
 
@@ -203,6 +213,8 @@ def _goes_on(
     caller.planned(planned)
     if any(job.is_refused for job in chosen.jobs):
         return False
+    if chosen.jobs:
+        check_user_budget(chosen.jobs[0].request, chosen.cost.most_gpu_hours)
     if how.budget is not None:
         check_budget(chosen.cost, how.budget, used())
     return not how.dry_run and (not chosen.launches or caller.agrees(planned))

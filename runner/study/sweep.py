@@ -5,6 +5,7 @@ SWEEP/arrays/1/     of an array: its script, and a link to the run directory of 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from runner.preparation.job import PreparedJob, command_of, make_launch, schedul
 from runner.preparation.sweep import combinations, filled_request
 from runner.study import separate
 from runner.study.directory import SweepDirectory, create_sweep
+from runner.study.question import check_user_budget
 from runner.study.separate import Listener, Work
 
 
@@ -69,10 +71,13 @@ def prepare_sweep(
     at_once: int | None,
     prepare: Callable[[Request], PreparedJob],
 ) -> PreparedSweep:
-    """Prepare each run, as ``prepare`` does one job. Raises UsageError: the values are wrong; else as ``prepare``."""
+    """Prepare each run, as ``prepare`` does one job. Raises UsageError: the values are wrong;
+    RefusedError: RUNNER_BUDGET does not leave enough for all; else as ``prepare``."""
     values = combinations(swept)
     name = request.job_name or prepare(filled_request(request, values["1"], None)).plan.job_name
     jobs = {key: prepare(filled_request(request, each, f"{name}.{key}")) for key, each in values.items()}
+    if not any(job.is_refused for job in jobs.values()):
+        check_user_budget(request, math.fsum(job.plan.most_gpu_hours for job in jobs.values()))
     return PreparedSweep(name, values, jobs, at_once)
 
 

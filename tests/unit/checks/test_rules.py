@@ -99,6 +99,7 @@ def starts(words: str, **more: Any) -> dict[str, Any]:
         ("queue-unfit", "polaris", SEEN, {"gpus": 100, "walltime_s": 21_601, "queue": "prod"}, "at most 21600 s"),
         ("queue-unfit", "polaris", SEEN, {"gpus": 8, "walltime_s": 299, "queue": "debug"}, "at least 300 s"),
         ("walltime-too-long", technion(max_walltime_s=600), SEEN, {"walltime_s": 601}, "--time"),
+        ("over-budget", "technion", Observed(budget_left=15.9), {"walltime_s": 3600}, "a larger RUNNER_BUDGET"),
         ("too-many-cpus", "alpha", SEEN, {"cpus_per_gpu": 8}, "--cpus-per-gpu 6"),
         ("too-many-cpus", "alpha", SEEN, {"gpus": 7, "cpus_per_gpu": 6}, "--cpus-per-gpu 5"),
         ("too-many-cpus", "box", SEEN, {"cpus_per_gpu": 33}, "--cpus-per-gpu 32"),

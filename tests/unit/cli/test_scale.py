@@ -112,6 +112,15 @@ def test_launches_that_are_under_way_count_against_the_budget(tmp_path: Path, ca
     assert "0.02 GPU-hours after 0.01 that were used or are under way" in refused
 
 
+def test_a_study_is_within_the_budget_of_its_user_by_its_time_limits(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_BUDGET", "2.9")
+    words = (*SCALE, "--gpus", "1,2", "--repeats", "1", "--time", "1:00:00", "--dry-run")
+    assert "it may take 3.00 GPU-hours" in call(*words, code=Exit.REFUSED).err
+    call(*words, "--force", "over-budget")
+
+
 @pytest.fixture
 def finished(tmp_path: Path) -> str:
     """A study with a launch that is not proven; its id."""

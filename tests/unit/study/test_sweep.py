@@ -52,6 +52,15 @@ def submit(*words: str) -> int:
     return run([*SLURM, *words, ODD, *PROGRAM])
 
 
+def test_a_sweep_beyond_the_budget_is_refused_as_a_whole(
+    clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RUNNER_BUDGET", "2.5")
+    assert submit("--time", "1:00:00") == Exit.REFUSED
+    assert "it may take 3.00 GPU-hours by its time limit, and RUNNER_BUDGET leaves 2.50" in capfd.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_runs_are_tasks_of_arrays_that_are_not_too_large(
     clients: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
