@@ -61,6 +61,10 @@ dist: venv ## the release file in dist/, for `pip install dist/*.whl`
 	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
+.PHONY: release
+release: venv ## wheel, sdist, list of components and checksums in dist/VERSION, of a clean tree; tags nothing
+	@sh runner/setup/release.sh $(BIN)/python
+
 .PHONY: install
 install: ## for all users: PREFIX=/opt/gpu-runner [MODULEFILE=a directory of MODULEPATH] [PYTHON=...]; docs/security.md
 	@sh runner/setup/install.sh

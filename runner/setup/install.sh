@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs this checkout for the users of a machine or cluster, in PREFIX/VERSION, with a modulefile for Lmod and
 # Environment Modules. Started by `make install` with these variables: PREFIX, an absolute directory; MODULEFILE, one of
-# MODULEPATH (else PREFIX/modulefiles); PYTHON, the interpreter (else the first in PATH that will do).
+# MODULEPATH (else PREFIX/modulefiles); PYTHON, the interpreter (else the first in PATH that will do); FROM, a wheel to
+# install instead of the checkout.
 set -eu
 unset PYTHONPATH PYTHONHOME
 umask 022
@@ -37,7 +38,8 @@ mkdir -p "$target/bin" "$modules/gpu-runner"
 pip() { "$target/python/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
 # All of the lock by its hashes; of these packages alone, what builds the package and what it needs to run.
 pip download --only-binary :all: --require-hashes -r requirements.lock --dest "$packages"
-pip install --no-index --find-links "$packages" "$PWD"
+pip install --no-index --find-links "$packages" --upgrade pip "${FROM:-$PWD}"
+pip uninstall --yes setuptools 2>/dev/null # the interpreter's own copy, which need not be new
 ln -s ../python/bin/gpu-runner "$target/bin/gpu-runner"
 
 completion() {

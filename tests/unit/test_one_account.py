@@ -80,6 +80,6 @@ def test_what_builds_a_checkout_is_in_its_lock_so_that_nothing_is_fetched_withou
     lock, script = ((CHECKOUT / name).read_text() for name in ("requirements.lock", "runner/setup/venv.sh"))
     script += (CHECKOUT / "runner/setup/install.sh").read_text()
     assert backend and all(f"\n{name}" in lock for name in (f"{backend[1]} ", "editables==", "pip==", "setuptools=="))
-    calls = [line for line in script.splitlines() if re.search(r"\bpip .*(install|download) ", line)]
+    calls = [line for line in script.splitlines() if re.search(r"\bpip .*\b(install|download) ", line)]
     safe = ("--require-hashes", "--no-build-isolation", "--no-index")
     assert len(calls) == 4 and all(any(word in line for word in safe) for line in calls)
