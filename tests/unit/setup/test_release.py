@@ -18,8 +18,8 @@ def test_the_version_is_one() -> None:
     """The changelog's newest section has it, or says what it becomes."""
     texts = [(CHECKOUT / name).read_text() for name in ("pyproject.toml", "CITATION.cff", "CHANGELOG.md")]
     forms = (r'^version = "(.+)"$', r"^version: (.+)$", r"^(?:## \[|This becomes )(\d[\d.]*)(?:\] - |,)")
-    found = [re.search(form, text, re.MULTILINE) for form, text in zip(forms, texts, strict=True)]
-    assert [match and match[1] for match in found] == [__version__] * 3
+    versions = [re.search(form, text, re.MULTILINE) for form, text in zip(forms, texts, strict=True)]
+    assert [match and match[1] for match in versions] == [__version__] * 3
 
 
 @pytest.mark.parametrize(
