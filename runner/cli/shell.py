@@ -46,8 +46,13 @@ def command(rank: int, *, dry_run: bool, full: bool) -> int:
         fix = "leave them out, or leave RUN out: then they are those of a job for the shell"
         raise UsageError("RUN runs already: no option of a job is for it", where=", ".join(sorted(values)), fix=fix)
     from runner.jobs.lookup import find
+    from runner.jobs.states import ensure_own
 
-    return _attach(find(own), program, rank)
+    run = find(own)
+    if run.plan is not None and run.submitted is not None and rank < run.tasks and run.records.start(rank) is None:
+        ensure_own(run)
+        _wait_for_start(run, rank)
+    return _attach(run, program, rank)
 
 
 command.params = [each for each in command.params if each.name != "as_json"]
@@ -82,7 +87,7 @@ def _in_own_job(program: Sequence[str], *, dry_run: bool, full: bool) -> int:
     show_start(run, prepared.plan, job_id)
     try:
         with _ending_with_terminal(), _attached(run):
-            _wait_for_start(run)
+            _wait_for_start(run, 0)
             return _attach(run, program, 0)
     finally:
         try:
@@ -105,13 +110,13 @@ def _request() -> Request:
     return make_request(of_shell, step=in_job)
 
 
-def _wait_for_start(run: Run) -> None:
-    """Until its program starts. Raises RunnerError: it ended before."""
+def _wait_for_start(run: Run, rank: int) -> None:
+    """Until a rank starts. Raises RunnerError: the job ended before."""
     from runner.backends.schedulers import quiet_s
 
     said, asked = "", 0.0
     with slow("waiting for a node"):
-        while run.records.start(0) is None:
+        while run.records.start(rank) is None:
             if time.monotonic() - asked > max(5.0, quiet_s(run.submitted.scheduler if run.submitted else "")):
                 reason, asked = _why_it_waits(run), time.monotonic()
                 if reason not in ("", said):
