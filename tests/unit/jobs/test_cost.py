@@ -24,7 +24,7 @@ def budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_BUDGET", "10")
 
 
-def made(root: Path, plan: object = HOUR, **submitted: object) -> Run:
+def submitted_run(root: Path, plan: object = HOUR, **submitted: object) -> Run:
     run = directory.create(root, "train-4", 0.0)
     run.write("plan.json", plan)  # type: ignore[arg-type]
     run.write(
@@ -42,7 +42,7 @@ def test_a_run_counts_with_its_time_limit_until_it_is_over_and_then_with_what_it
     budget: None, tmp_path: Path
 ) -> None:
     runs = tmp_path / "runs"
-    run = made(runs)
+    run = submitted_run(runs)
     assert left_of_budget(runs) == 10 - 4
     run.write("ranks/0.start.json", start(0, time_s=1000.0))
     assert left_of_budget(runs) == 10 - 4
@@ -52,9 +52,9 @@ def test_a_run_counts_with_its_time_limit_until_it_is_over_and_then_with_what_it
 
 def test_what_costs_nothing_or_lies_elsewhere_does_not_count(budget: None, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    made(runs, refused="no such partition")
-    made(runs, msgspec.structs.replace(HOUR, existing_allocation=StepNodes(job_id="7", nodes=("n0", "n1"))))
-    made(tmp_path / "others")
+    submitted_run(runs, refused="no such partition")
+    submitted_run(runs, msgspec.structs.replace(HOUR, existing_allocation=StepNodes(job_id="7", nodes=("n0", "n1"))))
+    submitted_run(tmp_path / "others")
     assert left_of_budget(runs) == 10
 
 
