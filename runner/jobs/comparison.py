@@ -7,7 +7,6 @@ runs be points of one curve, are launches repeats of one job, is a study's figur
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,8 @@ import msgspec
 
 from runner.core.files import sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
+from runner.core.text import first_of
+from runner.jobs import inputs
 from runner.jobs.code_record import is_documentation, is_source
 from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
 from runner.jobs.snapshot_copy import CopiedFiles
@@ -27,7 +28,7 @@ from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, figure_of, in_words
 from runner.model.job import CodeRecord
 from runner.model.plan import RESULTS, Plan, PlannedImage
-from runner.model.records import ExitRecord, Report, StartRecord
+from runner.model.records import Report, StartRecord
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
 from runner.planning.environment import is_fabric
@@ -40,12 +41,17 @@ FIX = "leave out the copy: a launch counts once"
 NONE = "none"
 # Largest mean over smallest: batches of text differ; a whole batch may not divide evenly, nor the last of an epoch.
 SAME_BATCH, ONE_BATCH = 1.1, 1.02
-# Of the variables that a rank's start records: those of the user's shell that change what a step takes.
-_OWN_VARIABLE = re.compile(
-    r"(ACCELERATE|CUBLAS|CUDNN|KMP|MKL|NCCL|NVTE|OMP|OPENBLAS|PYTORCH|TF|TORCH|TORCHDYNAMO|TORCHINDUCTOR|XLA)_"
-    r"(?!DEBUG|CONFIG|CLI_|(\w*_)?(HOME|DIR|FILE|PATH)\Z)\w+|NVIDIA_TF32_OVERRIDE|LD_PRELOAD"
-    r"|CUDA_(LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS)"
-)
+# Of a plan: what launches of one program may have of their own, or another fact tells; and those of several sizes.
+_OF_A_LAUNCH = frozenset(
+    ("job_name", "site", "walltime_s", "limit_is_default", "account", "image", "env", "unset", "program",
+     "demonstration", "starters", "unknown_starters", "samples_per_step", "tasks_per_node", "arms", "held",
+     "existing_allocation", "launch", "hosts", "workdir", "umask", "forced", "recipe", "result", "framework", "world",
+     "swept")
+)  # fmt: skip
+_OF_A_SIZE = frozenset(
+    ("gpus_per_node", "gpu_type", "device", "cpus_per_task", "divides_cpus", "memory_mb", "memory_per_cpu_mb",
+     "whole_nodes", "queue", "transport", "wireup", "mpi", "directives")
+)  # fmt: skip
 _NOT_RECORDED = "not recorded"
 _SEPARATE = ("image", "env", "unset", "forced")  # of a plan: each has lines of its own
 
@@ -60,6 +66,7 @@ class Ran:
         figure: with its doubts; None unless it is ``measured``.
         device_name: of its first rank's device, as the framework says; empty where unknown.
         code: what ran, as ``runner.jobs.comparison.code_facts``; only repeats and studies ask for it.
+        ran_with: what its ranks recorded of that.
     """
 
     plan: Plan
@@ -68,6 +75,7 @@ class Ran:
     device_name: str = ""
     figure: Figure | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+    ran_with: inputs.RanWith | None = None
 
     @property
     def gpus(self) -> int:
@@ -88,25 +96,53 @@ class Fact:
         key: names it; ``other-KEY`` is the code by which ``compare`` refuses, and of ``--force``.
         words: what it is. value: of a run; empty where it is not recorded.
         questions: those that it decides, with blanks between.
+        names: of what differs between runs, where it has parts, and it is not for a value to tell.
     """
 
     key: str
     words: str
     value: Callable[[Ran], str]
     questions: str
+    names: Callable[[Sequence[Ran]], Sequence[str]] | None = None
 
     @property
     def code(self) -> str:
         """Of the refusal, and of ``--force``."""
         return f"other-{self.key}"
 
+    def with_names(self, runs: Sequence[Ran]) -> str:
+        """What it is, and which parts differ between these runs."""
+        names = self.names(runs) if self.names else ()
+        return f"{self.words} ({first_of(names, 3)})" if names else self.words
+
+
+def _of_parts(_ran: Ran) -> str:
+    return ""
+
+
+def _parts(key: str, words: str, questions: str, names: Callable[[Sequence[Ran]], Sequence[str]]) -> Fact:
+    return Fact(key, words, _of_parts, questions, names)
+
+
+def _recorded(names: inputs.Named) -> Callable[[Sequence[Ran]], Sequence[str]]:
+    """Of what ranks recorded; what one run did not record tells nothing."""
+    return lambda runs: names([each.ran_with for each in runs if each.ran_with is not None])
+
 
 def _option(name: str) -> Callable[[Ran], str]:
     return lambda ran: ran.options.get(name, NONE)
 
 
-def _planned(*names: str) -> Callable[[Ran], str]:
-    return lambda ran: " ".join(str(getattr(ran.plan, name)) for name in names)
+def _planned(of_a_launch: frozenset[str]) -> Callable[[Sequence[Ran]], Sequence[str]]:
+    """Fields of plans, without those that launches may have of their own."""
+
+    def names(runs: Sequence[Ran]) -> list[str]:
+        fields = (name for name in Plan.__struct_fields__ if name not in of_a_launch)
+        return [
+            name for name in fields if any(getattr(each.plan, name) != getattr(runs[0].plan, name) for each in runs)
+        ]
+
+    return names
 
 
 def _program(ran: Ran) -> str:
@@ -120,10 +156,6 @@ def _program(ran: Ran) -> str:
 def image_text(image: PlannedImage) -> str:
     """What tells an image from another; of a file without a digest its size, as it may be made again in its place."""
     return image.digest or image.sha256 or f"{image.path} {image.size_bytes or ''}".strip()
-
-
-def _variables(ran: Ran) -> str:
-    return f"{ran.plan.unset} {ran.code.get('variables', '')}"
 
 
 def _without_fabric(env: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -169,18 +201,23 @@ FACTS = (
     ),
     Fact("command", "command line", lambda ran: "\0".join(hidden_command(ran.plan.program)), "repeats point"),
     Fact("image", "image", lambda ran: image_text(ran.plan.image), "repeats study"),
-    Fact("env", "environment", lambda ran: f"{ran.plan.env} {_variables(ran)}", "repeats point"),
-    Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {_variables(ran)}", "sizes"),
-    Fact("setup", "set of modules, CPUs or transport", _planned("load", "cpus_per_task", "transport"), "repeats point"),
-    Fact("runtime", "runtime, or its options", _planned("runtime", "bind", "runtime_options"), "repeats point sizes"),
+    Fact("env", "environment", lambda ran: f"{ran.plan.env} {ran.plan.unset}", "repeats point"),
+    Fact("own-env", "environment", lambda ran: f"{_without_fabric(ran.plan.env)} {ran.plan.unset}", "sizes"),
+    _parts("setup", "plan", "repeats point", _planned(_OF_A_LAUNCH)),
+    _parts("own-setup", "plan", "sizes", _planned(_OF_A_LAUNCH | _OF_A_SIZE)),
+    _parts("variables", "set of variables", "repeats point", _recorded(inputs.other_variables)),
+    _parts("given", "set of variables", "sizes", _recorded(inputs.other_given)),
+    _parts("processors", "number of processors of a rank", "repeats point", _recorded(inputs.other_processors)),
+    _parts("packages", "set of installed packages", "repeats point sizes", _recorded(inputs.other_packages)),
+    _parts("read", "content of files that were read", "repeats point sizes", _recorded(inputs.other_files)),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
     Fact("changes", "changes since the commit", lambda ran: ran.code.get("changes", ""), "repeats study"),
     Fact("files", "program as it started", lambda ran: ran.code.get("files", ""), "repeats study"),
-    Fact("configuration", "configuration", lambda ran: ran.code.get("configuration", ""), "repeats study"),
+    _parts("modules", "content of modules", "repeats study", _recorded(inputs.other_modules)),
 )
-_OF_BOTH = frozenset(("changes", "files", "configuration"))  # what one run has not recorded tells nothing
+_OF_BOTH = frozenset(("changes", "files"))  # what one run has not recorded tells nothing
 
 
 def facts_for(question: Question) -> tuple[Fact, ...]:
@@ -197,7 +234,10 @@ def differences(
     sides = list(first), list(second)
     for fact in facts_for(question):
         one, two = (sorted({fact.value(ran) for ran in side}) for side in sides)
-        if fact.key == "batch" and any(ran.varying for side in sides for ran in side):
+        if fact.names:
+            if names := fact.names([*sides[0], *sides[1]]):
+                yield fact, [], [*names]
+        elif fact.key == "batch" and any(ran.varying for side in sides for ran in side):
             means = [fmean(ran.batch or 0.0 for ran in side) for side in sides]
             if all(means) and not _is_one_batch(means, [ran for side in sides for ran in side]):
                 yield fact, [f"{means[0]:.4g} on average"], [f"{means[1]:.4g} on average"]
@@ -209,7 +249,7 @@ def first_difference(question: Question, one: Ran, other: Ran, *, recorded: bool
     """The first thing that two runs are not alike in; of files, and with ``recorded``, of those that both recorded."""
     for fact in facts_for(question):
         values = fact.value(one), fact.value(other)
-        if _are_unlike(fact, (one, other)) and (all(values) or not (recorded or fact.key in _OF_BOTH)):
+        if _are_unlike(fact, (one, other)) and (fact.names or all(values) or not (recorded or fact.key in _OF_BOTH)):
             return fact
     return None
 
@@ -222,18 +262,11 @@ def unlike(question: Question, runs: Sequence[Ran]) -> tuple[Fact, ...]:
 def _are_unlike(fact: Fact, runs: Sequence[Ran]) -> bool:
     if fact.key == "batch" and any(ran.varying for ran in runs):
         return not _is_one_batch([ran.batch or 0.0 for ran in runs], runs)
-    if fact.key == "configuration":
-        return any(other_configuration(runs[0], each) for each in runs[1:])
+    if fact.names:
+        return bool(fact.names(runs))
     if fact.key == "commit" and len({ran.code.get("sources") or ran.code.get("commit") for ran in runs}) == 1:
         return False
     return len({fact.value(ran) for ran in runs}) > 1
-
-
-def other_configuration(one: Ran, other: Ran) -> list[str]:
-    """Files of configuration that both runs began with, and with other contents; but for what each of them wrote."""
-    first, second = (json.loads(ran.code.get("configuration") or "{}") for ran in (one, other))
-    both = ((name, {first[name], second[name]}) for name in sorted(first.keys() & second.keys()))
-    return [name for name, had in both if len({each[:16] for each in had}) > 1 and not all(each[16:] for each in had)]
 
 
 def _is_one_batch(means: Sequence[float], runs: Iterable[Ran]) -> bool:
@@ -249,7 +282,7 @@ def ran_of(run: Run) -> Ran | None:
     code = code_facts(run)
     if f"{plan.workdir}/".startswith(f"{RESULTS}/"):
         # Of a program that was copied the copy tells, and the commit of the place it came from nothing more.
-        code = {key: code.get(key, "") for key in ("program", "software", "files", "configuration")}
+        code = {key: code.get(key, "") for key in ("program", "software", "files")}
     return ran_with(run, plan, run.verdict, code)
 
 
@@ -269,6 +302,7 @@ def ran_with(
         device_name=(report and report.device_name) or "",
         figure=figure_of(verdict, plan.arms[-1] if plan.arms else None),
         code=code,
+        ran_with=inputs.ran_with(run) if code else None,
     )
 
 
@@ -434,13 +468,12 @@ def _programs(recipe: Path, beside: Path | None = None) -> str:
 def code_facts(run: Run) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
     copied = copied_code(run)
-    record, start, end = run.code, run.records.start(0), run.records.record(0, "exit", ExitRecord)
+    record, start = run.code, run.records.start(0)
     # Of a recipe the files that were known as it began tell: its program may have left others beside them.
     facts = {} if start and start.program_sha256 and not run.content(CODE_FILES) else {"program": copied}
     if not copied and record is not None:
         facts = commit_facts(record, run.content(CODE_DIFF))
-    facts |= {"files": start.program_sha256 or "", "variables": variables_of(start)} if start else {}
-    facts |= {"configuration": json.dumps(end.configuration)} if end else {}
+    facts |= {"files": start.program_sha256 or ""} if start else {}
     return facts | {"gpu-runner": run.provenance.gpu_runner, "software": _software(run)}
 
 
@@ -449,12 +482,6 @@ def commit_facts(record: CodeRecord, diff: bytes) -> dict[str, str]:
     changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + diff
     facts = {"commit": record.commit, "sources": record.sources, "changes": sha256(changes)}
     return facts | ({"changes": ""} if record.dirty is None else {}) if record.commit else {}
-
-
-def variables_of(start: StartRecord | None) -> str:
-    """Of a rank's environment what changes the time of a step, without what chooses networks."""
-    own = start.environment.items() if start else ()
-    return " ".join(f"{name}={value}" for name, value in own if _OWN_VARIABLE.match(name) and not is_fabric(name))
 
 
 def _software(run: Run) -> str:

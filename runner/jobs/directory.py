@@ -192,6 +192,8 @@ class Run:
     @property
     def swept(self) -> dict[str, str]:
         """Name and value of what its sweep gave it; empty where it is of none."""
+        if (plan := self.plan) is not None and plan.swept:
+            return dict(plan.swept)
         above = Run(self.path.parents[2]) if self.path.parent.parent.name == LAUNCHES else None
         sweep = above.read(SWEEP, Sweep) if above is not None else None
         return sweep.runs.get(self.path.parent.name, {}) if sweep is not None else {}

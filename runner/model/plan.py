@@ -191,6 +191,7 @@ class Plan(msgspec.Struct, frozen=True):
         umask: of the program: the submitting user's.
         caches: where the program's caches are.
         limit_is_default: ``walltime_s`` was not requested, and is the site's.
+        swept: name and value of what a sweep gave the job.
     """
 
     job_name: str
@@ -244,6 +245,7 @@ class Plan(msgspec.Struct, frozen=True):
     unknown_starters: tuple[Starter, ...] = ()
     limit_is_default: bool = False
     world: World | None = None
+    swept: tuple[tuple[str, str], ...] = ()
 
     @property
     def settings(self) -> SchedulerSettings:

@@ -76,6 +76,28 @@ class Membership(msgspec.Struct, frozen=True):
     size: Count
 
 
+class Inputs(msgspec.Struct, frozen=True):
+    """What a rank's program ran with; values and contents are digests.
+
+    Attributes:
+        given: variables that it was started with, by their names.
+        variables: where the process with the figure had others; None where it had none.
+        cpus: processors that this process may run on.
+        read: of rank 0: files of the program's, by their names: content as first read, time of change in Unix time.
+        written: of rank 0: files that it wrote, or that were changed while it ran.
+        modules: of rank 0: of the program's own, by the names of their files.
+        installed: of rank 0: packages: modules' digests, which are of size and time of change.
+    """
+
+    given: dict[str, str] = {}
+    variables: dict[str, str | None] = {}
+    cpus: Count = 0
+    read: dict[str, tuple[str, float]] = {}
+    written: tuple[str, ...] = ()
+    modules: dict[str, str] = {}
+    installed: dict[str, dict[str, str]] = {}
+
+
 class ExitRecord(msgspec.Struct, frozen=True):
     """``ranks/N.exit.json``: how a rank ended.
 
@@ -88,7 +110,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
         rendezvous_values, rendezvous_ranks: of rank 0: values that programs left at its rendezvous, and how many ranks'
             programs came to it to form Horovod's world.
         worlds: of the program's processes, as far as they were seen.
-        configuration: such files of rank 0's program, name -> 16 digits of SHA-256, and if they were written since.
+        program: what its program ran with; None where it was not recorded.
         program_started_monotonic_s, ended_monotonic_s: on the node's monotonic clock, which the program reads, too.
     """
 
@@ -107,7 +129,7 @@ class ExitRecord(msgspec.Struct, frozen=True):
     rendezvous_ranks: Count | None = None
     signals_forwarded: tuple[Count, ...] = ()
     worlds: tuple[Membership, ...] = ()
-    configuration: dict[str, str] = {}
+    program: Inputs | None = None
     started_s: Seconds | None = None
     program_started_monotonic_s: Seconds | None = None
     ended_monotonic_s: Seconds | None = None

@@ -170,6 +170,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         copied_start: where the program starts in that copy, relative to its top; None where it starts in ``directory``.
         umask, home, caches: of the shell that submits: the program gets this umask; the user's home directory, empty
             where unknown; variables that place caches, name -> value. Not asked for: ``complete`` adds them.
+        swept: name and value of what a sweep gives it.
     """
 
     gpus: int
@@ -215,6 +216,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     umask: int = 0o022
     home: str = ""
     caches: tuple[tuple[str, str], ...] = ()
+    swept: tuple[tuple[str, str], ...] = ()
 
     @property
     def starts_in(self) -> str | None:

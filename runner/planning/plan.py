@@ -149,6 +149,7 @@ def plan(
         starters=found,
         unknown_starters=tuple(each for each in started if each.name not in KINDS),
         world=_world(site.world if request.world is None else request.world, request.gpus, found),
+        swept=request.swept,
         device=site.device,
         transport=site.transport,
         demonstration=_demonstration(site, program),

@@ -64,6 +64,7 @@ def filled_request(request: Request, values: Mapping[str, str], job_name: str | 
         options=tuple((key, fill(value)) for key, value in request.options),
         env=tuple((key, value and fill(value)) for key, value in request.env),
         job_name=job_name,
+        swept=tuple(values.items()),
     )
     if unused := next((each for each in values if each not in used), ""):
         fix = f"write {{{unused}}} where its value is to be: -- python train.py --{unused} {{{unused}}}"

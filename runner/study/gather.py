@@ -19,9 +19,10 @@ from runner.core.errors import UnknownStateError
 from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text, percent
 from runner.jobs.campaign import log_remarks
-from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, unlike, variables_of
+from runner.jobs.comparison import ONE_BATCH, SAME_BATCH, Ran, batch_of, unlike
 from runner.jobs.cost import gpu_hours
 from runner.jobs.directory import NODES, Gaps, Run
+from runner.jobs.inputs import ran_with
 from runner.jobs.life import Warn, finish
 from runner.jobs.states import Answers
 from runner.jobs.watch import REAL_CLOCK, Clock
@@ -188,7 +189,7 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     for each in study.launches:
         if each.key in proven and (plan := proven[each.key].plan) is not None:
             batch, varying = batch_of(run := proven[each.key])
-            ran = Ran(plan=plan, batch=batch, varying=varying, code={"variables": variables_of(run.records.start(0))})
+            ran = Ran(plan=plan, batch=batch, varying=varying, ran_with=ran_with(run))
             for arm in each.arms or (each.arm,):
                 groups[each.settings, each.gpus, arm].append(ran)
     for (settings, _, arm), group in groups.items():
@@ -196,9 +197,11 @@ def _unequal(study: Study, proven: Mapping[str, Run]) -> Mapping[_Point, tuple[D
     doubts: dict[_Point, tuple[Doubt, ...]] = {}
     for (settings, gpus, arm), group in groups.items():
         if own := unlike("point", group):
-            words = f"its launches differ in {', '.join(fact.words for fact in own)}"
-        elif (others := unlike("sizes", curves[settings, arm])) and gpus > min(study.gpus):
-            words = f"efficiency: launches of its sizes differ in {', '.join(fact.words for fact in others)}"
+            words = f"its launches differ in {', '.join(fact.with_names(group) for fact in own)}"
+        elif (others := unlike("sizes", curve := curves[settings, arm])) and gpus > min(study.gpus):
+            words = (
+                f"efficiency: launches of its sizes differ in {', '.join(fact.with_names(curve) for fact in others)}"
+            )
         else:
             continue
         doubts[settings, gpus, arm] = (Doubt("unequal", words),)

@@ -28,7 +28,6 @@ from runner.jobs.comparison import (
     first_difference,
     identity_of,
     image_text,
-    other_configuration,
     ran_of,
     recipe_difference,
 )
@@ -150,9 +149,10 @@ def _checked(attempt: Attempt, first: Attempt, program: Ran) -> Attempt:
     fact = first_difference("study", program, own, recorded=True) if own else None
     if fact is None or own is None:
         return attempt
-    if fact.key == "configuration":
-        names = ", ".join(other_configuration(program, own))
-        return _left_out(attempt, f"it began with another content of {names} than the study's first launch")
+    if fact.names:
+        return _left_out(
+            attempt, f"it ran with another {fact.with_names((program, own))} than the study's first launch"
+        )
     values = _short(fact.value(own)), _short(fact.value(program))
     return _left_out(attempt, f"its {fact.words} ({values[0]}) is not that of the study's first launch ({values[1]})")
 

@@ -1,8 +1,9 @@
 """What each Python of a user's program runs before that: PYTHONPATH begins with a copy of it on the node's own disk.
 
-It waits for the modules by which processes form a world, and leaves for the launcher what they say of it; with ``submit
---meter`` the meter's hook waits here, too. Python has one ``sitecustomize``, so the one that would have been imported
-without this is imported after it. No program ends for this. Every process pays for it: it imports what Python has.
+It waits for the modules by which processes form a world, and leaves for the launcher what they say of it, and which
+files were opened; with ``submit --meter`` the meter's hook waits here, too. Python has one ``sitecustomize``, so that
+the one that would have been imported without this is imported after it. No program ends for this. Every process pays
+for it: it imports what Python has.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _METER = os.environ.get("RUNNER_METER")
+_MOST_FILES = 2000  # with data, a program opens more
 # In the command lines of programs that start ranks: what they start still needs this.
 _STARTERS = (b"torchrun", b"torch.distributed", b"accelerate", b"deepspeed", b"composer", b"fabric", b"horovod")
 
@@ -72,6 +74,48 @@ def _leave(kind: str, rank: int, size: int) -> None:
     os.replace(f"{place}.{os.getpid()}", place)
 
 
+def _watch_files(directory: str) -> None:
+    """Keep how each file was when the program first read it, and which it wrote, for ``gpu_runner_inside.inputs``."""
+    import atexit
+    import builtins
+    import io
+
+    pid, base = os.getpid(), os.getcwd()
+    read: dict[str, tuple[int, int]] = {}  # size, time of change in ns
+    written: set[str] = set()
+
+    def note(file: Any, made: Any) -> None:
+        if not isinstance(file, int):
+            path, state = os.path.abspath(os.fsdecode(file)), os.fstat(made.fileno())
+            if made.writable():
+                written.add(path)
+            else:
+                read.setdefault(path, (state.st_size, state.st_mtime_ns))
+
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def opened(file: Any, *args: Any, **named: Any) -> Any:
+            made = original(file, *args, **named)
+            if len(read) + len(written) < _MOST_FILES:
+                _quietly(note, file, made)
+            return made
+
+        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            setattr(opened, name, getattr(original, name, None))
+        opened.__wrapped__ = original  # type: ignore[attr-defined]
+        return opened
+
+    def leave(*, measured: bool = False) -> None:
+        from gpu_runner_inside import inputs  # PYTHONPATH ends with its place
+
+        if os.getpid() == pid:
+            inputs.leave(directory, base, read, written, measured=measured)
+
+    builtins.open = io.open = watched(io.open)
+    io.open_code = watched(io.open_code)
+    builtins.open.runner_leave = leave  # type: ignore[attr-defined]
+    atexit.register(_quietly, leave)
+
+
 def _after(owner: Any, name: str, kind: str, world: Callable[..., tuple[int, int]]) -> None:
     """Let a function that forms a world leave it: ``world`` says rank and size when it has returned."""
     original = getattr(owner, name)
@@ -118,6 +162,8 @@ def _install() -> None:
     }.items():
         after.wait(name, attach)
     sys.meta_path.insert(0, after)
+    if os.environ.get("RUNNER_WORLDS"):
+        _watch_files(os.environ["RUNNER_WORLDS"])
     if _METER:
         sys.path.append(os.environ["RUNNER_LIB"])
         from gpu_runner_inside.meter import hook

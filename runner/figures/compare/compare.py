@@ -13,7 +13,7 @@ from runner.core.text import first_of, gpus_text, instead
 from runner.figures.compare.launches import MeasuredLaunch, PointLaunches, Settings, compare_point, measured_launch
 from runner.figures.compare.references import against, none_fits, read_references, reference_for
 from runner.figures.tables import settings_text
-from runner.jobs.comparison import FIX, copy_among, differences, facts_for, first_difference, plan_differences
+from runner.jobs.comparison import FIX, copy_among, differences, facts_for, first_difference, plan_differences, unlike
 from runner.jobs.directory import Gaps, Run
 from runner.jobs.lookup import find
 from runner.model.expectation import Compared
@@ -163,7 +163,8 @@ def _repeats(name: str, side: Sequence[MeasuredLaunch]) -> Iterator[Finding]:
     first, *others = side
     for other in others:
         if fact := first_difference("repeats", first, other):
-            what = f"launches of {name} are no repeats: {other.run} has another {fact.words} than {first.run}"
+            another = fact.with_names((first, other))
+            what = f"launches of {name} are no repeats: {other.run} has another {another} than {first.run}"
             fix = "give launches of one and the same job, as `rerun` or `scale --repeats` make them"
             yield Finding(_REPEATS, "refuse", what, fix)
             return
@@ -203,6 +204,9 @@ def _differences(pairs: Sequence[tuple[Settings, PointLaunches, PointLaunches]])
     for one, two in ((one.launches[0], two.launches[0]) for _, one, two in pairs):
         keys += [f"{each.area} {each.key}" for each in plan_differences(one.plan, two.plan)]
         keys += [f"code {key}" for key in {**one.code, **two.code} if one.code.get(key) != two.code.get(key)]
+        keys += [
+            fact.with_names((one, two)) for fact in unlike("repeats", (one, two)) if fact.names and fact.key != "setup"
+        ]
     return tuple(key for key in dict.fromkeys(keys) if key != _NOT_TELLING)
 
 

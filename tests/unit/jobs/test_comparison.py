@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,13 +26,14 @@ from runner.jobs.comparison import (
     recipe_difference,
     run_differences,
     unlike,
-    variables_of,
 )
 from runner.jobs.directory import Run
+from runner.jobs.inputs import RanWith
 from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.figure import figure_of
 from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import PlannedImage
+from runner.model.records import Inputs
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
 from tests.support.cases import for_each
@@ -117,8 +117,22 @@ def with_verdict(**of_verdict: Any) -> dict[str, Any]:
 
 
 PROGRAM = ("python3", "main.py", "--model", "resnet50", "--precision=fp32")
-A, B = "a" * 16, "b" * 16
-OWN_FILES = json.dumps({"a.yaml": A, "b.yaml": f"{A} written"})
+READ = {"a.json": ("text 1", 50.0), "b.bin": ("1", 50.0), "state.json": ("text 1", 50.0)}
+RAN_WITH = RanWith(
+    given={"OMP_NUM_THREADS": frozenset("1"), "NCCL_IB_HCA": frozenset("1"), "OWN": frozenset("01")},
+    variables={"DEPTH": frozenset("1")},
+    cpus=frozenset((8,)),
+    first=Inputs(read=READ, written=("state.json",), modules={"net.py": "1"}, installed={"torch": {"nn": "1"}}),
+    began_s=100.0,
+)
+
+
+def with_inputs(**own: Any) -> dict[str, Any]:
+    of_first = {name: own.pop(name) for name in ("read", "written", "modules", "installed") if name in own}
+    first = msgspec.structs.replace(RAN_WITH.first, **of_first)
+    return {"ran_with": dataclasses.replace(RAN_WITH, first=first, **own)}
+
+
 ONE = Ran(
     plan=msgspec.structs.replace(PLAN, program=PROGRAM, recipe="r", tasks_per_node=(2, 2), gpus_per_node=2),
     batch=10,
@@ -130,8 +144,8 @@ ONE = Ran(
         "commit": "c0ffee",
         "changes": "none",
         "files": "a",
-        "configuration": OWN_FILES,
     },
+    ran_with=RAN_WITH,
 )
 # What differs -> the keys of all facts that tell it.
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -143,7 +157,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "image size": ({"program": (*PROGRAM, "--image-size", "299")}, "image-size command"),
     "batch": ({"batch": 20}, "batch"),
     "nodes": ({"tasks_per_node": (2, 1)}, "gpus placement"),
-    "type of GPU": ({"gpu_type": "v100"}, "device"),
+    "type of GPU": ({"gpu_type": "v100"}, "device setup"),
     "GPUs of a mixed partition": ({"device_name": "NVIDIA H100"}, "reported-device"),
     "site": ({"site": "elsewhere"}, "site"),
     "arm": ({"arms": ("uncoupled",)}, "arm"),
@@ -155,29 +169,37 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env own-env"),
     "variable of the fabric": ({"env": (("NCCL_IB_HCA", "mlx5"),)}, "env"),
     "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env own-env"),
-    "variable of the shell": ({"code": {**ONE.code, "variables": "OMP_NUM_THREADS=1"}}, "env own-env"),
-    "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup"),
+    "variable of the process": (with_inputs(variables={"DEPTH": frozenset("2")}), "variables"),
+    "variable of the shell": (with_inputs(given={**RAN_WITH.given, "HOROVOD_CYCLE_TIME": frozenset("1")}), "given"),
+    "processors of a rank": (with_inputs(cpus=frozenset((8, 4))), "processors"),
+    "module": (with_inputs(modules={"net.py": "2"}), "modules"),
+    "package": (with_inputs(installed={"torch": {"nn": "2"}}), "packages"),
+    "file that was read": (with_inputs(read={**READ, "a.json": ("text 2", 50.0)}), "read"),
+    "binary": (with_inputs(read={**READ, "b.bin": ("2", 50.0)}), "read"),
+    "file that the other wrote": (with_inputs(read={"state.json": ("text 2", 110.0)}, written=()), "read"),
+    "file that was added since": (with_inputs(read={**READ, "c.yaml": ("text 2", 101.0)}), "read"),
+    "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup own-setup"),
     "transport": ({"transport": "sockets"}, "setup"),
     "processors": ({"cpus_per_task": 9}, "setup"),
-    "options of the runtime": ({"runtime_options": ("--fakeroot",)}, "runtime"),
-    "binding": ({"bind": "none"}, "runtime"),
-    "runtime": ({"runtime": "another"}, "runtime"),
+    "queue": ({"queue": "shared"}, "setup"),
+    "options of the runtime": ({"runtime_options": ("--fakeroot",)}, "setup own-setup"),
+    "binding": ({"bind": "none"}, "setup own-setup"),
+    "runtime": ({"runtime": "another"}, "setup own-setup"),
     "framework": ({"code": {**ONE.code, "software": "horovod 2.7.0"}}, "software"),
     "copied code": ({"code": {**ONE.code, "program": "sha256 b"}}, "copy"),
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
     "changes": ({"code": {**ONE.code, "changes": "x"}}, "changes"),
     "files of no commit": ({"code": {**ONE.code, "files": "x"}}, "files"),
-    "configuration": ({"code": {**ONE.code, "configuration": json.dumps({"a.yaml": f"{B} written"})}}, "configuration"),
-    "which one wrote": ({"code": {**ONE.code, "configuration": json.dumps({"b.yaml": B})}}, "configuration"),
 }  # fmt: skip
 DECIDES = {
     "compare": "recipe model precision image-size batch gpus placement device reported-device site arm unit proof "
     "claim",
     "curve": "recipe program model precision image-size batch device reported-device site proof claim",
-    "repeats": "batch placement site command image env setup runtime software copy commit changes files configuration",
-    "study": "reported-device unit image software copy commit changes files configuration",
-    "point": "batch placement command env setup runtime",
-    "sizes": "device own-env runtime",
+    "repeats": "batch placement site command image env setup variables processors packages read software copy commit "
+    "changes files modules",
+    "study": "reported-device unit image software copy commit changes files modules",
+    "point": "batch placement command env setup variables processors packages read",
+    "sizes": "device own-env own-setup given packages read",
 }
 
 
@@ -225,14 +247,6 @@ def test_batches_that_vary_are_compared_by_their_means(tmp_path: Path, ranks: An
     assert [fact.key for fact in [first_difference("repeats", *sides)] if fact] == wanted
 
 
-def test_of_the_variables_of_a_rank_those_count_that_change_a_step() -> None:
-    own = {"OMP_NUM_THREADS": "1", "NVIDIA_TF32_OVERRIDE": "0"}
-    others = ("NCCL_IB_HCA", "NCCL_DEBUG_FILE", "TORCH_HOME", "TF_CONFIG", "RANK", "CUDA_VISIBLE_DEVICES", "PATH")
-    assert variables_of(start(0, environment={**own, **dict.fromkeys(others, "x")})) == (
-        "OMP_NUM_THREADS=1 NVIDIA_TF32_OVERRIDE=0"
-    )
-
-
 def test_every_fact_decides_something_and_has_a_case() -> None:
     assert {fact.key for fact in FACTS} == {key for _, keys in CASES.values() for key in keys.split()}
     for question, keys in DECIDES.items():
@@ -251,7 +265,6 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"configuration": json.dumps({"a.yaml": f"{A} written", "b.yaml": f"{B} written", "c.yaml": A})},
         {"commit": "f00d", "sources": "s"},  # of documentation
         {"changes": ""},  # git did not answer
     ],
@@ -259,6 +272,31 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
 def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, str]) -> None:
     one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s"})
     assert first_difference(question, one, dataclasses.replace(one, code={**one.code, **other})) is None
+
+
+@pytest.mark.parametrize("question", ["study", "repeats", "sizes", "point"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"read": {"a.json": ("text 1", 110.0)}},  # another time, or not all files
+        {"read": {"state.json": ("text 2", 110.0)}},  # which both wrote
+        {"read": {"c.bin": ("2", 110.0), "/data/list.txt": ("text 2", 110.0), "old.yaml": ("text 1", 99.0)}},
+        {"read": {"made.yaml": ("text 2", 110.0)}, "written": ("state.json", "made.yaml")},
+        {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "1"}, "torch": {"optim": "1"}}},
+    ],
+)
+def test_what_programs_do_with_files_makes_no_other_one(question: Any, own: dict[str, Any]) -> None:
+    assert unlike(question, [ONE, dataclasses.replace(ONE, **with_inputs(**own))]) == ()
+
+
+def test_what_sizes_have_of_their_own() -> None:
+    given = {**RAN_WITH.given, "NCCL_IB_HCA": frozenset("2"), "OWN": frozenset("0123")}
+    two = dataclasses.replace(ONE, **with_inputs(given=given, cpus=frozenset((4,)), variables={}))
+    assert unlike("sizes", [ONE, two]) == ()
+    assert [fact.with_names([ONE, two]) for fact in unlike("point", [ONE, two])] == [
+        "set of variables (DEPTH)", "number of processors of a rank (4, 8)",
+    ]  # fmt: skip
+    assert unlike("point", [ONE, dataclasses.replace(ONE, ran_with=None)]) == ()
 
 
 def test_a_copy_of_the_code_is_known_without_documentation(tmp_path: Path) -> None:

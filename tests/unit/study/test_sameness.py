@@ -18,7 +18,7 @@ from runner.jobs.code_record import code_record
 from runner.jobs.directory import Run
 from runner.model.job import CodeRecord, CommandLine
 from runner.model.plan import WORKSPACE, LaunchPlace, Plan, PlannedImage
-from runner.model.records import StartRecord
+from runner.model.records import Inputs, StartRecord
 from runner.model.study import StudyFacts
 from runner.study import gather
 from runner.study.attempts import to_start
@@ -175,12 +175,16 @@ def started(run: Run, **changes: Any) -> Run:
     return run
 
 
-def test_variables_of_another_shell_are_a_doubt(tmp_path: Path) -> None:
+def test_what_launches_ran_with_is_a_doubt(tmp_path: Path) -> None:
     of = on_disk(tmp_path, study((1, 2), 1))
-    for key, threads in (("g0001-full-r1", "1"), ("g0002-full-r1", "8")):
-        started(ran(of, key, "a"), time_s=float(threads), environment={"OMP_NUM_THREADS": threads})
+    for key, digest in (("g0001-full-r1", "1"), ("g0002-full-r1", "8")):
+        ran_with = Inputs(given={"OMP_NUM_THREADS": digest}, read={"args.json": (digest, 1.0)})
+        leave(ran(of, key, "a"), "ranks/0.exit.json", ended(0, program=ran_with))
     (doubt,) = (each for each in gather.facts(of).points[1].doubts if each.code == "unequal")
-    assert doubt.words == "efficiency: launches of its sizes differ in environment"
+    assert doubt.words == (
+        "efficiency: launches of its sizes differ in set of variables (OMP_NUM_THREADS), content of files that were "
+        "read (args.json)"
+    )
 
 
 def test_a_script_in_no_repository_that_was_edited_is_another_program(of: StudyDirectory) -> None:
@@ -216,11 +220,11 @@ def test_a_users_program_is_known_by_its_commit(of: StudyDirectory, record: Code
     assert bool(why(gather.facts(of))[1]) is bool(differs)
 
 
-def test_a_configuration_that_was_edited_is_another_program(of: StudyDirectory) -> None:
+def test_another_module_is_another_program(of: StudyDirectory) -> None:
     for key, content in ((FIRST, "1"), (SECOND, "2")):
-        own = {"a.yaml": content * 16, "b.yaml": f"{content * 16} written"}
-        leave(with_plan(ran(of, key, "a"), workdir=WORKSPACE), "ranks/0.exit.json", ended(0, configuration=own))
-    says = "it began with another content of a.yaml than the study's first launch: no figure"
+        own = Inputs(modules={"net.py": content, f"{content}.py": "1"})
+        leave(with_plan(ran(of, key, "a"), workdir=WORKSPACE), "ranks/0.exit.json", ended(0, program=own))
+    says = "it ran with another content of modules (net.py) than the study's first launch: no figure"
     assert why(gather.facts(of))[1].startswith(says)
 
 

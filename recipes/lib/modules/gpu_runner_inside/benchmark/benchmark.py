@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from gpu_runner_inside import records, window
+from gpu_runner_inside import inputs, records, window
 from gpu_runner_inside.benchmark import arms, figures, lengths, proof
 
 
@@ -155,6 +155,7 @@ def run(recipe: str, options: argparse.Namespace, training: Training) -> int:
         report["arms"] = [arms.record(window) for window in windows]
     if main != arms.FULL:
         report["arm"] = main
+    inputs.leave_measured()
     run_dir = os.environ.get("RUNNER_RUN_DIR")
     # The launcher's rank: a Horovod that fell back to size 1 calls every process rank 0.
     rank = int(os.environ.get("RUNNER_RANK") or world.rank)

@@ -29,8 +29,13 @@ def recorded(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: env[name].partition("/")[0] if name in _WITH_TOKEN else _USER_INFO.sub(r"\1***@", env[name])
         for name in sorted(env)
-        if (name in RECORDED_NAMES or name.startswith(RECORDED_PREFIXES)) and not _SECRET_NAME.search(name)
+        if (name in RECORDED_NAMES or name.startswith(RECORDED_PREFIXES)) and not may_be_secret(name)
     }
+
+
+def may_be_secret(name: str) -> bool:
+    """Whether the value of a variable of this name may be a secret."""
+    return _SECRET_NAME.search(name) is not None
 
 
 def names(env: Mapping[str, str]) -> list[str]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Mapping
 
-from gpu_runner_inside import IMPORT_DIRECTORY, records
+from gpu_runner_inside import IMPORT_DIRECTORY, inputs, records
 from gpu_runner_inside.launcher import (
     binding,
     caches,
@@ -63,7 +63,8 @@ class Launch:
         self.caches: caches.Caches | None = None
         self.python_place: str | None = None  # where its processes leave their worlds
         self.rendezvous: dict[str, Any] = {}  # what rank 0's service said at the end
-        self.program_files: dict[str, sources.File] = {}  # as rank 0 began
+        self.program_sha256: str | None = None  # of rank 0, as it began
+        self.given: Mapping[str, str] = {}  # to the program, as inputs.variables
 
     def run(self) -> int:
         """Launch, and return the exit status; the exit record is always written."""
@@ -302,8 +303,9 @@ class Launch:
         if self.options.run_dir is None:
             return
         env = self.env if made is None else made
-        if here.rank == 0 and not self.program_files:  # before the meeting: no rank's program has begun
-            self.program_files = sources.files_of(self.options.argv, self.options.run_dir)
+        if here.rank == 0 and made is None:  # before the meeting: no rank's program has begun
+            self.program_sha256 = sources.digest(self.options.argv, self.options.run_dir)
+        self.given = inputs.variables(env)
         device = binding.device_of_task(here.local_rank, binding.gpus(), shown, env)
         fields: dict[str, Any] = dict(
             asdict(here),
@@ -322,7 +324,7 @@ class Launch:
             step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),
             token=token,
             plan_sha256=_plan_sha256(self.options.run_dir),
-            program_sha256=sources.digest(self.program_files),
+            program_sha256=self.program_sha256,
             wireup=self.options.wireup,
             rendezvous=None if place is None else f"{place.address}:{place.port}",
             interface=env.get("HOROVOD_GLOO_IFACE") if place is None else place.interface,
@@ -375,7 +377,7 @@ class Launch:
             "rendezvous_values": self.rendezvous.get("values"),
             "rendezvous_ranks": self.rendezvous.get("horovod_ranks"),
             "worlds": python_start.worlds(self.python_place),
-            "configuration": sources.configuration(self.program_files, self.options.run_dir),
+            "program": inputs.collected(self.python_place, self.given),
             "error": None if error is None else error.code,
             "message": "" if error is None else str(error),
         }

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Iterator
 
-from gpu_runner_inside import records, window
+from gpu_runner_inside import inputs, records, window
 from gpu_runner_inside.benchmark import figures, lengths, proof
 from gpu_runner_inside.benchmark.options import WARMUP, WINDOW
 from gpu_runner_inside.launcher.rendezvous import Store
@@ -309,6 +309,7 @@ class Meter:
             flops_per_sample=settings.flops_per_sample,
             peak_flops=settings.peak_flops,
         )
+        inputs.leave_measured()
         run_dir = self._run_dir() if self._watched else None
         if run_dir is not None:
             records.write(records.rank_record(run_dir, self._rank, "report"), "report", {"rank": self._rank, **report})

@@ -1,0 +1,172 @@
+"""What a program ran with: its variables, its processors, the files that it read. It tells launches of one program from
+those of another; values and contents are digests.
+"""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import json
+import os
+import re
+import sys
+from collections import defaultdict
+from contextlib import suppress
+from io import FileIO
+from typing import Any, Collection, Mapping, Tuple
+
+from gpu_runner_inside.launcher import environment
+
+Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in ns
+
+_LEFT = "ran-"  # and the number of the process
+_MOST_BYTES = 1 << 20  # what is larger is data
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
+# What is no program's own: the system's, ours, and what compilers keep.
+_PASSING = re.compile(
+    r"/(proc|sys|dev|run|etc|usr)/|.*/(gpu_runner_inside|python-\w+)/|.*/runner_meter\.py\Z|.*\.pyc\Z"
+    r"|.*/(__pycache__|\.cache|\.triton|\.nv|torchinductor_[^/]*)/"
+)
+_CACHE = re.compile(r".*CACHE|(HF|TORCH)_HOME\Z|MPLCONFIGDIR\Z")
+_PLACES = ("RUNNER_RUN_DIR", "RUNNER_WORLDS", "TMPDIR", "HOSTNAME", "RUNNER_HOST", "SLURMD_NODENAME")
+
+
+def variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Name -> digest of its value without the job's own number, directories and hosts; of a name that may be a secret's
+    nothing.
+    """
+    job = env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID")
+    own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
+    parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
+    parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job else []
+    masked = re.compile("|".join(parts) or r"(?!)")
+    return {
+        name: "" if environment.may_be_secret(name) else _digest(os.fsencode(masked.sub("#", value)))
+        for name, value in sorted(env.items())
+    }
+
+
+def leave(directory: str, base: str, read: Read, written: Collection[str], *, measured: bool) -> None:
+    """Leave for the launcher what this process ran with. ``base``: where it began. ``measured``: the figure is its.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    env = os.environ
+    made: dict[str, Any] = {"measured": measured, "variables": variables(env), "cpus": len(os.sched_getaffinity(0))}
+    if {env.get("RUNNER_RANK", "0"), env.get("RANK", "0")} == {"0"}:
+        caches = tuple(value + "/" for name, value in env.items() if value and _CACHE.match(name))
+        names = _Names(base, env.get("RUNNER_RUN_DIR", ""), caches)
+        made["read"] = {
+            path: [name, _content(path, state), state[1]]
+            for path, state in read.items()
+            for name in [names.of(path)]
+            if name and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
+        }
+        made["written"] = list(filter(None, map(names.of, written)))
+        made["modules"], made["installed"] = _modules(names)
+    place = os.path.join(directory, f"{_LEFT}{os.getpid()}")
+    if measured or not _read(place).get("measured"):
+        with open(f"{place}.tmp", "w") as file:
+            json.dump(made, file)
+        os.replace(f"{place}.tmp", place)
+
+
+def leave_measured() -> None:
+    """As ``leave``, of a process that has a figure; nothing where Python was started without our sitecustomize."""
+    with suppress(Exception):
+        builtins.open.runner_leave(measured=True)  # type: ignore[attr-defined]
+
+
+def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]:
+    """What the program's processes left, for the exit record (schema.json); of variables and processors what the one
+    with the figure had. ``given``: as of ``variables``, what the program was started with.
+    """
+    made: dict[str, Any] = {"given": given, "variables": {}, "cpus": len(os.sched_getaffinity(0))}
+    made.update(read={}, written=[], modules={}, installed={})
+    names = os.listdir(directory) if directory is not None else []
+    every = [_read(os.path.join(directory or "", name)) for name in names if name.startswith(_LEFT)]
+    for each in sorted(every, key=lambda each: bool(each.get("measured"))):
+        if each.get("measured") or len(every) == 1:
+            own = each["variables"]
+            made["variables"] = {name: own.get(name) for name in {*own, *given} if own.get(name) != given.get(name)}
+            made["cpus"] = each["cpus"]
+        for path, (name, digest, changed_ns) in each.get("read", {}).items():
+            made["read"].setdefault(name, [digest, changed_ns / 1e9])
+            if _changed_ns(path) != changed_ns:
+                made["written"].append(name)
+        for kind in ("modules", "installed"):
+            made[kind].update(each.get(kind, {}))
+        made["written"] += each.get("written", [])
+    made["written"] = sorted({*made["written"]})
+    return made
+
+
+class _Names:
+    """Names of files: below the place where the program began, or below its run directory; else their paths."""
+
+    def __init__(self, base: str, run_dir: str, caches: tuple[str, ...]) -> None:
+        self._base, self._run_dir, self._caches = base + "/", run_dir.rstrip("/") + "/", caches
+
+    def of(self, path: str) -> str:
+        """Empty for what is no program's own."""
+        if self._run_dir != "/" and path.startswith(self._run_dir):
+            name = path[len(self._run_dir) :]
+            return name if name.startswith(("code/", "recipe/")) else ""
+        if _PASSING.match(path) or path.startswith(self._caches):
+            return ""
+        return path[len(self._base) :] if path.startswith(self._base) else path
+
+
+def _modules(names: _Names) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Own modules by their contents; those of installed packages, by package, by digests of their names, and by size
+    and time of change, as there are thousands.
+    """
+    own: dict[str, str] = {}
+    installed: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__dict__", {}).get("__file__")
+        if not isinstance(path, str) or (
+            path.startswith(os.path.dirname(os.__file__) + "/") and "-packages/" not in path
+        ):
+            continue
+        path = os.path.abspath(path)
+        with suppress(OSError):
+            state = os.stat(path)
+            if found := _INSTALLED.match(path):
+                name = path[found.end() :]
+                mark = f"{state.st_size} {state.st_mtime_ns}".encode()
+                installed[name.partition("/")[0]][_digest(os.fsencode(name))] = _digest(mark)
+            elif name := names.of(path):
+                own[name] = _content(path, (state.st_size, state.st_mtime_ns))
+    return own, dict(installed)
+
+
+def _content(path: str, state: tuple[int, int]) -> str:
+    """Digest of a file's content; of what is large, or was changed since, of this state."""
+    with suppress(OSError):
+        if state[0] <= _MOST_BYTES and _changed_ns(path) == state[1]:
+            with FileIO(path) as file:  # which is not watched
+                content = file.read()
+            return ("" if b"\0" in content[:8192] else "text ") + _digest(content, 16)
+    return f"state {_digest(str(state).encode())}"
+
+
+def _changed_ns(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
+
+
+def _digest(content: bytes, length: int = 8) -> str:
+    return hashlib.sha256(content).hexdigest()[:length]
+
+
+def _read(place: str) -> dict[str, Any]:
+    try:
+        with open(place, "rb") as file:
+            made = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return made if isinstance(made, dict) else {}

@@ -1,0 +1,133 @@
+"""What launches ran with, as their ranks recorded it, and in what they differ: variables, processors, files, packages.
+
+All counts but what is known to differ between jobs of one program. What a run has not recorded tells nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from runner.jobs.directory import Run
+from runner.model.records import ExitRecord, Inputs
+from runner.planning.environment import is_fabric
+
+# Variables of one job, rank, node or login.
+_PASSING = re.compile(
+    r"(SLURM|SBATCH|SALLOC|SRUN|PBS|PALS|PMI|PMIX_(?!MCA)|PRTE_(?!MCA)|OMPI_(?!MCA)|HYDRA|MPIEXEC|TORCHELASTIC|GROUP_|ROLE_)\w*"
+    r"|RUNNER_(?!METER_BATCH)\w*|HOROVOD_(RANK|SIZE|HOSTNAME|LOCAL|CROSS|GLOO|CONTROLLER|CPU)\w*|PET_\w+"
+    r"|(LOCAL_)?(RANK|WORLD_SIZE)|NODE_RANK|MASTER_(ADDR|PORT)|JOB_ID|TMPDIR|TMP|TEMP|TEMPDIR"
+    r"|(CUDA|NVIDIA|ROCR|HIP|GPU|ZE)_(VISIBLE_DEVICES|DEVICE_ORDINAL|AFFINITY_MASK)"
+    r"|(SSH|XDG|DBUS|TMUX|VSCODE|TERM|LESS|HIST|LC|GIT|SESSION|KRB5|GPG|WSL|JUPYTER|JPY|IPY|SUDO|SYSTEMD|BASH_FUNC|LMOD"
+    r"|__LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER|SINGULARITY|CH|CONDA_(PROMPT|SHLVL))(_|\d|%|$)\w*.*"
+    r"|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
+    r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT\w*|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
+    r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|VIRTUAL_ENV_PROMPT|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
+)
+_TEXT = "text "
+
+
+@dataclass(frozen=True)
+class RanWith:
+    """A launch: what its ranks recorded.
+
+    Attributes:
+        given, variables: name -> digests, of all ranks: what their programs were started with, and what the processes
+            with the figure had. cpus: processors of a rank.
+        first: of rank 0. began_s: when that began, Unix time; 0 where unknown.
+    """
+
+    given: Mapping[str, frozenset[str]]
+    variables: Mapping[str, frozenset[str]]
+    cpus: frozenset[int]
+    first: Inputs
+    began_s: float
+
+
+Named = Callable[[Sequence[RanWith]], list[str]]
+
+
+def ran_with(run: Run) -> RanWith | None:
+    """What a launch ran with; None where it has not recorded it."""
+    exits = run.records.records("exit", ExitRecord)
+    every = {rank: each.program for rank, each in exits.items() if each.program is not None}
+    if 0 not in every:
+        return None
+    given: defaultdict[str, set[str]] = defaultdict(set)
+    variables: defaultdict[str, set[str]] = defaultdict(set)
+    for each in every.values():
+        for name, digest in each.given.items():
+            given[name].add(digest)
+        for name, value in (each.given | each.variables).items():
+            if value is not None:
+                variables[name].add(value)
+    return RanWith(
+        {name: frozenset(each) for name, each in given.items() if not _PASSING.fullmatch(name)},
+        {name: frozenset(each) for name, each in variables.items() if not _PASSING.fullmatch(name)},
+        frozenset(each.cpus for each in every.values()),
+        every[0],
+        exits[0].started_s or 0.0,
+    )
+
+
+def other_variables(runs: Sequence[RanWith]) -> list[str]:
+    """Variables that launches of one size have with several values, or only some of them."""
+    return _unlike([each.variables for each in runs], whole=True)
+
+
+def other_given(runs: Sequence[RanWith]) -> list[str]:
+    """The same of launches of several sizes: without what a starter of ranks sets by the size, what chooses networks,
+    and what ranks have values of their own of.
+    """
+    names = _unlike([each.given for each in runs], whole=True)
+    alike = (name for name in names if not any(len(each.given.get(name, ())) > 1 for each in runs))
+    return [name for name in alike if not is_fabric(name)]
+
+
+def other_processors(runs: Sequence[RanWith]) -> list[str]:
+    """How many a rank of each launch has, where that is not the same."""
+    numbers = {each.cpus for each in runs}
+    return sorted(map(str, frozenset().union(*numbers)), key=int) if len(numbers) > 1 else []
+
+
+def other_modules(runs: Sequence[RanWith]) -> list[str]:
+    """Modules of the program's own that several launches imported, with several contents."""
+    return _unlike([each.first.modules for each in runs])
+
+
+def other_packages(runs: Sequence[RanWith]) -> list[str]:
+    """Installed packages of which several launches imported a module, and not the same."""
+    packages = sorted({name for each in runs for name in each.first.installed})
+    return [name for name in packages if _unlike([each.first.installed.get(name, {}) for each in runs])]
+
+
+def other_files(runs: Sequence[RanWith]) -> list[str]:
+    """Files that launches read with several contents, unless each of them wrote them, too; and those beside the program
+    that some did not find, as they were made since by none of them.
+    """
+    found: list[str] = []
+    first_s = min((each.began_s for each in runs), default=0.0)
+    written = [frozenset(each.first.written) for each in runs]
+    for name in sorted({name for each in runs for name in each.first.read}):
+        having = [
+            (own, each.first.read[name]) for own, each in zip(written, runs, strict=True) if name in each.first.read
+        ]
+        if len({digest for _, (digest, _) in having}) > 1:
+            is_other = not all(name in own for own, _ in having)
+        else:
+            digest, changed_s = having[0][1]
+            is_new = len(having) < len(runs) and changed_s > first_s
+            is_other = (
+                is_new and digest.startswith(_TEXT) and name[0] != "/" and not any(name in own for own in written)
+            )
+        if is_other:
+            found.append(name)
+    return found
+
+
+def _unlike(runs: Collection[Mapping[str, object]], *, whole: bool = False) -> list[str]:
+    """Names with several values; ``whole``: also those that not all have."""
+    names = sorted({name for each in runs for name in each})
+    return [name for name in names if len({each.get(name) for each in runs if whole or name in each}) > 1]

@@ -1,0 +1,75 @@
+"""What a program ran with, as its own Python saw it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from gpu_runner_inside import inputs
+from gpu_runner_inside.launcher import python_start
+
+from tests.support.commands import ran
+
+PROGRAM = """
+import builtins, io, json, os, pickle, runpy
+from pathlib import Path
+from gpu_runner_inside import inputs
+import layers, package.net
+json.load(open("args.json")); Path("base.yaml").read_text(); open("/proc/self/stat").read(); open("out.log", "w")
+runpy.run_path("stage.py")
+with open("state.json", "r+") as file: file.write("2")
+os.environ.update(DEPTH="18", API_KEY="planted"); os.environ.pop("GONE")
+assert pickle.loads(pickle.dumps(open)) is builtins.open is io.open and open.__name__ == "open"
+inputs.leave_measured() if os.environ["WHEN"] == "measured" else None
+open("late.txt").read()
+Path("args.json").write_text("{}" * 2)
+os._exit(0) if os.environ["WHEN"] == "measured" else None
+"""
+
+
+@pytest.mark.parametrize("when", ["measured", "at its end"])
+def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None:
+    home, library = tmp_path / "home", tmp_path / "site-packages"
+    for name, text in {
+        home / "train.py": PROGRAM, home / "layers.py": "", home / "args.json": "{}", home / "base.yaml": "a: 1",
+        home / "state.json": "1", home / "late.txt": "", home / "stage.py": "x = 1",
+        library / "package/__init__.py": "", library / "package/net.py": "",
+    }.items():  # fmt: skip
+        name.parent.mkdir(parents=True, exist_ok=True)
+        name.write_text(text)
+    place = python_start.prepare(str(tmp_path))
+    env = {
+        "RUNNER_RANK": "0",
+        "GONE": "1",
+        "WHEN": when,
+        **python_start.variables({"PYTHONPATH": str(library)}, "x", place),
+    }
+    ran([sys.executable, "train.py"], cwd=home, env=env)
+    given = inputs.variables(env)
+    seen = inputs.collected(place, given)
+    late = () if when == "measured" else ("late.txt",)
+    assert {*seen["read"]} == {"args.json", "base.yaml", "stage.py", *late}
+    assert seen["written"] == ["args.json", "out.log", "state.json"]
+    assert seen["read"]["args.json"][0].startswith("text ") is (when == "measured"), "as it was read, or not known"
+    assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
+    assert [len(each) for name, each in seen["installed"].items() if name == "package"] == [2]
+    own = {name: value for name, value in seen["variables"].items() if name != "LC_CTYPE"}  # which is Python's
+    assert own == {"DEPTH": given_of(DEPTH="18")["DEPTH"], "API_KEY": "", "GONE": None}
+    assert "planted" not in json.dumps(seen)
+    assert seen["cpus"] == len(os.sched_getaffinity(0))
+
+
+def given_of(**env: str) -> dict[str, str]:
+    return inputs.variables(env)
+
+
+def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
+    def job(number: str, run: str, **env: str) -> dict[str, str]:
+        here = {"SLURM_JOB_ID": number, "RUNNER_RUN_DIR": f"/runs/{run}", "TMPDIR": f"/tmp/{number}"}
+        return given_of(**here, OUT=f"/out/{run}/{number}", CACHE=f"/tmp/{number}/cache", **env)
+
+    assert job("41", "20261126-1", LR="1") == job("42", "20261127-2", LR="1") != job("42", "20261127-2", LR="412")
+    assert given_of(WANDB_API_KEY="planted") == {"WANDB_API_KEY": ""}
