@@ -19,7 +19,6 @@ from runner.core.errors import RefusedError, RunnerError
 from runner.core.invocation import PROGRAM
 from runner.core.paths import home
 from runner.core.text import nearest
-from runner.jobs.cost import left_of_budget
 from runner.model.backends import RUNTIMES, SCHEDULERS, runtime_programs
 from runner.model.request import Mount, Recipe, Request
 from runner.model.site import RuntimeAtSite, Site
@@ -90,8 +89,17 @@ def observe(
         caches=_caches(request),
         horovod_use=horovod_use(recipe, starts_in, request.program or recipe.program, request.mounts),
         links_left_out=links_left_out,
-        budget_left=left_of_budget(Path(request.runs)),
+        budget_left=_budget_left(Path(request.runs)),
     )
+
+
+def _budget_left(runs: Path) -> float | None:
+    """See ``left_of_budget``; without a budget no run is read."""
+    if not os.environ.get("RUNNER_BUDGET"):
+        return None
+    from runner.jobs.cost import left_of_budget
+
+    return left_of_budget(runs)
 
 
 def loads_setup(site: Site, runtime: str, request: Request, image: JobImage) -> bool:
