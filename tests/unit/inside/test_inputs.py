@@ -23,14 +23,15 @@ runpy.run_path("stage.py")
 with open("state.json", "r+") as file: file.write("2")
 os.environ.update(DEPTH="18", API_KEY="planted"); os.environ.pop("GONE")
 assert pickle.loads(pickle.dumps(open)) is builtins.open is io.open and open.__name__ == "open"
-inputs.leave_measured() if os.environ["WHEN"] == "measured" else None
+inputs.leave_measured() if os.environ["WHEN"] != "at its end" else None
 open("late.txt").read()
 Path("args.json").write_text("{}" * 2)
+open("last.json", "w") if os.environ["WHEN"] != "measured" else None
 os._exit(0) if os.environ["WHEN"] == "measured" else None
 """
 
 
-@pytest.mark.parametrize("when", ["measured", "at its end"])
+@pytest.mark.parametrize("when", ["measured", "measured before its end", "at its end"])
 def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None:
     home, library = tmp_path / "home", tmp_path / "site-packages"
     for name, text in {
@@ -50,10 +51,10 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     ran([sys.executable, "train.py"], cwd=home, env=env)
     given = inputs.variables(env)
     seen = inputs.collected(place, given)
-    late = () if when == "measured" else ("late.txt",)
+    late = ("late.txt",) if when == "at its end" else ()
     assert {*seen["read"]} == {"args.json", "base.yaml", "stage.py", *late}
-    assert seen["written"] == ["args.json", "out.log", "state.json"]
-    assert seen["read"]["args.json"][0].startswith("text ") is (when == "measured"), "as it was read, or not known"
+    assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
+    assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
     assert [len(each) for name, each in seen["installed"].items() if name == "package"] == [2]
     own = {name: value for name, value in seen["variables"].items() if name != "LC_CTYPE"}  # which is Python's

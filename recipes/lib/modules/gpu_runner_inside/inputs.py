@@ -66,10 +66,12 @@ def leave(directory: str, base: str, read: Read, written: Collection[str], *, me
         made["written"] = list(filter(None, map(names.of, written)))
         made["modules"], made["installed"] = _modules(names)
     place = os.path.join(directory, f"{_LEFT}{os.getpid()}")
-    if measured or not _read(place).get("measured"):
-        with open(f"{place}.tmp", "w") as file:
-            json.dump(made, file)
-        os.replace(f"{place}.tmp", place)
+    before = {} if measured else _read(place)
+    if before.get("measured"):  # it has gone on, and may have written more
+        made = {**before, "written": made.get("written", [])}
+    with open(f"{place}.tmp", "w") as file:
+        json.dump(made, file)
+    os.replace(f"{place}.tmp", place)
 
 
 def leave_measured() -> None:
