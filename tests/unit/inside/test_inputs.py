@@ -23,6 +23,7 @@ runpy.run_path("stage.py")
 with open("state.json", "r+") as file: file.write("2")
 os.environ.update(DEPTH="18", API_KEY="planted"); os.environ.pop("GONE")
 assert pickle.loads(pickle.dumps(open)) is builtins.open is io.open and open.__name__ == "open"
+assert type("Store", (), {"opener": open})().opener("args.json").closed is False, "it is bound to no object"
 inputs.leave_measured() if os.environ["WHEN"] != "at its end" else None
 open("late.txt").read()
 Path("args.json").write_text("{}" * 2)
