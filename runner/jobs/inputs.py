@@ -24,8 +24,17 @@ _PASSING = re.compile(
     r"|__LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER|SINGULARITY|CH|CONDA_(PROMPT|SHLVL))(_|\d|%|$)\w*.*"
     r"|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
     r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT\w*|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
-    r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|VIRTUAL_ENV_PROMPT|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
+    r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
+    r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|_CE_(CONDA|M)|MFLAGS"
+    r"|(ALACRITTY|CONDA|DIRENV|FZF|GHOSTTY|GTK|ITERM|KITTY|KONSOLE|MAKE|NVIM|NVM|PYENV|QT|STARSHIP|UV|VIRTUAL_ENV|VTE|WEZTERM"
+    r"|WT|ZELLIJ)(_?[A-Z]+|_\w+)?"
+    # What a script names a run by.
+    r"|WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS|SERVICE)|MLFLOW_RUN\w*|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)"
+    r"|(\w+_)?(PORT|SEED|TIMESTAMP|DATE|TIME)"
 )
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+_FEW = 8  # files that not all launches read; more are data
+_SKEW_S = 2.0  # of a file server's clock
 _TEXT = "text "
 
 
@@ -36,7 +45,7 @@ class RanWith:
     Attributes:
         given, variables: name -> digests, of all ranks: what their programs were started with, and what the processes
             with the figure had. cpus: processors of a rank.
-        first: of rank 0. began_s: when that began, Unix time; 0 where unknown.
+        first: of rank 0. began_s, ended_s: of that, Unix time; 0 where unknown.
     """
 
     given: Mapping[str, frozenset[str]]
@@ -44,6 +53,12 @@ class RanWith:
     cpus: frozenset[int]
     first: Inputs
     began_s: float
+    ended_s: float
+
+    def wrote(self, name: str) -> bool:
+        """Whether its program wrote this file, or what it started did."""
+        changed_s = self.first.read.get(name, ("", 0.0))[1]
+        return name in self.first.written or 0 < self.began_s - _SKEW_S <= changed_s
 
 
 Named = Callable[[Sequence[RanWith]], list[str]]
@@ -69,6 +84,7 @@ def ran_with(run: Run) -> RanWith | None:
         frozenset(each.cpus for each in every.values()),
         every[0],
         exits[0].started_s or 0.0,
+        exits[0].ended_s,
     )
 
 
@@ -104,27 +120,22 @@ def other_packages(runs: Sequence[RanWith]) -> list[str]:
 
 
 def other_files(runs: Sequence[RanWith]) -> list[str]:
-    """Files that launches read with several contents, unless each of them wrote them, too; and those beside the program
-    that some did not find, as they were made since by none of them.
+    """Files that launches read with several contents, unless each of them made its own; and texts that some did not
+    read, where these are few, and none of the launches made them.
     """
-    found: list[str] = []
-    first_s = min((each.began_s for each in runs), default=0.0)
-    written = [frozenset(each.first.written) for each in runs]
+    others: list[str] = []
+    unshared: list[str] = []
     for name in sorted({name for each in runs for name in each.first.read}):
-        having = [
-            (own, each.first.read[name]) for own, each in zip(written, runs, strict=True) if name in each.first.read
-        ]
-        if len({digest for _, (digest, _) in having}) > 1:
-            is_other = not all(name in own for own, _ in having)
-        else:
-            digest, changed_s = having[0][1]
-            is_new = len(having) < len(runs) and changed_s > first_s
-            is_other = (
-                is_new and digest.startswith(_TEXT) and name[0] != "/" and not any(name in own for own in written)
-            )
-        if is_other:
-            found.append(name)
-    return found
+        having = [each for each in runs if name in each.first.read]
+        digests = {each.first.read[name][0] for each in having}
+        changed_s = having[0].first.read[name][1]
+        if len(digests) > 1:
+            others += [] if all(each.wrote(name) for each in having) else [name]
+        elif len(having) < len(runs) and digests.pop().startswith(_TEXT):
+            # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
+            is_made = any(each.began_s <= changed_s <= each.ended_s for each in runs) and not name.endswith(_SETTINGS)
+            unshared += [] if is_made or any(each.wrote(name) for each in runs) else [name]
+    return sorted(others + (unshared if len(unshared) <= _FEW else []))
 
 
 def _unlike(runs: Collection[Mapping[str, object]], *, whole: bool = False) -> list[str]:

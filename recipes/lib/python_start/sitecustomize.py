@@ -98,8 +98,9 @@ def _watch_files(directory: str) -> None:
     import atexit
     import builtins
     import io
+    import time
 
-    pid, base = os.getpid(), os.getcwd()
+    pid, base = os.getpid(), (os.getcwd(), time.time_ns())
     read: dict[str, tuple[int, int]] = {}  # size, time of change in ns
     written: set[str] = set()
 

@@ -124,7 +124,11 @@ RAN_WITH = RanWith(
     cpus=frozenset((8,)),
     first=Inputs(read=READ, written=("state.json",), modules={"net.py": "1"}, installed={"torch": {"nn": "1"}}),
     began_s=100.0,
+    ended_s=200.0,
 )
+
+
+LATER = {"began_s": 300.0, "ended_s": 400.0}
 
 
 def with_inputs(**own: Any) -> dict[str, Any]:
@@ -142,9 +146,9 @@ ONE = Ran(
         "software": "horovod 2.1.0",
         "program": "sha256 a",
         "commit": "c0ffee",
-        "changes": "none",
         "files": "a",
     },
+    changes={"net.py": "1", "out/results.csv": "1"},
     ran_with=RAN_WITH,
 )
 # What differs -> the keys of all facts that tell it.
@@ -177,7 +181,9 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "file that was read": (with_inputs(read={**READ, "a.json": ("text 2", 50.0)}), "read"),
     "binary": (with_inputs(read={**READ, "b.bin": ("2", 50.0)}), "read"),
     "file that the other wrote": (with_inputs(read={"state.json": ("text 2", 110.0)}, written=()), "read"),
-    "file that was added since": (with_inputs(read={**READ, "c.yaml": ("text 2", 101.0)}), "read"),
+    "file that was added since": (with_inputs(read={**READ, "c.yaml": ("text 2", 150.0)}, **LATER), "read"),
+    "file that was added before": (with_inputs(read={**READ, "/c": ("text 2", 40.0)}), "read"),
+    "file that was removed": (with_inputs(read={"b.bin": ("1", 50.0)}), "read"),
     "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup own-setup"),
     "transport": ({"transport": "sockets"}, "setup"),
     "processors": ({"cpus_per_task": 9}, "setup"),
@@ -188,7 +194,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "framework": ({"code": {**ONE.code, "software": "horovod 2.7.0"}}, "software"),
     "copied code": ({"code": {**ONE.code, "program": "sha256 b"}}, "copy"),
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
-    "changes": ({"code": {**ONE.code, "changes": "x"}}, "changes"),
+    "changes": ({"changes": {"net.py": "2"}}, "changes"),
+    "fewer changes": ({"changes": {}}, "changes"),
     "files of no commit": ({"code": {**ONE.code, "files": "x"}}, "files"),
 }  # fmt: skip
 DECIDES = {
@@ -265,23 +272,27 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"commit": "f00d", "sources": "s"},  # of documentation
-        {"changes": ""},  # git did not answer
+        {"code": {**ONE.code, "sources": "s", "commit": "f00d"}},  # of documentation
+        {"changes": None},  # git did not answer
+        {"changes": {"net.py": "1"}, **with_inputs(written=("results.csv",))},
+        {"changes": {"net.py": "1"}, **with_inputs(written=("/repository/out/results.csv",))},
     ],
 )
-def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, str]) -> None:
+def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, Any]) -> None:
     one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s"})
-    assert first_difference(question, one, dataclasses.replace(one, code={**one.code, **other})) is None
+    assert first_difference(question, one, dataclasses.replace(one, **{"code": one.code, **other})) is None
 
 
 @pytest.mark.parametrize("question", ["study", "repeats", "sizes", "point"])
 @pytest.mark.parametrize(
     "own",
     [
-        {"read": {"a.json": ("text 1", 110.0)}},  # another time, or not all files
-        {"read": {"state.json": ("text 2", 110.0)}},  # which both wrote
-        {"read": {"c.bin": ("2", 110.0), "/data/list.txt": ("text 2", 110.0), "old.yaml": ("text 1", 99.0)}},
-        {"read": {"made.yaml": ("text 2", 110.0)}, "written": ("state.json", "made.yaml")},
+        {"read": {"a.json": ("text 1", 110.0)}},  # another time, or not all files that are no text
+        {"read": {**READ, "state.json": ("text 2", 110.0)}},  # which both wrote
+        {"read": {**READ, "c.bin": ("2", 110.0), "/data/list.txt": ("text 2", 110.0)}},
+        {"read": {**READ, "made.yaml": ("text 2", 110.0)}, "written": ("state.json", "made.yaml")},
+        {"read": {**READ, "cache.txt": ("text 2", 150.0)}, **LATER},  # which the other has made
+        {"read": {**READ, **{f"data/{number}.json": ("text 2", 50.0) for number in range(9)}}},
         {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "1"}, "torch": {"optim": "1"}}},
     ],
 )
