@@ -131,6 +131,12 @@ def _recorded(names: inputs.Named) -> Callable[[Sequence[Ran]], Sequence[str]]:
     return lambda runs: names([each.ran_with for each in runs if each.ran_with is not None])
 
 
+def _other_given(runs: Sequence[Ran]) -> list[str]:
+    """Without what a site sets for jobs on several nodes only."""
+    of_site = {name for each in runs for name, _ in each.plan.env if is_fabric(name)}
+    return [name for name in _recorded(inputs.other_given)(runs) if name not in of_site]
+
+
 def _other_changes(runs: Sequence[Ran]) -> list[str]:
     """Files with other changes since the commit, unless a program wrote them, such as its results."""
     known = [each.changes for each in runs if each.changes is not None]
@@ -224,7 +230,7 @@ FACTS = (
     _parts("setup", "plan", "repeats point", _planned(_OF_A_LAUNCH)),
     _parts("own-setup", "plan", "sizes", _planned(_OF_A_LAUNCH | _OF_A_SIZE)),
     _parts("variables", "set of variables", "repeats point", _recorded(inputs.other_variables)),
-    _parts("given", "set of variables", "sizes", _recorded(inputs.other_given)),
+    _parts("given", "set of variables", "sizes", _other_given),
     _parts("processors", "number of processors of a rank", "repeats point", _recorded(inputs.other_processors)),
     _parts("packages", "set of installed packages", "repeats point sizes", _recorded(inputs.other_packages)),
     _parts("read", "content of files that were read", "repeats point sizes", _recorded(inputs.other_files)),
@@ -387,6 +393,7 @@ def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
         *_value("plan", "forced", *(", ".join(plan.forced) for plan in plans)),
         *_code_differences((first.code, second.code), (first.content(CODE_DIFF), second.content(CODE_DIFF))),
         *_value("code", "program", *map(copied_code, runs)),
+        *(Difference("code", what, "of the first", "of the second") for what in _recorded_differences(runs)),
         *(
             [Difference("script", SCRIPT, *(str(run.path / SCRIPT) for run in runs))]
             if scripts[0] != scripts[1]
@@ -397,6 +404,13 @@ def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
         *_value("verdict", "reason", *(next(iter(each.reasons), "") if each else "" for each in verdicts)),
         *_value("verdict", "throughput", *map(_figure_text, runs)),
     )
+
+
+def _recorded_differences(runs: Iterable[Run]) -> list[str]:
+    """What their ranks recorded otherwise: variables, files, modules, packages."""
+    sides = [ran for ran in map(ran_of, runs) if ran is not None]
+    facts = (fact for fact in unlike("repeats", sides) if fact.names)
+    return [fact.with_names(sides) for fact in facts if fact.key not in ("setup", "changes")]
 
 
 def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 
 from runner.jobs.directory import Run
 from runner.model.records import ExitRecord, Inputs
-from runner.planning.environment import is_fabric
 
 # Variables of one job, rank, node or login.
 _PASSING = re.compile(
-    r"(SLURM|SBATCH|SALLOC|SRUN|PBS|PALS|PMI|PMIX_(?!MCA)|PRTE_(?!MCA)|OMPI_(?!MCA)|HYDRA|MPIEXEC|TORCHELASTIC|GROUP_|ROLE_)\w*"
+    r"(SLURM|SBATCH|SALLOC|SRUN|PBS|PALS|PMI|PMIX_(?!MCA)|PRTE_(?!MCA)|OMPI_(?!MCA)|MPIEXEC|TORCHELASTIC)\w*"
     r"|RUNNER_(?!METER_BATCH)\w*|HOROVOD_(RANK|SIZE|HOSTNAME|LOCAL|CROSS|GLOO|CONTROLLER|CPU)\w*|PET_\w+"
-    r"|(LOCAL_)?(RANK|WORLD_SIZE)|NODE_RANK|MASTER_(ADDR|PORT)|JOB_ID|TMPDIR|TMP|TEMP|TEMPDIR"
+    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|NODE_RANK|MASTER_(ADDR|PORT)|JOB_ID|TMPDIR|TMP|TEMP|TEMPDIR"
     r"|(CUDA|NVIDIA|ROCR|HIP|GPU|ZE)_(VISIBLE_DEVICES|DEVICE_ORDINAL|AFFINITY_MASK)"
-    r"|(SSH|XDG|DBUS|TMUX|VSCODE|TERM|LESS|HIST|LC|GIT|SESSION|KRB5|GPG|WSL|JUPYTER|JPY|IPY|SUDO|SYSTEMD|BASH_FUNC|LMOD"
-    r"|__LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER|SINGULARITY|CH|CONDA_(PROMPT|SHLVL))(_|\d|%|$)\w*.*"
+    r"|(SSH|XDG|DBUS|TMUX|VSCODE|LC|GIT|GPG|WSL|SUDO|SYSTEMD|BASH_FUNC|_?_?LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER"
+    r"|SINGULARITY)(_|\d|%|$)\w*.*|(TERM|LESS|HIST|KRB5|JUPYTER|JPY|IPY)\w*|SESSION_MANAGER|CH_RUNNING"
     r"|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
     r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT\w*|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
     r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
@@ -32,10 +31,14 @@ _PASSING = re.compile(
     r"|WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS|SERVICE)|MLFLOW_RUN\w*|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)"
     r"|(\w+_)?(PORT|SEED|TIMESTAMP|DATE|TIME)"
 )
+# What these set by the number of ranks, or have in their arguments.
+_OF_A_STARTER = re.compile(
+    r"sys\.argv|OMP_NUM_THREADS|(TORCH_)?NCCL_ASYNC\w*|TORCH_(NCCL|FR|DIST)\w*|(ACCELERATE|FSDP|DEEPSPEED)_\w*"
+)
 _SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
 _FEW = 8  # files that not all launches read; more are data
 _SKEW_S = 2.0  # of a file server's clock
-_TEXT = "text "
+_TEXT, _STATE = "text ", " state "  # in what stands for a content; of large packages a size stands before the latter
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,13 @@ def other_variables(runs: Sequence[RanWith]) -> list[str]:
 
 
 def other_given(runs: Sequence[RanWith]) -> list[str]:
-    """The same of launches of several sizes: without what a starter of ranks sets by the size, what chooses networks,
-    and what ranks have values of their own of.
+    """The same of launches of several sizes: without what a starter sets by the number of ranks, and what ranks have
+    values of their own of.
     """
-    names = _unlike([each.given for each in runs], whole=True)
-    alike = (name for name in names if not any(len(each.given.get(name, ())) > 1 for each in runs))
-    return [name for name in alike if not is_fabric(name)]
+    names = {*_unlike([each.given for each in runs], whole=True)}
+    names |= {name for name in other_variables(runs) if not _OF_A_STARTER.fullmatch(name)}
+    own = {name for each in runs for every in (each.given, each.variables) for name in every if len(every[name]) > 1}
+    return sorted(names - own)
 
 
 def other_processors(runs: Sequence[RanWith]) -> list[str]:
@@ -114,9 +118,21 @@ def other_modules(runs: Sequence[RanWith]) -> list[str]:
 
 
 def other_packages(runs: Sequence[RanWith]) -> list[str]:
-    """Installed packages of which several launches imported a module, and not the same."""
-    packages = sorted({name for each in runs for name in each.first.installed})
-    return [name for name in packages if _unlike([each.first.installed.get(name, {}) for each in runs])]
+    """Installed packages of which several launches imported a module, and not the same. That all modules have another
+    time of change is no other package: it was installed anew, as jobs do on a node's own disk.
+    """
+    others: list[str] = []
+    for package in sorted({name for each in runs for name in each.first.installed}):
+        marks: defaultdict[str, list[str]] = defaultdict(list)
+        for each in runs:
+            for module, mark in each.first.installed.get(package, {}).items():
+                marks[module].append(mark)
+        # Whether it was large depends on what else of it was imported.
+        shared = [each for each in marks.values() if len(each) > 1 and len({_STATE in mark for mark in each}) == 1]
+        changed = [each for each in shared if len({*each}) > 1]
+        is_another = any(len({mark.partition(_STATE)[0] for mark in each}) > 1 for each in changed)
+        others += [package] if is_another or 0 < len(changed) < len(shared) else []
+    return others
 
 
 def other_files(runs: Sequence[RanWith]) -> list[str]:

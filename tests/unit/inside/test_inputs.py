@@ -61,7 +61,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     assert seen["modules"]["layers.py"].startswith("state "), "what was imported is not known"
     assert [len(each) for name, each in seen["installed"].items() if name == "package"] == [2]
     own = {name: value for name, value in seen["variables"].items() if name != "LC_CTYPE"}  # which is Python's
-    assert own == {**given_of(DEPTH="18", API_KEY="x", **{"sys.argv": "train.py"}), "GONE": None}
+    assert own == {**given_of(DEPTH="18", API_KEY="x", nice=str(os.nice(0)), **{"sys.argv": "train.py"}), "GONE": None}
     assert "planted" not in json.dumps(seen)
     assert seen["cpus"] == len(os.sched_getaffinity(0))
 

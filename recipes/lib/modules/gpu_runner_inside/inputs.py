@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections import defaultdict
 from contextlib import suppress
 from io import FileIO
@@ -20,7 +21,9 @@ from gpu_runner_inside.launcher import environment
 Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in ns
 
 _LEFT = "ran-"  # and the number of the process
-_MOST_BYTES = 1 << 20  # what is larger is data
+_MOST_BYTES = 1 << 20  # what is larger is data; of modules, which may be compiled:
+_MOST_OF_A_MODULE = 1 << 26
+_FEW = 50  # modules of a package that are read, as they may be made anew for each job
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 # What is no program's own: the system's, ours, git's, and what compilers keep.
 _PASSING = re.compile(
@@ -59,36 +62,37 @@ def leave(directory: str, base: tuple[str, int], read: Read, written: Collection
     Raises:
         OSError: it cannot be written.
     """
-    env = os.environ
-    made: dict[str, Any] = {
-        "measured": measured,
-        "variables": variables({**env, "sys.argv": "\0".join(sys.argv)}),
-        "cpus": len(os.sched_getaffinity(0)),
-    }
-    if {env.get("RUNNER_RANK", "0"), env.get("RANK", "0")} == {"0"}:
-        caches = tuple(value + "/" for name, value in env.items() if value and _CACHE.match(name))
-        names = _Names(base[0], env.get("RUNNER_RUN_DIR", ""), (*caches, f"{directory}/"))
-        made["read"] = {
-            path: [name, _content(path, state), state[1]]
-            for path, state in read.items()
-            for name in [names.of(path)]
-            if name and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
-        }
+    env, place = os.environ, os.path.join(directory, f"{_LEFT}{os.getpid()}")
+    made: dict[str, Any] = {} if measured else _read(place)
+    is_first = {env.get("RUNNER_RANK", "0"), env.get("RANK", "0")} == {"0"}
+    places = (os.path.join(base[0], value) for name, value in env.items() if value and _CACHE.match(name))
+    names = _Names(base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)))
+    if not made.get("measured"):  # else it has gone on, and may have written more
+        own = variables({**env, "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
+        made = {"measured": measured, "variables": own, "cpus": len(os.sched_getaffinity(0))}
+        if is_first:
+            made["read"] = {
+                path: [name, _content(path, state), state[1]]
+                for path, state in read.items()
+                for name in [names.of(path)]
+                if name and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
+            }
+            made["modules"], made["installed"] = _modules(names, base[1], written)
+    if is_first:
         made["written"] = list(filter(None, map(names.of, written)))
-        made["modules"], made["installed"] = _modules(names, base[1], written)
-    place = os.path.join(directory, f"{_LEFT}{os.getpid()}")
-    before = {} if measured else _read(place)
-    if before.get("measured"):  # it has gone on, and may have written more
-        made = {**before, "written": made.get("written", [])}
     with open(f"{place}.tmp", "w") as file:
         json.dump(made, file)
     os.replace(f"{place}.tmp", place)
 
 
 def leave_measured() -> None:
-    """As ``leave``, of a process that has a figure; nothing where Python was started without our sitecustomize."""
+    """As ``leave``, of a process that has a figure; without files where another sitecustomize came before ours."""
     with suppress(Exception):
-        builtins.open.runner_leave(measured=True)  # type: ignore[attr-defined]
+        own = getattr(builtins.open, "runner_leave", None)
+        if own is not None:
+            own(measured=True)
+        else:
+            leave(os.environ["RUNNER_WORLDS"], (os.getcwd(), time.time_ns()), {}, (), measured=True)
 
 
 def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]:
@@ -134,12 +138,12 @@ class _Names:
 def _modules(
     names: _Names, began_ns: int, written: Collection[str]
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Own modules by their contents; those of installed packages, by package, by digests of their names, and by size
-    and time of change, as there are thousands. One that others have changed since the process began, may have been
+    """Own modules by their contents, and those of installed packages by package and digests of names; of large ones, as
+    there are thousands, by size and time of change. One that others have changed since the process began, may have been
     imported before.
     """
     own: dict[str, str] = {}
-    installed: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    packages: defaultdict[str, dict[str, tuple[str, tuple[int, int]]]] = defaultdict(dict)
     for module in list(sys.modules.values()):
         path = getattr(module, "__dict__", {}).get("__file__")
         if not isinstance(path, str) or (
@@ -148,21 +152,27 @@ def _modules(
             continue
         path = os.path.abspath(path)
         with suppress(OSError):
-            state = os.stat(path)
+            state = (os.stat(path).st_size, os.stat(path).st_mtime_ns)
             if found := _INSTALLED.match(path):
                 name = path[found.end() :]
-                mark = f"{state.st_size} {state.st_mtime_ns}".encode()
-                installed[name.partition("/")[0]][_digest(os.fsencode(name))] = _digest(mark)
+                packages[name.partition("/")[0]][_digest(os.fsencode(name))] = path, state
             elif name := names.of(path):
-                seen = (state.st_size, state.st_mtime_ns)
-                own[name] = _content(path, seen) if seen[1] < began_ns or path in written else _state(seen)
-    return own, dict(installed)
+                is_known = state[1] < began_ns or path in written
+                own[name] = _content(path, state, _MOST_OF_A_MODULE) if is_known else _state(state)
+    installed = {
+        package: {
+            name: _content(path, state) if len(each) <= _FEW else f"{state[0]} {_state(state)}"
+            for name, (path, state) in each.items()
+        }
+        for package, each in packages.items()
+    }
+    return own, installed
 
 
-def _content(path: str, state: tuple[int, int]) -> str:
+def _content(path: str, state: tuple[int, int], most: int = _MOST_BYTES) -> str:
     """Digest of a file's content; of what is large, or was changed since, of this state."""
     with suppress(OSError):
-        if state[0] <= _MOST_BYTES and _changed_ns(path) == state[1]:
+        if state[0] <= most and _changed_ns(path) == state[1]:
             with FileIO(path) as file:  # which is not watched
                 content = file.read()
             return ("" if b"\0" in content[:8192] else "text ") + _digest(content, 16)
