@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -77,5 +78,7 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
 
     assert job("41", "20261126-1", LR="1") == job("42", "20261127-2", LR="1") != job("42", "20261127-2", LR="412")
     assert given_of(OUT="exp-20261127_154501", AT="1795794301") == given_of(OUT="exp-20261128-090000", AT="1795880000")
+    assert given_of(DATA="d20240101") != given_of(DATA="d20240201")
+    assert given_of(OUT=time.strftime("/out/%Y-%m-%d")) == given_of(OUT="/out/#")
     assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567") == {"WANDB_API_KEY": "", "HF_TOKEN": ""}
     assert given_of(MAX_TOKENS="4096") != given_of(MAX_TOKENS="8192")
