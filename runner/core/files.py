@@ -26,20 +26,22 @@ _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first
 _ATTEMPTS = 5
 
 
-def is_closed_to_others(path: Path) -> bool:
-    """Whether no other user but root can change what is in the directory ``path``, or put another one in its place."""
+def closed_to_others(path: Path) -> Path | None:
+    """The real path of what no other user but root can change or replace; None where one can. It is what is to be used:
+    a link that led there may lead elsewhere by then.
+    """
     try:
         real = path.resolve(strict=True)
-        for directory in (real, *real.parents):
-            status = directory.stat()
+        for each in (real, *real.parents):
+            status = each.stat()
             # Above it others may write where they cannot rename or remove what is not theirs (sticky).
-            sticky = directory != real and status.st_mode & stat.S_ISVTX
+            sticky = each != real and status.st_mode & stat.S_ISVTX
             is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
             if is_open or status.st_uid not in (0, os.geteuid()):
-                return False
+                return None
     except (OSError, RuntimeError, ValueError):
-        return False
-    return path.is_absolute()
+        return None
+    return real if path.is_absolute() else None
 
 
 def is_local(path: Path) -> bool:

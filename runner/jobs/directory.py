@@ -314,6 +314,11 @@ class Run:
             self._keep_first(f"{document['made_of']} {document['outcome']}\n")
         files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
 
+    def keep(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
+        """``write``, where the run is this user's: what another one leaves, such as root, its owner could not read."""
+        if self.owner == os.geteuid():
+            self.write(name, value)
+
     @property
     def first_judged(self) -> tuple[str, str]:
         """What it was made of when this user's gpu-runner first judged it, and the outcome; empty where it has not."""
