@@ -94,6 +94,25 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def open_below(directory: Path, name: str) -> BinaryIO:
+    """A regular file below a directory, reached through no link: where others write, one could lead anywhere. Raises
+    OSError, UnusableFileError.
+    """
+    parts = name.split("/")
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            above, handle = handle, os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+            os.close(above)
+        descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
+    finally:
+        os.close(handle)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnusableFileError(errno.EINVAL, "no regular file", str(directory / name))
+    return os.fdopen(descriptor, "rb")
+
+
 def read_bytes(path: Path, most: int = 1 << 28) -> bytes:
     """The file's content. Raises OSError; UnusableFileError: it is no regular file, or longer than ``most`` bytes."""
 

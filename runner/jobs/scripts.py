@@ -56,7 +56,7 @@ class JobOfOthers(Run):
         """What lies in the directory where the job starts is not its."""
         return None
 
-    def write(self, name: str, value: msgspec.Struct | Mapping[str, object]) -> None:
+    def write(self, name: str, value: msgspec.Struct | Mapping[str, object], at: Path | None = None) -> None:
         """Nothing is kept."""
 
 

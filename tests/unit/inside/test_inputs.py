@@ -15,13 +15,15 @@ from gpu_runner_inside.launcher import python_start
 from tests.support.commands import ran
 
 PROGRAM = """
-import builtins, io, json, os, pickle, runpy
+import builtins, importlib.util, io, json, os, pickle, runpy
 from pathlib import Path
 from gpu_runner_inside import inputs
 import layers, package.net
 os.system("echo x = 1 >layers.py")  # as a user does, while it runs
 json.load(open("args.json")); Path("base.yaml").read_text(); open("/proc/self/stat").read(); open("out.log", "w")
 runpy.run_path("stage.py")
+loader = importlib.machinery.SourceFileLoader("conf", "conf.py")
+loader.exec_module(importlib.util.module_from_spec(importlib.util.spec_from_loader("conf", loader)))
 with open("state.json", "r+") as file: file.write("2")
 os.environ.update(DEPTH="18", API_KEY="planted"); os.environ.pop("GONE")
 assert pickle.loads(pickle.dumps(open)) is builtins.open is io.open and open.__name__ == "open"
@@ -40,6 +42,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     for name, text in {
         home / "train.py": PROGRAM, home / "layers.py": "", home / "args.json": "{}", home / "base.yaml": "a: 1",
         home / "state.json": "1", home / "late.txt": "", home / "stage.py": "x = 1",
+        home / "conf.py": "x = 1",
         library / "package/__init__.py": "", library / "package/net.py": "",
     }.items():  # fmt: skip
         name.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +58,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     given = inputs.variables(env)
     seen = inputs.collected(place, given)
     late = ("late.txt",) if when == "at its end" else ()
-    assert {*seen["read"]} == {"args.json", "base.yaml", "stage.py", *late}
+    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "stage.py", *late}
     assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}

@@ -79,13 +79,13 @@ def leave(directory: str, base: tuple[str, int], read: Read, written: Collection
         own = variables({**env, "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
         made = {"measured": measured, "variables": own, "cpus": len(os.sched_getaffinity(0))}
         if is_first:
+            made["modules"], made["installed"] = _modules(names, base[1], written)
             made["read"] = {
                 path: [name, _content(path, state), state[1]]
                 for path, state in dict(read).items()  # a thread may go on
                 for name in [names.of(path)]
-                if name and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
+                if name not in ("", *made["modules"]) and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
             }
-            made["modules"], made["installed"] = _modules(names, base[1], written)
     if is_first:
         made["written"] = list(filter(None, map(names.of, set(written))))
     with open(f"{place}.tmp", "w") as file:
@@ -113,9 +113,9 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
     every = [_read(os.path.join(directory or "", name)) for name in names if name.startswith(_LEFT)]
     for each in sorted(every, key=lambda each: bool(each.get("measured"))):
         if each.get("measured") or len(every) == 1:
-            own = each["variables"]
+            own = each.get("variables", {})  # a full disk may have cut it off
             made["variables"] = {name: own.get(name) for name in {*own, *given} if own.get(name) != given.get(name)}
-            made["cpus"] = each["cpus"]
+            made["cpus"] = each.get("cpus", made["cpus"])
         for path, (name, digest, changed_ns) in each.get("read", {}).items():
             made["read"].setdefault(name, [digest, changed_ns / 1e9])
             if _changed_ns(path) != changed_ns:
