@@ -102,7 +102,7 @@ def _watch_files(directory: str) -> None:
 
     SourceFileLoader: Any = sys.modules["_frozen_importlib_external"].SourceFileLoader  # importlib itself takes time
 
-    pid, base = os.getpid(), (os.getcwd(), time.time_ns())
+    pid, base = os.getpid(), (os.getcwd(), time.time_ns(), dict(os.environ))
     read: dict[str, tuple[int, int]] = {}  # size, time of change in ns
     written: set[str] = set()
 

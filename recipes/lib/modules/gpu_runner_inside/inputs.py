@@ -18,6 +18,8 @@ from typing import Any, Collection, Mapping, Tuple
 
 from gpu_runner_inside.launcher import environment
 
+# Where, when (in ns) and with which variables a process began: what it sets itself follows from its code.
+Base = Tuple[str, int, Mapping[str, str]]
 Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in ns
 
 _LEFT = "ran-"  # and the number of the process
@@ -61,9 +63,8 @@ def _is_secret(name: str, value: str) -> bool:
     return environment.may_be_secret(name) and not _COUNT_OF_TOKENS.fullmatch(f"{name}={value}")
 
 
-def leave(directory: str, base: tuple[str, int], read: Read, written: Collection[str], *, measured: bool) -> None:
-    """Leave for the launcher what this process ran with. ``base``: where and when it began, the latter in ns.
-    ``measured``: the figure is its.
+def leave(directory: str, base: Base, read: Read, written: Collection[str], *, measured: bool) -> None:
+    """Leave for the launcher what this process ran with. ``measured``: the figure is its.
 
     Raises:
         OSError: it cannot be written.
@@ -76,7 +77,7 @@ def leave(directory: str, base: tuple[str, int], read: Read, written: Collection
         base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)), _own(env)
     )
     if not made.get("measured"):  # else it has gone on, and may have written more
-        own = variables({**env, "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
+        own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
         made = {"measured": measured, "variables": own, "cpus": len(os.sched_getaffinity(0))}
         if is_first:
             made["modules"], made["installed"] = _modules(names, base[1], written)
@@ -100,7 +101,7 @@ def leave_measured() -> None:
         if own is not None:
             own(measured=True)
         else:
-            leave(os.environ["RUNNER_WORLDS"], (os.getcwd(), time.time_ns()), {}, (), measured=True)
+            leave(os.environ["RUNNER_WORLDS"], (os.getcwd(), time.time_ns(), os.environ), {}, (), measured=True)
 
 
 def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]:
