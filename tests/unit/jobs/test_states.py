@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -188,3 +189,10 @@ def test_a_launch_that_was_over_before_its_allocation_was_lost_is_complete(tmp_p
     assert launch_state(left_by(run.path), ended("CANCELLED")).name == "COMPLETED"
     (run.ranks / "3.exit.json").unlink()
     assert launch_state(left_by(run.path), ended("NODE_FAIL")).name == "NODE_FAIL", "srun returned 0 for a lost node"
+
+
+def test_a_plan_of_a_billion_ranks_is_none(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 0)
+    plan = json.loads(run.content("plan.json"))
+    (run.path / "plan.json").write_text(json.dumps(plan | {"tasks_per_node": [10**9]}))
+    assert run.plan is None
