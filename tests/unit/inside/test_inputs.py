@@ -42,6 +42,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     for name, text in {
         home / "train.py": PROGRAM, home / "layers.py": "", home / "args.json": "{}", home / "base.yaml": "a: 1",
         home / "state.json": "1", home / "late.txt": "", home / "stage.py": "x = 1",
+        home / "input.txt": "",
         home / "conf.py": "x = 1",
         library / "package/__init__.py": "", library / "package/net.py": "",
     }.items():  # fmt: skip
@@ -55,11 +56,11 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
         **python_start.variables({"PYTHONPATH": str(library)}, "x", place),
     }
     by_wrapper = {"DEPTH": "18", "API_KEY": "planted"}
-    ran([sys.executable, "train.py"], cwd=home, env=env | by_wrapper)
+    ran(["sh", "-c", f"{sys.executable} train.py <input.txt"], cwd=home, env=env | by_wrapper)
     given = inputs.variables(env)
     seen = inputs.collected(place, given)
     late = ("late.txt",) if when == "at its end" else ()
-    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "stage.py", *late}
+    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "input.txt", "stage.py", *late}
     assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
