@@ -64,11 +64,22 @@ class SubmitCommand(JobCommand):
     help="A run for each value, and for each combination of several, with {NAME} in the arguments replaced.",
 )  # fmt: skip
 @click.option("--at-once", type=click.IntRange(min=1), help="With --sweep: how many of its runs may run at one time.")
+@click.option(
+    "--until-done", is_flag=True,
+    help="Slurm: queue the job again after a time limit, preemption or lost node, until the program is done.",
+)  # fmt: skip
+@click.option("--attempts", type=click.IntRange(min=1, max=1000), help="With --until-done: at most so many (5).")
+@click.option(
+    "--gpu-hours", type=click.FloatRange(min=0, min_open=True), help="With --until-done: at most so many, of all."
+)
 @click.option("--check", is_flag=True, help="Only read a batch script: what is wrong with it, and our command for it.")
 @path_option(
     "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
 )
-def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: Any) -> int:
+def command(
+    sweep: tuple[tuple[str, str], ...], at_once: int | None, until_done: bool, attempts: int | None,
+    gpu_hours: float | None, **flags: Any,
+) -> int:  # fmt: skip
     """Submit a job: one rank on each of its GPUs.
 
     Arguments after -- are a program to run in this directory. With --recipe, or if the first of them is an option, they
@@ -77,11 +88,16 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
     context = click.get_current_context()
     if at_once is not None and not sweep:
         raise UsageError("--at-once is for the runs of a sweep", where="--at-once", fix="give --sweep NAME=A,B,...")
+    for name, value in (("--attempts", attempts), ("--gpu-hours", gpu_hours)):
+        if value is not None and not until_done:
+            raise UsageError(f"{name} is for attempts at one job", where=name, fix="give --until-done")
+    if sweep and until_done:
+        raise UsageError("a sweep has no --until-done", where="--until-done", fix="submit each of its runs so")
+    group = "--sweep" if sweep else "--until-done" if until_done else ""
     if context.meta[_SCRIPT]:
-        if sweep:
-            raise UsageError(
-                "a batch script has no --sweep", where="--sweep", fix="give --gpus, and its program after --"
-            )
+        if group:
+            what = f"a batch script has no {group}"
+            raise UsageError(what, where=group, fix="give --gpus, and its program after --")
         from runner.cli.batch_script import is_batch_script, run_script
 
         if not is_batch_script(next(iter(context.params["arguments"]), "")):
@@ -92,6 +108,8 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
         raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)
     if sweep:
         return _submit_sweep(request_of_call(), sweep, at_once, **flags)
+    if until_done:
+        return _submit_chain(request_of_call(), attempts or 5, gpu_hours, **flags)
     return submit(request_of_call(), **flags)
 
 
@@ -106,8 +124,7 @@ def _submit_sweep(
     from runner.preparation.sweep import values_of
     from runner.study.sweep import prepare_sweep, start
 
-    for name in [name for name, value in (("--follow", follow), ("--full", full), ("--write", write)) if value]:
-        raise UsageError(f"a sweep has no {name}", where=name, fix=f"leave it out; `{PROGRAM} logs -f NAME.1`")
+    _refuse_of_group("a sweep", follow=follow, full=full, write=write)
     noted: dict[str, None] = {}
     with slow("preparing the jobs"):
         made = prepare_sweep(
@@ -140,6 +157,38 @@ def _submit_sweep(
     if wait:
         return wait_for(sweep.submitted, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
     return show_runs(sweep.submitted, as_json=as_json)
+
+
+def _refuse_of_group(group: str, **given: object) -> None:
+    for name in [f"--{name}" for name, value in given.items() if value]:
+        raise UsageError(f"{group} has no {name}", where=name, fix=f"leave it out; `{PROGRAM} logs -f NAME.1`")
+
+
+def _submit_chain(
+    request: Request, attempts: int, gpu_hours: float | None, *, dry_run: bool, wait: bool, follow: bool,
+    cancel_on_interrupt: bool, as_json: bool, full: bool, write: Path | None,
+) -> int:  # fmt: skip
+    from runner.cli.wait import show_runs, wait_for
+    from runner.model.job import CommandLine
+    from runner.preparation.job import prepare
+    from runner.study.chain import attempt_of, most_seconds, start
+
+    _refuse_of_group("--until-done", follow=follow, full=full, write=write)
+    with slow("preparing the job"):
+        prepared = prepare(request, say=say, keep=not dry_run)
+        most_s = most_seconds(prepared, gpu_hours)
+        directory = Path(prepared.request.runs) / f"{prepared.plan.job_name}-chain"
+        first = attempt_of(prepared, 1, attempts, most_s, directory)
+    code = _show_prepared(first, first.findings, dry_run=dry_run, full=False, as_json=as_json)
+    if dry_run or code != Exit.GOOD:
+        return code
+    with slow("submitting the job"):
+        chain = start(prepared, attempts, gpu_hours, CommandLine(("submit", *typed()), request.directory))
+    if wait:
+        return wait_for(chain.submitted, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    if not as_json:
+        say(f"chain {chain.path.name}: at most {counted(attempts, 'attempt')}; `{PROGRAM} cancel NAME` ends all of it")
+    return show_runs(chain.submitted, as_json=as_json)
 
 
 def submit(

@@ -101,6 +101,21 @@ class LaunchPlace(msgspec.Struct, frozen=True):
     node_gpus: int = 1
 
 
+class Attempt(msgspec.Struct, frozen=True):
+    """A job's place in a chain of attempts (``--until-done``).
+
+    Attributes:
+        number: from 1. most: attempts of the chain.
+        most_s: how long all of them together may run, seconds; 0 for any time.
+        checkpoints: the chain's directory for them, on the host and in containers.
+    """
+
+    number: int
+    most: int
+    most_s: int
+    checkpoints: str
+
+
 class PlannedPython(msgspec.Struct, frozen=True):
     """The Python that each node's ``python3`` must be: its environment's directory, and its version."""
 
@@ -192,6 +207,7 @@ class Plan(msgspec.Struct, frozen=True):
         caches: where the program's caches are.
         limit_is_default: ``walltime_s`` was not requested, and is the site's.
         swept: name and value of what a sweep gave the job.
+        attempt: its place in a chain; None for a job of its own.
     """
 
     job_name: str
@@ -246,6 +262,7 @@ class Plan(msgspec.Struct, frozen=True):
     limit_is_default: bool = False
     world: World | None = None
     swept: tuple[tuple[str, str], ...] = ()
+    attempt: Attempt | None = None
 
     @property
     def settings(self) -> SchedulerSettings:
