@@ -53,10 +53,11 @@ def attempt_of(prepared: PreparedJob, number: int, most: int, most_s: int, chain
     name = f"{plan.job_name}.{number}"
     if not PLAIN_NAME.match(name):
         raise UsageError(f"{name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)
-    return as_launch(prepared, _with_attempt(plan, name, Attempt(number, most, most_s, place)))
+    return as_launch(prepared, with_attempt(plan, name, Attempt(number, most, most_s, place)))
 
 
-def _with_attempt(plan: Plan, name: str, attempt: Attempt) -> Plan:
+def with_attempt(plan: Plan, name: str, attempt: Attempt) -> Plan:
+    """The plan as an attempt's, with what its ranks get for that."""
     env = {**dict(plan.env), "RUNNER_ATTEMPT": str(attempt.number), "RUNNER_CHECKPOINT_DIR": attempt.checkpoints}
     mounts = (*plan.mounts, Mount(attempt.checkpoints, attempt.checkpoints))
     return msgspec.structs.replace(plan, job_name=name, attempt=attempt, env=tuple(sorted(env.items())), mounts=mounts)

@@ -7,7 +7,7 @@ from runner.backends.schedulers import render
 from runner.environments.script import EnvironmentSpec, setup_of_jobs
 from runner.model.backends import RUNTIMES
 from runner.model.image import Environment, Horovod, ImageFacts, Mpi
-from runner.model.plan import Plan, PlannedImage
+from runner.model.plan import Attempt, Plan, PlannedImage
 from runner.model.request import ImageForm, Mount, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import JobScript, StepSpec
@@ -17,6 +17,7 @@ from runner.preparation.choices import as_image
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from runner.sites.user import Personal, account, expand_placeholders
+from runner.study.chain import with_attempt
 
 FILE = PlannedImage(
     reference="gpu-runner/horovod-pytorch:25.02-py3",
@@ -151,7 +152,9 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "technion-snapshot": ("technion", "pyxis", SNAPSHOT),
     "slurm-enroot-snapshot": ("slurm", "enroot", SNAPSHOT),
     "box-native-snapshot": ("box", "native", SNAPSHOT),
+    "technion-attempt-2": ("technion", "pyxis", Request(gpus=2, walltime_s=600)),
 }
+ATTEMPT = Attempt(2, 5, 1800, "/scratch/e/elvis/my runs/20261127-120000-x-chain/checkpoints")
 
 
 def environment_of(site: Site) -> Environment | None:
@@ -176,6 +179,8 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     environment = environment_of(site_of_elvis) if form == "none" else None
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)
+    if "attempt" in name:
+        decided = with_attempt(decided, "x.2", ATTEMPT)
     return decided, common.staged_step(decided, runtime(via))
 
 
