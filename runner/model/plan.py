@@ -107,13 +107,11 @@ class Attempt(msgspec.Struct, frozen=True):
     Attributes:
         number: from 1. most: attempts of the chain.
         most_s: how long all of them together may run, seconds; 0 for any time.
-        checkpoints: the chain's directory for them, on the host and in containers.
     """
 
     number: int
     most: int
     most_s: int
-    checkpoints: str
 
 
 class PlannedPython(msgspec.Struct, frozen=True):

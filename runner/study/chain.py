@@ -15,9 +15,9 @@ import msgspec
 from runner.core.errors import RefusedError, UsageError
 from runner.jobs.directory import Run
 from runner.jobs.submission import submit_made
-from runner.model.backends import SCHEDULERS
+from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.job import CommandLine, Sweep
-from runner.model.plan import Attempt, Plan
+from runner.model.plan import RESULTS, Attempt, Plan
 from runner.model.request import PLAIN_NAME, PLAIN_NAME_FIX, Mount
 from runner.preparation.job import PreparedJob, as_launch, command_of, make_launch, scheduler_for
 from runner.study.directory import SweepDirectory, create_sweep
@@ -49,17 +49,20 @@ def attempt_of(prepared: PreparedJob, number: int, most: int, most_s: int, chain
     """One attempt of the chain in that directory. Raises UsageError: the job's name would be too long, or the runtime
     cannot show that directory.
     """
-    plan, place = prepared.plan, str(chain / CHECKPOINTS)
-    name = f"{plan.job_name}.{number}"
+    plan, name = prepared.plan, f"{prepared.plan.job_name}.{number}"
     if not PLAIN_NAME.match(name):
         raise UsageError(f"{name!r} cannot be a job's name", where="--name", fix=PLAIN_NAME_FIX)
-    return as_launch(prepared, with_attempt(plan, name, Attempt(number, most, most_s, place)))
+    return as_launch(prepared, with_attempt(plan, name, Attempt(number, most, most_s), chain))
 
 
-def with_attempt(plan: Plan, name: str, attempt: Attempt) -> Plan:
-    """The plan as an attempt's, with what its ranks get for that."""
-    env = {**dict(plan.env), "RUNNER_ATTEMPT": str(attempt.number), "RUNNER_CHECKPOINT_DIR": attempt.checkpoints}
-    mounts = (*plan.mounts, Mount(attempt.checkpoints, attempt.checkpoints))
+def with_attempt(plan: Plan, name: str, attempt: Attempt, chain: Path) -> Plan:
+    """The plan as an attempt's, with what its ranks get for that. Ranks see the checkpoints in the run directory: a
+    container, for which the image need not have a mount point, by a mount, others by a link.
+    """
+    seen = f"{RESULTS}/{CHECKPOINTS}"  # on the host a runtime puts the run directory in its place
+    env = {**dict(plan.env), "RUNNER_ATTEMPT": str(attempt.number), "RUNNER_CHECKPOINT_DIR": seen}
+    by_mount = RUNTIMES[plan.runtime].is_container and not plan.host_paths
+    mounts = (*plan.mounts, *((Mount(str(chain / CHECKPOINTS), seen),) if by_mount else ()))
     return msgspec.structs.replace(plan, job_name=name, attempt=attempt, env=tuple(sorted(env.items())), mounts=mounts)
 
 
@@ -79,6 +82,10 @@ def start(prepared: PreparedJob, most: int, gpu_hours: float | None, command: Co
         job = attempt_of(prepared, number, most, most_s, chain.path)
         place = chain.launches(str(number))
         runs.append(make_launch(job, place, command=command_of(job), by_attempt=number > 1))
+        if job.plan.mounts == prepared.plan.mounts:
+            (runs[-1].path / CHECKPOINTS).symlink_to(f"../../../{CHECKPOINTS}")
+        else:
+            (runs[-1].path / CHECKPOINTS).mkdir()
     record = runs[0].submitted
     assert record is not None, "it was just made"
     submit_made(runs[0], record, scheduler_for(prepared), estimate=True)

@@ -103,7 +103,7 @@ class Chain:
         steps = self.steps()
         assert set(steps) == set(range(1, last + 1))
         assert len(steps) - last <= EVERY * (attempt - 1)
-        assert not (self.run(attempt + 1) / "began").exists()
+        assert not list(self.path.glob(f"launches/{attempt + 1}/*/began"))
 
 
 def reach_limit(chain: Chain, attempt: int) -> None:
@@ -112,19 +112,14 @@ def reach_limit(chain: Chain, attempt: int) -> None:
 
 
 def kill_script(chain: Chain, attempt: int) -> None:
-    _kill(chain, f"/job0*{chain.job(attempt)}/slurm_script")
-
-
-def kill_daemon(chain: Chain, attempt: int) -> None:
-    """The slurmstepd of the job's script."""
-    _kill(chain, rf"^slurmstepd: \[{chain.job(attempt)}\.batch\]")
+    chain.daemons.inside("sh", "-c", _KILLED, "sh", f"/job0*{chain.job(attempt)}/slurm_script")
 
 
 def lose_node(chain: Chain, attempt: int) -> None:
     node = (chain.run(attempt) / "nodes").read_text().split()[0]
     chain.daemons.inside("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    until((chain.run(attempt + 1) / "began").exists, "the next begins elsewhere", timeout_s=60)
-    chain.daemons.await_up(node)
+    until((chain.run(attempt + 1) / "began").exists, "the next begins", timeout_s=60)
+    chain.daemons.inside("sh", "-c", 'scontrol update NodeName="$1" State=RESUME || true', "sh", node)
 
 
 def requeue(chain: Chain, attempt: int) -> None:
@@ -133,10 +128,6 @@ def requeue(chain: Chain, attempt: int) -> None:
     said = chain.daemons.inside("sh", "-c", 'scontrol requeue "$1" 2>&1; echo "$?"', "sh", job)
     assert "disabled" in said and said.endswith("1\n"), said
     kill_script(chain, attempt)
-
-
-def _kill(chain: Chain, pattern: str) -> None:
-    chain.daemons.inside("sh", "-c", _KILLED, "sh", pattern)
 
 
 _KILLED = """
@@ -149,7 +140,6 @@ test -n "$n"
 
 ENDS: dict[str, Callable[[Chain, int], None]] = {
     "kill -9 of the script": kill_script,
-    "kill -9 of its slurmstepd": kill_daemon,
     "a node that is set down": lose_node,
     "scontrol requeue": requeue,
 }

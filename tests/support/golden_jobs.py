@@ -1,5 +1,7 @@
 """The jobs for a scheduler whose scripts are kept in tests/golden/scripts, and how each script is made."""
 
+from pathlib import Path
+
 import msgspec
 
 from runner.backends.runtimes import common, runtime
@@ -154,7 +156,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "box-native-snapshot": ("box", "native", SNAPSHOT),
     "technion-attempt-2": ("technion", "pyxis", Request(gpus=2, walltime_s=600)),
 }
-ATTEMPT = Attempt(2, 5, 1800, "/scratch/e/elvis/my runs/20261127-120000-x-chain/checkpoints")
+CHAIN = Path("/scratch/e/elvis/my runs/20261127-120000-x-chain")
 
 
 def environment_of(site: Site) -> Environment | None:
@@ -180,7 +182,7 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)
     if "attempt" in name:
-        decided = with_attempt(decided, "x.2", ATTEMPT)
+        decided = with_attempt(decided, "x.2", Attempt(2, 5, 1800), CHAIN)
     return decided, common.staged_step(decided, runtime(via))
 
 
