@@ -171,14 +171,12 @@ def _submit_chain(
     from runner.cli.wait import show_runs, wait_for
     from runner.model.job import CommandLine
     from runner.preparation.job import prepare
-    from runner.study.chain import attempt_of, most_seconds, start
+    from runner.study.chain import attempt_of, start
 
     _refuse_of_group("--until-done", follow=follow, full=full, write=write)
     with slow("preparing the job"):
         prepared = prepare(request, say=say, keep=not dry_run)
-        most_s = most_seconds(prepared, gpu_hours)
-        directory = Path(prepared.request.runs) / f"{prepared.plan.job_name}-chain"
-        first = attempt_of(prepared, 1, attempts, most_s, directory)
+        first = attempt_of(prepared, Path(request.runs) / "NAME-chain", 1, attempts, gpu_hours)
     code = _show_prepared(first, first.findings, dry_run=dry_run, full=False, as_json=as_json)
     if dry_run or code != Exit.GOOD:
         return code

@@ -62,12 +62,13 @@ def submit(job: Submission, *, estimate: bool = False) -> Run:
         NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and records it. The latter
             also, with code INTERRUPTED, where Ctrl-C came before the scheduler's answer.
     """
-    run, record = make(job)
-    return submit_made(run, record, job.scheduler, estimate=estimate)
+    return submit_made(make(job)[0], job.scheduler, estimate=estimate)
 
 
-def submit_made(run: Run, record: Submitted, scheduler: Scheduler, *, estimate: bool = False) -> Run:
+def submit_made(run: Run, scheduler: Scheduler, *, estimate: bool = False) -> Run:
     """The same of a run directory that ``make`` has made."""
+    record = run.submitted
+    assert record is not None, "it was just made"
     try:
         try:
             if estimate and (ask := getattr(scheduler, "estimate", None)) is not None:

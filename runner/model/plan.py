@@ -101,19 +101,6 @@ class LaunchPlace(msgspec.Struct, frozen=True):
     node_gpus: int = 1
 
 
-class Attempt(msgspec.Struct, frozen=True):
-    """A job's place in a chain of attempts (``--until-done``).
-
-    Attributes:
-        number: from 1. most: attempts of the chain.
-        most_s: how long all of them together may run, seconds; 0 for any time.
-    """
-
-    number: int
-    most: int
-    most_s: int
-
-
 class PlannedPython(msgspec.Struct, frozen=True):
     """The Python that each node's ``python3`` must be: its environment's directory, and its version."""
 
@@ -205,7 +192,8 @@ class Plan(msgspec.Struct, frozen=True):
         caches: where the program's caches are.
         limit_is_default: ``walltime_s`` was not requested, and is the site's.
         swept: name and value of what a sweep gave the job.
-        attempt: its place in a chain; None for a job of its own.
+        attempt: its number in a chain (``--until-done``), from 1; 0 where it is in none. attempts: at most; attempts_s:
+            how long all of them together may run, seconds; 0 for any time.
     """
 
     job_name: str
@@ -260,7 +248,9 @@ class Plan(msgspec.Struct, frozen=True):
     limit_is_default: bool = False
     world: World | None = None
     swept: tuple[tuple[str, str], ...] = ()
-    attempt: Attempt | None = None
+    attempt: int = 0
+    attempts: int = 0
+    attempts_s: int = 0
 
     @property
     def settings(self) -> SchedulerSettings:

@@ -95,7 +95,7 @@ Subject = Run | StudyDirectory
 def chain_of(subject: Subject) -> Path | None:
     """The directory of the chain that a run is an attempt of; None where it is of none."""
     plan = subject.plan if isinstance(subject, Run) else None
-    return None if plan is None or plan.attempt is None else subject.path.parents[2]
+    return None if plan is None or not plan.attempt else subject.path.parents[2]
 
 
 def next_attempt(subject: Subject) -> Run | None:

@@ -9,7 +9,7 @@ from runner.backends.schedulers import render
 from runner.environments.script import EnvironmentSpec, setup_of_jobs
 from runner.model.backends import RUNTIMES
 from runner.model.image import Environment, Horovod, ImageFacts, Mpi
-from runner.model.plan import Attempt, Plan, PlannedImage
+from runner.model.plan import Plan, PlannedImage
 from runner.model.request import ImageForm, Mount, Request
 from runner.model.site import RuntimeAtSite, Site
 from runner.model.step import JobScript, StepSpec
@@ -154,7 +154,7 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "technion-snapshot": ("technion", "pyxis", SNAPSHOT),
     "slurm-enroot-snapshot": ("slurm", "enroot", SNAPSHOT),
     "box-native-snapshot": ("box", "native", SNAPSHOT),
-    "technion-attempt-2": ("technion", "pyxis", Request(gpus=2, walltime_s=600)),
+    "technion-attempt-2": ("technion", "pyxis", PLAIN),
 }
 CHAIN = Path("/scratch/e/elvis/my runs/20261127-120000-x-chain")
 
@@ -182,7 +182,7 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)
     if "attempt" in name:
-        decided = with_attempt(decided, "x.2", Attempt(2, 5, 1800), CHAIN)
+        decided = with_attempt(decided, CHAIN, 2, 5, 7200)
     return decided, common.staged_step(decided, runtime(via))
 
 

@@ -70,16 +70,16 @@ def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     yield checked(files, COMMON, SLURM, *((_CHAIN,) if plan.attempt else ()))
     yield from script_parts.environment(plan)
     yield f"{script_parts.unlock_memory(plan)}\n"
-    if attempt := plan.attempt:
+    if plan.attempt:
         yield "# Queues the next attempt, to begin when this one has ended; it leaves the queue if the work is done."
-        yield f"runner_begin_attempt {attempt.number} {attempt.most} {plan.walltime_s} {attempt.most_s}   # of; seconds"
+        yield f"runner_begin_attempt {plan.attempt} {plan.attempts} {plan.walltime_s} {plan.attempts_s}   # of; seconds"
     yield _find_nodes(plan)
     yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no Slurm to ask'
     if plan.divides_cpus:
         yield f"{_CPUS}=$(( $(runner_fewest_cpus) / {max(plan.tasks_per_node)} ))   # of each rank"
     yield ""
     yield from script_parts.prelude(plan, step)
-    ends = (*([f"runner_end_attempt {attempt.number}"] if attempt else ()), *(["runner_at_end"] if step.at_end else ()))
+    ends = [f"runner_end_attempt {plan.attempt}"] * bool(plan.attempt) + ["runner_at_end"] * bool(step.at_end)
     if ends:
         yield f"trap {quoted_arguments(texts('; '.join(ends)))} EXIT"
     yield from _ready(plan, step)

@@ -9,131 +9,104 @@ import pytest
 
 from tests.support.shell_files import bash, library, stand_in
 
-SOURCED = "runner_run=$PWD SLURM_JOB_ID=7; . lib/chain.sh; "
-RUNNING = "JobState=RUNNING Reason=None PreemptEligibleTime=2026-11-27T10:00:00 PreemptTime=None"
-
-
-def attempt(root: Path, number: int, began_s: int = 0) -> Path:
-    run = root / "my chain" / "launches" / str(number) / "run"
-    (run / "logs").mkdir(parents=True)
-    if began_s:
-        (run / "began").touch()
-        os.utime(run / "began", (began_s, began_s))
-    return run
+RUNNING = "JobState=RUNNING PreemptEligibleTime=2026-11-27T10:00:00 PreemptTime=None"
+BEGINS = "runner_begin_attempt 3 5 60 0"
 
 
 @pytest.fixture
-def third(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The third attempt, whose turn it is; the first took 100 s, the second left no record of its end."""
-    ended = attempt(tmp_path, 1, 1000) / "exit.json"
-    ended.touch()
-    os.utime(ended, (1100, 1100))
-    attempt(tmp_path, 2, 2000)
+def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """It is the third attempt's turn: the first took 100 s, the second left a checkpoint and no record of its end."""
     chain = tmp_path / "my chain"
+    for number in (1, 2, 3, 4):
+        (chain / f"launches/{number}/run/logs").mkdir(parents=True)
+    library(chain / "launches/3/run")
     (chain / "checkpoints").mkdir()
-    saved(chain, 2050)
-    clients = tmp_path / "clients"
-    clients.mkdir()
-    monkeypatch.setenv("PATH", f"{clients}:{os.environ['PATH']}")
-    for program in ("scancel", "sbatch"):
-        stand_in(clients, program, f'env >"{chain}/{program}.env"; echo "$PWD $*" >>"{chain}/{program}"; echo 8')
-    stand_in(clients, "scontrol", f"echo '{RUNNING}'")
-    attempt(tmp_path, 4)
-    return library(attempt(tmp_path, 3))
+    times = {"launches/1/run/began": 1000, "launches/1/run/exit.json": 1100, "launches/2/run/began": 2000}
+    for name, at_s in (times | {"checkpoints/state": 2050}).items():
+        (chain / name).touch()
+        os.utime(chain / name, (at_s, at_s))
+    (chain / "launches/4/run/job.id").write_text("8\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    stand_in(tmp_path, "scancel", f'echo "$*" >"{chain}/scancel"')
+    stand_in(tmp_path, "sbatch", f'(pwd; echo "$*"; env | grep -E "^(SLURM|SBATCH)") >"{chain}/sbatch"; echo 9')
+    return chain
 
 
-def saved(chain: Path, at_s: int) -> None:
-    (chain / "checkpoints/state").touch()
-    os.utime(chain / "checkpoints/state", (at_s, at_s))
-
-
-STOPS = {
-    "it was cancelled": "stop.json",
-    "the program is done": "checkpoints/done",
-    "attempt 2 was cancelled": "launches/2/run/cancelled.json",
-    "some reason": "ended",
-}
-
-
-@pytest.mark.parametrize("reason", STOPS)
-def test_an_attempt_does_not_begin_where_the_chain_has_ended(reason: str, third: Path) -> None:
-    chain = third.parents[2]
-    (chain / STOPS[reason]).write_text("some reason\n")
-    (third / "job.id").write_text("7\n")
-    done = bash(third, f"{SOURCED} runner_begin_attempt 3 5 60 0; echo begun")
-    assert (done.stdout, done.stderr) == (f"attempt 3 did not begin: {reason}\n", "")
-    assert (chain / "ended").read_text() == f"{reason}\n"
-    assert not (chain / "sbatch").exists()
-    assert not (third / "job.id").exists()
+def said(chain: Path, code: str) -> str:
+    done = bash(chain / "launches/3/run", f"runner_run=$PWD SLURM_JOB_ID=7; . lib/chain.sh\n{code}")
+    return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
-    ("at_s", "arguments", "reason"),
+    ("file", "why"),
     [
-        (1050, "60 0", ""),  # of the first: only the second made none
+        ("stop.json", "it was cancelled"),
+        ("checkpoints/done", "the program is done"),
+        ("launches/2/run/cancelled.json", "attempt 2 was cancelled"),
+        ("ended", "some reason"),
+    ],
+)
+def test_an_attempt_leaves_where_the_chain_has_ended(file: str, why: str, chain: Path) -> None:
+    (chain / file).write_text("some reason\n")
+    assert said(chain, f"{BEGINS}; echo begun") == f"attempt 3 did not begin: {why}\n"
+    assert (chain / "ended").read_text() == f"{why}\n"
+
+
+@pytest.mark.parametrize(
+    ("saved_s", "limits", "why"),
+    [
+        (1050, "60 0", ""),
         (999, "60 0", "attempts 1 and 2 left no newer checkpoint"),
-        (2050, "600 1300", ""),  # 100 s, and 600 for what left no record
+        (2050, "600 1300", ""),
         (2050, "600 1299", "--gpu-hours leaves no time for attempt 3"),
     ],
 )
-def test_an_attempt_begins_only_with_progress_and_time_left(
-    at_s: int, arguments: str, reason: str, third: Path
-) -> None:
-    saved(third.parents[2], at_s)
-    done = bash(third, f"{SOURCED} runner_why_not 3 5 {arguments}")
-    assert (done.stdout.strip(), done.stderr) == (reason, "")
+def test_an_attempt_needs_a_checkpoint_and_time(saved_s: int, limits: str, why: str, chain: Path) -> None:
+    os.utime(chain / "checkpoints/state", (saved_s, saved_s))
+    assert said(chain, f"runner_why_not 3 5 {limits}").strip() == why
 
 
-def test_the_next_is_queued_from_its_directory_as_from_a_login_shell(third: Path) -> None:
-    chain = third.parents[2]
-    env = {**os.environ, "SLURM_CONF": "/etc/s.conf", "SLURM_NTASKS": "2", "SBATCH_ACCOUNT": "x"}
-    done = bash(third, f"export SBATCH_QOS=y; {SOURCED} for _ in 1 2; do runner_begin_attempt 3 5 60 0; done", env)
-    assert (done.stdout, done.stderr) == ("", "")
-    words = "--parsable --dependency=afterany:7 job.sh"
-    assert (chain / "sbatch").read_text() == f"{chain}/launches/4/run {words}\n"  # once, also where it was requeued
-    given = [line for line in (chain / "sbatch.env").read_text().splitlines() if line.startswith(("SLURM", "SBATCH"))]
-    assert given == ["SLURM_CONF=/etc/s.conf"]
-    assert (chain / "launches/4/run/job.id").read_text() == "8\n"
+def test_the_next_is_queued_once_and_as_from_a_login_shell(chain: Path) -> None:
+    (following := chain / "launches/4/run/job.id").unlink()
+    assert said(chain, f"export SBATCH_QOS=y SLURM_CONF=/c SLURM_NTASKS=2; {BEGINS}") == ""
+    queued = f"{following.parent}\n--parsable --dependency=afterany:7 job.sh\nSLURM_CONF=/c\n"
+    assert ((chain / "sbatch").read_text(), following.read_text()) == (queued, "9\n")
+    (chain / "sbatch").unlink()
+    assert said(chain, BEGINS) == ""  # of a job that was requeued
+    assert not (chain / "sbatch").exists()
 
 
-def test_a_cancel_meanwhile_takes_the_next_back(third: Path) -> None:
-    chain = third.parents[2]
-    stand_in(chain.parent / "clients", "sbatch", f'touch "{chain}/stop.json"; echo 8')
-    bash(third, f"{SOURCED} runner_begin_attempt 3 5 60 0")
-    assert (chain / "scancel").read_text().endswith(" 8\n")
-    assert not (chain / "launches/4/run/job.id").exists()
-
-
-def test_the_job_goes_on_where_the_next_cannot_be_queued(third: Path) -> None:
-    stand_in(third.parents[2].parent / "clients", "sbatch", "echo 'Access denied' >&2; exit 1")
-    done = bash(third, f"{SOURCED} runner_begin_attempt 3 5 60 0; echo goes on")
-    assert (done.stdout, done.stderr) == ("goes on\n", "attempt 4 could not be queued: Access denied\n")
+def test_a_cancel_meanwhile_takes_it_back_and_a_refusal_is_reported(chain: Path) -> None:
+    (chain / "launches/4/run/job.id").unlink()
+    stand_in(chain.parent, "sbatch", f'touch "{chain}/stop.json"; echo 9')
+    said(chain, BEGINS)
+    assert ((chain / "scancel").read_text(), (chain / "launches/4/run/job.id").exists()) == ("9\n", False)
+    (chain / "stop.json").unlink()
+    stand_in(chain.parent, "sbatch", "echo 'Access denied' >&2; exit 1")
+    assert said(chain, f"{BEGINS}; echo goes on") == "goes on\nattempt 4 could not be queued: Access denied\n"
 
 
 @pytest.mark.parametrize(
-    ("code", "notices", "state", "errors", "reason"),
+    ("code", "notices", "state", "errors", "why"),
     [
-        ("0", "", RUNNING, "", "the program is done"),
-        ("3", "", RUNNING, "", "the program ended with exit code 3"),
-        ("0", "USR1\n", RUNNING, "", ""),  # it left because it was warned
-        ("3", "USR1\n", RUNNING, "", ""),
-        ("", "", RUNNING, "", ""),  # before the program began
-        ("143", "", "JobState=TIMEOUT", "", ""),
-        ("0", "", "JobState=NODE_FAIL", "", ""),
-        ("143", "", RUNNING.replace("=None", "=2026-11-27T10:00:00"), "", ""),  # preempted, with time to leave
-        ("1", "", RUNNING, "srun: error: Node failure on n1\n", ""),
-        ("1", "", "", "", ""),  # Slurm does not answer
+        ("runner_exit=0", "", RUNNING, "", "the program is done"),
+        ("runner_exit=3", "", RUNNING, "", "the program ended with exit code 3"),
+        ("runner_exit=0", "USR1\n", RUNNING, "", ""),
+        ("runner_exit=3", "USR1\n", RUNNING, "", ""),
+        (":", "", RUNNING, "", ""),  # before its ranks
+        ("runner_exit=143", "", "JobState=TIMEOUT", "", ""),
+        ("runner_exit=0", "", "JobState=NODE_FAIL", "", ""),
+        ("runner_exit=143", "", RUNNING.replace("None", "2026-11-27T10:00:00"), "", ""),
+        ("runner_exit=1", "", RUNNING, "srun: error: Node failure on n1\n", ""),
+        ("runner_exit=1", "", "", "", ""),  # Slurm does not answer
     ],
 )
 def test_what_the_end_of_a_program_means(
-    code: str, notices: str, state: str, errors: str, reason: str, third: Path
+    code: str, notices: str, state: str, errors: str, why: str, chain: Path
 ) -> None:
-    chain = third.parents[2]
-    stand_in(chain.parent / "clients", "scontrol", f"echo '{state}'")
-    (third / "notices").write_text(notices)
-    (third / "logs/batch.err").write_text(errors)
-    (chain / "launches/4/run/job.id").write_text("8\n")
-    done = bash(third, f"{SOURCED} {f'runner_exit={code}; ' if code else ''}runner_end_attempt 3")
-    assert (done.stdout, done.stderr) == ("8\n" if reason else "", "")  # of scancel
-    assert ((chain / "ended").read_text().strip() if reason else "") == reason
-    assert (chain / "scancel").exists() == (not (chain / "launches/4/run/job.id").exists()) == bool(reason)
+    stand_in(chain.parent, "scontrol", f"echo '{state}'")
+    (chain / "launches/3/run/notices").write_text(notices)
+    (chain / "launches/3/run/logs/batch.err").write_text(errors)
+    assert said(chain, f"{code}; runner_end_attempt 3") == ""
+    assert ((chain / "ended").read_text().strip() if why else "") == why
+    assert [(chain / name).exists() for name in ("scancel", "launches/4/run/job.id")] == [bool(why), not why]
