@@ -65,13 +65,10 @@ class SubmitCommand(JobCommand):
 )  # fmt: skip
 @click.option("--at-once", type=click.IntRange(min=1), help="With --sweep: how many of its runs may run at one time.")
 @click.option(
-    "--until-done", is_flag=True,
-    help="Slurm: queue the job again after a time limit, preemption or lost node, until the program is done.",
-)  # fmt: skip
-@click.option("--attempts", type=click.IntRange(min=1, max=1000), help="With --until-done: at most so many (5).")
-@click.option(
-    "--gpu-hours", type=click.FloatRange(min=0, min_open=True), help="With --until-done: at most so many, of all."
+    "--until-done", is_flag=True, help="Slurm: through time limits and lost nodes, until the program is done."
 )
+@click.option("--attempts", type=click.IntRange(1, 1000), help="With --until-done: at most so many. [default: 5]")
+@click.option("--gpu-hours", type=click.FloatRange(0), help="With --until-done: of all attempts, by their time limits.")
 @click.option("--check", is_flag=True, help="Only read a batch script: what is wrong with it, and our command for it.")
 @path_option(
     "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
@@ -88,16 +85,15 @@ def command(
     context = click.get_current_context()
     if at_once is not None and not sweep:
         raise UsageError("--at-once is for the runs of a sweep", where="--at-once", fix="give --sweep NAME=A,B,...")
-    for name, value in (("--attempts", attempts), ("--gpu-hours", gpu_hours)):
-        if value is not None and not until_done:
-            raise UsageError(f"{name} is for attempts at one job", where=name, fix="give --until-done")
-    if sweep and until_done:
-        raise UsageError("a sweep has no --until-done", where="--until-done", fix="submit each of its runs so")
-    group = "--sweep" if sweep else "--until-done" if until_done else ""
+    if (attempts, gpu_hours) != (None, None) and not until_done:
+        raise UsageError("they are of attempts at one job", where="--attempts, --gpu-hours", fix="give --until-done")
+    if until_done and (sweep or flags["write"]):
+        what = "neither a sweep nor --write has attempts"
+        raise UsageError(what, where="--until-done", fix="leave it out, or submit each run so")
     if context.meta[_SCRIPT]:
-        if group:
-            what = f"a batch script has no {group}"
-            raise UsageError(what, where=group, fix="give --gpus, and its program after --")
+        if sweep or until_done:
+            what = f"a batch script has no --{'sweep' if sweep else 'until-done'}"
+            raise UsageError(what, where=what.split()[-1], fix="give --gpus, and its program after --")
         from runner.cli.batch_script import is_batch_script, run_script
 
         if not is_batch_script(next(iter(context.params["arguments"]), "")):
@@ -108,9 +104,7 @@ def command(
         raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)
     if sweep:
         return _submit_sweep(request_of_call(), sweep, at_once, **flags)
-    if until_done:
-        return _submit_chain(request_of_call(), attempts or 5, gpu_hours, **flags)
-    return submit(request_of_call(), **flags)
+    return submit(request_of_call(), attempts=(attempts or 5, gpu_hours) if until_done else None, **flags)
 
 
 def _submit_sweep(
@@ -124,7 +118,8 @@ def _submit_sweep(
     from runner.preparation.sweep import values_of
     from runner.study.sweep import prepare_sweep, start
 
-    _refuse_of_group("a sweep", follow=follow, full=full, write=write)
+    for name in [name for name, value in (("--follow", follow), ("--full", full), ("--write", write)) if value]:
+        raise UsageError(f"a sweep has no {name}", where=name, fix=f"leave it out; `{PROGRAM} logs -f NAME.1`")
     noted: dict[str, None] = {}
     with slow("preparing the jobs"):
         made = prepare_sweep(
@@ -159,44 +154,15 @@ def _submit_sweep(
     return show_runs(sweep.submitted, as_json=as_json)
 
 
-def _refuse_of_group(group: str, **given: object) -> None:
-    for name in [f"--{name}" for name, value in given.items() if value]:
-        raise UsageError(f"{group} has no {name}", where=name, fix=f"leave it out; `{PROGRAM} logs -f NAME.1`")
-
-
-def _submit_chain(
-    request: Request, attempts: int, gpu_hours: float | None, *, dry_run: bool, wait: bool, follow: bool,
-    cancel_on_interrupt: bool, as_json: bool, full: bool, write: Path | None,
-) -> int:  # fmt: skip
-    from runner.cli.wait import show_runs, wait_for
-    from runner.model.job import CommandLine
-    from runner.preparation.job import prepare
-    from runner.study.chain import attempt_of, start
-
-    _refuse_of_group("--until-done", follow=follow, full=full, write=write)
-    with slow("preparing the job"):
-        prepared = prepare(request, say=say, keep=not dry_run)
-        first = attempt_of(prepared, Path(request.runs) / "NAME-chain", 1, attempts, gpu_hours)
-    code = _show_prepared(first, first.findings, dry_run=dry_run, full=False, as_json=as_json)
-    if dry_run or code != Exit.GOOD:
-        return code
-    with slow("submitting the job"):
-        chain = start(prepared, attempts, gpu_hours, CommandLine(("submit", *typed()), request.directory))
-    if wait:
-        return wait_for(chain.submitted, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
-    if not as_json:
-        say(f"chain {chain.path.name}: at most {counted(attempts, 'attempt')}; `{PROGRAM} cancel NAME` ends all of it")
-    return show_runs(chain.submitted, as_json=as_json)
-
-
 def submit(
     request: Request, first: Run | None = None, *, dry_run: bool, wait: bool, follow: bool, cancel_on_interrupt: bool,
-    as_json: bool, full: bool = False, write: Path | None = None,
+    as_json: bool, full: bool = False, write: Path | None = None, attempts: tuple[int, float | None] | None = None,
 ) -> int:  # fmt: skip
     """Submit what is asked for, and show it; returns the exit code.
 
     Args:
         first: the run that it repeats; None where it repeats none.
+        attempts: at most so many, and GPU-hours of all of them (None: any); None for a job of its own.
     """
     from runner.preparation.job import start, write_directory
 
@@ -211,14 +177,19 @@ def submit(
     if follow and as_json:
         fix = "use --wait --json, or logs -f RUN"
         raise UsageError("--follow prints logs, and --json facts", where="--json", fix=fix)
-    prepared, code = prepare_and_show(request, first, dry_run=dry_run, full=full, as_json=as_json)
+    prepared, code = prepare_and_show(request, first, dry_run=dry_run, full=full, as_json=as_json, attempts=attempts)
     if dry_run or code != Exit.GOOD:
         return code
     if write is not None:
         run = write_directory(prepared, write, command=command_line(prepared, first))
         return _show_written(run, prepared, as_json=as_json)
     with slow("submitting the job"):
-        run, job_id = start(prepared, command=command_line(prepared, first), estimate=True)
+        if attempts is None:
+            run, job_id = start(prepared, command=command_line(prepared, first), estimate=True)
+        else:
+            from runner.study.chain import start as start_chain
+
+            run, job_id = start_chain(prepared, command_line(prepared, first))
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:
@@ -234,9 +205,9 @@ def submit(
         return follow_to_verdict(run, logs, prefixed=False, cancel_on_interrupt=cancel_on_interrupt)
     if not wait:
         return Exit.GOOD
-    from runner.cli.wait import wait_and_judge
+    from runner.cli.wait import wait_for
 
-    return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    return wait_for([run], as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
 
 
 @click.command(cls=JobCommand)
@@ -280,8 +251,9 @@ def _print(log: LogFile, content: bytes, _changed: bool) -> None:
 
 
 def prepare_and_show(
-    request: Request, first: Run | None, *, dry_run: bool, full: bool, as_json: bool
-) -> tuple[PreparedJob, Exit]:
+    request: Request, first: Run | None, *, dry_run: bool, full: bool, as_json: bool,
+    attempts: tuple[int, float | None] | None = None,
+) -> tuple[PreparedJob, Exit]:  # fmt: skip
     """The job, shown as far as it is not submitted, and the exit code: that of a refusal, or GOOD.
 
     Shown are its findings, the unconfirmed facts that it uses, and for a dry run its script, with ``full`` the files
@@ -297,6 +269,10 @@ def prepare_and_show(
         if dry_run or as_json or not _asks_a_node(error):
             raise
         prepared = prepare(request, say=say, keep=not dry_run)
+    if attempts is not None:
+        from runner.study.chain import first_attempt
+
+        prepared = first_attempt(prepared, *attempts)
     if first is not None:
         from runner.cli.rerun import show_changes
 

@@ -63,7 +63,7 @@ def wait_for(
     """Wait for runs and studies, and print their verdicts, of several that are not good, and their list."""
     from runner.jobs.directory import Run
     from runner.jobs.states import Together
-    from runner.study.directory import chain_of, not_needed
+    from runner.study.directory import chain_of
 
     if as_json and (len(subjects) > 1 or any(map(chain_of, subjects))):
         return _document_of(subjects, timeout_s)
@@ -76,10 +76,9 @@ def wait_for(
             for other in subjects[subjects.index(each) + 1 :] if cancel_on_interrupt and each in subjects else ():
                 say(_cancelled(other)[1])
             return Exit.INTERRUPTED
-        if not_needed(each):
-            continue
-        codes[chain_of(each) or each.path] = code
-        runs += [each] if isinstance(each, Run) else []
+        if not (isinstance(each, Run) and each.is_needless):
+            codes[chain_of(each) or each.path] = code
+            runs += [each] if isinstance(each, Run) else []
     if len(runs) > 1 or (len(subjects) > 1 and runs):
         show_runs(runs, as_json=False)
     return next(filter(None, codes.values()), Exit.GOOD)
@@ -117,13 +116,14 @@ def _wait(
 
 def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[tuple[Subject, float | None]]:
     """Each with the seconds that are left for it, and the attempts that follow it in a chain."""
-    from runner.study.directory import next_attempt, not_needed
+    from runner.jobs.directory import Run
+    from runner.study.directory import next_attempt
 
     until = time.monotonic() + (timeout_s or 0.0)
     waited: set[Path] = set()
     for subject in subjects:
         each: Subject | None = subject
-        while each is not None and each.path not in waited and not not_needed(each):
+        while each is not None and each.path not in waited and not (isinstance(each, Run) and each.is_needless):
             waited.add(each.path)
             yield each, None if timeout_s is None else max(0.0, until - time.monotonic())
             each = next_attempt(each)
@@ -140,7 +140,7 @@ def _document_of(subjects: Sequence[Subject], timeout_s: float | None) -> int:
     from runner.jobs.life import finish
     from runner.jobs.states import Together
     from runner.model.output import WaitedFor
-    from runner.study.directory import chain_of, not_needed
+    from runner.study.directory import chain_of
     from runner.study.gather import wait
 
     runs: list[RunFacts] = []
@@ -150,7 +150,7 @@ def _document_of(subjects: Sequence[Subject], timeout_s: float | None) -> int:
     for each, left_s in _in_turn(subjects, timeout_s):
         if isinstance(each, Run):
             verdict = finish(each, lambda _progress: None, warn, timeout_s=left_s, together=together)
-            if not_needed(each):
+            if each.is_needless:
                 continue
             runs.append(run_facts(each, verdict))
             code, error = verdict.exit_code, json_output.of_verdict(verdict)
@@ -169,7 +169,8 @@ def cancel(runs: tuple[str, ...], as_json: bool) -> int:
     """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; @2 for the
     newest run but one; by default the newest).
     """
-    from runner.study.directory import find_subjects, find_sweep, not_needed
+    from runner.jobs.directory import Run
+    from runner.study.directory import find_subjects, find_sweep
 
     made: list[tuple[Cancellation | StudyCancellation, str]] = []
     errors: list[RunnerError] = []
@@ -182,7 +183,7 @@ def cancel(runs: tuple[str, ...], as_json: bool) -> int:
         try:
             made.append(_cancelled(each))
         except RunnerError as error:  # of one; the others are cancelled all the same
-            errors += [] if not_needed(each) else [error]
+            errors += [] if isinstance(each, Run) and each.is_needless else [error]
     for what in dict.fromkeys(other.what for other in errors[1:]):
         warn(what)
     if errors and not as_json:
@@ -228,7 +229,6 @@ def wait_and_judge(
     Ctrl-C ends the waiting, and leaves the job alone unless ``cancel_on_interrupt``.
     """
     from runner.jobs.life import WaitInterrupted, finish
-    from runner.study.directory import not_needed
 
     shows_good = together is None
     try:
@@ -244,7 +244,7 @@ def wait_and_judge(
         fix = f"Reattach: `{PROGRAM} wait {run.run_id}`; cancel it: `{PROGRAM} cancel {run.run_id}`"
         say(f"{what} {fix}")
         return interrupted(what, fix, as_json=as_json)
-    if not_needed(run):  # it was in the queue meanwhile
+    if run.is_needless:  # it has left the queue
         return Exit.GOOD
     if as_json:
         from runner.cli import json_output

@@ -129,7 +129,7 @@ class _File(Generic[T]):
 
 
 class _Submission(_File[Submitted]):
-    """An attempt of a chain that is not queued, or was taken back, counts as refused."""
+    """An attempt of a chain has its job's id from the one before; as long as it has none, it counts as refused."""
 
     def __get__(self, run: Run, owner: type[Run]) -> Submitted | None:
         record = super().__get__(run, owner)
@@ -185,6 +185,12 @@ class Run:
         from runner.jobs.life import judged_anew  # few are
 
         return judged_anew(self, stored)
+
+    @property
+    def is_needless(self) -> bool:
+        """Whether it is an attempt of a chain that was not queued, or has left the queue."""
+        record = self.submitted
+        return record is not None and record.by_attempt and bool(record.refused)
 
     @property
     def name(self) -> str:

@@ -62,18 +62,12 @@ def submit(job: Submission, *, estimate: bool = False) -> Run:
         NotAcceptedError, UnknownStateError: from the scheduler; the run directory stays and records it. The latter
             also, with code INTERRUPTED, where Ctrl-C came before the scheduler's answer.
     """
-    return submit_made(make(job)[0], job.scheduler, estimate=estimate)
-
-
-def submit_made(run: Run, scheduler: Scheduler, *, estimate: bool = False) -> Run:
-    """The same of a run directory that ``make`` has made."""
-    record = run.submitted
-    assert record is not None, "it was just made"
+    run, record = make(job)
     try:
         try:
-            if estimate and (ask := getattr(scheduler, "estimate", None)) is not None:
+            if estimate and (ask := getattr(job.scheduler, "estimate", None)) is not None:
                 record = msgspec.structs.replace(record, estimated_s=ask(run.path, SCRIPT))
-            job_id = scheduler.submit(run.path, SCRIPT)
+            job_id = job.scheduler.submit(run.path, SCRIPT)
         except UnknownStateError:  # the job's own records may tell
             if not (job_id := id_in_records(run)):
                 raise
@@ -92,15 +86,12 @@ def submit_made(run: Run, scheduler: Scheduler, *, estimate: bool = False) -> Ru
     return run
 
 
-def make(
-    job: Submission, *, allocation: str = "", place: str = "", by_attempt: bool = False, at: Path | None = None
-) -> tuple[Run, Submitted]:
+def make(job: Submission, *, allocation: str = "", place: str = "", at: Path | None = None) -> tuple[Run, Submitted]:
     """Make the run directory of a job that is not submitted yet, and the record of its submission.
 
     Args:
         allocation: of a launch in a study's one allocation: the directory of that allocation's own job.
         place: of a task of an array: the path by which the scheduler will know it.
-        by_attempt: an attempt that the one before will submit.
         at: the run directory itself, for a script that is submitted by hand; None for one below ``root``.
 
     Raises:
@@ -116,7 +107,7 @@ def make(
         submitted_s=time.time(),
         allocation=allocation,
         place=place,
-        by_attempt=by_attempt,
+        by_attempt=job.plan.attempt > 1,
     )
     documents = {
         PLAN: record_of(job.plan, job.findings),

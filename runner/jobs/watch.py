@@ -70,8 +70,7 @@ def patience(run: Run, there: Presence, state: JobState, plan: Plan | None) -> P
     """
     from runner.diagnosis.catalogue import find  # of no use while a job runs
 
-    record = run.submitted
-    if plan is None or (plan.attempt and record is not None and record.refused):  # it left at once
+    if plan is None or run.is_needless:
         return "none"
     explained = find("scheduler state", state.name, state.reason)
     if explained is not None and explained.outcome not in ("failed", "cancelled"):

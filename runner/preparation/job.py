@@ -220,31 +220,25 @@ def command_of(prepared: PreparedJob) -> CommandLine:
 
 
 def as_launch(prepared: PreparedJob, plan: Plan) -> PreparedJob:
-    """The job with another plan, as a launch in a study's one allocation: its script is rendered anew. Raises
+    """The job as a launch in a study's one allocation, which ``plan`` is for: its script is rendered anew. Raises
     UsageError: a value that the shell cannot take; says which.
     """
     return replace(prepared, plan=plan, script=render(plan, common.staged_step(plan, runtime(plan.runtime))))
 
 
 def make_launch(
-    prepared: PreparedJob,
-    runs: Path,
-    allocation: str = "",
-    place: str = "",
-    *,
-    command: CommandLine | None = None,
-    by_attempt: bool = False,
+    prepared: PreparedJob, runs: Path, allocation: str = "", place: str = "", *, command: CommandLine | None = None
 ) -> Run:
-    """Make the run directory of a launch, which an allocation's or an array's script, or another attempt, will start.
+    """Make the run directory of a launch, which an allocation's or an array's script will start.
 
     Args:
-        allocation: the directory of the allocation's own job. place: of the array's task. by_attempt: see Submitted.
+        allocation: the directory of the allocation's own job. place: of the array's task.
 
     Raises UsageError, InfrastructureError: see runner.jobs.submission.make.
     """
     from runner.jobs.submission import make
 
-    return make(_submission(prepared, runs, command), allocation=allocation, place=place, by_attempt=by_attempt)[0]
+    return make(_submission(prepared, runs, command), allocation=allocation, place=place)[0]
 
 
 def write_directory(prepared: PreparedJob, directory: Path, *, command: CommandLine | None = None) -> Run:

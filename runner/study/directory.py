@@ -28,6 +28,7 @@ from runner.model.job import Sweep
 from runner.model.study import Study
 from runner.study.plan import is_whole
 
+ENDED = "ended"  # of a chain: why no attempt follows; its attempts (chain.sh) write and read it, too
 _MOST = 8  # that a message names
 _ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-(study|sweep|chain)(\.\d+)?\Z")
 
@@ -78,15 +79,13 @@ class SweepDirectory(Campaign):
 
     @property
     def end(self) -> str:
-        """Why no attempt of a chain follows; empty while one may, and of a sweep."""
-        reason = Run(self.path).content("ended").decode("utf-8", "replace").strip()
-        if reason or not self.sweep.is_chain:
-            return reason
-        if self.is_stopped:
-            return "it was cancelled"
-        last = (self.submitted or (None,))[-1]
-        is_last = last is not None and last.path.parent.name == list(self.sweep.runs)[-1]
-        return "its attempts are used up" if last is not None and is_last and last.ended else ""
+        """Why no attempt of a chain follows; empty while one may."""
+        return Run(self.path).content(ENDED).decode("utf-8", "replace").strip()
+
+    def stop(self) -> None:
+        super().stop()
+        if self.sweep.is_chain:
+            files.write_private(self.path / ENDED, "it was cancelled\n")
 
 
 Subject = Run | StudyDirectory
@@ -95,22 +94,16 @@ Subject = Run | StudyDirectory
 def chain_of(subject: Subject) -> Path | None:
     """The directory of the chain that a run is an attempt of; None where it is of none."""
     plan = subject.plan if isinstance(subject, Run) else None
-    return None if plan is None or not plan.attempt else subject.path.parents[2]
+    return subject.path.parents[2] if plan is not None and plan.attempt else None
 
 
 def next_attempt(subject: Subject) -> Run | None:
-    """Of an attempt of a chain that has ended, the next one, if it is queued or has begun; else None."""
+    """Of an attempt that has ended, the next one, if it is queued or has begun; else None."""
     chain = chain_of(subject)
-    later = () if chain is None else Campaign(chain).runs(str(int(subject.path.parent.name) + 1))
-    for run in later:
-        if not files.is_local(run.path):
-            files.touch_directory(run.path)  # what another machine has written there becomes visible
-    return next((run for run in later if not lookup.was_refused(run)), None)
-
-
-def not_needed(subject: Subject) -> bool:
-    """Whether it is an attempt of a chain that was not queued, or has left the queue."""
-    return isinstance(subject, Run) and chain_of(subject) is not None and lookup.was_refused(subject)
+    for run in () if chain is None else Campaign(chain).runs(str(int(subject.path.parent.name) + 1)):
+        files.touch_directory(run.path)  # what another machine has written there becomes visible
+        return None if run.is_needless else run
+    return None
 
 
 def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:

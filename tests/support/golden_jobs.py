@@ -182,7 +182,7 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)
     if "attempt" in name:
-        decided = with_attempt(decided, CHAIN, 2, 5, 7200)
+        decided = with_attempt(decided, CHAIN, 2, 5)
     return decided, common.staged_step(decided, runtime(via))
 
 

@@ -31,11 +31,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ((*OF, "--site", "local", "--until-done"), Exit.REFUSED, "cannot queue the next attempt"),
+        ((*OF, "--site", "local", "--until-done"), Exit.REFUSED, "queue no others"),
         ((*CHAIN, "--gpu-hours", "0.5"), Exit.USAGE, "one attempt may take 1.00 GPU-hours"),
-        ((*CHAIN, "--sweep", "a=1"), Exit.USAGE, "a sweep has no --until-done"),
-        ((*CHAIN, "--follow"), Exit.USAGE, "--until-done has no --follow"),
-        ((*OF, "--attempts", "3"), Exit.USAGE, "--attempts is for attempts at one job"),
+        ((*CHAIN, "--sweep", "a=1"), Exit.USAGE, "neither a sweep nor --write"),
+        ((*CHAIN, "--write", "x"), Exit.USAGE, "neither a sweep nor --write"),
+        ((*OF, "--attempts", "3"), Exit.USAGE, "they are of attempts at one job"),
         (CHAIN, Exit.REFUSED, "3.00 GPU-hours by its time limit, and RUNNER_BUDGET leaves 2.50"),
     ],
 )
@@ -52,10 +52,10 @@ def test_all_attempts_are_made_and_the_first_is_submitted(capfd: pytest.CaptureF
     assert run([*CHAIN, "--gpu-hours", "2.5", "--", "python3", "t.py"]) == Exit.GOOD
     chain = find_sweep("exp")
     assert chain is not None
-    runs = [Run(next(chain.launches(number).iterdir())) for number in "123"]
-    plans = [(each.attempt, each.attempts, each.attempts_s) for each in (one.needed_plan() for one in runs)]
-    assert plans == [(number, 3, 9000) for number in (1, 2, 3)]
-    assert {(each.path / "checkpoints").resolve() for each in runs} == {chain.path / "checkpoints"}
+    runs = [Run(next(chain.launches(number).iterdir())) for number in chain.sweep.runs]
+    plans = [each.needed_plan() for each in runs]
+    assert [(each.attempt, each.attempts, each.job_name) for each in plans] == [(n, 2, f"exp.{n}") for n in (1, 2)]
+    assert [dict(each.env)["RUNNER_CHECKPOINT_DIR"] for each in plans] == [str(chain.path / "checkpoints")] * 2
     assert [each.path for each in chain.submitted] == [runs[0].path]
     for job in ("8", ""):  # of the second, which is queued, and then taken back
         capfd.readouterr()

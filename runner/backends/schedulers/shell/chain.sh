@@ -2,7 +2,7 @@
 # Functions of an attempt of a chain (submit --until-done), on its first node, outside any container. Of the chain:
 #   launches/N/RUN/   the run directory of attempt N; in it `job.id` once it is queued, `began` once it has begun
 #   checkpoints/      of all attempts; `done` in it: the program says that its work is done
-#   stop.json, ended  it was cancelled; why no attempt follows
+#   ended             why no attempt follows
 runner_chain=${runner_run%/launches/*}
 
 # The run directory of attempt $1.
@@ -11,70 +11,64 @@ runner_attempt() {
   printf %s "${1%/}"
 }
 
-# Begins attempt $1 of at most $2, unless there is a reason not to, and queues the next, so that whatever ends this one
-# starts that one. $3: its time limit, seconds; $4: how long all attempts together may run, seconds, 0 for any time.
+# Begins attempt $1 of at most $2, unless there is a reason not to, and queues the next: whatever ends this one starts
+# that one. A job that was requeued goes on as the same attempt.
 runner_begin_attempt() {
-  local runner_why runner_next runner_id
-  runner_why=$(runner_why_not "$@")
+  local runner_why=
+  mkdir -p checkpoints   # where a container sees those of the chain
+  [ -e began ] || runner_why=$(runner_why_not "$1")
   if [ -n "$runner_why" ]; then
     echo "attempt $1 did not begin: $runner_why"
     runner_end_chain "$runner_why"
     rm -f job.id
     exit 0
   fi
-  [ -e began ] || : >began   # of one that was requeued it stays
+  [ -e began ] || : >began
   [ "$1" -eq 1 ] || printf '%s\n' "$SLURM_JOB_ID" >job.id
-  runner_next=$(runner_attempt $(( $1 + 1 )))
-  if [ "$1" -ge "$2" ] || [ -e "$runner_next/job.id" ]; then return; fi
-  if runner_id=$(runner_queue "$runner_next" 2>&1); then
-    printf '%s\n' "${runner_id%%;*}" >"$runner_next/job.id"
-    # On a network file system a change of the directory shows what another machine has written there.
-    mkdir -p "$runner_chain/queued" && rmdir "$runner_chain/queued"
-    [ ! -e "$runner_chain/stop.json" ] || runner_take_back "$runner_next"
-  else
-    echo "attempt $(( $1 + 1 )) could not be queued: $runner_id" >&2
-    runner_end_chain "attempt $(( $1 + 1 )) could not be queued: ${runner_id##*$'\n'}"
-  fi
+  if [ "$1" -lt "$2" ]; then runner_queue "$(( $1 + 1 ))"; else runner_end_chain 'its attempts are used up'; fi
 }
 
-# Why attempt $1 must not begin, arguments as above; nothing where it may.
+# Why attempt $1 must not begin; nothing where it may.
 runner_why_not() {
-  local runner_last runner_i runner_end runner_used=0
-  runner_last=$(runner_attempt $(( $1 - 1 )))
-  if [ -e "$runner_chain/stop.json" ]; then
-    echo 'it was cancelled'
-  elif [ -s "$runner_chain/ended" ]; then
+  if [ -s "$runner_chain/ended" ]; then
     cat "$runner_chain/ended"
   elif [ -e "$runner_chain/checkpoints/done" ]; then
     echo 'the program is done'
-  elif [ "$1" -gt 1 ] && [ -e "$runner_last/cancelled.json" ]; then
+  elif [ "$1" -gt 1 ] && [ -e "$(runner_attempt $(( $1 - 1 )))/cancelled.json" ]; then
     echo "attempt $(( $1 - 1 )) was cancelled"
   elif [ "$1" -gt 2 ] && [ -z "$(find "$runner_chain/checkpoints/" -type f -newer \
     "$(runner_attempt $(( $1 - 2 )))/began" -print -quit)" ]; then
     echo "attempts $(( $1 - 2 )) and $(( $1 - 1 )) left no newer checkpoint"
-  elif [ "$4" -gt 0 ]; then
-    for (( runner_i = 1; runner_i < $1; runner_i++ )); do
-      runner_last=$(runner_attempt "$runner_i")
-      runner_end=$(stat -c %Y -- "$runner_last/exit.json" 2>/dev/null)   # it has none: it counts as if it ran to its limit
-      runner_used=$(( runner_used + (runner_end ? runner_end - $(stat -c %Y -- "$runner_last/began") : $3) ))
-    done
-    [ "$(( runner_used + $3 ))" -le "$4" ] || echo "--gpu-hours leaves no time for attempt $1"
   fi
 }
 
-# Queues what lies in $1 for when this job has ended; prints its number. In the environment of a login shell, as `submit`.
-runner_queue() (
-  runner_job=$SLURM_JOB_ID
-  runner_unset_shape
-  unset -v SLURM_JOB_ID
-  cd -- "$1" && timeout 60 sbatch --parsable --dependency="afterany:$runner_job" job.sh </dev/null
-)
+# Queues attempt $1 for when this job has ended, once, in the environment of a login shell, as `submit` does.
+runner_queue() {
+  local runner_next runner_id
+  runner_next=$(runner_attempt "$1")
+  [ ! -e "$runner_next/job.id" ] || return 0
+  if ! runner_id=$(
+    runner_unset_shape
+    cd -- "$runner_next" &&
+      timeout 60 env -u SLURM_JOB_ID sbatch --parsable --dependency="afterany:$SLURM_JOB_ID" job.sh 2>&1 </dev/null
+  ); then
+    echo "attempt $1 could not be queued: $runner_id" >&2
+    runner_end_chain "attempt $1 could not be queued: ${runner_id##*$'\n'}"
+    return 0
+  fi
+  printf '%s\n' "${runner_id%%;*}" >"$runner_next/job.id"
+  # It may have been cancelled meanwhile. On a network file system a change of the directory shows what is new there.
+  mkdir -p "$runner_chain/queued" && rmdir "$runner_chain/queued"
+  [ ! -e "$runner_chain/stop.json" ] || runner_take_back "$1"
+}
 
 runner_end_chain() { printf '%s\n' "$1" >"$runner_chain/ended"; }
 
 runner_take_back() {
-  [ ! -s "$1/job.id" ] || timeout 20 scancel "$(cat "$1/job.id")"
-  rm -f "$1/job.id"
+  local runner_next
+  runner_next=$(runner_attempt "$1")
+  [ ! -s "$runner_next/job.id" ] || timeout 20 scancel "$(cat "$runner_next/job.id")"
+  rm -f "$runner_next/job.id"
 }
 
 # At the end of attempt $1: the next one leaves the queue if the work is done, or the program has failed by itself.
@@ -94,5 +88,5 @@ runner_end_attempt() {
   fi
   [ -n "$runner_why" ] || return 0
   runner_end_chain "$runner_why"
-  runner_take_back "$(runner_attempt $(( $1 + 1 )))"
+  runner_take_back "$(( $1 + 1 ))"
 }

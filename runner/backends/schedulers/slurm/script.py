@@ -72,7 +72,7 @@ def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     yield f"{script_parts.unlock_memory(plan)}\n"
     if plan.attempt:
         yield "# Queues the next attempt, to begin when this one has ended; it leaves the queue if the work is done."
-        yield f"runner_begin_attempt {plan.attempt} {plan.attempts} {plan.walltime_s} {plan.attempts_s}   # of; seconds"
+        yield f"runner_begin_attempt {plan.attempt} {plan.attempts}   # of"
     yield _find_nodes(plan)
     yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no Slurm to ask'
     if plan.divides_cpus:
