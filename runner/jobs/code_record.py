@@ -264,13 +264,10 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     texts: list[bytes] = []
     binary, too_long = [], []
     left = MOST_BYTES
-    starts = [match.start() for match in _FILE.finditer(answer)]
-    for start, end in pairwise([*starts, len(answer)]):
-        change = answer[start:end]
-        head, _, rest = change.partition(b"\n")
-        if not rest:  # only its times differ
+    for name, change in changes_in(answer):
+        if not change.partition(b"\n")[2]:  # only its times differ
             continue
-        changed.append(name := _name(head.removeprefix(b"diff --git ")))
+        changed.append(name)
         if b"\nBinary files " in change:
             binary.append(name)
         elif len(change) > left:
@@ -291,6 +288,14 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     if not with_diff or not text:
         return record, ""
     return replace(record, redacted=count, diff_kept=True), text
+
+
+def changes_in(difference: bytes) -> Iterator[tuple[str, bytes]]:
+    """The files of a difference, each with its part."""
+    starts = [match.start() for match in _FILE.finditer(difference)]
+    for start, end in pairwise([*starts, len(difference)]):
+        change = difference[start:end]
+        yield _name(change.partition(b"\n")[0].removeprefix(b"diff --git ")), change
 
 
 def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:

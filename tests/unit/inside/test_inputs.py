@@ -18,11 +18,13 @@ import builtins, io, json, os, pickle, runpy
 from pathlib import Path
 from gpu_runner_inside import inputs
 import layers, package.net
+os.system("echo x = 1 >layers.py")  # as a user does, while it runs
 json.load(open("args.json")); Path("base.yaml").read_text(); open("/proc/self/stat").read(); open("out.log", "w")
 runpy.run_path("stage.py")
 with open("state.json", "r+") as file: file.write("2")
 os.environ.update(DEPTH="18", API_KEY="planted"); os.environ.pop("GONE")
 assert pickle.loads(pickle.dumps(open)) is builtins.open is io.open and open.__name__ == "open"
+assert type("Store", (), {"opener": open})().opener("args.json").closed is False, "it is bound to no object"
 inputs.leave_measured() if os.environ["WHEN"] != "at its end" else None
 open("late.txt").read()
 Path("args.json").write_text("{}" * 2)
@@ -56,9 +58,10 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
+    assert seen["modules"]["layers.py"].startswith("state "), "what was imported is not known"
     assert [len(each) for name, each in seen["installed"].items() if name == "package"] == [2]
     own = {name: value for name, value in seen["variables"].items() if name != "LC_CTYPE"}  # which is Python's
-    assert own == {"DEPTH": given_of(DEPTH="18")["DEPTH"], "API_KEY": "", "GONE": None}
+    assert own == {**given_of(DEPTH="18", API_KEY="x", nice=str(os.nice(0)), **{"sys.argv": "train.py"}), "GONE": None}
     assert "planted" not in json.dumps(seen)
     assert seen["cpus"] == len(os.sched_getaffinity(0))
 
@@ -73,4 +76,6 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
         return given_of(**here, OUT=f"/out/{run}/{number}", CACHE=f"/tmp/{number}/cache", **env)
 
     assert job("41", "20261126-1", LR="1") == job("42", "20261127-2", LR="1") != job("42", "20261127-2", LR="412")
-    assert given_of(WANDB_API_KEY="planted") == {"WANDB_API_KEY": ""}
+    assert given_of(OUT="exp-20261127_154501", AT="1795794301") == given_of(OUT="exp-20261128-090000", AT="1795880000")
+    assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567") == {"WANDB_API_KEY": "", "HF_TOKEN": ""}
+    assert given_of(MAX_TOKENS="4096") != given_of(MAX_TOKENS="8192")
