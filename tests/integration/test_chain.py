@@ -75,7 +75,7 @@ def test_a_program_that_leaves_when_it_is_warned_is_not_done(plain: Runner, daem
             8,
             "attempts 1 and 2 left no newer checkpoint",
         ),
-        (("--gpu-hours", "0.15", "--time", "6:00"), PROGRAM, 1, "", 8, "--gpu-hours leaves no time for attempt 2"),
+        (("--gpu-hours", "0.15", "--time", "6:00"), PROGRAM, 1, "", 8, "its attempts are used up"),
     ],
 )
 def test_what_ends_a_chain(

@@ -59,7 +59,7 @@ runner_queue() {
   printf '%s\n' "${runner_id%%;*}" >"$runner_next/job.id"
   # It may have been cancelled meanwhile. On a network file system a change of the directory shows what is new there.
   mkdir -p "$runner_chain/queued" && rmdir "$runner_chain/queued"
-  [ ! -e "$runner_chain/stop.json" ] || runner_take_back "$1"
+  [ ! -s "$runner_chain/ended" ] || runner_take_back "$1"
 }
 
 runner_end_chain() { printf '%s\n' "$1" >"$runner_chain/ended"; }

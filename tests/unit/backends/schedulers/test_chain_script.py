@@ -68,10 +68,10 @@ def test_the_next_is_queued_once_and_as_from_a_login_shell(chain: Path) -> None:
 
 def test_a_cancel_meanwhile_takes_it_back_and_a_refusal_is_reported(chain: Path) -> None:
     (chain / "launches/4/run/job.id").unlink()
-    stand_in(chain.parent, "sbatch", f'touch "{chain}/stop.json"; echo 9')
+    stand_in(chain.parent, "sbatch", f'echo x >"{chain}/ended"; echo 9')
     said(chain, BEGINS)
     assert ((chain / "scancel").read_text(), (chain / "launches/4/run/job.id").exists()) == ("9\n", False)
-    (chain / "stop.json").unlink()
+    (chain / "ended").unlink()
     stand_in(chain.parent, "sbatch", "echo 'Access denied' >&2; exit 1")
     assert said(chain, f"{BEGINS}; echo goes on") == "goes on\nattempt 4 could not be queued: Access denied\n"
 
