@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NoReturn, get_args
 
@@ -19,7 +19,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import age, gpus_text, plain, rate
 from runner.model.figure import in_short
 from runner.model.output import ListedRun, State
-from runner.model.verdict import Outcome
+from runner.model.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from runner.jobs.life import Standing
     from runner.jobs.states import Answers
     from runner.model.study import ListedStudy
-    from runner.study.directory import SweepDirectory
 
 _STATES = tuple(dict.fromkeys((*get_args(State), *get_args(Outcome))))
 _LAST, _LAST_STUDIES = 20, 5
@@ -159,9 +158,11 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
         if sweep.missing:
             warn(sweep.missing)
-        ends = tuple(_ends(sweep)) if sweep.sweep.is_chain else ()
         code = show_runs(sweep.submitted, as_json=as_json)
-        show(() if as_json else ends)
+        for attempt in sweep.submitted if sweep.sweep.is_chain and not as_json else ():
+            if isinstance(state := standing(attempt, warn=warn), Verdict):
+                show([f"{attempt.name}: {'; '.join((state.outcome, *state.reasons[:1]))}"])
+        show([f"no attempt follows: {sweep.end}"] if sweep.end and not as_json else [])
         return code
     run = find_subject(wanted)
     if not isinstance(run, Run):
@@ -183,18 +184,6 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
         show([f"run {run.run_id}"])
         show_verdict(run, now)
     return Exit.GOOD
-
-
-def _ends(chain: SweepDirectory) -> Iterator[str]:
-    """Why each attempt of a chain ended, and why no other follows."""
-    from runner.jobs.life import standing
-    from runner.model.verdict import Verdict
-
-    for run in chain.submitted:
-        if isinstance(now := standing(run, lambda _progress: None, warn), Verdict):
-            yield f"{run.name}: {'; '.join((now.outcome, *now.reasons[:1]))}"
-    if chain.end:
-        yield f"no attempt follows: {chain.end}"
 
 
 def _show_standing(run: Run, now: Standing) -> None:

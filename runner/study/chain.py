@@ -30,7 +30,8 @@ def first_attempt(prepared: PreparedJob, most: int, gpu_hours: float | None) -> 
     """
     site, one = prepared.site, prepared.plan.most_gpu_hours
     if not (SCHEDULERS[site.scheduler].chains and site.chaining):
-        what = f"jobs of {site.name} ({SCHEDULERS[site.scheduler].title}; chaining: {site.chaining}) queue no others"
+        why = "chaining: no" if not site.chaining else SCHEDULERS[site.scheduler].title
+        what = f"a job of {site.name} ({why}) cannot queue the next"
         raise RefusedError(what, where="--until-done", fix="leave it out, and submit again when the job has ended")
     most = most if gpu_hours is None else min(most, int(gpu_hours / one))
     if most < 1:

@@ -100,10 +100,10 @@ def chain_of(subject: Subject) -> Path | None:
 def next_attempt(subject: Subject) -> Run | None:
     """Of an attempt that has ended, the next one, if it is queued or has begun; else None."""
     chain = chain_of(subject)
-    for run in () if chain is None else Campaign(chain).runs(str(int(subject.path.parent.name) + 1)):
+    runs = () if chain is None else Campaign(chain).runs(str(int(subject.path.parent.name) + 1))
+    for run in runs:
         files.touch_directory(run.path)  # what another machine has written there becomes visible
-        return None if run.is_needless else run
-    return None
+    return runs[0] if runs and not runs[0].is_needless else None
 
 
 def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:

@@ -1,8 +1,7 @@
 """Chains of attempts in a box: a program that counts steps, and what ends an attempt of one."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -13,80 +12,76 @@ from tests.support.daemons import Daemons
 from tests.support.waiting import until
 
 EVERY = 5  # steps between two checkpoints
-# It goes on until there is a file `last` beside it that names the last step.
+# It goes on until a file `last` beside it names the last step.
 PROGRAM = f"""
 import json, os, time, zlib
 from pathlib import Path
-place, last = Path(os.environ["RUNNER_CHECKPOINT_DIR"]), Path("last")
-file, part = place / "state.json", place / "state.json.part"
+file, last = Path(os.environ["RUNNER_CHECKPOINT_DIR"], "state"), Path("last")
 step, value = json.loads(file.read_text()) if file.exists() else (0, 0)
 while not last.exists() or step < int(last.read_text()):
     time.sleep(0.1)
-    step += 1
-    value = zlib.crc32(b"%d" % step, value)
-    print("step", step, flush=True)
+    step, value = step + 1, zlib.crc32(b"%d" % (step + 1), value)
+    print(step, flush=True)
     if step % {EVERY} == 0 or last.exists():
-        part.write_text(json.dumps([step, value]))
-        part.replace(file)
-(place / "done").touch()
+        file.with_name("part").write_text(json.dumps([step, value]))
+        file.with_name("part").replace(file)
+file.with_name("done").touch()
 """
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain in a box, by its directory. ``home``: where its program is, of the chain's name."""
+    """A chain in a box. ``home``: where its program is, of the chain's name."""
 
     runner: Runner
     daemons: Daemons
     home: Path
-    path: Path
 
-    @classmethod
-    def submitted(cls, runner: Runner, daemons: Daemons, home: Path, *options: str, code: str = PROGRAM) -> Chain:
-        home.mkdir()
-        (home / "t.py").write_text(code)
-        words = ("submit", "--gpus", "1", "--until-done", "--name", home.name, *(options or ("--runtime", "native")))
-        runner(*words, *(() if "--recipe" in options else ("--", "python3", "t.py")), code=0, cwd=home)
-        return cls(runner, daemons, home, next(runner.runs.glob(f"*-{home.name}-chain")))
+    def submit(self, *options: str, code: str = PROGRAM) -> "Chain":
+        self.home.mkdir()
+        (self.home / "t.py").write_text(code)
+        program = () if "--recipe" in options else ("--", "python3", "t.py")
+        words = ("submit", "--gpus", "1", "--until-done", "--name", self.home.name)
+        self.runner(*words, *options, *program, code=0, cwd=self.home)
+        return self
+
+    def file(self, name: str) -> Path:
+        return next(self.runner.runs.glob(f"*-{self.home.name}-chain")) / "checkpoints" / name
 
     def run(self, attempt: int) -> Path:
-        return next((self.path / "launches" / str(attempt)).iterdir())
+        return next(self.file("").parent.glob(f"launches/{attempt}/*"))
 
     def job(self, attempt: int) -> str:
-        run = self.run(attempt)
-        return str(json.loads((run / "job.json").read_text())["job_id"]) or (run / "job.id").read_text().strip()
+        return (self.run(attempt) / "job.id").read_text().strip()
 
     def log(self, attempt: int) -> str:
         file = self.run(attempt) / "logs/rank-0.out"
         return file.read_text() if file.exists() else ""
 
-    def step(self) -> int:
-        """Of the newest checkpoint."""
-        file = self.path / "checkpoints/state.json"
-        return int(json.loads(file.read_text())[0]) if file.exists() else 0
-
     def jobs(self) -> int:
-        """How many are in the queue."""
-        said = self.daemons.inside("squeue", "--noheader", "--format=%j")
-        return sum(line.startswith(f"{self.home.name}.") for line in said.splitlines())
+        return self.daemons.inside("squeue", "--noheader", "--format=%j").count(f"{self.home.name}.")
 
     def goes_on(self, attempt: int) -> None:
         """That attempt begins and makes a checkpoint, with at most one job behind it."""
         until((self.run(attempt) / "began").exists, f"attempt {attempt} begins", timeout_s=150)
-        before = self.step()
-        until(lambda: self.step() > before, f"attempt {attempt} has a checkpoint")
+        until(lambda: self.log(attempt).count("\n") > EVERY, f"attempt {attempt} has a checkpoint")
         assert self.jobs() <= 2
 
-    def ends_well(self, attempts: int) -> None:
-        """The program is done in that attempt: as if it had never stopped, with few steps repeated."""
-        (self.home / "last").write_text(str(last := self.step() + 12))
+    def goes_through(self, *ends: Callable[["Chain", int], None]) -> None:
+        """Its attempts end so; the last one is done as if none had ended, with at most one interval repeated each."""
+        for attempt, end in enumerate(ends, 1):
+            self.goes_on(attempt)
+            end(self, attempt)
+        self.goes_on(len(ends) + 1)
+        last = json.loads(self.file("state").read_text())[0] + 12
+        (self.home / "last").write_text(str(last))
         self.runner("wait", self.home.name, "--timeout", "300", code=0)
         assert self.jobs() == 0
         value = reduce(lambda value, step: crc32(b"%d" % step, value), range(1, last + 1), 0)
-        assert json.loads((self.path / "checkpoints/state.json").read_text()) == [last, value]
-        lines = [line for attempt in range(1, attempts + 1) for line in self.log(attempt).splitlines()]
-        assert {f"step {step}" for step in range(1, last + 1)} <= set(lines)
-        assert len(lines) - last <= EVERY * (attempts - 1)
+        assert json.loads(self.file("state").read_text()) == [last, value]
+        steps = [int(line) for attempt in range(1, len(ends) + 2) for line in self.log(attempt).split()]
+        assert set(steps) == set(range(1, last + 1))
+        assert len(steps) - last <= EVERY * len(ends)
 
 
 def reach_limit(chain: Chain, attempt: int) -> None:
@@ -94,8 +89,7 @@ def reach_limit(chain: Chain, attempt: int) -> None:
     chain.daemons.inside("scontrol", "update", f"JobId={chain.job(attempt)}", "EndTime=now")
 
 
-def kill_script(chain: Chain, attempt: int) -> None:
-    """And outright."""
+def kill(chain: Chain, attempt: int) -> None:
     chain.daemons.inside("sh", "-c", _KILLED, "sh", f"/job0*{chain.job(attempt)}/slurm_script")
 
 
@@ -110,7 +104,7 @@ def requeue(chain: Chain, attempt: int) -> None:
     """As Lightning does; Slurm refuses it."""
     said = chain.daemons.inside("sh", "-c", 'scontrol requeue "$1" 2>&1 || true', "sh", chain.job(attempt))
     assert "presently disabled" in said
-    kill_script(chain, attempt)
+    kill(chain, attempt)
 
 
 _KILLED = """
@@ -119,4 +113,3 @@ for process in /proc/[0-9]*; do
 done
 test -n "$n"
 """
-ENDS = {"kill -9": kill_script, "a node that is set down": lose_node, "requeue": requeue}

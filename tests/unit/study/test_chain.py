@@ -31,7 +31,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ((*OF, "--site", "local", "--until-done"), Exit.REFUSED, "queue no others"),
+        ((*OF, "--site", "local", "--until-done"), Exit.REFUSED, "cannot queue the next"),
         ((*CHAIN, "--gpu-hours", "0.5"), Exit.USAGE, "one attempt may take 1.00 GPU-hours"),
         ((*CHAIN, "--sweep", "a=1"), Exit.USAGE, "neither a sweep nor --write"),
         ((*CHAIN, "--write", "x"), Exit.USAGE, "neither a sweep nor --write"),

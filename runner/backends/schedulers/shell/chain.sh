@@ -14,17 +14,19 @@ runner_attempt() {
 # Begins attempt $1 of at most $2, unless there is a reason not to, and queues the next: whatever ends this one starts
 # that one. A job that was requeued goes on as the same attempt.
 runner_begin_attempt() {
-  local runner_why=
-  mkdir -p checkpoints   # where a container sees those of the chain
-  [ -e began ] || runner_why=$(runner_why_not "$1")
-  if [ -n "$runner_why" ]; then
-    echo "attempt $1 did not begin: $runner_why"
-    runner_end_chain "$runner_why"
-    rm -f job.id
-    exit 0
+  local runner_why
+  if [ ! -e began ]; then
+    runner_why=$(runner_why_not "$1")
+    if [ -n "$runner_why" ]; then
+      echo "attempt $1 did not begin: $runner_why"
+      runner_end_chain "$runner_why"
+      rm -f job.id
+      exit 0
+    fi
+    mkdir -p checkpoints   # where a container sees those of the chain
+    printf '%s\n' "$SLURM_JOB_ID" >job.id
+    : >began
   fi
-  [ -e began ] || : >began
-  [ "$1" -eq 1 ] || printf '%s\n' "$SLURM_JOB_ID" >job.id
   if [ "$1" -lt "$2" ]; then runner_queue "$(( $1 + 1 ))"; else runner_end_chain 'its attempts are used up'; fi
 }
 
