@@ -34,6 +34,7 @@ def test_a_chain_goes_through_four_limits(chain: Chain, tmp_path: Path) -> None:
     chain.submit(*NATIVE).goes_through(*[reach_limit] * 4)
     rows = result(chain.runner("status", "x", "--json", code=0).out)["runs"]
     ends = [(row["outcome"], row["values"]) for row in rows]
+    assert result(chain.runner("status", "--json", code=0).out)["refused"] == 0
     assert ends == [*(("failed", {"attempt": n}) for n in "1234"), ("ran", {"attempt": "5"})]
     said = chain.runner("status", "x", code=0).out
     assert "x.4: failed; the job ran into its time limit\n" in said
@@ -95,6 +96,19 @@ def test_training_in_a_container_goes_on_where_it_was(
     assert says in chain.log(2)
 
 
-def test_a_site_may_refuse_it(chain: Chain, tmp_path: Path) -> None:
-    site = extended(chain.runner.site, tmp_path, chaining=False)
-    chain.runner("submit", "--gpus", "1", "--until-done", "--", "true", site=site, code=3)
+@pytest.mark.parametrize(
+    ("site", "words", "code", "says"),
+    [
+        ({"chaining": False}, (), 3, "(chaining: no) cannot queue the next"),
+        ({"extends": "local"}, (), 3, "cannot queue the next"),
+        ({}, ("--gpu-hours", "0.001"), 2, "one attempt may take 0.33 GPU-hours"),
+        ({}, ("--sweep", "a=1"), 2, "neither a sweep nor --write has attempts"),
+    ],
+)
+def test_what_can_be_no_chain_is_refused(
+    site: dict[str, object], words: tuple[str, ...], code: int, says: str, chain: Chain, tmp_path: Path
+) -> None:
+    file = extended(chain.runner.site, tmp_path, **site)
+    words = ("submit", "--gpus", "1", *NATIVE, "--until-done", *words, "--", "true")
+    assert says in chain.runner(*words, site=file, code=code).err
+    assert not chain.runner.runs.exists()

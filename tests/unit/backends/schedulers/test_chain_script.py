@@ -24,7 +24,7 @@ def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         os.utime(chain / name, (at_s, at_s))
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     stand_in(tmp_path, "scancel", 'echo "$*" >../../../cancelled')
-    stand_in(tmp_path, "sbatch", 'echo "$*" $(env | grep -E "^(SLURM|SBATCH)") >../../../queued; echo 9')
+    stand_in(tmp_path, "sbatch", 'echo "$*" $(env | grep -E "^(SLURM|SBATCH)") >../../../asked; echo 9')
     return chain
 
 
@@ -59,7 +59,7 @@ def test_an_attempt_begins_and_queues_the_next(
         bash(chain / "launches/3/run", f'cd "{chain}"; {before}')
     given = "export SBATCH_QOS=y SLURM_CONF=/c SLURM_NTASKS=2"
     assert said(chain, f"{given}; runner_begin_attempt 3 5").strip().removeprefix("attempt 3 did not begin: ") == says
-    assert left(chain, "ended", "queued", "launches/4/run/job.id") == [ended, queued, job]
+    assert left(chain, "ended", "asked", "launches/4/run/job.id") == [ended, queued, job]
 
 
 @pytest.mark.parametrize(
