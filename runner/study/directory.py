@@ -84,7 +84,7 @@ class SweepDirectory(Campaign):
 
     def stop(self) -> None:
         super().stop()
-        if self.sweep.is_chain:
+        if self.sweep.is_chain and not self.end:
             files.write_private(self.path / ENDED, "it was cancelled\n")
 
 

@@ -52,10 +52,10 @@ runner_queue() {
   if ! runner_id=$(
     runner_unset_shape
     cd -- "$runner_next" &&
-      timeout 60 env -u SLURM_JOB_ID sbatch --parsable --dependency="afterany:$SLURM_JOB_ID" job.sh 2>&1 </dev/null
+      timeout 60 env -u SLURM_JOB_ID sbatch --parsable --dependency="afterany:$SLURM_JOB_ID" job.sh </dev/null
   ); then
-    echo "attempt $1 could not be queued: $runner_id" >&2
-    runner_end_chain "attempt $1 could not be queued: ${runner_id##*$'\n'}"
+    echo "attempt $1 could not be queued" >&2
+    runner_end_chain "attempt $1 could not be queued: see logs/batch.err of attempt $(( $1 - 1 ))"
     return 0
   fi
   printf '%s\n' "${runner_id%%;*}" >"$runner_next/job.id"

@@ -8,6 +8,7 @@ import pytest
 from tests.support.shell_files import bash, library, stand_in
 
 RUNNING = "JobState=RUNNING PreemptEligibleTime=2026-11-27T10:00:00 PreemptTime=None"
+UNQUEUED = "attempt 4 could not be queued: see logs/batch.err of attempt"
 QUEUED = "--parsable --dependency=afterany:7 job.sh SLURM_CONF=/c"
 
 
@@ -46,7 +47,7 @@ def left(chain: Path, *names: str) -> list[str]:
         ("touch launches/2/run/cancelled.json", *["attempt 2 was cancelled"] * 2, "", ""),
         ("touch -d @999 checkpoints/state", *["attempts 1 and 2 left no newer checkpoint"] * 2, "", ""),
         ("echo 8 >launches/4/run/job.id", "", "", "", "8"),  # by a job that was requeued
-        ("sbatch() { echo no; false; }", *["attempt 4 could not be queued: no"] * 2, "", ""),
+        ("sbatch() { echo no >&2; false; }", "no\nattempt 4 could not be queued", f"{UNQUEUED} 3", "", ""),
         ("sbatch() { echo cancelled >../../../ended; echo 9; }", "", "cancelled", "", ""),  # meanwhile
     ],
 )  # fmt: skip
