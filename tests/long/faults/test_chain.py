@@ -16,18 +16,15 @@ NODES = "Nodes=dgx01,dgx02 State=UP"
 @pytest.fixture(scope="module")
 def preempting() -> Iterator[Daemons]:
     with own_box("chains") as box:
-        daemons = Daemons(box)
         partitions = f"batch {NODES} Default=YES PriorityTier=1\nPartitionName=urgent {NODES} PriorityTier=2"
-        daemons.configure(PreemptType="preempt/partition_prio", PreemptMode="REQUEUE", PartitionName=partitions)
-        for node in box.spec.node_names:
-            daemons.await_up(node)
-        yield daemons
+        preemption = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE"}
+        Daemons(box).configure(**preemption, PartitionName=partitions)
+        yield Daemons(box)
 
 
 def preempt(chain: Chain, _attempt: int) -> None:
     """Slurm would put the job back into the queue, which it does not allow."""
-    words = ("--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
-    chain.daemons.inside("sbatch", *words)
+    chain.daemons.inside("sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--wrap=sleep 1")
 
 
 @pytest.mark.parametrize(("end", "times"), [(reach_limit, 20), (preempt, 5), (kill, 5), (lose_node, 5), (requeue, 5)])
