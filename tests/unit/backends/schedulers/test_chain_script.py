@@ -29,7 +29,7 @@ def chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return chain
 
 
-def said(chain: Path, code: str) -> str:
+def printed(chain: Path, code: str) -> str:
     done = bash(chain / "launches/3/run", f"runner_run=$PWD SLURM_JOB_ID=7; . lib/chain.sh\n{code}")
     return done.stdout + done.stderr
 
@@ -59,7 +59,9 @@ def test_an_attempt_begins_and_queues_the_next(
     else:
         bash(chain / "launches/3/run", f'cd "{chain}"; {before}')
     given = "export SBATCH_QOS=y SLURM_CONF=/c SLURM_NTASKS=2"
-    assert said(chain, f"{given}; runner_begin_attempt 3 5").strip().removeprefix("attempt 3 did not begin: ") == says
+    assert (
+        printed(chain, f"{given}; runner_begin_attempt 3 5").strip().removeprefix("attempt 3 did not begin: ") == says
+    )
     assert left(chain, "ended", "asked", "launches/4/run/job.id") == [ended, queued, job]
 
 
@@ -84,5 +86,5 @@ def test_what_the_end_of_a_program_means(
     stand_in(chain.parent, "scontrol", f"echo '{state}'")
     for name, text in {"3/run/notices": notices, "3/run/logs/batch.err": errors, "4/run/job.id": "8"}.items():
         (chain / "launches" / name).write_text(text)
-    assert said(chain, f"{code}; runner_end_attempt 3") == ""
+    assert printed(chain, f"{code}; runner_end_attempt 3") == ""
     assert left(chain, "ended", "cancelled", "launches/4/run/job.id") == ([why, "8", ""] if why else ["", "", "8"])
