@@ -28,7 +28,11 @@ from runner.model.job import CodeRecord
 
 TIMEOUT_S = 10.0
 MOST_ANSWER_BYTES = 1 << 25  # of an answer: what is longer is cut off
-_DOCUMENTATION = ("*.md", "*.rst", "*.adoc", "*.tex", "*.bib", "doc/*", "docs/*", "README", "LICENSE")
+# What no program is made of: documentation, pictures, notebooks.
+_DOCUMENTATION = (
+    "*.md", "*.rst", "*.adoc", "*.tex", "*.bib", "*.pdf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.ipynb",
+    "doc/*", "docs/*", ".github/*", ".gitignore", "README", "LICENSE",
+)  # fmt: skip
 _PROGRAM = (":(top)", *(f":(top,exclude,icase){name}" for name in _DOCUMENTATION))
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _LINKS = 5  # symbolic references that lead to each other

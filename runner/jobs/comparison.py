@@ -10,7 +10,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -233,7 +233,8 @@ FACTS = (
     _parts("given", "set of variables", "sizes", _other_given),
     _parts("processors", "number of processors of a rank", "repeats point", _recorded(inputs.other_processors)),
     _parts("packages", "set of installed packages", "repeats point sizes", _recorded(inputs.other_packages)),
-    _parts("read", "content of files that were read", "repeats point sizes", _recorded(inputs.other_files)),
+    _parts("read", "content of files that were read", "repeats point", _recorded(inputs.other_files)),
+    _parts("own-read", "content of files that were read", "sizes", _recorded(partial(inputs.other_files, sizes=True))),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),

@@ -25,8 +25,9 @@ _PASSING = re.compile(
     r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT\w*|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
     r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
     r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|_CE_(CONDA|M)|MFLAGS"
-    r"|(ALACRITTY|CONDA|DIRENV|FZF|GHOSTTY|GTK|ITERM|KITTY|KONSOLE|MAKE|NVIM|NVM|PYENV|QT|STARSHIP|UV|VIRTUAL_ENV|VTE|WEZTERM"
-    r"|WT|ZELLIJ)(_?[A-Z]+|_\w+)?"
+    r"|CLICOLOR|FORCE_COLOR|GREP_COLORS?|LOADEDMODULES|_LMFILES_|SCREENDIR|ZDOTDIR"
+    r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GTK|HOMEBREW|ITERM|KITTY|KONSOLE|MODULES|NVIM|NVM|PYENV|QT"
+    r"|STARSHIP|UV|VIRTUAL_ENV|VTE|WEZTERM|WT|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
     # What a script names a run by.
     r"|WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS|SERVICE)|MLFLOW_RUN\w*|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)"
     r"|(\w+_)?(PORT|SEED|TIMESTAMP|DATE|TIME)"
@@ -135,9 +136,10 @@ def other_packages(runs: Sequence[RanWith]) -> list[str]:
     return others
 
 
-def other_files(runs: Sequence[RanWith]) -> list[str]:
-    """Files that launches read with several contents, unless each of them made its own; and texts that some did not
-    read, where these are few, and none of the launches made them.
+def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
+    """Files that launches read with several contents, unless each of their programs wrote its own; and texts that some
+    did not read, where these are few, and none of the launches made them. ``sizes``: launches of several may have made
+    other ones, such as a batch for all ranks, also before their programs began.
     """
     others: list[str] = []
     unshared: list[str] = []
@@ -146,7 +148,8 @@ def other_files(runs: Sequence[RanWith]) -> list[str]:
         digests = {each.first.read[name][0] for each in having}
         changed_s = having[0].first.read[name][1]
         if len(digests) > 1:
-            others += [] if all(each.wrote(name) for each in having) else [name]
+            own = (each.wrote(name) if sizes else name in each.first.written for each in having)
+            others += [] if all(own) else [name]
         elif len(having) < len(runs) and digests.pop().startswith(_TEXT):
             # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
             is_made = any(each.began_s <= changed_s <= each.ended_s for each in runs) and not name.endswith(_SETTINGS)

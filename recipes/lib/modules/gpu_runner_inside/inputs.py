@@ -18,6 +18,8 @@ from typing import Any, Collection, Mapping, Tuple
 
 from gpu_runner_inside.launcher import environment
 
+# Where, when (in ns) and with which variables a process began: what it sets itself follows from its code.
+Base = Tuple[str, int, Mapping[str, str]]
 Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in ns
 
 _LEFT = "ran-"  # and the number of the process
@@ -31,7 +33,8 @@ _PASSING = re.compile(
     r"|.*/(__pycache__|\.git|\.cache(?!/huggingface/accelerate/)|\.triton|\.nv|torchinductor_[^/]*)/"
 )
 _COUNT_OF_TOKENS = re.compile(r"\w*TOKEN(S|IZ)\w*=(\d{1,7}|true|false)", re.IGNORECASE)  # and no secret
-_TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d([-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?)?|1[6-9]\d{8}"
+_RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=/)"  # of mktemp
+_TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
 _CACHE = re.compile(r".*CACHE|(HF|TORCH)_HOME\Z|MPLCONFIGDIR\Z")
 _PLACES = ("RUNNER_RUN_DIR", "RUNNER_WORLDS", "TMPDIR", "HOSTNAME", "RUNNER_HOST", "SLURMD_NODENAME")
 
@@ -40,24 +43,28 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
     """Name -> digest of its value without times and what is the job's own: number, directories, hosts. Of a name that
     may be a secret's nothing.
     """
-    job = env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID")
-    own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
-    parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
-    parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job else []
-    masked = re.compile("|".join((*parts, _TIME)))
+    masked = _own(env)
     return {
         name: "" if _is_secret(name, value) else _digest(os.fsencode(masked.sub("#", value)))
         for name, value in sorted(env.items())
     }
 
 
+def _own(env: Mapping[str, str]) -> re.Pattern[str]:
+    """What each job has of its own."""
+    job = env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID")
+    own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
+    parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
+    parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job else []
+    return re.compile("|".join((*parts, _TIME, time.strftime("%Y[-_.]?%m[-_.]?%d"), _RANDOM)))
+
+
 def _is_secret(name: str, value: str) -> bool:
     return environment.may_be_secret(name) and not _COUNT_OF_TOKENS.fullmatch(f"{name}={value}")
 
 
-def leave(directory: str, base: tuple[str, int], read: Read, written: Collection[str], *, measured: bool) -> None:
-    """Leave for the launcher what this process ran with. ``base``: where and when it began, the latter in ns.
-    ``measured``: the figure is its.
+def leave(directory: str, base: Base, read: Read, written: Collection[str], *, measured: bool) -> None:
+    """Leave for the launcher what this process ran with. ``measured``: the figure is its.
 
     Raises:
         OSError: it cannot be written.
@@ -66,20 +73,22 @@ def leave(directory: str, base: tuple[str, int], read: Read, written: Collection
     made: dict[str, Any] = {} if measured else _read(place)
     is_first = {env.get("RUNNER_RANK", "0"), env.get("RANK", "0")} == {"0"}
     places = (os.path.join(base[0], value) for name, value in env.items() if value and _CACHE.match(name))
-    names = _Names(base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)))
+    names = _Names(
+        base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)), _own(env)
+    )
     if not made.get("measured"):  # else it has gone on, and may have written more
-        own = variables({**env, "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
+        own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
         made = {"measured": measured, "variables": own, "cpus": len(os.sched_getaffinity(0))}
         if is_first:
+            made["modules"], made["installed"] = _modules(names, base[1], written)
             made["read"] = {
                 path: [name, _content(path, state), state[1]]
-                for path, state in read.items()
+                for path, state in dict(read).items()  # a thread may go on
                 for name in [names.of(path)]
-                if name and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
+                if name not in ("", *made["modules"]) and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
             }
-            made["modules"], made["installed"] = _modules(names, base[1], written)
     if is_first:
-        made["written"] = list(filter(None, map(names.of, written)))
+        made["written"] = list(filter(None, map(names.of, set(written))))
     with open(f"{place}.tmp", "w") as file:
         json.dump(made, file)
     os.replace(f"{place}.tmp", place)
@@ -92,7 +101,7 @@ def leave_measured() -> None:
         if own is not None:
             own(measured=True)
         else:
-            leave(os.environ["RUNNER_WORLDS"], (os.getcwd(), time.time_ns()), {}, (), measured=True)
+            leave(os.environ["RUNNER_WORLDS"], (os.getcwd(), time.time_ns(), os.environ), {}, (), measured=True)
 
 
 def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]:
@@ -105,9 +114,9 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
     every = [_read(os.path.join(directory or "", name)) for name in names if name.startswith(_LEFT)]
     for each in sorted(every, key=lambda each: bool(each.get("measured"))):
         if each.get("measured") or len(every) == 1:
-            own = each["variables"]
+            own = each.get("variables", {})  # a full disk may have cut it off
             made["variables"] = {name: own.get(name) for name in {*own, *given} if own.get(name) != given.get(name)}
-            made["cpus"] = each["cpus"]
+            made["cpus"] = each.get("cpus", made["cpus"])
         for path, (name, digest, changed_ns) in each.get("read", {}).items():
             made["read"].setdefault(name, [digest, changed_ns / 1e9])
             if _changed_ns(path) != changed_ns:
@@ -122,8 +131,8 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
 class _Names:
     """Names of files: below the place where the program began, or below its run directory; else their paths."""
 
-    def __init__(self, base: str, run_dir: str, caches: tuple[str, ...]) -> None:
-        self._base, self._run_dir, self._caches = base + "/", run_dir.rstrip("/") + "/", caches
+    def __init__(self, base: str, run_dir: str, caches: tuple[str, ...], own: re.Pattern[str]) -> None:
+        self._base, self._run_dir, self._caches, self._own = base + "/", run_dir.rstrip("/") + "/", caches, own
 
     def of(self, path: str) -> str:
         """Empty for what is no program's own."""
@@ -132,7 +141,7 @@ class _Names:
             return name if name.startswith(("code/", "recipe/")) else ""
         if _PASSING.match(path) or path.startswith(self._caches):
             return ""
-        return path[len(self._base) :] if path.startswith(self._base) else path
+        return self._own.sub("#", path[len(self._base) :] if path.startswith(self._base) else path)
 
 
 def _modules(
