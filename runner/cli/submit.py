@@ -67,7 +67,7 @@ class SubmitCommand(JobCommand):
 @click.option(
     "--until-done", is_flag=True, help="Slurm: through time limits and lost nodes, until the program is done."
 )
-@click.option("--attempts", type=click.IntRange(1, 1000), help="With --until-done: at most so many. [default: 5]")
+@click.option("--attempts", type=click.IntRange(1, 100), help="With --until-done: at most so many. [default: 5]")
 @click.option("--gpu-hours", type=click.FloatRange(0), help="With --until-done: of all attempts, by their time limits.")
 @click.option("--check", is_flag=True, help="Only read a batch script: what is wrong with it, and our command for it.")
 @path_option(

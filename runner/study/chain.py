@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from runner.core.errors import RefusedError, UsageError
+from runner.core.errors import NotAcceptedError, RefusedError, UsageError
 from runner.jobs.directory import Run
 from runner.model.backends import RUNTIMES, SCHEDULERS
 from runner.model.job import CommandLine, Sweep
@@ -63,6 +63,10 @@ def start(first: PreparedJob, command: CommandLine) -> tuple[Run, str]:
         place = chain.launches(str(number))
         if number > 1:
             job.make_launch(attempt, place, command=job.command_of(attempt))
-    run, job_id = job.start(attempt, place, command=command, estimate=True)
+    try:
+        run, job_id = job.start(attempt, place, command=command, estimate=True)
+    except NotAcceptedError:
+        chain.stop()  # no attempt will ever begin
+        raise
     chain.note("launched", "1", [run])
     return run, job_id
