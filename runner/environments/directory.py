@@ -171,7 +171,7 @@ def check_path(root: Path) -> None:
 def read(root: Path) -> Environment | None:
     """The environment there; None if there is none, or it is not finished."""
     try:
-        environment = msgspec.json.decode((root / RECORD).read_bytes(), type=Environment)
+        environment = msgspec.json.decode(files.read_bytes(root / RECORD), type=Environment)
     except (OSError, msgspec.DecodeError):
         return None
     whole = not environment.directory or os.access(Path(environment.directory) / "bin/python3", os.X_OK)
