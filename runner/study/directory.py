@@ -125,9 +125,9 @@ def create_sweep(root: Path, name: str, sweep: Sweep, now_s: float) -> SweepDire
 def _made(root: Path, label: str, file: str, now_s: float, asked: Callable[[str], msgspec.Struct]) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
     try:
-        make_root(root)
+        root = make_root(root)
         index().mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = _reserved(root.resolve(), f"{stamp}-{label}")
+        path = _reserved(root, f"{stamp}-{label}")
         (path / LAUNCHES).mkdir()
         text = json.dumps(msgspec.to_builtins(asked(path.name)), indent=1) + "\n"
         Campaign(path).begin_log(text)
