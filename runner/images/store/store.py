@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -148,7 +147,7 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
         about = os.fstat(file.fileno())
     path = image.path
     # Beside other users' files of that name, and of the next: the last cannot be known before.
-    for end in (f"-u{os.geteuid()}", f"-{secrets.token_hex(4)}"):
+    for end in (f"-u{os.geteuid()}", f"-{os.urandom(4).hex()}"):
         if not all(map(owners.may_replace, (path, sidecar_path(path)))):
             path = path.with_name(f"{path.stem}{end}{path.suffix}")
     image = msgspec.structs.replace(image, path=path, mtime_ns=about.st_mtime_ns)
