@@ -278,6 +278,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "box down": (BoxDown,),
     "box status": (list[Box],),
     "quickstart": (Quickstart,),
+    "box clean": (Cleaned,),
     "clean": (Cleaned,),
     "images importer get": (ServedImage,),
     "images importer release": (Released,),

@@ -86,7 +86,7 @@ def test_without_a_container_beside_a_job_of_sbatch_and_in_an_allocation(
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("--recipe", "probe"), "a shell runs no recipe"),
+        (("--recipe", "probe"), "`shell` runs no recipe"),
         (("@1", "--gpus", "2"), "RUN runs already"),
         (("@1", "ls"), "a command stands behind --"),
         (("nothing",), "no run"),
