@@ -68,7 +68,7 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
         assert place is not None
         if not service.answers(run, place, reach):
             warn("it answers on its node, and not this machine by the way of the tunnel (site file: `ssh_to_nodes`)")
-    if place.port and place.status == 200:
+    if kind == "command" and place.port and place.status == 200:
         warn(f"it asks for no token: whoever reaches {place.host}:{place.port} may use it")
     token = run.path / service.TOKEN
     say("it answers. On your machine:")

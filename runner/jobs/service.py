@@ -75,7 +75,7 @@ def place_of(run: Run) -> Place | None:
 def tunnel(run: Run, place: Place, reach: Reach) -> str:
     """The command by which a person's machine gets there."""
     user, login = login_name(), socket.getfqdn()
-    hops = [f"{user}@{login}"]
+    hops = [f"{user}@{login if '.' in login else socket.gethostname()}"]
     if reach == "ssh":
         hops = ["-J", hops[0], f"{user}@{_node(run)}"]
     return shlex.join(("ssh", "-N", "-L", f"{_LOCAL_PORT}:{_remote(run, place)}", *hops))

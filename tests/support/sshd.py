@@ -90,7 +90,7 @@ class Nodes:
         (directory / "home").mkdir()
         (directory / "passwd").write_text(users)
         for number, name in enumerate(("nodea", "nodeb")):
-            nodes.nodes.append(Node(name, f"127.0.0.{2 + number}", _free_port()))
+            nodes.nodes.append(Node(name, f"127.0.0.{2 + number}", free_port()))
         names = "".join(f"{node.address} {node.name}\n" for node in nodes.nodes)
         (directory / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
         key = (directory / "host_key.pub").read_text()
@@ -155,7 +155,7 @@ def _answers(node: Node) -> bool:
     return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

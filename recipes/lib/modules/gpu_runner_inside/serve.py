@@ -26,10 +26,11 @@ from gpu_runner_inside.hold import PATIENCE_S, hold
 from gpu_runner_inside.launcher.network import free_port, resolve
 
 _POLL_S = 0.5
-# As ``tensorboard``, whose every path begins with the token then.
+# As ``tensorboard``, whose every path begins with the token then, and which prints that in no log.
 _TENSORBOARD = (
-    "import os, sys; from tensorboard.main import run_main;"
-    "sys.argv += ['--path_prefix', '/' + os.environ['RUNNER_SERVE_TOKEN']]; run_main()"
+    "import os, sys; from tensorboard import main, program;"
+    "sys.argv += ['--path_prefix', '/' + os.environ['RUNNER_SERVE_TOKEN']];"
+    "program.WerkzeugServer.print_serving_message = lambda server: None; main.run_main()"
 )
 
 
@@ -106,11 +107,16 @@ class Server:
         return any(row[3] == "01" and row[1].endswith(f":{self._port:04X}") for row in rows)
 
 
+def _end(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # Slurm sends one, and the launcher another
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """As a program, of the run directory of its job."""
     way, idle_s, kind, *words = sys.argv[1:]
     os.umask(0o077)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _end)
     run = Path(os.environ["RUNNER_RUN_DIR"])
     directory, token = run / "serve", secrets.token_hex(32)
     rmtree(directory, ignore_errors=True)  # of the first start of a job that was requeued
