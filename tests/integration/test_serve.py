@@ -7,6 +7,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from runner.box import Box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner, extended
 from tests.support.sshd import Nodes, running_nodes
@@ -31,8 +32,8 @@ kind(sys.argv[1] if len(sys.argv) == 2 else (sys.argv[1], int(sys.argv[2])), Han
 
 
 @pytest.fixture(scope="module")
-def login(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    with running_nodes(tmp_path_factory.mktemp("login"), os.environ["PATH"]) as nodes:
+def login(cluster: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    with running_nodes(tmp_path_factory.mktemp("login"), os.environ["PATH"], cluster.pid) as nodes:
         yield nodes
 
 
@@ -40,7 +41,7 @@ def login(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     ("listens", "runtime", "reaches", "tunnel"),
     [
         (("{socket}",), "charliecloud", True, "/serve/socket -J root@"),
-        (("{address}", "{port}"), "charliecloud", None, "ssh -N -L 8888:"),
+        (("{address}", "{port}"), "charliecloud", None, ":10.0.0.1"),
         (("{address}", "{port}"), "native", True, ":127.0.0.1:"),
     ],
     ids=["socket", "address", "loopback"],

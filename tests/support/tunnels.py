@@ -1,5 +1,6 @@
 """A person who calls ``serve``, and their tunnel: by the real ssh, through a login node with a real sshd."""
 
+import json
 import shlex
 import socket
 import subprocess
@@ -45,6 +46,10 @@ class Served:
     def token(self) -> str:
         return (self.run / "serve/token").read_text()
 
+    @property
+    def job(self) -> str:
+        return str(json.loads((self.run / "job.json").read_text())["job_id"])
+
     def get(self, url: str = "") -> bytes:
         with urlopen(url or self.url, timeout=30) as answer:
             return bytes(answer.read())
@@ -72,7 +77,8 @@ def served(runner: Runner, cwd: Path, login: Nodes, *words: str) -> Iterator[Ser
     config = login.configure("serve_config")
     hosts = [(name, login.nodes[0]) for name in names] + [(f"dgx0{number}", login.nodes[1]) for number in (1, 2)]
     at = "".join(f"Host {name}\n  HostName {node.address}\n  Port {node.port}\n" for name, node in hosts)
-    config.write_text(at + config.read_text())
+    pipe = "bash -c 'exec 3<>/dev/tcp/%h/%p; cat <&3 & exec cat >&3'"  # from this machine's network to theirs
+    config.write_text(f"{at}{config.read_text()}  ProxyCommand {' '.join(login.entering)} {pipe}\n")
     ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {config} "$@"\n')
     ssh.chmod(0o755)
     argv = [sys.executable, "-m", "runner", "serve", "--site", str(runner.site), "--runs", str(runner.runs), *words]
@@ -87,15 +93,16 @@ def served(runner: Runner, cwd: Path, login: Nodes, *words: str) -> Iterator[Ser
         if ":8888" in line or "ssh -N" in line
     ]
     child = subprocess.Popen([str(ssh), *shlex.split(lines[0])[1:]], stdin=subprocess.DEVNULL)
+    here = Served(terminal, runner.newest(), lines[1], lines[0], waited_s)
     try:
         until(partial(_connects, int(port)), "the tunnel")
-        yield Served(terminal, runner.newest(), lines[1], lines[0], waited_s)
-        terminal.type("\x03")
-        assert terminal.end() == 130
-        until(lambda: not (runner.newest() / "serve").exists(), "the job's end")
+        yield here
     finally:
         child.terminate()
         child.wait(20)
+        terminal.type("\x03")
+        assert terminal.end() == 130
+        until(lambda: not (here.run / "serve").exists(), "the job's end")
 
 
 def _connects(port: int) -> bool:

@@ -25,7 +25,7 @@ listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1])
 listening.listen()
 while connection := listening.accept()[0]:
-    with contextlib.suppress(OSError):
+    with connection, contextlib.suppress(OSError):
         while connection.recv(999):
             connection.sendall(b"HTTP/1.0 403 no")
 """
