@@ -4,7 +4,6 @@ import json
 import shlex
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,9 +80,17 @@ def served(runner: Runner, cwd: Path, login: Nodes, *words: str) -> Iterator[Ser
     config.write_text(f"{at}{config.read_text()}  ProxyCommand {' '.join(login.entering)} {pipe}\n")
     ssh.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {config} "$@"\n')
     ssh.chmod(0o755)
-    argv = [sys.executable, "-m", "runner", "serve", "--site", str(runner.site), "--runs", str(runner.runs), *words]
+    argv = [
+        *login.entering,
+        *runner.argv("submit")[:3],
+        "serve",
+        "--site",
+        str(runner.site),
+        "--runs",
+        str(runner.runs),
+    ]
     env = runner.environment()
-    terminal = Terminal(argv, {**env, "TERM": "xterm", "PATH": f"{ssh.parent}:{env['PATH']}"}, cwd)
+    terminal = Terminal([*argv, *words], {**env, "TERM": "xterm", "PATH": f"{ssh.parent}:{env['PATH']}"}, cwd)
     terminal.until("Ctrl-C here ends its job")
     waited_s = time.time() - (runner.newest() / "ranks/0.start.json").stat().st_mtime
     port = str(free_port())
@@ -102,7 +109,8 @@ def served(runner: Runner, cwd: Path, login: Nodes, *words: str) -> Iterator[Ser
         child.wait(20)
         terminal.type("\x03")
         assert terminal.end() == 130
-        until(lambda: not (here.run / "serve").exists(), "the job's end")
+        runner("wait", here.run.name, code=5)
+        assert not (here.run / "serve").exists()
 
 
 def _connects(port: int) -> bool:

@@ -55,6 +55,6 @@ def test_what_cannot_be_reached(
     assert what in caught.value.what and caught.value.where and fix in caught.value.fix
 
 
-def test_the_token_stands_in_the_address_alone() -> None:
+def test_the_address_for_the_browser_has_the_token() -> None:
     assert url("notebook", "t0k") == "http://localhost:8888/?token=t0k"
     assert url("tensorboard", "t0k") == "http://localhost:8888/t0k/"
