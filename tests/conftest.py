@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from runner.images.building.build import BuiltImage
     from runner.images.store.stored_image import StoredImage
     from tests.support.daemons import Daemons
-    from tests.support.sshd import Nodes
 
 _Report = TypeVar("_Report", pytest.TestReport, pytest.CollectReport)
 # Started in the background by a shell, this process ignores SIGINT, and so would every child that a test interrupts.
@@ -143,15 +142,6 @@ def cluster() -> Iterator[Box]:
 def runner(cluster: Box, squashfs: StoredImage, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """The command line against that box, with the image in the store."""
     return Runner.at(cluster.site, tmp_path_factory.mktemp("runs"), cluster.bin_dir, runs="my runs")
-
-
-@pytest.fixture(scope="session")
-def login(cluster: Box, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    """A login node and a node of that box, each with a real sshd, in its network."""
-    from tests.support.sshd import running_nodes
-
-    with running_nodes(tmp_path_factory.mktemp("login"), os.environ["PATH"], cluster.pid) as nodes:
-        yield nodes
 
 
 @pytest.fixture(scope="session")

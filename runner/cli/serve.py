@@ -71,9 +71,9 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     if kind == "command" and place.port and place.status == 200:
         warn(f"it asks for no token: whoever reaches {place.host}:{place.port} may use it")
     token = run.path / service.TOKEN
+    shown = token.read_text() if sys.stdout.isatty() else f"$(cat {token})"
     say("it answers. On your machine:")
-    click.echo(f"  {service.tunnel(run, place, reach)}")
-    click.echo(f"  {service.url(kind, token.read_text() if sys.stdout.isatty() else f'$(cat {token})')}")
+    click.echo("\n".join(service.directions(run, place, reach, kind, shown)))
     say("Ctrl-C here ends its job")
     wait_until(run, lambda: run.records.record(0, "exit", ExitRecord) is not None)
     ended = run.records.record(0, "exit", ExitRecord)

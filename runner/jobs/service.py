@@ -27,8 +27,7 @@ Kind = Literal["notebook", "tensorboard", "command"]
 Reach = Literal["here", "ssh", "tcp"]
 TOKEN, _SOCKET, _PLACE = "serve/token", "serve/socket", "serve/place.json"  # see serve.py of gpu_runner_inside
 PROGRAM = ("python3", "-c", "from gpu_runner_inside.serve import main; main()")
-_LONGEST_PATH = 107  # bytes of a Unix socket's: unix(7)
-_STAMP = len("20261127-160000--1.99")  # of a run directory's name, apart from the job's
+_LONGEST_PATH = 107 - len("/20261127-160000--1.99/")  # bytes of a Unix socket's (unix(7)), but for the run directory's
 _LOCAL_PORT = 8888  # of the person's machine
 _ANSWERS_S = 20.0
 
@@ -51,11 +50,11 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
     """The program of the job. Raises UsageError: the command takes neither a port nor a socket, or a socket that
     cannot be reached.
     """
-    reach, text = reach_of(site), " ".join(words)
-    length = len(os.fsencode(Path(request.runs).absolute())) + _STAMP + len(f"/{request.job_name}/{_SOCKET}")
-    why_not = "its path is too long for one" if length > _LONGEST_PATH else ""
+    reach, text, why_not = reach_of(site), " ".join(words), ""
     if reach == "tcp":
         why_not = f"the site {site.name} does not say `ssh_to_nodes: true`, and a login node reaches ports alone"
+    elif len(os.fsencode(f"{Path(request.runs).absolute()}{request.job_name}{_SOCKET}")) > _LONGEST_PATH:
+        why_not = "its path is too long for one"
     if kind == "command" and ("{port}" in text) == ("{socket}" in text):
         fix = "-- python -m http.server --bind {address} {port}"
         raise UsageError("the command listens at {port}, or at {socket}: one of them", where=text or "serve", fix=fix)
@@ -72,31 +71,26 @@ def place_of(run: Run) -> Place | None:
     return run.read(_PLACE, Place)
 
 
-def tunnel(run: Run, place: Place, reach: Reach) -> str:
-    """The command by which a person's machine gets there."""
-    user, login = login_name(), socket.getfqdn()
-    hops = [f"{user}@{login if '.' in login else socket.gethostname()}"]
-    if reach == "ssh":
-        hops = ["-J", hops[0], f"{user}@{_node(run)}"]
-    return shlex.join(("ssh", "-N", "-L", f"{_LOCAL_PORT}:{_remote(run, place)}", *hops))
-
-
-def url(kind: Kind, token: str) -> str:
-    """Where the browser finds it then."""
-    return f"http://localhost:{_LOCAL_PORT}/{f'{token}/' if kind == 'tensorboard' else f'?token={token}'}"
+def directions(run: Run, place: Place, reach: Reach, kind: Kind, token: str) -> tuple[str, str]:
+    """The command of the tunnel on a person's machine, and what to open in the browser there."""
+    name = socket.getfqdn()
+    login = f"{login_name()}@{name if '.' in name else socket.gethostname()}"
+    hops = ("-J", login, f"{login_name()}@{_node(run)}") if reach == "ssh" else (login,)
+    tunnel = shlex.join(("ssh", "-N", "-L", f"{_LOCAL_PORT}:{_listening(run, place)}", *hops))
+    return tunnel, f"http://localhost:{_LOCAL_PORT}/{f'{token}/' if kind == 'tensorboard' else f'?token={token}'}"
 
 
 def answers(run: Run, place: Place, reach: Reach) -> bool:
     """Whether it answers this machine by the way of the tunnel."""
     if reach != "ssh":
-        return _answers((place.host, place.port) if place.port else _remote(run, place))
+        return _answers((place.host, place.port) if place.port else _listening(run, place))
     config = run.plan.hosts.config if run.plan is not None and run.plan.hosts is not None else ""
+    options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *(("-F", config) if config else ()))
     with tempfile.TemporaryDirectory() as directory:
-        options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10", *(("-F", config) if config else ()))
-        forward = ("-N", "-L", f"{directory}/socket:{_remote(run, place)}", "--", _node(run))
+        forward = ("-N", "-L", f"{directory}/socket:{_listening(run, place)}", "--", _node(run))
         child = process.start(("ssh", *options, *forward), stdout=process.DEVNULL, stderr=process.DEVNULL)
         try:
-            return _answers(f"{directory}/socket", child)
+            return _answers(f"{directory}/socket")
         finally:
             process.kill_group(child)
 
@@ -106,19 +100,18 @@ def _node(run: Run) -> str:
     return "" if record is None else record.node_name or record.host
 
 
-def _remote(run: Run, place: Place) -> str:
+def _listening(run: Run, place: Place) -> str:
     return f"{place.host}:{place.port}" if place.port else str(run.path / _SOCKET)
 
 
-def _answers(address: str | tuple[str, int], tunnel: process.Child | None = None) -> bool:
+def _answers(address: str | tuple[str, int]) -> bool:
     end = time.monotonic() + _ANSWERS_S
-    while time.monotonic() < end and (tunnel is None or tunnel.poll() is None):
-        family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
-        with suppress(OSError), socket.socket(family) as connection:
-            connection.settimeout(5)
-            connection.connect(address)
-            connection.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            if connection.recv(5) == b"HTTP/":
+    while time.monotonic() < end:
+        with suppress(OSError), socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as server:
+            server.settimeout(5)
+            server.connect(address)
+            server.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            if server.recv(5) == b"HTTP/":
                 return True
         time.sleep(0.3)
     return False

@@ -2,9 +2,9 @@
 
 import pytest
 
+from runner.box import Box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.sshd import Nodes
 from tests.support.tunnels import served
 from tests.support.users import AS_ROOT
 
@@ -33,10 +33,10 @@ kind(sys.argv[1] if len(sys.argv) == 2 else (sys.argv[1], int(sys.argv[2])), Han
     ids=["socket", "address", "loopback"],
 )
 def test_a_server_on_a_node_and_the_tunnel_to_it(
-    listens: tuple[str, ...], runtime: str, ssh: bool, tunnel: str, runner: Runner, squashfs: StoredImage, login: Nodes
+    listens: tuple[str, ...], runtime: str, ssh: bool, tunnel: str, runner: Runner, squashfs: StoredImage, cluster: Box
 ) -> None:
     image = () if runtime == "native" else ("--image", squashfs.digest)
-    with served(runner, login, runtime, ssh, *image, "--", "python3", "-c", SERVER, *listens) as here:
+    with served(cluster, runner, runtime, ssh, *image, "--", "python3", "-c", SERVER, *listens) as here:
         assert tunnel in here.line and "warning" not in here.seen
         assert here.get(here.url) == (200, here.job)
         here.assert_closed_to_others(1, 403, here.url)
@@ -50,16 +50,3 @@ def test_it_ends_with_its_server_or_for_want_of_connections(exits: str, code: in
     site = ("--site", str(runner.site), "--runs", str(runner.runs), "--runtime", "native")
     said = runner("serve", *site, exits, "--", "sh", "-c", words, code=code)
     assert "asks for no token" in said.err and "?token=$(cat " in said.out
-
-
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (("--", "python3", "-m", "http.server"), "the command listens at {port}, or at {socket}"),
-        (("--notebook", "--tensorboard", "."), "one server for a job"),
-        (("--recipe", "probe", "--notebook"), "`serve` runs no recipe"),
-    ],
-)
-def test_what_it_does_not_take(words: tuple[str, ...], what: str, runner: Runner) -> None:
-    said = runner("serve", "--site", "box", *words, code=2).err
-    assert what in said and "fix:" in said

@@ -1,6 +1,7 @@
 """A person who calls ``serve``, and their tunnel: by the real ssh, through a login node with a real sshd."""
 
 import json
+import os
 import re
 import shlex
 import socket
@@ -13,8 +14,9 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+from runner.box import Box
 from tests.support.commands import Runner, extended, ran
-from tests.support.sshd import Nodes, free_port
+from tests.support.sshd import Nodes, free_port, running_nodes
 from tests.support.terminals import Terminal
 from tests.support.users import ALICE, become, open_directory
 from tests.support.waiting import until
@@ -66,9 +68,9 @@ class Served:
 
 
 @contextmanager
-def served(runner: Runner, login: Nodes, runtime: str, ssh: bool | None, *words: str) -> Iterator[Served]:
+def served(cluster: Box, runner: Runner, runtime: str, ssh: bool | None, *words: str) -> Iterator[Served]:
     """Until Ctrl-C, which ends the job and leaves nothing that was served. ``ssh``: whether it reaches the nodes."""
-    with open_directory() as cwd:
+    with open_directory() as cwd, running_nodes(cwd, os.environ["PATH"], cluster.pid) as login:
         mine = Runner.at(extended(runner.site, cwd, ssh_to_nodes=ssh, runtimes=[runtime]), cwd, runner.clients)
         (cwd / "logs").mkdir()
         program = _ssh(cwd, login)

@@ -8,34 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from runner.box import Box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner, ran
-from tests.support.sshd import Nodes
 from tests.support.tunnels import served
 from tests.support.users import AS_ROOT, open_directory
 
 pytestmark = AS_ROOT
 TIMES, MOST_S = 500, 15.0
-PACKAGES = ("jupyter_server==2.21.1", "ipykernel==7.4.0", "tensorboard==2.21.0", "setuptools==80.9.0")
-# A new kernel executes the cell, by the websocket of a notebook. Arguments: the address, the token, the cell.
+JUPYTER = ("jupyter_server==2.21.1", "ipykernel==7.4.0", "jupyter-kernel-client==1.0.2")
+PACKAGES = (*JUPYTER, "tensorboard==2.21.0", "setuptools==80.9.0")
 CLIENT = """\
-import asyncio, json, sys, urllib.request
-from tornado.httpclient import HTTPRequest
-from tornado.websocket import websocket_connect
-base, token, cell = sys.argv[1:]
-headers = {"Authorization": "token " + token, "Content-Type": "application/json"}
-made = urllib.request.Request(base + "/api/kernels", b"{}", headers)
-kernel = json.load(urllib.request.urlopen(made, timeout=60))["id"]
-header = {"msg_id": "1", "session": "s", "username": "", "version": "5.3", "msg_type": "execute_request"}
-request = {"header": header, "parent_header": {}, "metadata": {}, "channel": "shell", "content": {"code": cell}}
-async def run():
-    url = base.replace("http", "ws") + f"/api/kernels/{kernel}/channels?session_id=s"
-    socket = await websocket_connect(HTTPRequest(url, headers=headers))
-    await socket.write_message(json.dumps(request))
-    while (answer := json.loads(await socket.read_message()))["msg_type"] not in ("stream", "error"):
-        pass
-    print(answer["content"])
-asyncio.run(asyncio.wait_for(run(), 60))
+import sys
+from jupyter_kernel_client import JupyterKernelClient
+with JupyterKernelClient(server_url=sys.argv[1], token=sys.argv[2]) as kernel:
+    print(kernel.execute(sys.argv[3]))
 """
 CELL = "import os; print(6 * 7, os.environ['SLURM_JOB_ID'], os.environ['SLURMD_NODENAME'])"
 
@@ -50,11 +37,11 @@ def packages() -> Iterator[Path]:
 
 @pytest.mark.parametrize(("runtime", "ssh"), [("native", True), ("charliecloud", True), ("native", None)], ids=str)
 def test_a_cell_is_executed_on_the_node(
-    runtime: str, ssh: bool | None, runner: Runner, squashfs: StoredImage, login: Nodes, packages: Path
+    runtime: str, ssh: bool | None, runner: Runner, squashfs: StoredImage, cluster: Box, packages: Path
 ) -> None:
     image = () if runtime == "native" else ("--image", squashfs.digest, "--mount", f"{packages}:{packages}")
     path = f"PYTHONPATH={packages}"
-    with served(runner, login, runtime, ssh, *image, "--env", path, "--notebook") as here:
+    with served(cluster, runner, runtime, ssh, *image, "--env", path, "--notebook") as here:
         base, began = here.url.partition("/?")[0], time.monotonic()
         out = ran(["/usr/bin/env", path, "python3", "-c", CLIENT, base, here.token, CELL]).out
         took_s = here.waited_s + time.monotonic() - began
@@ -64,8 +51,8 @@ def test_a_cell_is_executed_on_the_node(
         here.assert_closed_to_others(TIMES, 403, f"{base}/api/contents?token={here.token}")
 
 
-def test_tensorboard_has_the_token_in_every_path(runner: Runner, login: Nodes, packages: Path) -> None:
+def test_tensorboard_has_the_token_in_every_path(runner: Runner, cluster: Box, packages: Path) -> None:
     words = ("--env", f"PYTHONPATH={packages}", "--tensorboard", "logs")
-    with served(runner, login, "native", None, *words) as here:
+    with served(cluster, runner, "native", None, *words) as here:
         assert here.get(f"{here.url}data/logdir") == (200, f'{{"logdir": "{here.run.parents[1]}/logs"}}')
         here.assert_closed_to_others(TIMES, 404, here.url)

@@ -1,60 +1,46 @@
-"""What ``serve`` runs on a node, and the tunnel to it: pure functions of the request and the site."""
+"""What ``serve`` runs on a node: by what is to be served, and by how a tunnel gets there."""
 
 import msgspec
 import pytest
 
 from runner.core.errors import UsageError
-from runner.jobs.service import PROGRAM, Kind, program_of, reach_of, url
+from runner.jobs.service import PROGRAM, Kind, program_of
 from runner.model.request import Request
-from runner.model.site import Site
 from runner.sites.loader import read_site
 
-REQUEST = Request(1, program=PROGRAM, runs="/scratch/elvis/runs", job_name="serve")
-FAR = msgspec.structs.replace(REQUEST, runs=f"/scratch/{'long/' * 20}")
+NEAR, FAR = "/scratch/elvis/runs", f"/scratch/{'long/' * 20}"
 
 
-def site(ssh: bool | None) -> Site:
-    return msgspec.structs.replace(read_site("technion"), ssh_to_nodes=ssh)
-
-
-def test_a_tunnel_goes_by_ssh_only_where_that_is_known_to_reach_the_node() -> None:
-    assert [reach_of(site(ssh)) for ssh in (True, False, None)] == ["ssh", "tcp", "tcp"]
-    assert [reach_of(read_site(name)) for name in ("local", "hosts")] == ["here", "ssh"]
+def words_of(kind: Kind, words: str, runs: str, ssh: bool | None) -> tuple[str, ...]:
+    site = msgspec.structs.replace(read_site("technion"), ssh_to_nodes=ssh)
+    return program_of(kind, words.split(), Request(1, runs=runs, job_name="serve"), site, idle_s=60)
 
 
 @pytest.mark.parametrize(
-    ("kind", "words", "request_", "ssh", "way"),
+    ("kind", "words", "runs", "ssh", "way"),
     [
-        ("notebook", (), REQUEST, True, "socket"),
-        ("notebook", (), FAR, True, "loopback"),
-        ("notebook", (), REQUEST, None, "address"),
-        ("tensorboard", ("/logs",), REQUEST, True, "loopback"),
-        ("command", ("x", "{socket}"), REQUEST, True, "socket"),
-        ("command", ("x", "--at={address}:{port}"), REQUEST, True, "loopback"),
-        ("command", ("x", "{port}"), REQUEST, False, "address"),
+        ("notebook", "", NEAR, True, "socket"),
+        ("notebook", "", FAR, True, "loopback"),
+        ("notebook", "", NEAR, None, "address"),
+        ("tensorboard", "/logs", NEAR, True, "loopback"),
+        ("command", "x {socket}", NEAR, True, "socket"),
+        ("command", "x --at={address}:{port}", NEAR, False, "address"),
     ],
 )
-def test_where_it_listens(kind: Kind, words: tuple[str, ...], request_: Request, ssh: bool | None, way: str) -> None:
-    assert program_of(kind, words, request_, site(ssh), idle_s=60) == (*PROGRAM, way, "60", kind, *words)
+def test_where_it_listens(kind: Kind, words: str, runs: str, ssh: bool | None, way: str) -> None:
+    assert words_of(kind, words, runs, ssh) == (*PROGRAM, way, "60", kind, *words.split())
 
 
 @pytest.mark.parametrize(
-    ("words", "request_", "ssh", "what", "fix"),
+    ("words", "runs", "ssh", "what", "fix"),
     [
-        (("x",), REQUEST, True, "listens at {port}, or at {socket}", "{address} {port}"),
-        (("x", "{port}", "{socket}"), REQUEST, True, "one of them", "{address} {port}"),
-        (("x", "{socket}"), REQUEST, None, "technion does not say", "at {port} of {address}"),
-        (("x", "{socket}"), FAR, True, "too long", "--runs DIR"),
+        ("x", NEAR, True, "listens at {port}, or at {socket}", "{address} {port}"),
+        ("x {port} {socket}", NEAR, True, "one of them", "{address} {port}"),
+        ("x {socket}", NEAR, None, "technion does not say `ssh_to_nodes: true`", "at {port} of {address}"),
+        ("x {socket}", FAR, True, "too long", "--runs DIR"),
     ],
 )
-def test_what_cannot_be_reached(
-    words: tuple[str, ...], request_: Request, ssh: bool | None, what: str, fix: str
-) -> None:
+def test_what_cannot_be_reached(words: str, runs: str, ssh: bool | None, what: str, fix: str) -> None:
     with pytest.raises(UsageError) as caught:
-        program_of("command", words, request_, site(ssh), idle_s=0)
+        words_of("command", words, runs, ssh)
     assert what in caught.value.what and caught.value.where and fix in caught.value.fix
-
-
-def test_the_address_for_the_browser_has_the_token() -> None:
-    assert url("notebook", "t0k") == "http://localhost:8888/?token=t0k"
-    assert url("tensorboard", "t0k") == "http://localhost:8888/t0k/"
