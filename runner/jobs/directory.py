@@ -128,6 +128,17 @@ class _File(Generic[T]):
         return run.read(self._name, self._kind)
 
 
+class _Submission(_File[Submitted]):
+    """An attempt of a chain has its job's id from the one before; as long as it has none, it counts as refused."""
+
+    def __get__(self, run: Run, owner: type[Run]) -> Submitted | None:
+        record = super().__get__(run, owner)
+        if record is None or not record.by_attempt:
+            return record
+        job_id = run.content("job.id").decode("ascii", "replace").strip()
+        return msgspec.structs.replace(record, job_id=job_id, refused="" if job_id else "this attempt was not needed")
+
+
 class Run:
     """One run by its directory, absolute.
 
@@ -140,7 +151,7 @@ class Run:
     """
 
     code = _File(CODE, CodeRecord)
-    submitted = _File(JOB, Submitted)
+    submitted = _Submission(JOB, Submitted)
     marker = _File(EXIT, ExitMarker)
     ended = _File(ENDED, JobState)
     cancelled = _File(CANCELLED, Cancelled)
@@ -149,6 +160,10 @@ class Run:
         self.path, self.run_id = path, path.name
         self.logs, self.ranks = path / "logs", path / "ranks"
         self.records = Records(self.ranks)
+        self._opened: tuple[int, int] | None = None
+        with suppress(OSError):
+            about = path.stat()
+            self._opened = about.st_dev, about.st_ino
 
     @property
     def verdict(self) -> Verdict | None:
@@ -174,6 +189,12 @@ class Run:
         from runner.jobs.life import judged_anew  # few are
 
         return judged_anew(self, stored)
+
+    @property
+    def is_needless(self) -> bool:
+        """Whether it is an attempt of a chain that was not queued, or has left the queue."""
+        record = self.submitted
+        return record is not None and record.by_attempt and bool(record.refused)
 
     @property
     def name(self) -> str:
@@ -303,8 +324,12 @@ class Run:
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
 
-    def write(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
-        """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes."""
+    def write(self, name: str, value: msgspec.Struct | Mapping[str, Any], at: Path | None = None) -> None:
+        """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes.
+
+        Args:
+            at: the run directory, where it is open.
+        """
         document = msgspec.to_builtins(value)
         if name == VERDICT:
             with suppress(OSError):
@@ -312,7 +337,18 @@ class Run:
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
             self._keep_first(f"{document['made_of']} {document['outcome']}\n")
-        files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
+        files.write_private((at or self.path) / name, json.dumps(document, indent=2) + "\n")
+
+    def keep(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
+        """``write``, where the run is this user's: what another one leaves, such as root, its owner could not read."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            about = os.fstat(handle)
+            # As it was before anything was read: where others write, a link to an own run could take a run's place.
+            if about.st_uid == os.geteuid() and (about.st_dev, about.st_ino) == self._opened:
+                self.write(name, value, Path(f"/proc/self/fd/{handle}"))
+        finally:
+            os.close(handle)
 
     @property
     def first_judged(self) -> tuple[str, str]:
@@ -450,18 +486,19 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
     """
     try:
         if at is None:
-            make_root(root)
+            root = make_root(root)
             index().mkdir(mode=0o700, parents=True, exist_ok=True)
-            if root.resolve() == index().resolve():
+            if root == index().resolve():
                 raise UsageError(
                     "the list of runs lies there", where=str(root), fix="use --runs with another directory"
                 )
             name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}-{label}"
             names = (name if number == 1 else f"{name}.{number}" for number in range(1, 10_000))
-            path = next(path for path in map(root.resolve().joinpath, names) if _reserved(path))
+            path = next(path for path in map(root.joinpath, names) if _reserved(path))
         else:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = at.resolve()
+            _check_own(path)
             if any(path.iterdir()):
                 fix = "name a directory that is not there"
                 raise UsageError("there are files in it already", where=str(at), fix=fix)
@@ -480,14 +517,25 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
     return Run(path)
 
 
-def make_root(root: Path) -> None:
-    """Make a directory of run directories where there is none; one made here ignores itself for git. Raises OSError."""
-    if root.is_dir():
-        return
-    root.mkdir(parents=True, exist_ok=True)
-    if root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
-        with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
-            ignored.write("*\n")
+def make_root(root: Path) -> Path:
+    """Make a directory of run directories where there is none; one made here ignores itself for git. Returns its real
+    path: where others write, a link may lead elsewhere by then. Raises OSError; UsageError: others could exchange them.
+    """
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        if root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
+            with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
+                ignored.write("*\n")
+    root = root.resolve()
+    _check_own(root)
+    return root
+
+
+def _check_own(directory: Path) -> None:
+    """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
+    if whose := files.exchangeable_by(directory):
+        what = f"this directory is {whose}: another user could exchange what your job is started from"
+        raise UsageError(what, where=str(directory), fix="name a directory of your own: --runs, or --write, DIR")
 
 
 def discard(run: Run) -> None:

@@ -22,7 +22,7 @@ _MOST_FILES = 2000  # with data, a program opens more
 _STARTERS = (b"torchrun", b"torch.distributed", b"accelerate", b"deepspeed", b"composer", b"fabric", b"horovod")
 
 
-def _quietly(do: Callable[..., None], *args: Any) -> None:
+def _quietly(do: Callable[..., object], *args: Any) -> None:
     try:
         do(*args)
     except Exception:  # another version of what it looks at: then nothing is seen
@@ -74,35 +74,45 @@ def _leave(kind: str, rank: int, size: int) -> None:
     os.replace(f"{place}.{os.getpid()}", place)
 
 
+class _Watched:
+    """In the place of ``open``: as a built-in function, it becomes no method of a class that has it as an attribute, as
+    one of pathlib has in Python 3.10, and is pickled by its name.
+    """
+
+    def __init__(self, original: Callable[..., Any], note: Callable[[Any, Any], None]) -> None:
+        self.__name__ = self.__qualname__ = original.__name__
+        self.__module__, self.__doc__ = "io", original.__doc__
+        self.__wrapped__, self._note = original, note
+
+    def __call__(self, file: Any, *args: Any, **named: Any) -> Any:
+        made = self.__wrapped__(file, *args, **named)
+        _quietly(self._note, file, made)
+        return made
+
+    def __reduce__(self) -> str:
+        return self.__name__
+
+
 def _watch_files(directory: str) -> None:
     """Keep how each file was when the program first read it, and which it wrote, for ``gpu_runner_inside.inputs``."""
     import atexit
     import builtins
     import io
+    import time
 
-    pid, base = os.getpid(), os.getcwd()
+    SourceFileLoader: Any = sys.modules["_frozen_importlib_external"].SourceFileLoader  # importlib itself takes time
+
+    pid, base = os.getpid(), (os.getcwd(), time.time_ns(), dict(os.environ))
     read: dict[str, tuple[int, int]] = {}  # size, time of change in ns
     written: set[str] = set()
 
     def note(file: Any, made: Any) -> None:
-        if not isinstance(file, int):
+        if not isinstance(file, int) and len(read) + len(written) < _MOST_FILES:
             path, state = os.path.abspath(os.fsdecode(file)), os.fstat(made.fileno())
             if made.writable():
                 written.add(path)
             else:
                 read.setdefault(path, (state.st_size, state.st_mtime_ns))
-
-    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
-        def opened(file: Any, *args: Any, **named: Any) -> Any:
-            made = original(file, *args, **named)
-            if len(read) + len(written) < _MOST_FILES:
-                _quietly(note, file, made)
-            return made
-
-        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            setattr(opened, name, getattr(original, name, None))
-        opened.__wrapped__ = original  # type: ignore[attr-defined]
-        return opened
 
     def leave(*, measured: bool = False) -> None:
         from gpu_runner_inside import inputs  # PYTHONPATH ends with its place
@@ -110,8 +120,23 @@ def _watch_files(directory: str) -> None:
         if os.getpid() == pid:
             inputs.leave(directory, base, read, written, measured=measured)
 
-    builtins.open = io.open = watched(io.open)
-    io.open_code = watched(io.open_code)
+    def note_input() -> None:
+        """``python train.py <config.json``."""
+        path = os.readlink("/proc/self/fd/0")
+        if os.path.isfile(path):
+            read[path] = (os.stat(path).st_size, os.stat(path).st_mtime_ns)
+
+    def path_stats(loader: Any, path: str) -> Any:
+        """Of a module, which may be a configuration that is in no ``sys.modules``."""
+        if "-packages/" not in path and not path.startswith(library):
+            _quietly(lambda: read.setdefault(os.path.abspath(path), (os.stat(path).st_size, os.stat(path).st_mtime_ns)))
+        return stats(loader, path)
+
+    _quietly(note_input)
+    stats, library = SourceFileLoader.path_stats, os.path.dirname(os.__file__) + "/"
+    SourceFileLoader.path_stats = path_stats
+    builtins.open = io.open = _Watched(io.open, note)
+    io.open_code = _Watched(io.open_code, note)  # type: ignore[assignment]
     builtins.open.runner_leave = leave  # type: ignore[attr-defined]
     atexit.register(_quietly, leave)
 
