@@ -91,7 +91,7 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	if [ "$$cold" ]; then \
 		unset COLD; \
 		RUNNER_CACHE="$$(mktemp -d)"; export RUNNER_CACHE; \
-		trap '$(RUNNER) clean --yes >/dev/null' EXIT; \
+		trap '$(RUNNER) box clean --yes >/dev/null' EXIT; \
 	fi; \
 	$(MAKE) lint; \
 	$(RUNNER) quickstart --only-prepare $${cold:+--private-engine}; \
@@ -102,7 +102,7 @@ test: venv ## everything: lint, then all tests on real parts (COLD=1: with an em
 	echo "lint and preparation: $$((SECONDS - started)) s"; \
 	export CI=true MAKE_TEST_BEGAN=$$((EPOCHSECONDS - SECONDS + started)); \
 	reports="$$(mktemp)"; \
-	trap 'rm -f "$$reports"; if [ "$$cold" ]; then $(RUNNER) clean --yes >/dev/null; fi' EXIT; \
+	trap 'rm -f "$$reports"; if [ "$$cold" ]; then $(RUNNER) box clean --yes >/dev/null; fi' EXIT; \
 	units=0; \
 	$(BIN)/pytest tests/unit tests/golden $(SIDE_BY_SIDE) --leave="$$reports" || units=$$?; \
 	if [ $$units -gt 1 ]; then exit $$units; fi; \
@@ -164,6 +164,6 @@ bench-tests: venv ## whether the tests notice the faults of benchmarks/faults.ya
 
 .PHONY: clean
 clean: venv ## stop boxes and the private engine; remove images, caches and the virtual environment
-	@$(RUNNER) clean --yes
+	@$(RUNNER) box clean --yes
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@echo "removed $(VENV) and the tools' caches"

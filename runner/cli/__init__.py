@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "submit": ("submit", "Submit a job (or print its script with --dry-run)."),
     "run": ("submit.run", "Run a step in an existing allocation."),
     "shell": ("shell", "Open a shell on a GPU node, or beside a job that runs."),
+    "serve": ("serve", "Serve Jupyter, TensorBoard or a command from a GPU node."),
     "status": ("status", "List the runs, or show the state of one."),
     "logs": ("logs", "Print a run's logs."),
     "show": ("show_run", "Show what a run was: code, image, nodes, verdict; or two compared."),
@@ -52,7 +53,6 @@ VERBS: dict[str, tuple[str, str]] = {
     "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
     "box": ("box", "Run a real Slurm in a private root on this machine."),
     "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
-    "clean": ("quickstart.clean", "Stop and remove everything of gpu-runner's on this machine."),
 }
 # Headings of --help, each above this verb and those that follow.
 HEADINGS = {
@@ -62,10 +62,11 @@ HEADINGS = {
     "site": "Sites and recipes",
     "quickstart": "This machine",
 }
-# Older spellings of `images importer`, `recipe expect`, `show A B`, --completion and --json-schema, which scripts call.
+# `serve --notebook`, and older spellings of `images importer`, `recipe expect`, `show A B`, `box clean`, --completion
+# and --json-schema, which scripts call.
 ALIASES = {
-    "importer": "importer", "expect": "expect", "diff": "rerun.diff", "completion": "completion",
-    "schema": "results.schema",
+    "jupyter": "serve", "importer": "importer", "expect": "expect", "diff": "rerun.diff", "clean": "box.clean",
+    "completion": "completion", "schema": "results.schema",
 }  # fmt: skip
 
 

@@ -1,18 +1,22 @@
-"""``box``: a real Slurm in a private root on this machine."""
+"""``box``: a real Slurm in a private root on this machine, and the end of all that is kept here."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import click
 
 from runner import box
 from runner.cli.options import JSON, answer, say
+from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.process import run
 from runner.core.text import counted
+from runner.setup import cleaning
 
 NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help="Name of the box.")
 
@@ -75,3 +79,25 @@ def _status_lines(running: list[box.Box], name: str | None) -> Iterator[str]:
         yield f"box {name} is not up; start it: {PROGRAM} box up --name {name}"
     elif not running:
         yield f"no box is up; start one: {PROGRAM} box up"
+
+
+@command.command("clean")
+@click.option("--keep-cache", is_flag=True, help="Only stop: keep images, box roots, wheels and downloads.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be stopped and removed.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where standard input is no terminal.")
+@JSON
+def clean(keep_cache: bool, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Stop boxes and the private engine; remove what they and the other commands keep in the cache directory.
+
+    What a queued or running job of yours needs, or may need, is kept: its image, and the box that it is in.
+    """
+    work = partial(cleaning.clean, keep_cache=keep_cache)
+    if not (yes or keep_cache or dry_run):
+        if sys.stdin is None or not sys.stdin.isatty():
+            what = "it asks before it removes anything, and standard input is no terminal"
+            raise UsageError(
+                what, where="clean", fix="--yes removes without asking, --dry-run shows what that would be"
+            )
+        work(partial(click.echo, err=True), dry_run=True)
+        click.confirm("go on?", abort=True, err=True)
+    return answer(work(partial(click.echo, err=as_json), dry_run=dry_run), (), as_json=as_json)

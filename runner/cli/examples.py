@@ -14,6 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "status": ("jobs.md", "status train", "status --state failed --since 2d"),
     "logs": ("jobs.md", "logs --follow", "logs train --rank 0,3-5 -n 20"),
     "shell": ("jobs.md", "shell --gpus 1 --time 1:00:00", "shell train -- nvidia-smi    # beside a run"),
+    "serve": ("jobs.md", "serve --notebook --time 2:00:00", "serve --tensorboard logs --idle 60"),
     "show": ("jobs.md", "show @2    # the newest run but one", "show @2 @1    # what differs"),
     "wait": ("jobs.md", "wait train", "wait @1 @2 --timeout 600"),
     "cancel": ("jobs.md", "cancel train", "cancel 4711    # a job's id"),
@@ -38,9 +39,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "site": ("sites.md", "site detect -o ours.yaml", "site check ours.yaml"),
     "recipe": ("recipes/README.md", "recipe check train.py", "recipe new DIR -- python train.py --lr 0.1"),
     "quickstart": ("README.md", "quickstart", "quickstart --only-prepare"),
-    "box": ("README.md", "box up", "box down"),
+    "box": ("README.md", "box up", "box clean --dry-run    # of all that is kept on this machine"),
     "prove": ("gpu.md", "prove --quick", "prove --site ours.yaml --at DIR"),
-    "clean": ("README.md", "clean --dry-run", "clean --keep-cache"),
 }
 
 

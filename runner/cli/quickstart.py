@@ -1,11 +1,10 @@
-"""``quickstart``: set up everything and run the main job; ``clean``: stop and remove it again."""
+"""``quickstart``: set up everything and run the main job."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -16,13 +15,13 @@ import click
 import msgspec
 
 from runner.cli import json_output, run
-from runner.cli.options import JSON, answer
-from runner.core.errors import Exit, RefusedError, UsageError
+from runner.cli.options import JSON
+from runner.core.errors import Exit, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.images import engine
 from runner.images.engine import private_state, start_private
 from runner.model.output import Problem
-from runner.setup import cleaning, machine
+from runner.setup import machine
 
 Document = Any
 Say = Callable[..., None]
@@ -144,25 +143,3 @@ def _timed(step: Step, work: Callable[[tuple[str, ...]], tuple[int, Document]]) 
     started = time.monotonic()
     code, document = work(step.arguments)
     return Taken(step.purpose, step.arguments, int(code), time.monotonic() - started, document)
-
-
-@click.command(name="clean")
-@click.option("--keep-cache", is_flag=True, help="Only stop: keep images, box roots, wheels and downloads.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be stopped and removed.")
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where standard input is no terminal.")
-@JSON
-def clean(keep_cache: bool, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Stop boxes and the private engine; remove what they and the other commands keep in the cache directory.
-
-    What a queued or running job of yours needs, or may need, is kept: its image, and the box that it is in.
-    """
-    work = partial(cleaning.clean, keep_cache=keep_cache)
-    if not (yes or keep_cache or dry_run):
-        if sys.stdin is None or not sys.stdin.isatty():
-            what = "it asks before it removes anything, and standard input is no terminal"
-            raise UsageError(
-                what, where="clean", fix="--yes removes without asking, --dry-run shows what that would be"
-            )
-        work(partial(click.echo, err=True), dry_run=True)
-        click.confirm("go on?", abort=True, err=True)
-    return answer(work(partial(click.echo, err=as_json), dry_run=dry_run), (), as_json=as_json)

@@ -278,6 +278,7 @@ RESULTS: dict[str, tuple[Any, ...]] = {
     "box down": (BoxDown,),
     "box status": (list[Box],),
     "quickstart": (Quickstart,),
+    "box clean": (Cleaned,),
     "clean": (Cleaned,),
     "images importer get": (ServedImage,),
     "images importer release": (Released,),
@@ -303,15 +304,17 @@ RESULTS: dict[str, tuple[Any, ...]] = {
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of what every command prints with ``--json``."""
-    types = [Document, *(each for results in RESULTS.values() for each in results)]
+    commands = {results: [name for name in RESULTS if RESULTS[name] == results] for results in RESULTS.values()}
+    types = [Document, *(each for results in commands for each in results)]
     refs, definitions = msgspec.json.schema_components(
         types, schema_hook=lambda _kind: {"type": "string"}, ref_template="#/$defs/{name}"
     )
     envelope, *others = refs
     of_commands: list[Any] = []
-    for command, results in RESULTS.items():
+    for results, names in commands.items():
         kinds = [others.pop(0) for _ in results]
-        properties = {"command": {"const": command}, "result": {"anyOf": [*kinds, {"type": "null"}]}}
+        own = {"enum": names} if names[1:] else {"const": names[0]}
+        properties = {"command": own, "result": {"anyOf": [*kinds, {"type": "null"}]}}
         of_commands.append({"properties": properties})
     rest = {"command": {"not": {"enum": list(RESULTS)}}, "result": {"type": "null"}}
     return {

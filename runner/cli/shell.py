@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -41,7 +41,7 @@ def command(rank: int, *, dry_run: bool, full: bool) -> int:
     context = click.get_current_context()
     own, program = _arguments(context.params["arguments"])
     if not own:
-        return _in_own_job(program, dry_run=dry_run, full=full)
+        return in_own_job(job_request("shell", _HOLD), lambda run: _attach(run, program, 0), dry_run=dry_run, full=full)
     if values := given(context).keys() - {"arguments"}:
         fix = "leave them out, or leave RUN out: then they are those of a job for the shell"
         raise UsageError("RUN runs already: no option of a job is for it", where=", ".join(sorted(values)), fix=fix)
@@ -55,12 +55,17 @@ def command(rank: int, *, dry_run: bool, full: bool) -> int:
     return _attach(run, program, rank)
 
 
-command.params = [each for each in command.params if each.name != "as_json"]
-for _option in command.params:
-    if _option.name == "gpus":
-        _option.required, _option.default = False, 1
-    elif _option.name == "arguments":
-        _option.metavar = "[RUN] [-- COMMAND]"
+def by_hand(verb: click.Command, metavar: str) -> None:
+    """A verb with a person before it, who prints no JSON and has one GPU if no number is given."""
+    verb.params = [each for each in verb.params if each.name != "as_json"]
+    for option in verb.params:
+        if option.name == "gpus":
+            option.required, option.default = False, 1
+        elif option.name == "arguments":
+            option.metavar = metavar
+
+
+by_hand(command, "[RUN] [-- COMMAND]")
 
 
 def _arguments(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -73,13 +78,14 @@ def _arguments(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     return (own[0] if own else ""), program or _SHELL
 
 
-def _in_own_job(program: Sequence[str], *, dry_run: bool, full: bool) -> int:
+def in_own_job(request: Request, use: Callable[[Run], int], *, dry_run: bool, full: bool) -> int:
+    """Submit the job and, once its rank has started, ``use`` it; it ends with that, or with this process."""
     from runner.cli.job_options import command_line
     from runner.cli.submit import prepare_and_show, show_start
     from runner.jobs.states import cancel_run
     from runner.preparation.job import start
 
-    prepared, code = prepare_and_show(_request(), None, dry_run=dry_run, full=full, as_json=False)
+    prepared, code = prepare_and_show(request, None, dry_run=dry_run, full=full, as_json=False)
     if dry_run or code != Exit.GOOD:
         return code
     with slow("submitting the job"):
@@ -88,7 +94,7 @@ def _in_own_job(program: Sequence[str], *, dry_run: bool, full: bool) -> int:
     try:
         with _ending_with_terminal(), _attached(run):
             _wait_for_start(run, 0)
-            return _attach(run, program, 0)
+            return use(run)
     finally:
         try:
             if not cancel_run(run)[1]:
@@ -97,31 +103,37 @@ def _in_own_job(program: Sequence[str], *, dry_run: bool, full: bool) -> int:
             say(f"job {job_id} could not be cancelled ({error.what}): `{PROGRAM} cancel {run.run_id}`")
 
 
-def _request() -> Request:
+def job_request(verb: str, program: Sequence[str]) -> Request:
+    """The request of a job of this verb for this program."""
     from runner.model.backends import SCHEDULERS
     from runner.preparation.request import make_request
 
     values = given(click.get_current_context())
     for name in ("recipe", "meter_batch"):
         if name in values:
-            raise UsageError("a shell runs no recipe", where=f"--{name.replace('_', '-')}", fix="leave it out")
+            raise UsageError(f"`{verb}` runs no recipe", where=f"--{name.replace('_', '-')}", fix="leave it out")
     in_job = any(os.environ.get(SCHEDULERS[name].job_variable) for name in SCHEDULERS.every() if SCHEDULERS[name].steps)
-    of_shell = {"gpus": 1, "job_name": "shell", "wireup": "own", **values, "arguments": _HOLD}
-    return make_request(of_shell, step=in_job)
+    of_verb = {"gpus": 1, "job_name": verb, "wireup": "own", **values, "arguments": tuple(program)}
+    return make_request(of_verb, step=in_job)
 
 
 def _wait_for_start(run: Run, rank: int) -> None:
-    """Until a rank starts. Raises RunnerError: the job ended before."""
+    """Raises RunnerError: the job ended before."""
+    with slow("waiting for a node"):
+        wait_until(run, lambda: run.records.start(rank) is not None)
+
+
+def wait_until(run: Run, holds: Callable[[], bool]) -> None:
+    """Until something holds of a run. Raises RunnerError: the job ended before."""
     from runner.backends.schedulers import quiet_s
 
     said, asked = "", 0.0
-    with slow("waiting for a node"):
-        while run.records.start(rank) is None:
-            if time.monotonic() - asked > max(5.0, quiet_s(run.submitted.scheduler if run.submitted else "")):
-                reason, asked = _why_it_waits(run), time.monotonic()
-                if reason not in ("", said):
-                    say(said := reason)
-            time.sleep(_POLL_S)
+    while not holds():
+        if time.monotonic() - asked > max(5.0, quiet_s(run.submitted.scheduler if run.submitted else "")):
+            reason, asked = _why_it_waits(run), time.monotonic()
+            if reason not in ("", said):
+                say(said := reason)
+        time.sleep(_POLL_S)
 
 
 def _why_it_waits(run: Run) -> str:

@@ -86,11 +86,13 @@ def test_without_a_container_beside_a_job_of_sbatch_and_in_an_allocation(
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("--recipe", "probe"), "a shell runs no recipe"),
-        (("@1", "--gpus", "2"), "RUN runs already"),
-        (("@1", "ls"), "a command stands behind --"),
-        (("nothing",), "no run"),
+        ("shell --recipe probe", "`shell` runs no recipe"),
+        ("shell @1 --gpus 2", "RUN runs already"),
+        ("shell @1 ls", "a command stands behind --"),
+        ("shell nothing", "no run"),
+        ("serve --notebook --tensorboard .", "one server for a job"),
+        ("serve --site box -- python3 -m http.server", "the command listens at {port}, or at {socket}"),
     ],
 )
-def test_what_it_does_not_take(words: tuple[str, ...], what: str, runner: Runner) -> None:
-    assert what in runner("shell", *words, code=2).err
+def test_what_it_and_serve_do_not_take(words: str, what: str, runner: Runner) -> None:
+    assert what in runner(*words.split(), code=2).err

@@ -75,12 +75,15 @@ class Node:
 
 @dataclass
 class Nodes:
+    """``network``: of a process, whose network they are in; None for this one's."""
+
     directory: Path
+    network: int | None = None
     nodes: list[Node] = field(default_factory=list)
 
     @classmethod
-    def create(cls, directory: Path, path: str) -> Nodes:
-        nodes = cls(directory)
+    def create(cls, directory: Path, path: str, network: int | None = None) -> Nodes:
+        nodes = cls(directory, network)
         for name, holder in (("id", "a user"), ("stranger", "a stranger"), ("host_key", "the nodes")):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", holder, "-f", str(directory / name)]
             subprocess.run(words, check=True)
@@ -90,7 +93,7 @@ class Nodes:
         (directory / "home").mkdir()
         (directory / "passwd").write_text(users)
         for number, name in enumerate(("nodea", "nodeb")):
-            nodes.nodes.append(Node(name, f"127.0.0.{2 + number}", _free_port()))
+            nodes.nodes.append(Node(name, f"127.0.0.{2 + number}", free_port()))
         names = "".join(f"{node.address} {node.name}\n" for node in nodes.nodes)
         (directory / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
         key = (directory / "host_key.pub").read_text()
@@ -103,6 +106,11 @@ class Nodes:
             )
         nodes.configure()
         return nodes
+
+    @property
+    def entering(self) -> tuple[str, ...]:
+        """Words before a command, which runs in their network then."""
+        return () if self.network is None else ("nsenter", f"--net=/proc/{self.network}/ns/net", "--")
 
     @property
     def config(self) -> Path:
@@ -131,6 +139,10 @@ class Nodes:
         path.write_bytes(msgspec.yaml.encode(facts))
         return path
 
+    def _answers(self, node: Node) -> bool:
+        words = ("timeout", "1", "bash", "-c", f"exec head -c 4 <>/dev/tcp/{node.address}/{node.port}")
+        return subprocess.run([*self.entering, *words], capture_output=True, check=False).stdout == b"SSH-"
+
     def start(self) -> None:
         root = unpacked("openssh-server", "libwrap0")
         libraries = root / f"usr/lib/{os.uname().machine}-linux-gnu"
@@ -140,22 +152,16 @@ class Nodes:
             spaces = ("--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
             with (self.directory / f"{node.name}.log").open("ab") as log:
                 node.child = subprocess.Popen(
-                    ["unshare", *spaces, "--propagation", "private", "sh", "-c", _NODE, "sh", self.directory, node.name,
-                     root / "usr/sbin/sshd"],
+                    [*self.entering, "unshare", *spaces, "--propagation", "private", "sh", "-c", _NODE, "sh",
+                     self.directory, node.name, root / "usr/sbin/sshd"],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                     env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": str(libraries)},
                 )  # fmt: skip
         for node in self.nodes:
-            until(partial(_answers, node), f"{node.name} answers", timeout_s=90)
+            until(partial(self._answers, node), f"{node.name} answers", timeout_s=90)
 
 
-def _answers(node: Node) -> bool:
-    with suppress(OSError), socket.create_connection((node.address, node.port), 1) as connection:
-        return connection.recv(4) == b"SSH-"
-    return False
-
-
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -169,8 +175,8 @@ def _bare_machine() -> Mapping[str, object]:
 
 
 @contextmanager
-def running_nodes(directory: Path, path: str) -> Iterator[Nodes]:
-    nodes = Nodes.create(directory, path)
+def running_nodes(directory: Path, path: str, network: int | None = None) -> Iterator[Nodes]:
+    nodes = Nodes.create(directory, path, network)
     try:
         nodes.start()
         yield nodes

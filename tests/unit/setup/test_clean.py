@@ -1,4 +1,4 @@
-"""``clean`` empties only a cache directory that is ours, and keeps the images of jobs."""
+"""``box clean`` empties only a cache directory that is ours, and keeps the images of jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_cache_that_we_made_is_removed(cache: Path, call: Call) -> None:
     assert paths.ensure_directory(cache / "wheels" / "x").is_dir()
     assert (cache / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
-    call("clean", "--yes")
+    call("clean", "--yes")  # its older name
     assert not cache.exists()
 
 
@@ -40,7 +40,7 @@ def test_what_is_not_ours_stays_and_so_does_the_marker(cache: Path, call: Call) 
     paths.ensure_directory(cache / "wheels")
     (cache / "wheels/a b.whl").write_bytes(b"x")
     (cache / "thesis").touch()
-    out, err = call("clean", "--yes", "--json")
+    out, err = call("box", "clean", "--yes", "--json")
     facts = result(out)
     assert [(each["path"], each["files"]) for each in facts["removed"]] == [(str(cache / "wheels"), 2)]
     assert (facts["left"], facts["boxes"], facts["engine"]) == ([str(cache / "thesis")], [], False)
@@ -52,10 +52,10 @@ def test_a_directory_without_our_marker_is_refused(cache: Path, call: Call) -> N
     (cache / "engine/run").mkdir(parents=True)
     paths.ensure_directory(cache / "locks")
     assert not (cache / paths.MARKER).exists()
-    for words in (["clean", "--yes"], ["clean", "--keep-cache"]):
+    for words in (["box", "clean", "--yes"], ["box", "clean", "--keep-cache"]):
         assert "RUNNER_CACHE" in call(*words, code=Exit.REFUSED).err
     (cache / paths.MARKER).write_text("Signature: 8a477f597d28d172789f06886806bc55\n# Another program's\n")
-    call("clean", "--yes", code=Exit.REFUSED)
+    call("box", "clean", "--yes", code=Exit.REFUSED)
     assert (cache / "engine/run").is_dir()
 
 
@@ -91,7 +91,7 @@ def test_the_image_of_a_job_that_may_need_it_stays(
     else:
         submit()
     paths.ensure_directory(cache / "wheels")
-    facts = result(call("clean", "--yes", "--json").out)
+    facts = result(call("box", "clean", "--yes", "--json").out)
     left = ["CACHEDIR.TAG", "images", "needed.sqsh", "needed.sqsh.json"]
     assert sorted(path.name for path in cache.rglob("*")) == left
     assert facts["kept"] == [str(image)]
@@ -100,7 +100,7 @@ def test_the_image_of_a_job_that_may_need_it_stays(
 
 @pytest.mark.parametrize(
     ("words", "answer", "stays"),
-    [(["clean"], b"n\n", True), (["clean"], b"y\n", False), (["clean", "--yes"], b"", False)],
+    [(["box", "clean"], b"n\n", True), (["clean"], b"y\n", False), (["box", "clean", "--yes"], b"", False)],
 )
 def test_at_a_terminal_it_asks_first(
     cache: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answer: bytes, *, stays: bool
@@ -116,7 +116,7 @@ def test_at_a_terminal_it_asks_first(
 
 def test_without_a_terminal_nothing_is_removed_unless_the_user_says_so(cache: Path) -> None:
     paths.ensure_directory(cache / "wheels")
-    words = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "runner", "clean"]
+    words = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "runner", "box", "clean"]
     assert subprocess.run(words, check=False).returncode == Exit.USAGE
     assert (cache / "wheels").is_dir()
     assert subprocess.run([*words, "--yes"], check=False).returncode == Exit.GOOD
@@ -126,7 +126,7 @@ def test_without_a_terminal_nothing_is_removed_unless_the_user_says_so(cache: Pa
 def test_a_dry_run_says_what_would_go_and_removes_nothing(cache: Path, call: Call) -> None:
     paths.ensure_directory(cache / "wheels")
     (cache / "wheels/a b.whl").write_bytes(b"x")
-    facts = result(call("clean", "--dry-run", "--json").out)
+    facts = result(call("box", "clean", "--dry-run", "--json").out)
     assert [(each["path"], each["files"]) for each in facts["removed"]] == [(str(cache / "wheels"), 2)]
     assert facts["dry_run"] and (cache / "wheels/a b.whl").is_file()
 
@@ -145,7 +145,7 @@ def test_a_box_with_a_job_that_has_not_ended_stays_with_all_that_is_in_it(
     over.write("plan.json", PLAN)
     over.write("job.json", Submitted("slurm", "1", str(cache / "boxes/over/bin"), "", 0.0))
     monkeypatch.setattr(box, "find", lambda name: name == "busy" or None)
-    out, said = call("clean", "--yes", "--json")
+    out, said = call("box", "clean", "--yes", "--json")
     facts = result(out)
     assert facts["kept_boxes"] == ["busy"]
     assert [Path(each["path"]).name for each in facts["removed"]] == ["boxes"]

@@ -1,0 +1,130 @@
+"""Serves from a node of a job what a person opens through a tunnel: ``main`` is the program of such a job.
+
+Arguments: WAY (``socket``: in the run directory; ``loopback``; ``address``: the node's own), the seconds without a
+connection after which it ends (0: never), KIND (``notebook``, ``tensorboard`` or ``command``) and its words, in which
+``{socket}``, ``{port}`` and ``{address}`` are replaced. The server gets the token in RUNNER_SERVE_TOKEN, never as an
+argument. ``serve/`` in the run directory, its owner's alone, has the token, the socket, and ``place.json`` once the
+server has answered; they are removed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import rmtree
+
+from gpu_runner_inside.hold import PATIENCE_S, hold
+from gpu_runner_inside.launcher.network import free_port, resolve
+
+_POLL_S = 0.5
+# As ``tensorboard``, whose every path begins with the token then, and which prints that in no log.
+_TENSORBOARD = (
+    "import os, sys; from tensorboard import main, program;"
+    "sys.argv += ['--path_prefix', '/' + os.environ['RUNNER_SERVE_TOKEN']];"
+    "program.WerkzeugServer.print_serving_message = lambda server: None; main.run_main()"
+)
+
+
+class Server:
+    """The server of a job: where it listens, and its process."""
+
+    def __init__(self, way: str, idle_s: float, directory: Path) -> None:
+        self._idle_s, self._directory = idle_s, directory
+        self._path = str(directory / "socket") if way == "socket" else ""
+        self._host = resolve(socket.gethostname()) if way == "address" else "127.0.0.1"
+        self._port = 0 if self._path else free_port(self._host, [0])
+        self._status, self._used = 0, time.monotonic()
+
+    def command(self, kind: str, words: list[str]) -> list[str]:
+        at = ["--sock={socket}", "--sock-mode=0600"] if self._path else ["--ip={address}", "--port={port}"]
+        if kind == "notebook":
+            modules = [name for name in ("jupyterlab", "notebook", "jupyter_server") if find_spec(name)]
+            if not modules:
+                sys.exit("this Python has no Jupyter: pip install jupyterlab ipykernel")
+            words = [sys.executable, "-m", modules[0], "--no-browser", "--allow-root", *at, "--port-retries=0", *words]
+        elif kind == "tensorboard":
+            words = [sys.executable, "-c", _TENSORBOARD, "--host={address}", "--port={port}", "--logdir", *words]
+        for name, value in (("{socket}", self._path), ("{port}", str(self._port)), ("{address}", self._host)):
+            words = [word.replace(name, value) for word in words]
+        return words
+
+    def run(self, words: list[str], token: str, attached: Path) -> int:
+        """Until it ends, is not used, or no terminal is attached any more; returns its exit status."""
+        environment = {**os.environ, "RUNNER_SERVE_TOKEN": token, "JUPYTER_TOKEN": token}
+        try:
+            self._child = subprocess.Popen(words, env={**environment, "JUPYTER_RUNTIME_DIR": str(self._directory)})
+        except OSError as error:
+            sys.exit(f"{words[0]} cannot be run: {error.strerror}")
+        try:
+            hold(attached, PATIENCE_S, _POLL_S, self._goes_on)
+            return self._child.poll() or 0
+        finally:
+            self._child.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(10)
+            self._child.kill()
+
+    def _goes_on(self) -> bool:
+        now = time.monotonic()
+        if not self._status:
+            self._status, self._used = self._answer(), now
+            if self._status:
+                place = {"host": self._host, "port": self._port, "status": self._status}
+                (self._directory / "place.new").write_text(json.dumps(place))
+                (self._directory / "place.new").rename(self._directory / "place.json")
+        elif self._idle_s and self._is_used():
+            self._used = now
+        if idle := bool(self._idle_s and self._status and now - self._used > self._idle_s):
+            print(f"no connection for {self._idle_s:.0f} s: the job ends", file=sys.stderr)
+        return not idle and self._child.poll() is None
+
+    def _answer(self) -> int:
+        """The status of an HTTP answer to who has no token; 0 for none."""
+        with socket.socket(socket.AF_UNIX if self._path else socket.AF_INET) as connection, suppress(
+            OSError, ValueError
+        ):
+            connection.settimeout(5)
+            connection.connect(self._path or (self._host, self._port))
+            connection.sendall(b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            return int(connection.recv(12)[9:])
+        return 0
+
+    def _is_used(self) -> bool:
+        """Whether the kernel lists an established connection: proc(5), /proc/net/tcp and unix."""
+        if self._path:
+            rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()]
+            return any(row[5] == "03" and row[7:] == [self._path] for row in rows)
+        rows = [row.split() for name in ("tcp", "tcp6") for row in Path("/proc/net", name).read_text().splitlines()]
+        return any(row[3] == "01" and row[1].endswith(f":{self._port:04X}") for row in rows)
+
+
+def _end(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_IGN)  # Slurm sends one, and the launcher another
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    """As a program, of the run directory of its job."""
+    way, idle_s, kind, *words = sys.argv[1:]
+    os.umask(0o077)
+    signal.signal(signal.SIGTERM, _end)
+    run = Path(os.environ["RUNNER_RUN_DIR"])
+    directory, token = run / "serve", secrets.token_hex(32)
+    rmtree(directory, ignore_errors=True)  # of the first start of a job that was requeued
+    directory.mkdir()
+    try:
+        with os.fdopen(os.open(directory / "token", os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+            file.write(token)
+        server = Server(way, float(idle_s), directory)
+        sys.exit(server.run(server.command(kind, words), token, run / "attached"))
+    finally:
+        rmtree(directory, ignore_errors=True)

@@ -1,0 +1,80 @@
+"""``serve``: a web server on a GPU node, in a job of its own, and the tunnel to it: Jupyter, TensorBoard, anything."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from runner.cli.job_options import ReferringCommand, job_options
+from runner.cli.options import say, warn
+from runner.cli.progress import slow
+from runner.cli.shell import by_hand, in_own_job, job_request, wait_until
+from runner.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from runner.jobs.directory import Run
+    from runner.jobs.service import Kind, Reach
+
+
+@click.command(cls=ReferringCommand)
+@job_options
+@click.option("--notebook", is_flag=True, help="Serve Jupyter, which the image or environment must have.")
+@click.option("--tensorboard", metavar="DIR", help="Serve TensorBoard, of the logs in DIR.")
+@click.option("--idle", metavar="MIN", type=click.IntRange(min=1), help="End after MIN minutes without a connection.")
+def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_run: bool, full: bool) -> int:
+    """Serve Jupyter, TensorBoard or COMMAND from a GPU node, and print the tunnel to it; Ctrl-C ends its job.
+
+    In COMMAND {port} and {address}, or {socket}, are replaced; RUNNER_SERVE_TOKEN has the token. Other options are
+    those of submit. `jupyter` is `serve --notebook`.
+    """
+    import msgspec
+
+    from runner.jobs.service import PROGRAM, program_of, reach_of
+    from runner.model.request import Mount
+    from runner.preparation.site import read_user_site
+
+    context = click.get_current_context()
+    notebook = notebook or context.info_name == "jupyter"
+    words: tuple[str, ...] = context.params["arguments"]
+    kind: Kind = "notebook" if notebook else "command" if tensorboard is None else "tensorboard"
+    if notebook and tensorboard is not None:
+        raise UsageError("one server for a job", where="--tensorboard", fix="leave --notebook out: serve each by a job")
+    request = job_request("serve", PROGRAM)
+    if tensorboard is not None:
+        logs = str(Path(tensorboard).resolve())
+        words = (logs, *words)
+        request = msgspec.structs.replace(request, mounts=(*request.mounts, Mount(logs, logs)))
+    site = read_user_site(request.site, request, for_job=True).site
+    program = program_of(kind, words, request, site, idle_s=60.0 * (idle or 0))
+    request = msgspec.structs.replace(request, program=program)
+    return in_own_job(request, partial(_serve, kind, reach_of(site)), dry_run=dry_run, full=full)
+
+
+by_hand(command, "[-- COMMAND]")
+
+
+def _serve(kind: Kind, reach: Reach, run: Run) -> int:
+    """Print the way to the server once it answers; returns its exit code once it has ended."""
+    from runner.jobs import service
+    from runner.model.records import ExitRecord
+
+    with slow("waiting for the server"):
+        wait_until(run, lambda: service.place_of(run) is not None)
+        place = service.place_of(run)
+        assert place is not None
+        if not service.answers(run, place, reach):
+            warn("it answers on its node, and not this machine by the way of the tunnel (site file: `ssh_to_nodes`)")
+    if kind == "command" and place.port and place.status == 200:
+        warn(f"it asks for no token: whoever reaches {place.host}:{place.port} may use it")
+    token = run.path / service.TOKEN
+    shown = token.read_text() if sys.stdout.isatty() else f"$(cat {token})"
+    say("it answers. On your machine:")
+    click.echo("\n".join(service.directions(run, place, reach, kind, shown)))
+    say("Ctrl-C here ends its job")
+    wait_until(run, lambda: run.records.record(0, "exit", ExitRecord) is not None)
+    ended = run.records.record(0, "exit", ExitRecord)
+    return ended.status if ended is not None else 0
