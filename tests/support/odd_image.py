@@ -137,12 +137,12 @@ def archive_of_a_link(tag: str, target: str) -> bytes:
     return archive(tag, [layer.bytes()], {})
 
 
-def archive(tag: str, layers: list[bytes], start: dict[str, object]) -> bytes:
+def archive(tag: str, layers: list[bytes], start: dict[str, object], created: str = CREATED) -> bytes:
     """An image of these tar archives, in the form of ``docker save``; ``start``: the configuration's start-up part."""
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "created": CREATED,
+        "created": created,
         "config": start,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(raw).hexdigest()}" for raw in layers]},
     }

@@ -16,9 +16,11 @@ from runner.core import process_identity
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.images import reference as references
+from runner.images.conversion import assembly
 from runner.images.engine import OWNER_LABEL, find_image, remove_orphans
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
+from runner.images.packing.squashfs_tables import UnfitError
 
 if TYPE_CHECKING:
     import docker
@@ -41,24 +43,27 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
         pull = ", or pull it into the engine (docker pull)" if references.names_registry(image) else ""
         fix = f"build it first ({PROGRAM} build pytorch){pull}"
         raise RefusedError(f"the engine has no image {image}", where=image, fix=fix)
-    raw = known.attrs.get("Config") or {}
-    config = rootfs.Config(
-        environment=dict(line.partition("=")[::2] for line in raw.get("Env") or ()),
-        workdir=raw.get("WorkingDir") or "",
-        entrypoint=tuple(raw.get("Entrypoint") or ()),
-        command=tuple(raw.get("Cmd") or ()),
-        labels=dict(raw.get("Labels") or {}),
-        volumes=tuple(raw.get("Volumes") or ()),
-    )
     packed = partial(_packed, name, known, client)
     return Source(
         name=name,
         digest=str(known.id),
         created=str(known.attrs.get("Created") or ""),
         architecture=str(known.attrs.get("Architecture") or ""),
-        config=config,
+        config=_config(known),
         packed=partial(packed, method),
         otherwise=partial(packed, "stream") if method == "auto" else None,
+    )
+
+
+def _config(image: Image) -> rootfs.Config:
+    raw = image.attrs.get("Config") or {}
+    return rootfs.Config(
+        environment=dict(line.partition("=")[::2] for line in raw.get("Env") or ()),
+        workdir=raw.get("WorkingDir") or "",
+        entrypoint=tuple(raw.get("Entrypoint") or ()),
+        command=tuple(raw.get("Cmd") or ()),
+        labels=dict(raw.get("Labels") or {}),
+        volumes=tuple(raw.get("Volumes") or ()),
     )
 
 
@@ -68,6 +73,8 @@ def _packed(name: str, image: Image, client: docker.DockerClient, method: Method
             try:
                 local = client.api.base_url.startswith("http+docker:")
                 layers = mksquashfs.directories(container.attrs, local=local)
+                if (passed := _assembled(layers, client, job)) is not None:
+                    return passed
                 job.progress.step(f"squashing {name}: the engine's {len(layers)} layers, mounted")
                 return mksquashfs.packed_layers(layers, job)
             except mksquashfs.Unavailable as reason:
@@ -78,6 +85,23 @@ def _packed(name: str, image: Image, client: docker.DockerClient, method: Method
         job.progress.step(f"squashing {name}: the engine's export, as a stream")
         chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
         return mksquashfs.packed_stream(chunks, job, size=image.attrs.get("Size"))
+
+
+def _assembled(layers: tuple[Path, ...], client: docker.DockerClient, job: PackJob) -> rootfs.Passed | None:
+    """As ``assembly.assembled``, from the relative that has most layers in common; None where that is not possible."""
+    import docker
+
+    best, nearest = 0, None
+    for relative in job.relatives:
+        with suppress(docker.errors.NotFound, mksquashfs.Unavailable):
+            image = client.images.get(relative.digest)
+            others = mksquashfs.directories(image.attrs, local=True)
+            if (count := assembly.shared(layers, others)) > best:
+                best, nearest = count, (relative, others, _config(image))
+    if nearest is not None:
+        with suppress(UnfitError, mksquashfs.Unavailable, InfrastructureError):  # from scratch, then
+            return assembly.assembled(layers, *nearest, job)
+    return None
 
 
 @contextmanager

@@ -41,12 +41,14 @@ class Conversion:
 @dataclass(frozen=True)
 class Contents:
     """What is in a finished file. entries: files, directories and links. omitted: variables that /etc/environment
-    cannot hold.
+    cannot hold. key, converter: where they are others than the maker's.
     """
 
     entries: int
     about: Mapping[str, Any]
     omitted: tuple[str, ...] = ()
+    key: str = ""
+    converter: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,8 @@ def _described(maker: Maker, made: Path, target: Path, contents: Contents, histo
         labels=config.labels,
         about=contents.about,
         architecture=source.architecture,
-        key=maker.keys[0],
-        converter=maker.converter,
+        key=contents.key or maker.keys[0],
+        converter=contents.converter or maker.converter,
         options=maker.options,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         omitted=contents.omitted,

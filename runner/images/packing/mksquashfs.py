@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -77,9 +78,19 @@ class Packing:
 
 
 @dataclass(frozen=True)
+class Relative:
+    """A squashfs of another image that is packed likewise. reference, digest: of that image. sha256: of the file."""
+
+    reference: str
+    digest: str
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
 class PackJob:
     """What any source's root is packed with, and where to. added: what is put in. out: the squashfs, replaced. capture:
-    names of small files whose contents are wanted.
+    names of small files whose contents are wanted. relatives: may be used by a source that can; the latest first.
     """
 
     added: rootfs.Additions
@@ -87,6 +98,7 @@ class PackJob:
     packing: Packing
     progress: Progress
     capture: tuple[str, ...] = ()
+    relatives: tuple[Relative, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -228,6 +240,28 @@ def packed_layers(layers: Collection[Path], job: PackJob) -> rootfs.Passed:
         captured={name: base64.b64decode(text) for name, text in captured.items()},
         devices=set(devices),
     )
+
+
+def packed_names(layers: Collection[Path], names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
+    """Pack of the tree that ``layers`` make these names only, with those above them and what is put in. names: whether
+    what is below a directory is meant, too. Raises as ``packed_layers``.
+    """
+    mount_point = paths.ensure_directory(paths.cache("mount"))
+    spec = {
+        "parent": os.getpid(),
+        "mount_point": str(mount_point),
+        "layers": [str(path) for path in layers],
+        "names": names,
+    }
+    with _running([sys.executable, "-I", "-S", str(Path(mount_program.__file__))], job, stdout=process.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with suppress(BrokenPipeError), child.stdin as pipe:
+            pipe.write(json.dumps(spec).encode())
+        answer = child.stdout.read(3)
+        if answer != b"ok\0":
+            raise Unavailable(os.fsdecode(child.stdout.read().rstrip(b"\0")))
+        return packed_stream(iter(partial(child.stdout.read, 1 << 20), b""), job)
 
 
 def _watch(child: process.Child, size: int, progress: Progress) -> None:

@@ -2,7 +2,8 @@
 
 It reads one JSON object (see ``mksquashfs.packed_layers``) on standard input, and answers on standard output:
 ``ok``, the captured files and the paths of device files as JSON, the bytes that will be read and every path; or ``no``
-and the reason; or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs.
+and the reason; or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs. Where the object
+has ``names``, ``ok`` is followed by a tar archive of these paths instead.
 
 The mounts lie in a mount namespace of this process alone, and it dies with the process that started it: whatever
 kills either of them, no mount, no tree and no running mksquashfs is left. The overlay is writable into a tmpfs, so
@@ -20,6 +21,7 @@ import shutil
 import signal
 import stat
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,10 @@ _PR_SET_PDEATHSIG = 1
 # The engine's export carries this attribute and no other; an image packed both ways must give the same bytes.
 _KEPT_ATTRIBUTES = {"security.capability"}
 _PACKED_NAMESPACES = ("user.", "trusted.", "security.")
+_TAR_TYPES = {
+    stat.S_IFREG: tarfile.REGTYPE, stat.S_IFDIR: tarfile.DIRTYPE, stat.S_IFLNK: tarfile.SYMTYPE,
+    stat.S_IFIFO: tarfile.FIFOTYPE, stat.S_IFCHR: tarfile.CHRTYPE, stat.S_IFBLK: tarfile.BLKTYPE,
+}  # fmt: skip
 _LARGEST_CAPTURED = 1 << 20  # bytes; as rootfs.LARGEST_CAPTURED
 
 
@@ -47,6 +53,11 @@ def main() -> None:
         outside = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
         os.chroot(root)
         os.chdir("/")
+        if "names" in spec:
+            members = _chosen(spec["names"])
+            _answer(b"ok")
+            _archive(members)
+            return
         captured = {  # contents of small regular files, base64
             name: base64.b64encode(file.read_bytes()).decode()
             for name, file in ((name, Path("/", name)) for name in spec["capture"])
@@ -67,6 +78,61 @@ def main() -> None:
     _answer(b"ok", json.dumps([captured, devices]).encode(), b"%d" % size, *paths)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the end of the answer
     os.execv(spec["command"][0], spec["command"])
+
+
+def _chosen(names: dict[str, bool]) -> dict[str, os.stat_result]:
+    """What there is of these names, parents first, and below those whose value is true; no link is followed.
+
+    Unavailable: hard links lead from there to elsewhere, or files have attributes that the engine's export leaves out.
+    """
+    chosen = {"": os.lstat("/")}
+    links: dict[tuple[int, int], int] = {}
+    waiting = sorted(names.items(), reverse=True)
+    while waiting:
+        name, whole = waiting.pop()
+        above = chosen.get(name.rpartition("/")[0])
+        if name in chosen or above is None or not stat.S_ISDIR(above.st_mode):
+            continue
+        try:
+            about = os.lstat(f"/{name}")
+        except FileNotFoundError:
+            continue
+        if stat.S_ISSOCK(about.st_mode):
+            continue
+        chosen[name] = about
+        _check_attributes(os.fsencode(f"/{name}"))
+        if whole and stat.S_ISDIR(about.st_mode):
+            waiting += sorted(((f"{name}/{below}", True) for below in os.listdir(f"/{name}")), reverse=True)  # noqa: PTH208 - names
+        elif not stat.S_ISDIR(about.st_mode):
+            links[about.st_dev, about.st_ino] = links.get((about.st_dev, about.st_ino), about.st_nlink) - 1
+    if any(links.values()):
+        raise Unavailable("hard links of what has changed lead to what has not")
+    return chosen
+
+
+def _archive(members: dict[str, os.stat_result]) -> None:
+    """A tar archive of these paths, to standard output."""
+    linked: dict[tuple[int, int], str] = {}
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for name, about in members.items():
+            member = tarfile.TarInfo(name or ".")
+            member.mode, member.mtime = stat.S_IMODE(about.st_mode), about.st_mtime_ns // 10**9
+            member.type = _TAR_TYPES[stat.S_IFMT(about.st_mode)]
+            if member.type == tarfile.SYMTYPE:
+                member.linkname = os.readlink(f"/{name}")  # noqa: PTH115 - as written
+            first = linked.setdefault((about.st_dev, about.st_ino), name)
+            if first != name and not stat.S_ISDIR(about.st_mode):
+                member.type, member.linkname = tarfile.LNKTYPE, first
+            if _KEPT_ATTRIBUTES & {*os.listxattr(f"/{name}", follow_symlinks=False)}:
+                value = os.getxattr(f"/{name}", *_KEPT_ATTRIBUTES, follow_symlinks=False)
+                text = value.decode("utf-8", "surrogateescape")
+                member.pax_headers = {f"SCHILY.xattr.{key}": text for key in _KEPT_ATTRIBUTES}
+            if member.type != tarfile.REGTYPE:
+                archive.addfile(member)
+                continue
+            member.size = about.st_size
+            with Path("/", name).open("rb") as file:
+                archive.addfile(member, file)
 
 
 def _answer(*parts: bytes) -> None:
@@ -151,12 +217,6 @@ def _walked() -> tuple[int, list[bytes], list[str]]:
     Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not, or times that it
     would turn into others.
     """
-
-    def check_attributes(path: bytes) -> None:
-        for name in os.listxattr(path, follow_symlinks=False):
-            if name.startswith(_PACKED_NAMESPACES) and name not in _KEPT_ATTRIBUTES:
-                raise Unavailable(f"{os.fsdecode(path)} has the extended attribute {name}, which an export leaves out")
-
     size = 0
     paths: list[bytes] = []
     devices: list[str] = []
@@ -164,7 +224,7 @@ def _walked() -> tuple[int, list[bytes], list[str]]:
     pending = [b"/"]
     while pending:
         directory = pending.pop()
-        check_attributes(directory)
+        _check_attributes(directory)
         to_remove = []
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -179,7 +239,7 @@ def _walked() -> tuple[int, list[bytes], list[str]]:
                 if stat.S_ISDIR(about.st_mode):
                     pending.append(entry.path)
                     continue
-                check_attributes(entry.path)
+                _check_attributes(entry.path)
                 if about.st_nlink == 1 or (about.st_dev, about.st_ino) not in seen:
                     size += about.st_size
                     seen.add((about.st_dev, about.st_ino))
@@ -189,6 +249,12 @@ def _walked() -> tuple[int, list[bytes], list[str]]:
         if to_remove:
             os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
     return size, paths, devices
+
+
+def _check_attributes(path: bytes) -> None:
+    for name in os.listxattr(path, follow_symlinks=False):
+        if name.startswith(_PACKED_NAMESPACES) and name not in _KEPT_ATTRIBUTES:
+            raise Unavailable(f"{os.fsdecode(path)} has the extended attribute {name}, which an export leaves out")
 
 
 def _retime(names: list[str], mtime: int) -> None:
