@@ -19,7 +19,7 @@ from runner.core.files import sha256
 from runner.images.packing import mksquashfs, rootfs, squashfs_tables
 from runner.images.packing.mksquashfs import PackJob, Relative
 from runner.images.packing.squashfs_tables import NONE, Squashfs, UnfitError
-from runner.images.store import integrity, store
+from runner.images.store import image_files, integrity, store
 from runner.images.store.stored_image import StoredImage, form_of
 
 # A directory with one of these hides what lower layers have there, or shows what they have elsewhere.
@@ -69,9 +69,11 @@ def assembled(
         for name in known:
             names |= {each: names.get(each, False) for each in (*rootfs.parents(name), name) if each}
         passed = mksquashfs.packed_names(layers, names, job)
+        image_files.check_listing(job.out, passed.names)
         with closing(Squashfs(job.out)) as new:
             job.out.unlink()  # stays open
             squashfs_tables.lay_over(old.root, new.root, {os.fsencode(name): whole for name, whole in names.items()})
+            old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
             copied = squashfs_tables.write(
                 job.out, old.root, (old, new), level=job.packing.level, epoch=job.added.mtime
             )

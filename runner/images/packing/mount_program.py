@@ -81,32 +81,40 @@ def main() -> None:
 
 
 def _chosen(names: dict[str, bool]) -> dict[str, os.stat_result]:
-    """What there is of these names, parents first, and below those whose value is true; no link is followed.
-
-    Unavailable: hard links lead from there to elsewhere, or files have attributes that the engine's export leaves out.
+    """What there is of these names, those above it first, of what is below those whose value is true, and of all hard
+    links to any of it; no symbolic link is followed. Unavailable: as ``_check_attributes``.
     """
     chosen = {"": os.lstat("/")}
-    links: dict[tuple[int, int], int] = {}
+    missing: dict[tuple[int, int], int] = {}  # of each file how many of its names are not chosen
+
+    def choose(name: str) -> bool:
+        """Whether it is a directory that was not chosen before."""
+        above = chosen.get(name.rpartition("/")[0])
+        if name in chosen or above is None or not stat.S_ISDIR(above.st_mode) or not os.path.lexists(f"/{name}"):
+            return False
+        about = os.lstat(f"/{name}")
+        if stat.S_ISSOCK(about.st_mode):
+            return False
+        _check_attributes(os.fsencode(f"/{name}"))
+        chosen[name] = about
+        if not stat.S_ISDIR(about.st_mode):
+            key = about.st_dev, about.st_ino
+            missing[key] = missing.get(key, about.st_nlink) - 1
+        return stat.S_ISDIR(about.st_mode)
+
     waiting = sorted(names.items(), reverse=True)
     while waiting:
         name, whole = waiting.pop()
-        above = chosen.get(name.rpartition("/")[0])
-        if name in chosen or above is None or not stat.S_ISDIR(above.st_mode):
-            continue
-        try:
-            about = os.lstat(f"/{name}")
-        except FileNotFoundError:
-            continue
-        if stat.S_ISSOCK(about.st_mode):
-            continue
-        chosen[name] = about
-        _check_attributes(os.fsencode(f"/{name}"))
-        if whole and stat.S_ISDIR(about.st_mode):
-            waiting += sorted(((f"{name}/{below}", True) for below in os.listdir(f"/{name}")), reverse=True)  # noqa: PTH208 - names
-        elif not stat.S_ISDIR(about.st_mode):
-            links[about.st_dev, about.st_ino] = links.get((about.st_dev, about.st_ino), about.st_nlink) - 1
-    if any(links.values()):
-        raise Unavailable("hard links of what has changed lead to what has not")
+        if choose(name) and whole:
+            waiting += [(f"{name}/{below}", True) for below in sorted(os.listdir(f"/{name}"), reverse=True)]  # noqa: PTH208
+    if any(missing.values()):
+        for above, directories, files in os.walk("/"):
+            for path in (f"{above.rstrip('/')}/{name}" for name in (*directories, *files)):
+                about = os.lstat(path) if os.path.lexists(path) else chosen[""]
+                if missing.get((about.st_dev, about.st_ino)):
+                    parts = path[1:].split("/")
+                    for depth in range(len(parts)):
+                        choose("/".join(parts[: depth + 1]))
     return chosen
 
 

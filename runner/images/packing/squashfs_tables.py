@@ -360,12 +360,10 @@ def _copied(file: Squashfs, inodes: Sequence[Inode], target: int, fragments: lis
             runs.append([start, start + length])
         runs[-1][1] = max(runs[-1][1], start + length)
         moved[start] = at + start - runs[-1][0]
-    for at, end in runs:
-        while at < end:
-            sent = os.sendfile(target, file.descriptor, at, end - at)
-            if not sent:
-                raise UnfitError("it is cut off")
-            at += sent
+    for start, end in runs:
+        left = end - start
+        while left and (sent := os.sendfile(target, file.descriptor, end - left, left)):
+            left -= sent
     for number in sorted(used):
         start, size = file.fragments[number]
         moved[~number] = len(fragments)
