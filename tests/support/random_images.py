@@ -18,7 +18,7 @@ _TOPS = ("a", "A", "b", "opt", "opt/runner", "etc", "run", "var/lib/dpkg", "dev"
 _FIXED = {top[: top.find("/", at)] for top in _TOPS for at, letter in enumerate(top) if letter == "/"} | {*_TOPS}
 _SIZES = (0, 0, 1, 900, 900, 5000, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 77, 3 * BLOCK)
 _TIMES = (1, OLD, OLD, OLD, EPOCH - 7, EPOCH, EPOCH + 1, EPOCH + 86400, 4_000_000_000)
-_CREATED = (0, OLD - 1, EPOCH, EPOCH, EPOCH + 1, EPOCH + 90_000)
+_CREATED = (0, OLD - 1, *[EPOCH] * 3, *[EPOCH + 1] * 2, *[EPOCH + 90_000] * 4)
 
 
 class _Writer:
@@ -86,7 +86,7 @@ class _Writer:
         return self._draw.randbytes(size) if kind < 0.3 else (self._draw.randbytes(20) * (size // 20 + 1))[:size]
 
 
-_KINDS = {"file": 12, "directory": 3, "hard": 3, "symlink": 2, "fifo": 1, "device": 1, "whiteout": 4, "opaque": 2}
+_KINDS = {"file": 12, "directory": 3, "hard": 3, "symlink": 2, "fifo": 1, "device": 1, "whiteout": 4, "opaque": 1}
 
 
 def _layer(draw: random.Random, entries: int, below: set[str]) -> bytes:
@@ -105,13 +105,13 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
     """So many images of one name that share their lower layers, as ``docker save`` writes them."""
     draw = random.Random(seed)
     lower: set[str] = set()
-    base = [_layer(draw, 60, lower) for _ in range(draw.choice((1, 2)))]
-    made = []
+    base = [_layer(draw, 120, lower) for _ in range(draw.choice((1, 2)))]
+    made: list[bytes] = []
     for number in range(count):
         if not made or draw.random() < 0.7:  # else further layers over those of the one before
             top, below = [], {*lower}
         top += [_layer(draw, draw.choice((1, 6, 25)), below) for _ in range(draw.choice((0, 1, 1, 2)))]
-        volumes = {f"/{draw.choice(_TOPS)}/volume": {} for _ in range(draw.choice((0, 0, 1)))}
+        volumes: dict[str, object] = {f"/{draw.choice(_TOPS)}/volume": {} for _ in range(draw.choice((0, 0, 1)))}
         start: dict[str, object] = {"Env": [f"N={number}"], "WorkingDir": draw.choice(("", "/a/b/w", "/b", "/run"))}
         created = datetime.fromtimestamp(draw.choice(_CREATED) or 0, timezone.utc)
         text = "0001-01-01T00:00:00Z" if not created.timestamp() else f"{created:%Y-%m-%dT%H:%M:%SZ}"
@@ -127,7 +127,7 @@ def as_mounted(squashfs: Path, mount_point: Path) -> dict[str, object]:
         seen: dict[str, object] = {}
         first: dict[int, str] = {}
         for above, directories, files in os.walk(mount_point):
-            for path in [above, *(Path(above, name) for name in sorted([*files, *directories]))]:
+            for path in [above, *(f"{above}/{name}" for name in sorted([*files, *directories]))]:
                 about = os.lstat(path)
                 name = os.path.relpath(path, mount_point)
                 kind = stat.S_IFMT(about.st_mode)
@@ -143,7 +143,7 @@ def as_mounted(squashfs: Path, mount_point: Path) -> dict[str, object]:
         subprocess.run(["umount", mount_point], check=True)
 
 
-def _attributes(path: object) -> list[str]:
+def _attributes(path: str) -> list[str]:
     with suppress(OSError):  # there is no table of attributes
-        return os.listxattr(str(path), follow_symlinks=False)
+        return os.listxattr(path, follow_symlinks=False)
     return []

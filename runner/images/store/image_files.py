@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runner.core import process
 from runner.core.errors import InfrastructureError
+from runner.images.packing.rootfs import with_parents
 from runner.images.packing.squashfs_tables import MAGIC, SUPERBLOCK
 from runner.images.store.stored_image import Form
 
@@ -126,10 +127,9 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
     """Check that the squashfs holds every name that went in, and no other; one with newlines is compared line by line.
     ``names``: relative; undecodable bytes as surrogate escapes. Directories above them are meant, too.
     """
-    files = [f"{_TOP}/{name}" for name in names]
-    above = (name[:cut] for name in files for cut, character in enumerate(name) if character == "/")
+    files = with_parents(f"{_TOP}/{name}" for name in names) | {_TOP}
     # As ``process`` decodes a program's output.
-    shown = (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in {_TOP, *files, *above})
+    shown = (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in files)
     wanted = Counter(line for name in shown for line in name.split("\n"))
     listed = entries(path, "squashfs")
     lacking, strange = wanted - listed, listed - wanted
