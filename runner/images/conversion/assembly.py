@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from runner.core.errors import InfrastructureError
@@ -60,23 +60,21 @@ def assembled(
     """
     began, same = time.monotonic(), shared(layers, others)
     job.progress.step(f"assembling from {relative.reference}")
-    with ThreadPoolExecutor(1) as pool, closing(Squashfs(relative.path)) as old:
+    with ThreadPoolExecutor(1) as pool, relative.path.open("rb") as file:
         checksum = pool.submit(sha256, relative.path)
+        old = Squashfs(file)
         names = _named([*layers[: len(layers) - same], *others[: len(others) - same]])
-        known = [*names, *_unclear(old), *job.capture]
-        for added in (job.added, rootfs.additions(their_config, (), 0)):
-            known += [*added.timed, *(name for name, _ in added.links)]
-        for name in known:
-            names |= {each: names.get(each, False) for each in (*rootfs.parents(name), name) if each}
+        theirs = rootfs.additions(their_config, (), 0)
+        known = {*names, *_unclear(old), *job.capture, *job.added.timed, *theirs.timed} - {""}
+        names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
         passed = mksquashfs.packed_names(layers, names, job)
         image_files.check_listing(job.out, passed.names)
-        with closing(Squashfs(job.out)) as new:
-            job.out.unlink()  # stays open
+        with job.out.open("rb") as packed:
+            new = Squashfs(packed)
+            job.out.unlink()  # it stays open
             squashfs_tables.lay_over(old.root, new.root, {os.fsencode(name): whole for name, whole in names.items()})
             old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
-            copied = squashfs_tables.write(
-                job.out, old.root, (old, new), level=job.packing.level, epoch=job.added.mtime
-            )
+            copied = squashfs_tables.write(job.out, old.root, (old, new), job.packing.level, job.added.mtime)
         if checksum.result() != relative.sha256:
             raise UnfitError("the relative's file is damaged")
     passed.names = {os.fsdecode(path) for path, _ in squashfs_tables.walk(old.root)}
