@@ -15,88 +15,78 @@ from tests.support.odd_image import CAPABILITY, EPOCH, OLD, Layer, archive
 BLOCK = 128 << 10  # bytes
 _NAMES = ("a", "A", "b", "c", "ß\U0001f600", "new\nline", "\udcff", ".wh", "n" * 240)
 _TOPS = ("a", "A", "b", "opt", "opt/runner", "etc", "run", "var/lib/dpkg", "dev", "/".join(["deep"] * 40))
-_FIXED = {top[: top.find("/", at)] for top in _TOPS for at, letter in enumerate(top) if letter == "/"} | {*_TOPS}
+_FIXED = {*_TOPS, *(top[:at] for top in _TOPS for at, letter in enumerate(top) if letter == "/")}  # directories always
 _SIZES = (0, 0, 1, 900, 900, 5000, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 77, 3 * BLOCK)
 _TIMES = (1, OLD, OLD, OLD, EPOCH - 7, EPOCH, EPOCH + 1, EPOCH + 86400, 4_000_000_000)
 _CREATED = (0, OLD - 1, *[EPOCH] * 3, *[EPOCH + 1] * 2, *[EPOCH + 90_000] * 4)
+_SPECIAL = {"directory": tarfile.DIRTYPE, "opaque": tarfile.DIRTYPE, "fifo": tarfile.FIFOTYPE}
+_KINDS = ["file"] * 12 + ["directory", "hard"] * 3 + ["symlink"] * 2 + ["fifo", "device", "opaque"] + ["whiteout"] * 4
 
 
 class _Writer:
-    """One random layer."""
+    """One random layer. kinds: of the paths that it brings, also through what is below them."""
 
     def __init__(self, draw: random.Random) -> None:
         self.layer = Layer()
-        self._draw = draw
         self.kinds: dict[str, str] = {}
-
-    def path(self) -> str:
-        below = self._draw.choices(_NAMES, k=self._draw.choice((0, 1, 1, 1, 2, 3)))
-        return "/".join([self._draw.choice(_TOPS), *below])
-
-    def _free(self, path: str) -> bool:
-        """Whether this layer can bring it; it brings some of the directories above, and the engine makes the others."""
-        parents = [path[:at] for at, letter in enumerate(path) if letter == "/"]
-        if path in self.kinds or any(self.kinds.get(parent, "directory") != "directory" for parent in parents):
-            return False
-        for parent in parents:
-            if parent not in self.kinds and self._draw.random() < 0.7:
-                self.add(parent, "directory")
-            self.kinds[parent] = "directory"
-        return True
+        self._draw = draw
 
     def add(self, path: str, kind: str) -> None:
+        """Bring this, unless something else is in its way; the engine makes the directories that are not brought."""
         draw = self._draw
-        kind = "directory" if path in _FIXED and kind not in ("whiteout", "opaque") else kind
-        if (path in _FIXED and kind == "whiteout" and draw.random() < 0.8) or not self._free(path):
+        if path in _FIXED and kind not in ("opaque", "whiteout"):
+            kind = "directory"
+        parents = [path[:at] for at, letter in enumerate(path) if letter == "/"]
+        blocked = any(self.kinds.get(parent, "directory") not in ("directory", "opaque") for parent in parents)
+        if blocked or path in self.kinds or (path in _FIXED and kind == "whiteout" and draw.random() < 0.8):
             return
-        self.kinds[path] = kind
-        time, mode = draw.choice(_TIMES), draw.choice((0o644, 0o755, 0o4755, 0, 0o1777))
-        given = {"mtime": time, "mode": mode, "uid": draw.choice((0, 1000, 3_000_000_000))}
+        for parent in parents:
+            if parent not in self.kinds and draw.random() < 0.7:
+                self.add(parent, "directory")
+            self.kinds.setdefault(parent, "directory")
         above, _, name = path.rpartition("/")
-        linkable = {other for other, its in self.kinds.items() if its in ("file", "symlink", "fifo")}
-        others = sorted(other for other in linkable - {path} if not other.startswith("dev/"))
-        if kind == "directory":
-            self.layer.special(path, tarfile.DIRTYPE, **given)
-        elif kind == "opaque":
-            self.layer.special(path, tarfile.DIRTYPE, **given)
-            self.layer.file(f"{path}/.wh..wh..opq", b"")
-            self.kinds[path] = "directory"
-        elif kind == "whiteout":
-            self.layer.file(f"{above}/.wh.{name}" if above else f".wh.{name}", b"")
-        elif kind == "hard" and others and not path.startswith("dev/"):
+        given: dict[str, object] = {
+            "mtime": draw.choice(_TIMES),
+            "mode": draw.choice((0o644, 0o755, 0o4755, 0, 0o1777)),
+        }
+        given["uid"] = draw.choice((0, 1000, 3_000_000_000))
+        others = [other for other, its in self.kinds.items() if its in ("file", "symlink", "fifo")]
+        # What is in /dev is left out, and no archive can link to it.
+        others = [other for other in others if not (other + path).startswith("dev/") and "dev/" not in path]
+        self.kinds[path] = "file" if kind == "hard" else kind
+        if kind in _SPECIAL:
+            self.layer.special(path, _SPECIAL[kind], **given)
+        if kind in ("opaque", "whiteout"):
+            hidden = f"{path}/.wh..wh..opq" if kind == "opaque" else f"{above}/.wh.{name}".lstrip("/")
+            self.layer.file(hidden, b"")
+        elif kind == "hard" and others:
             self.layer.special(path, tarfile.LNKTYPE, linkname=draw.choice(others), **given)
         elif kind == "symlink":
             self.layer.special(path, tarfile.SYMTYPE, linkname=draw.choice((*_TOPS, "/", "../b", "//x//")), **given)
-        elif kind == "fifo":
-            self.layer.special(path, tarfile.FIFOTYPE, **given)
         elif kind == "device":
             self.layer.special(path, tarfile.CHRTYPE, devmajor=1, devminor=draw.choice((3, 5)), **given)
-        else:
-            self.kinds[path] = "file"
-            attributes = {"SCHILY.xattr.security.capability": CAPABILITY} if draw.random() < 0.1 else {}
-            attributes |= {"SCHILY.xattr.user.note": b"n"} if draw.random() < 0.001 else {}
-            headers = {key: value.decode("utf-8", "surrogateescape") for key, value in attributes.items()}
-            self.layer.file(path, self._content(), pax_headers=headers, **given)
+        elif kind in ("file", "hard"):
+            capable = {"SCHILY.xattr.security.capability": CAPABILITY.decode("utf-8", "surrogateescape")}
+            noted = {"SCHILY.xattr.user.note": "n"} if draw.random() < 0.001 else {}
+            self.layer.file(path, self._content(), pax_headers=capable if draw.random() < 0.1 else noted, **given)
 
     def _content(self) -> bytes:
-        size = self._draw.choice(_SIZES)
-        kind = self._draw.random()
+        size, kind = self._draw.choice(_SIZES), self._draw.random()
         if kind < 0.15:  # holes
             return (bytes(size) + b"end")[-size:] if size else b""
         return self._draw.randbytes(size) if kind < 0.3 else (self._draw.randbytes(20) * (size // 20 + 1))[:size]
 
 
-_KINDS = {"file": 12, "directory": 3, "hard": 3, "symlink": 2, "fifo": 1, "device": 1, "whiteout": 4, "opaque": 1}
-
-
 def _layer(draw: random.Random, entries: int, below: set[str]) -> bytes:
-    writer = _Writer(draw)
-    for kind in draw.choices([*_KINDS], [*_KINDS.values()], k=entries):
-        known = sorted(below)
+    """``below``: what lower layers bring; what this one does is added."""
+    writer, known = _Writer(draw), sorted(below)
+    for kind in draw.choices(_KINDS, k=entries):
+        path = "/".join([draw.choice(_TOPS), *draw.choices(_NAMES, k=draw.choice((0, 1, 1, 1, 2, 3)))])
         # A whiteout of nothing is a file to overlayfs that it lists and cannot find.
-        is_hidden = kind in ("whiteout", "opaque") or (known and draw.random() < 0.3)
-        if not is_hidden or known:
-            writer.add(draw.choice(known) if is_hidden else writer.path(), kind)
+        if kind in ("whiteout", "opaque") or (known and draw.random() < 0.3):
+            path = draw.choice(known) if known else ""
+        if path:
+            writer.add(path, kind)
     below |= writer.kinds.keys()
     return writer.layer.bytes()
 
@@ -112,15 +102,21 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
             top, below = [], {*lower}
         top += [_layer(draw, draw.choice((1, 6, 25)), below) for _ in range(draw.choice((0, 1, 1, 2)))]
         volumes: dict[str, object] = {f"/{draw.choice(_TOPS)}/volume": {} for _ in range(draw.choice((0, 0, 1)))}
-        start: dict[str, object] = {"Env": [f"N={number}"], "WorkingDir": draw.choice(("", "/a/b/w", "/b", "/run"))}
-        created = datetime.fromtimestamp(draw.choice(_CREATED) or 0, timezone.utc)
-        text = "0001-01-01T00:00:00Z" if not created.timestamp() else f"{created:%Y-%m-%dT%H:%M:%SZ}"
-        made.append(archive(tag, base + top, start | {"Volumes": volumes}, text))
+        start: dict[str, object] = {
+            "Env": [f"N={number}"],
+            "WorkingDir": draw.choice(("", "/a/b/w", "/b", "/run")),
+            "Volumes": volumes,
+        }
+        created = draw.choice(_CREATED)
+        text = (
+            f"{datetime.fromtimestamp(created, timezone.utc):%Y-%m-%dT%H:%M:%SZ}" if created else "0001-01-01T00:00:00Z"
+        )
+        made.append(archive(tag, base + top, start, text))
     return made
 
 
 def as_mounted(squashfs: Path, mount_point: Path) -> dict[str, object]:
-    """All that the kernel says of each entry: attributes, links, what they share, and a hash of the content."""
+    """All that the kernel says of each entry: attributes, size, a hash of its content, and the first name of a file."""
     mount_point.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "squashfs", "-o", "loop,ro", squashfs, mount_point], check=True)
     try:
@@ -128,22 +124,16 @@ def as_mounted(squashfs: Path, mount_point: Path) -> dict[str, object]:
         first: dict[int, str] = {}
         for above, directories, files in os.walk(mount_point):
             for path in [above, *(f"{above}/{name}" for name in sorted([*files, *directories]))]:
-                about = os.lstat(path)
-                name = os.path.relpath(path, mount_point)
-                kind = stat.S_IFMT(about.st_mode)
-                content = hashlib.sha256(Path(path).read_bytes()).hexdigest() if kind == stat.S_IFREG else ""
-                content = os.readlink(path) if kind == stat.S_IFLNK else content  # noqa: PTH115 - as written
-                attributes = {key: os.getxattr(path, key, follow_symlinks=False) for key in _attributes(path)}
-                size = about.st_size if kind == stat.S_IFREG else 0
+                about, name = os.lstat(path), os.path.relpath(path, mount_point)
+                content = os.readlink(path) if stat.S_ISLNK(about.st_mode) else ""  # noqa: PTH115 - as written
+                if stat.S_ISREG(about.st_mode):
+                    content = f"{about.st_size} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+                attributes = {}
+                with suppress(OSError):  # there is no table of them
+                    attributes = {key: os.getxattr(path, key) for key in os.listxattr(path, follow_symlinks=False)}
                 numbers = (about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns, about.st_nlink, about.st_rdev)
-                same = first.setdefault(about.st_ino, name) if kind != stat.S_IFDIR else ""
-                seen[name] = (numbers, size, content, attributes, same)
+                same = "" if stat.S_ISDIR(about.st_mode) else first.setdefault(about.st_ino, name)
+                seen[name] = (numbers, content, attributes, same)
         return seen
     finally:
         subprocess.run(["umount", mount_point], check=True)
-
-
-def _attributes(path: str) -> list[str]:
-    with suppress(OSError):  # there is no table of attributes
-        return os.listxattr(path, follow_symlinks=False)
-    return []

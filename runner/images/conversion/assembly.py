@@ -11,35 +11,27 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
-from runner.core.errors import InfrastructureError
 from runner.core.files import sha256
 from runner.images.packing import mksquashfs, rootfs, squashfs_tables
-from runner.images.packing.mksquashfs import PackJob, Relative
+from runner.images.packing.mksquashfs import PackJob
 from runner.images.packing.squashfs_tables import NONE, Squashfs, UnfitError
 from runner.images.store import image_files, integrity, store
-from runner.images.store.stored_image import StoredImage, form_of
+from runner.images.store.stored_image import StoredImage
 
 # A directory with one of these hides what lower layers have there, or shows what they have elsewhere.
 _HIDING = {f"{space}.overlay.{what}" for space in ("trusted", "user") for what in ("opaque", "redirect")}
 
 
-def relatives(directory: Path, converters: Sequence[str], options: tuple[str, ...]) -> tuple[Relative, ...]:
+def relatives(directory: Path, converters: Sequence[str], options: tuple[str, ...]) -> list[StoredImage]:
     """What the store holds that was packed with these options and never changed by hand, the latest first."""
-    with suppress(InfrastructureError):
-        images = [
-            image
-            for image in store.everything(directory)
-            if isinstance(image, StoredImage)
-            and (form_of(image.path), image.options, image.history) == ("squashfs", options, ())
-            and image.converter in converters
-            and not (store.stranger(image) or integrity.problem(image))
-        ]
-        images.sort(key=lambda image: image.created, reverse=True)
-        return tuple(Relative(image.reference, image.digest, image.path, image.sha256) for image in images)
-    return ()
+    images = [image for image in store.everything(directory) if isinstance(image, StoredImage)]
+    packed_so = [
+        each for each in images if each.converter in converters and (each.options, each.history) == (options, ())
+    ]
+    usable = [each for each in packed_so if not (store.stranger(each) or integrity.problem(each))]
+    return sorted(usable, key=lambda image: image.created, reverse=True)
 
 
 def shared(layers: Sequence[Path], others: Sequence[Path]) -> int:
@@ -49,13 +41,13 @@ def shared(layers: Sequence[Path], others: Sequence[Path]) -> int:
 
 
 def assembled(
-    layers: Sequence[Path], relative: Relative, others: Sequence[Path], their_config: rootfs.Config, job: PackJob
+    layers: Sequence[Path], relative: StoredImage, others: Sequence[Path], their_config: rootfs.Config, job: PackJob
 ) -> rootfs.Passed:
     """Pack the tree that ``layers`` (topmost first) make, with what is put in, over the squashfs of the relative, which
     has the layers ``others``.
 
     Raises:
-        UnfitError, Unavailable, InfrastructureError: this is not possible; ``packed_layers`` may be.
+        UnfitError, Unavailable, InfrastructureError, OSError: this is not possible; ``packed_layers`` may be.
         RefusedError: the image has something in the way of what is put in.
     """
     began, same = time.monotonic(), shared(layers, others)
@@ -78,7 +70,6 @@ def assembled(
         if checksum.result() != relative.sha256:
             raise UnfitError("the relative's file is damaged")
     passed.names = {os.fsdecode(path) for path, _ in squashfs_tables.walk(old.root)}
-    passed.assembled = True
     share = copied[0] / max(1, sum(copied))
     source = f"{relative.reference}@{relative.digest}"
     job.progress.line(f"assembled in {time.monotonic() - began:.1f} s; {share:.0%} from {source}")
@@ -104,10 +95,10 @@ def _named(layers: Iterable[Path]) -> dict[str, bool]:
 
 def _unclear(old: Squashfs) -> list[str]:
     """Paths whose time may be a later one that was cut to the file's, or with attributes, whose table is not taken
-    over.
+    over. UnfitError: these are most.
     """
-    return [
-        os.fsdecode(path)
-        for path, inode in squashfs_tables.walk(old.root)
-        if inode.xattr != NONE or inode.mtime >= old.time > 0
-    ]
+    entries = list(squashfs_tables.walk(old.root))
+    unclear = [path for path, inode in entries if inode.xattr != NONE or inode.mtime >= old.time > 0]
+    if len(unclear) > 1000 + len(entries) // 2:
+        raise UnfitError("little could be taken over")
+    return [os.fsdecode(path) for path in unclear]

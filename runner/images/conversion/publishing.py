@@ -41,14 +41,12 @@ class Conversion:
 @dataclass(frozen=True)
 class Contents:
     """What is in a finished file. entries: files, directories and links. omitted: variables that /etc/environment
-    cannot hold. key, converter: where they are others than the maker's.
+    cannot hold.
     """
 
     entries: int
     about: Mapping[str, Any]
     omitted: tuple[str, ...] = ()
-    key: str = ""
-    converter: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,8 +139,8 @@ def _described(maker: Maker, made: Path, target: Path, contents: Contents, histo
         labels=config.labels,
         about=contents.about,
         architecture=source.architecture,
-        key=contents.key or maker.keys[0],
-        converter=contents.converter or maker.converter,
+        key=maker.keys[0],
+        converter=maker.converter,
         options=maker.options,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         omitted=contents.omitted,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import docker
 
 CONVERTER = "runner-sqsh 4"  # the version goes into the key: raise it with every change of what is written
-ASSEMBLED = f"{CONVERTER}, assembled"  # the same root; which bytes depends on what the store held
+ASSEMBLED = f"{CONVERTER}, assembled"  # the same root; which bytes, depends on what the store held
 _DATA_ORDERS = ("walk", "layers")
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
@@ -54,7 +54,7 @@ class Options:
         source: where a plain reference is taken from; "auto" means an engine if one answers, else its registry.
         platform: ``OS/ARCHITECTURE``; None means this machine's, and for an engine whatever it has.
         engine: URL of the engine; None finds one. method: see ``convert_engine_image``.
-        store: None means the default. assemble: from a stored relative where that is possible (``assembly``).
+        store: None means the default. assemble: see ``convert_engine_image``.
     """
 
     source: SourceKind = "auto"
@@ -77,9 +77,11 @@ def convert_engine_image(
     assemble: bool = False,
 ) -> Conversion:
     """The stored squashfs of an engine's ``image`` (a reference or an id), made unless the store holds it. ``method``:
-    as ``engine_image``; the rest as ``convert_source``.
+    as ``engine_image``; assemble: from a stored relative where that is possible; the rest as ``convert_source``.
     """
-    source = engine_image(image, client, method)
+    options, target = (packing or Packing()).options(), store_dir or store.directory()
+    relatives = assembly.relatives(target, (CONVERTER, ASSEMBLED), options) if assemble else ()
+    source = engine_image(image, client, method, relatives)
     return convert_source(source, progress, store_dir=store_dir, packing=packing, assemble=assemble)
 
 
@@ -93,7 +95,7 @@ def convert_source(
     assemble: bool = False,
 ) -> Conversion:
     """The stored squashfs of any source, made unless the store holds it. ``history``: changes by hand that led to it.
-    ``assemble``: see ``Options``.
+    ``assemble``: the bytes may depend on what the store held.
 
     Raises:
         RefusedError: squashfs-tools are absent, or the source refuses.
@@ -105,16 +107,13 @@ def convert_source(
     def key(order: str) -> str:
         return key_of(source.digest, CONVERTER, *options, *_DIRECTORIES, *([] if order == "walk" else [order]))
 
-    key_assembled = key_of(source.digest, ASSEMBLED, *options, *_DIRECTORIES)
-
     def make(out: Path, progress: Progress) -> Contents:
         for program in ("mksquashfs", "unsquashfs"):
             if process.find(program) is None:
                 raise RefusedError(f"{program} is not installed", fix="install the package squashfs-tools")
         config = source.config
         added = rootfs.additions(config, _DIRECTORIES, created_at(source.created))
-        known = assembly.relatives(store_dir or store.directory(), (CONVERTER, ASSEMBLED), options) if assemble else ()
-        job = PackJob(added, out, packed_as, progress, (ABOUT,), known)
+        job = PackJob(added, out, packed_as, progress, (ABOUT,))
         try:
             passed = source.packed(job)
         except mksquashfs.CrashError as error:  # once more in another way and on one processor: the same bytes
@@ -126,13 +125,13 @@ def convert_source(
             )
         progress.step("verifying")
         image_files.check_listing(out, passed.names)
-        made_as = (key_assembled, ASSEMBLED) if passed.assembled else ("", "")
-        about = about_of(passed.captured.get(ABOUT))
-        return Contents(passed.entries(), about, rootfs.omitted(config.environment), *made_as)
+        return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))
 
     # One for each order of the data: whatever it is, the root is the same.
-    keys = (*map(key, dict.fromkeys((source.data_order, *_DATA_ORDERS))), *[key_assembled] * assemble)
-    maker = Maker(source, "squashfs", CONVERTER, options, keys, make)
+    keys = tuple(map(key, dict.fromkeys((source.data_order, *_DATA_ORDERS))))
+    if assemble:
+        keys = (key_of(keys[0], ASSEMBLED), *keys)
+    maker = Maker(source, "squashfs", ASSEMBLED if assemble else CONVERTER, options, keys, make)
     return publish(maker, progress, store_dir=store_dir, history=history)
 
 
@@ -190,10 +189,10 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
                     where="--platform",
                     fix="leave it out, or take the image from a registry with --from registry",
                 )
-            image = engine_image(name.text, client, options.method)
-            return convert_source(
-                image, progress, store_dir=options.store, packing=options.packing, assemble=options.assemble
-            )
+            return convert_engine_image(
+                name.text, client, progress, store_dir=options.store, packing=options.packing, method=options.method,
+                assemble=options.assemble,
+            )  # fmt: skip
     if options.method == "layers":
         raise UsageError(
             f"{text} is not an image of an engine: there are no layers to mount",
@@ -212,11 +211,8 @@ def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
         kept = store.lookup(name.text, options.store)
-        if (
-            kept is not None
-            and kept.options == options.packing.options()
-            and (kept.converter == CONVERTER or (options.assemble and kept.converter == ASSEMBLED))
-        ):
+        converters = (CONVERTER, ASSEMBLED)[: 1 + options.assemble]
+        if kept is not None and kept.converter in converters and kept.options == options.packing.options():
             return None if integrity.problem(kept) else kept
     return None
 

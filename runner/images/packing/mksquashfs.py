@@ -78,19 +78,9 @@ class Packing:
 
 
 @dataclass(frozen=True)
-class Relative:
-    """A squashfs of another image that is packed likewise. reference, digest: of that image. sha256: of the file."""
-
-    reference: str
-    digest: str
-    path: Path
-    sha256: str
-
-
-@dataclass(frozen=True)
 class PackJob:
     """What any source's root is packed with, and where to. added: what is put in. out: the squashfs, replaced. capture:
-    names of small files whose contents are wanted. relatives: may be used by a source that can; the latest first.
+    names of small files whose contents are wanted.
     """
 
     added: rootfs.Additions
@@ -98,7 +88,6 @@ class PackJob:
     packing: Packing
     progress: Progress
     capture: tuple[str, ...] = ()
-    relatives: tuple[Relative, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -246,20 +235,14 @@ def packed_names(layers: Collection[Path], names: Mapping[str, bool], job: PackJ
     """Pack of the tree that ``layers`` make these names only, with those above them and what is put in. names: whether
     what is below a directory is meant, too. Raises as ``packed_layers``.
     """
-    mount_point = paths.ensure_directory(paths.cache("mount"))
-    spec = {
-        "parent": os.getpid(),
-        "mount_point": str(mount_point),
-        "layers": [str(path) for path in layers],
-        "names": names,
-    }
+    mount_point = str(paths.ensure_directory(paths.cache("mount")))
+    spec = {"parent": os.getpid(), "mount_point": mount_point, "layers": list(map(str, layers)), "names": names}
     with _running([sys.executable, "-I", "-S", str(Path(mount_program.__file__))], job, stdout=process.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         with suppress(BrokenPipeError), child.stdin as pipe:
             pipe.write(json.dumps(spec).encode())
-        answer = child.stdout.read(3)
-        if answer != b"ok\0":
+        if child.stdout.read(3) != b"ok\0":
             raise Unavailable(os.fsdecode(child.stdout.read().rstrip(b"\0")))
         return packed_stream(iter(partial(child.stdout.read, 1 << 20), b""), job)
 

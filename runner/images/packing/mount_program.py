@@ -87,34 +87,31 @@ def _chosen(names: dict[str, bool]) -> dict[str, os.stat_result]:
     chosen = {"": os.lstat("/")}
     missing: dict[tuple[int, int], int] = {}  # of each file how many of its names are not chosen
 
-    def choose(name: str) -> bool:
-        """Whether it is a directory that was not chosen before."""
+    def choose(name: str, *, whole: bool = False) -> None:
         above = chosen.get(name.rpartition("/")[0])
         if name in chosen or above is None or not stat.S_ISDIR(above.st_mode) or not os.path.lexists(f"/{name}"):
-            return False
+            return
         about = os.lstat(f"/{name}")
         if stat.S_ISSOCK(about.st_mode):
-            return False
+            return
         _check_attributes(os.fsencode(f"/{name}"))
         chosen[name] = about
         if not stat.S_ISDIR(about.st_mode):
             key = about.st_dev, about.st_ino
             missing[key] = missing.get(key, about.st_nlink) - 1
-        return stat.S_ISDIR(about.st_mode)
+        elif whole:
+            waiting.extend((f"{name}/{below}", True) for below in sorted(os.listdir(f"/{name}"), reverse=True))  # noqa: PTH208
 
     waiting = sorted(names.items(), reverse=True)
     while waiting:
         name, whole = waiting.pop()
-        if choose(name) and whole:
-            waiting += [(f"{name}/{below}", True) for below in sorted(os.listdir(f"/{name}"), reverse=True)]  # noqa: PTH208
-    if any(missing.values()):
-        for above, directories, files in os.walk("/"):
-            for path in (f"{above.rstrip('/')}/{name}" for name in (*directories, *files)):
-                about = os.lstat(path) if os.path.lexists(path) else chosen[""]
-                if missing.get((about.st_dev, about.st_ino)):
-                    parts = path[1:].split("/")
-                    for depth in range(len(parts)):
-                        choose("/".join(parts[: depth + 1]))
+        choose(name, whole=whole)
+    for above, directories, files in os.walk("/") if any(missing.values()) else ():
+        for path in (f"{above.rstrip('/')}/{name}" for name in (*directories, *files)):
+            about = os.lstat(path) if os.path.lexists(path) else chosen[""]
+            if missing.get((about.st_dev, about.st_ino)):
+                for end in (at for at, letter in enumerate(f"{path}/") if letter == "/" and at):
+                    choose(path[1:end])
     return chosen
 
 
@@ -123,24 +120,23 @@ def _archive(members: dict[str, os.stat_result]) -> None:
     linked: dict[tuple[int, int], str] = {}
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for name, about in members.items():
-            member = tarfile.TarInfo(name or ".")
+            path, member = Path("/", name), tarfile.TarInfo(name or ".")
             member.mode, member.mtime = stat.S_IMODE(about.st_mode), about.st_mtime_ns // 10**9
             member.type = _TAR_TYPES[stat.S_IFMT(about.st_mode)]
-            if member.type == tarfile.SYMTYPE:
-                member.linkname = os.readlink(f"/{name}")  # noqa: PTH115 - as written
             first = linked.setdefault((about.st_dev, about.st_ino), name)
-            if first != name and not stat.S_ISDIR(about.st_mode):
+            if first != name and not member.isdir():
                 member.type, member.linkname = tarfile.LNKTYPE, first
-            if _KEPT_ATTRIBUTES & {*os.listxattr(f"/{name}", follow_symlinks=False)}:
-                value = os.getxattr(f"/{name}", *_KEPT_ATTRIBUTES, follow_symlinks=False)
-                text = value.decode("utf-8", "surrogateescape")
-                member.pax_headers = {f"SCHILY.xattr.{key}": text for key in _KEPT_ATTRIBUTES}
-            if member.type != tarfile.REGTYPE:
+            elif member.issym():
+                member.linkname = os.readlink(path)  # noqa: PTH115 - as written
+            for key in _KEPT_ATTRIBUTES & {*os.listxattr(path, follow_symlinks=False)}:
+                value = os.getxattr(path, key, follow_symlinks=False)
+                member.pax_headers = {f"SCHILY.xattr.{key}": value.decode("utf-8", "surrogateescape")}
+            if member.isreg():
+                member.size = about.st_size
+                with path.open("rb") as file:
+                    archive.addfile(member, file)
+            else:
                 archive.addfile(member)
-                continue
-            member.size = about.st_size
-            with Path("/", name).open("rb") as file:
-                archive.addfile(member, file)
 
 
 def _answer(*parts: bytes) -> None:

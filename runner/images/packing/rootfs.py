@@ -75,14 +75,12 @@ class Additions:
 class Passed:
     """What the packed root holds; complete once the stream has ended. names: every path passed on or put in, relative,
     without a trailing slash; the root itself left out. captured: contents of the requested files. devices: paths of
-    device files, which are left out: only root could unpack them. assembled: whether another squashfs's blocks were
-    taken over.
+    device files, which are left out: only root could unpack them.
     """
 
     names: set[str] = field(default_factory=set)
     captured: dict[str, bytes] = field(default_factory=dict)
     devices: set[str] = field(default_factory=set)
-    assembled: bool = False
 
     def entries(self) -> int:
         """Entries that the finished file system holds, the root left out: parents that no entry names count too."""

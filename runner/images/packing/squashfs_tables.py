@@ -338,14 +338,12 @@ def _head(kind: int, inode: Inode, epoch: int) -> bytes:
 
 def _packed(inode: Inode, moved: Mapping[int, int], epoch: int) -> bytes:
     """An inode of anything but a directory."""
-    if inode.kind == FIFO:
-        return _head(FIFO, inode, epoch) + _FIELDS[FIFO].pack(inode.links)
-    if inode.kind == SYMLINK:
-        return _head(SYMLINK, inode, epoch) + _FIELDS[SYMLINK].pack(inode.links, len(inode.tail)) + inode.tail
+    if inode.kind != FILE:
+        fields = (inode.links, len(inode.tail))[: 1 + (inode.kind == SYMLINK)]
+        return _head(inode.kind, inode, epoch) + _FIELDS[inode.kind].pack(*fields) + inode.tail
     start, fragment = moved.get(inode.start, 0), NONE if inode.fragment == NONE else moved[~inode.fragment]
     fields = (start, inode.size, inode.sparse, inode.links, fragment, inode.offset, inode.xattr)
-    kind = FILE + _EXTENDED
-    return _head(kind, inode, epoch) + _FIELDS[kind].pack(*fields) + inode.tail
+    return _head(FILE + _EXTENDED, inode, epoch) + _FIELDS[FILE + _EXTENDED].pack(*fields) + inode.tail
 
 
 def _listed(directory: Inode, listings: _Table, parent: int, epoch: int) -> bytes:
@@ -369,5 +367,5 @@ def _listed(directory: Inode, listings: _Table, parent: int, epoch: int) -> byte
         listings.add(raw)
         size, at = size + len(raw), at + len(run)
     fields = (directory.links, size + 3, block, parent, len(index), offset, NONE)
-    kind = DIRECTORY + _EXTENDED
-    return b"".join((_head(kind, directory, epoch), _FIELDS[kind].pack(*fields), *index))
+    raw = _FIELDS[DIRECTORY + _EXTENDED].pack(*fields)
+    return b"".join((_head(DIRECTORY + _EXTENDED, directory, epoch), raw, *index))
