@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
@@ -44,27 +43,16 @@ class UnfitError(Exception):
     """This file has something that is not read or written here; the message is what."""
 
 
-@dataclass(eq=False, slots=True)
 class Inode:
     """xattr, start, fragment: as its file's tables count. tail: sizes of a file's blocks, or the target of a link.
-    entries: of a directory. number, links, place: as they are written.
+    number, links, above (the number of the directory), place: as they are written.
     """
 
-    of: Squashfs
-    kind: int
-    mode: int
-    mtime: int
-    xattr: int = NONE
-    start: int = 0
-    size: int = 0
-    sparse: int = 0
-    fragment: int = NONE
-    offset: int = 0
-    tail: bytes = b""
-    entries: dict[bytes, Inode] = field(default_factory=dict)
-    number: int = 0
-    links: int = 0
-    place: tuple[int, int] = (-1, -1)
+    def __init__(self, of: Squashfs, kind: int, mode: int, mtime: int) -> None:
+        self.of, self.kind, self.mode, self.mtime, self.xattr = of, kind, mode, mtime, NONE
+        self.start = self.size = self.sparse = self.offset = self.number = self.links = self.above = 0
+        self.fragment, self.tail, self.place = NONE, b"", (-1, -1)
+        self.entries: dict[bytes, Inode] = {}
 
 
 class Squashfs:
@@ -232,16 +220,13 @@ class _Table:
 
 def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: int) -> list[int]:
     """Write a tree whose files' blocks lie in ``files``; returns how many bytes of each. No time is after ``epoch``,
-    which is the file's own, unless it is 0.
-
-    Raises:
-        UnfitError: the files differ in form; more than one has attributes in use, or something else than a file has.
+    which is the file's own, unless it is 0. UnfitError: the files differ in form, or in more than one are attributes.
     """
-    inodes, parents = _numbered(root)
+    inodes = _numbered(root, epoch)
     with_xattrs = [inode for inode in inodes if inode.xattr != NONE]
     holders = {inode.of for inode in with_xattrs}
     if len(holders) > 1 or any(inode.kind != FILE for inode in with_xattrs) or len({each.form for each in files}) != 1:
-        raise UnfitError("different forms, or attributes in different places")
+        raise UnfitError("different forms, or attributes in different places")  # or of something else than a file
     block, flags, options = files[0].form
     with out.open("wb") as target:
         target.write(bytes(SUPERBLOCK.size) + options)
@@ -256,8 +241,8 @@ def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: 
             for inode in directory.entries.values():
                 if inode.place < (0, 0):  # directories have theirs
                     inode.place = table.place()
-                    table.add(_packed(inode, moved[inode.of], epoch))
-            packed = _listed(directory, listings, parents.get(directory, len(inodes) + 1), epoch)
+                    table.add(_written(inode, moved[inode.of]))
+            packed = _listed(directory, listings)
             directory.place = table.place()
             table.add(packed)
         starts = [ends[-1]]
@@ -286,24 +271,24 @@ def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: 
     return [end - start for start, end in pairwise(ends)]
 
 
-def _numbered(root: Inode) -> tuple[list[Inode], dict[Inode, int]]:
-    """All inodes, each with its number and links, directories before what is in them; the number above each one."""
-    inodes, parents, waiting = [root], {}, [root]
+def _numbered(root: Inode, epoch: int) -> list[Inode]:
+    """All inodes, directories before what is in them, with their numbers and links, and no time after the epoch."""
+    inodes, waiting = [root], [root]
     root.number = 1
     while waiting:
         directory = waiting.pop()
         directory.entries = dict(sorted(directory.entries.items()))
-        directory.links = 2
+        directory.links = 2 + sum(inode.kind == DIRECTORY for inode in directory.entries.values())
         for inode in directory.entries.values():
             inode.links += 1
             if not inode.number:
                 inodes.append(inode)
-                inode.number = len(inodes)
-            if inode.kind == DIRECTORY:
-                directory.links += 1
-                parents[inode] = directory.number
-                waiting.append(inode)
-    return inodes, parents
+                inode.number, inode.above = len(inodes), directory.number
+                inode.mtime = min(inode.mtime, epoch or inode.mtime)
+                if inode.kind == DIRECTORY:
+                    waiting.append(inode)
+    root.above = len(inodes) + 1
+    return inodes
 
 
 def _copied(file: Squashfs, inodes: Sequence[Inode], target: int, fragments: list[bytes]) -> dict[int, int]:
@@ -332,25 +317,25 @@ def _copied(file: Squashfs, inodes: Sequence[Inode], target: int, fragments: lis
     return moved
 
 
-def _head(kind: int, inode: Inode, epoch: int) -> bytes:
-    return _HEAD.pack(kind, inode.mode, 0, 0, min(inode.mtime, epoch or inode.mtime), inode.number)
+def _packed(inode: Inode, kind: int, *fields: int) -> bytes:
+    return _HEAD.pack(kind, inode.mode, 0, 0, inode.mtime, inode.number) + _FIELDS[kind].pack(*fields) + inode.tail
 
 
-def _packed(inode: Inode, moved: Mapping[int, int], epoch: int) -> bytes:
+def _written(inode: Inode, moved: Mapping[int, int]) -> bytes:
     """An inode of anything but a directory."""
-    if inode.kind != FILE:
-        fields = (inode.links, len(inode.tail))[: 1 + (inode.kind == SYMLINK)]
-        return _head(inode.kind, inode, epoch) + _FIELDS[inode.kind].pack(*fields) + inode.tail
+    if inode.kind == FIFO:
+        return _packed(inode, FIFO, inode.links)
+    if inode.kind == SYMLINK:
+        return _packed(inode, SYMLINK, inode.links, len(inode.tail))
     start, fragment = moved.get(inode.start, 0), NONE if inode.fragment == NONE else moved[~inode.fragment]
     fields = (start, inode.size, inode.sparse, inode.links, fragment, inode.offset, inode.xattr)
-    return _head(FILE + _EXTENDED, inode, epoch) + _FIELDS[FILE + _EXTENDED].pack(*fields) + inode.tail
+    return _packed(inode, FILE + _EXTENDED, *fields)
 
 
-def _listed(directory: Inode, listings: _Table, parent: int, epoch: int) -> bytes:
+def _listed(directory: Inode, listings: _Table) -> bytes:
     """Write a directory's entries, whose inodes have their places; returns its inode."""
     block, offset = listings.place()
-    size, at, indexed = 0, 0, block
-    index: list[bytes] = []  # by it the kernel finds a name without reading all
+    size, at, indexed, index = 0, 0, block, []  # by the index the kernel finds a name without reading all
     entries = list(directory.entries.items())
     while at < len(entries):
         name, first = entries[at]
@@ -366,6 +351,6 @@ def _listed(directory: Inode, listings: _Table, parent: int, epoch: int) -> byte
         raw = _RUN.pack(len(run) - 1, first.place[0], first.number) + b"".join(run)
         listings.add(raw)
         size, at = size + len(raw), at + len(run)
-    fields = (directory.links, size + 3, block, parent, len(index), offset, NONE)
-    raw = _FIELDS[DIRECTORY + _EXTENDED].pack(*fields)
-    return b"".join((_head(DIRECTORY + _EXTENDED, directory, epoch), raw, *index))
+    directory.tail = b"".join(index)
+    fields = (directory.links, size + 3, block, directory.above, len(index), offset, NONE)
+    return _packed(directory, DIRECTORY + _EXTENDED, *fields)
