@@ -59,6 +59,8 @@ def assembled(
         theirs = rootfs.additions(their_config, (), 0)
         known = {*names, *_unclear(old), *job.capture, *job.added.timed, *theirs.timed} - {""}
         names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
+        if len(names) > 1000 + old.count // 2:
+            raise UnfitError("little can be taken over: from scratch it takes no longer")
         passed = mksquashfs.packed_names(layers, names, job)
         image_files.check_listing(job.out, passed.names)
         with job.out.open("rb") as packed:
@@ -95,10 +97,7 @@ def _named(layers: Iterable[Path]) -> dict[str, bool]:
 
 def _unclear(old: Squashfs) -> list[str]:
     """Paths whose time may be a later one that was cut to the file's, or with attributes, whose table is not taken
-    over. UnfitError: these are most.
+    over.
     """
-    entries = list(squashfs_tables.walk(old.root))
-    unclear = [path for path, inode in entries if inode.xattr != NONE or inode.mtime >= old.time > 0]
-    if len(unclear) > 1000 + len(entries) // 2:
-        raise UnfitError("little could be taken over")
-    return [os.fsdecode(path) for path in unclear]
+    entries = squashfs_tables.walk(old.root)
+    return [os.fsdecode(path) for path, each in entries if each.xattr != NONE or each.mtime >= old.time > 0]

@@ -72,12 +72,7 @@ def _config(image: Image) -> rootfs.Config:
 
 
 def _packed(
-    name: str,
-    image: Image,
-    client: docker.DockerClient,
-    relatives: Sequence[StoredImage],
-    method: Method,
-    job: PackJob,
+    name: str, image: Image, client: docker.DockerClient, relatives: Sequence[StoredImage], method: Method, job: PackJob
 ) -> rootfs.Passed:
     with _container(client, str(image.id)) as container:
         if method != "stream":

@@ -67,7 +67,9 @@ class Squashfs:
 
     def _read(self) -> None:
         fields = SUPERBLOCK.unpack(self.file.read(SUPERBLOCK.size))
-        magic, _, self.time, block, fragments, compressor, _, flags, owners, major, minor, root, used = fields[:13]
+        magic, self.count, self.time, block, fragments, compressor, _, flags, owners, major, minor, root, used = fields[
+            :13
+        ]
         owners_at, self._xattrs_at, self._start, directories_at, fragments_at, exports_at = fields[13:]
         if (magic, compressor, major, minor, owners, exports_at) != (MAGIC, _ZSTD, 4, 0, 1, _NO_TABLE):
             raise UnfitError("another form of squashfs")
