@@ -1,12 +1,9 @@
 """Images of random layers, each with all that a layer may hold, and what the kernel shows of a squashfs."""
 
 import hashlib
-import os
 import random
-import stat
 import subprocess
 import tarfile
-from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -115,25 +112,26 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
     return made
 
 
-def as_mounted(squashfs: Path, mount_point: Path) -> dict[str, object]:
-    """All that the kernel says of each entry: attributes, size, a hash of its content, and the first name of a file."""
+def as_mounted(squashfs: Path, mount_point: Path) -> tuple[str, set[bytes]]:
+    """As the kernel shows it: the hash of an archive of all below the root, and each path with its type and links."""
     mount_point.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "squashfs", "-o", "loop,ro", squashfs, mount_point], check=True)
     try:
-        seen: dict[str, object] = {}
-        first: dict[int, str] = {}
-        for above, directories, files in os.walk(mount_point):
-            for path in [above, *(f"{above}/{name}" for name in sorted([*files, *directories]))]:
-                about, name = os.lstat(path), os.path.relpath(path, mount_point)
-                content = os.readlink(path) if stat.S_ISLNK(about.st_mode) else ""  # noqa: PTH115 - as written
-                if stat.S_ISREG(about.st_mode):
-                    content = f"{about.st_size} {hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
-                attributes = {}
-                with suppress(OSError):  # there is no table of them
-                    attributes = {key: os.getxattr(path, key) for key in os.listxattr(path, follow_symlinks=False)}
-                numbers = (about.st_mode, about.st_uid, about.st_gid, about.st_mtime_ns, about.st_nlink, about.st_rdev)
-                same = "" if stat.S_ISDIR(about.st_mode) else first.setdefault(about.st_ino, name)
-                seen[name] = (numbers, content, attributes, same)
-        return seen
+        found = subprocess.check_output(["find", mount_point, "-mindepth", "1", "-printf", r"%P\t%y %n\0"]).split(b"\0")
+        paths = b"\0".join(sorted(line.rpartition(b"\t")[0] for line in found if line))
+        tar = [
+            "tar",
+            "-C",
+            str(mount_point),
+            "--no-recursion",
+            "--null",
+            "-T",
+            "-",
+            "-c",
+            "--format=pax",
+            "--numeric-owner",
+        ]
+        tar += ["--pax-option=delete=atime,delete=ctime", "--xattrs", "--xattrs-include=*"]
+        return hashlib.sha256(subprocess.run(tar, input=paths, check=True, stdout=-1).stdout).hexdigest(), {*found}
     finally:
         subprocess.run(["umount", mount_point], check=True)

@@ -4,11 +4,13 @@
 """
 
 import os
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import docker
 import pytest
+from docker.models.images import Image
 
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.progress import Silent
@@ -30,30 +32,58 @@ class Heard(Silent):
         self.lines += [text] * text.startswith("assembled in ")
 
 
+@pytest.fixture
+def load(engine_client: docker.DockerClient) -> Iterator[Callable[[bytes], Image]]:
+    """Loads an image, whose name may be taken from another one; all are removed at the end."""
+    known: dict[str, None] = {}
+
+    def call(archive: bytes) -> Image:
+        (image,) = engine_client.images.load(archive)
+        known[str(image.id)] = None
+        return image
+
+    yield call
+    for name in reversed(known):
+        engine_client.images.remove(name, force=True)
+
+
 @pytest.mark.parametrize("seed", range(_FIRST, _LAST + 1))
-def test_assembled_is_as_from_scratch(seed: int, engine_client: docker.DockerClient, tmp_path: Path) -> None:
-    tag, packing, heard = f"gpu-runner/test-assembly-{os.getpid()}:{seed}", Packing(block="128K"), Heard()
-    loaded: dict[str, None] = {}
-    try:
-        for raw in random_images.archives(seed, tag, 5):
-            (image,) = engine_client.images.load(raw)
-            loaded[str(image.id)] = None
-            convert = partial(convert_engine_image, tag, engine_client, heard, packing=packing)
-            try:
-                made = [convert(store_dir=tmp_path / "scratch").image]
-            except (RefusedError, InfrastructureError) as error:  # no container of it starts, as with a file at /etc
-                assert isinstance(error, RefusedError) or "the engine failed" in error.what
-                continue
-            made.append(convert(store_dir=tmp_path / "assembled", assemble=True).image)
-            lines = [content_lines(each.path) for each in made]
-            trees = [random_images.as_mounted(each.path, tmp_path / "mount") for each in made]
-            if not created_at(image.attrs["Created"]):  # mksquashfs gives the root of an archive a time of its own
-                lines = [{line for line in each if not line.startswith(b"/ D ")} for each in lines]
-                trees = [{name: entry for name, entry in each.items() if name != "."} for each in trees]
-            assert trees[0] == trees[1]
-            assert lines[0] == lines[1]
-            assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
-    finally:
-        for name in reversed(loaded):
-            engine_client.images.remove(name, force=True)
-    print(f"assembled {len(heard.lines)} of {len(loaded) - 1}")
+def test_assembled_is_as_from_scratch(
+    seed: int, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:{seed}", Heard()
+    for archive in random_images.archives(seed, tag, 5):
+        image = load(archive)
+        convert = partial(convert_engine_image, tag, engine_client, heard, packing=Packing(block="128K"))
+        try:
+            made = [convert(store_dir=tmp_path / "scratch").image]
+        except (RefusedError, InfrastructureError) as error:  # no container of it starts, as with a file at /etc
+            assert isinstance(error, RefusedError) or "the engine failed" in error.what
+            continue
+        made.append(convert(store_dir=tmp_path / "assembled", assemble=True).image)
+        mounted = [random_images.as_mounted(each.path, tmp_path / "mount") for each in made]
+        lines = [content_lines(each.path) for each in made]
+        if not created_at(image.attrs["Created"]):  # mksquashfs gives the root of an archive a time of its own
+            lines = [{line for line in each if not line.startswith(b"/ D ")} for each in lines]
+        assert lines[0] == lines[1]
+        assert mounted[0] == mounted[1]
+        assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
+    print(f"assembled {len(heard.lines)} of 4")
+
+
+def test_a_damaged_relative_is_not_used(
+    engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:damaged", Heard()
+    first, second = random_images.archives(1, tag, 2)
+    load(first)
+    old = convert_engine_image(tag, engine_client, heard, store_dir=tmp_path).image.path
+    times = old.stat().st_atime_ns, old.stat().st_mtime_ns
+    with old.open("r+b") as file:
+        file.seek(200)
+        file.write(b"other bytes in a compressed block")
+    os.utime(old, ns=times)
+    load(second)
+    made = convert_engine_image(tag, engine_client, heard, store_dir=tmp_path, assemble=True).image
+    assert made.sha256 == convert_engine_image(tag, engine_client, heard, store_dir=tmp_path / "new").image.sha256
+    assert heard.lines == []
