@@ -42,10 +42,7 @@ class _Writer:
                 self.add(parent, "directory")
             self.kinds.setdefault(parent, "directory")
         above, _, name = path.rpartition("/")
-        given: dict[str, object] = {
-            "mtime": draw.choice(_TIMES),
-            "mode": draw.choice((0o644, 0o755, 0o4755, 0, 0o1777)),
-        }
+        given: dict[str, object] = {"mtime": draw.choice(_TIMES), "mode": draw.choice((0o644, 0o755, 0o4755, 0))}
         given["uid"] = draw.choice((0, 1000, 3_000_000_000))
         others = [other for other, its in self.kinds.items() if its in ("file", "symlink", "fifo")]
         # What is in /dev is left out, and no archive can link to it.
@@ -105,10 +102,8 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
             "Volumes": volumes,
         }
         created = draw.choice(_CREATED)
-        text = (
-            f"{datetime.fromtimestamp(created, timezone.utc):%Y-%m-%dT%H:%M:%SZ}" if created else "0001-01-01T00:00:00Z"
-        )
-        made.append(archive(tag, base + top, start, text))
+        text = f"{datetime.fromtimestamp(created, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+        made.append(archive(tag, base + top, start, text if created else "0001-01-01T00:00:00Z"))
     return made
 
 
@@ -119,19 +114,8 @@ def as_mounted(squashfs: Path, mount_point: Path) -> tuple[str, set[bytes]]:
     try:
         found = subprocess.check_output(["find", mount_point, "-mindepth", "1", "-printf", r"%P\t%y %n\0"]).split(b"\0")
         paths = b"\0".join(sorted(line.rpartition(b"\t")[0] for line in found if line))
-        tar = [
-            "tar",
-            "-C",
-            str(mount_point),
-            "--no-recursion",
-            "--null",
-            "-T",
-            "-",
-            "-c",
-            "--format=pax",
-            "--numeric-owner",
-        ]
-        tar += ["--pax-option=delete=atime,delete=ctime", "--xattrs", "--xattrs-include=*"]
+        options = "--no-recursion --null -T - -c --format=pax --pax-option=delete=atime,delete=ctime --numeric-owner"
+        tar = ["tar", "-C", str(mount_point), *options.split(), "--xattrs", "--xattrs-include=*"]
         return hashlib.sha256(subprocess.run(tar, input=paths, check=True, stdout=-1).stdout).hexdigest(), {*found}
     finally:
         subprocess.run(["umount", mount_point], check=True)
