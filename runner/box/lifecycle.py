@@ -133,8 +133,8 @@ def inside(root: Path = Path("/")) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """Every box that has left a state directory, up or not."""
-    return tuple(sorted(path.name for path in boxes_dir().glob("*/")))
+    """Every box that has left a state directory, up or not. A link is none: all that it leads to would be removed."""
+    return tuple(sorted(path.name for path in boxes_dir().glob("*/") if not path.is_symlink()))
 
 
 def telling_line(state: Path) -> str:
@@ -273,9 +273,12 @@ def _end(name: str) -> bool:
 
 
 def _alive(state: Path) -> int | None:
-    """The box's first process if it still is the one that was recorded."""
+    """The box's first process if it still is the one that this user recorded."""
     try:
-        pid, start, _mode = (state / "pid").read_text().split()
+        with files.open_below(state, "pid") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                return None
+            pid, start, _mode = file.read(200).decode().split()
         return int(pid) if process_identity.is_running(int(pid), int(start)) else None
     except (OSError, ValueError):
         return None

@@ -26,20 +26,22 @@ _STATFS_BYTES = 256  # struct statfs has 120 (x86-64, arm64); f_type comes first
 _ATTEMPTS = 5
 
 
-def is_closed_to_others(path: Path) -> bool:
-    """Whether no other user but root can change what is in the directory ``path``, or put another one in its place."""
+def closed_to_others(path: Path) -> Path | None:
+    """The real path of what no other user but root can change or replace; None where one can. It is what is to be used:
+    a link that led there may lead elsewhere by then.
+    """
     try:
         real = path.resolve(strict=True)
-        for directory in (real, *real.parents):
-            status = directory.stat()
+        for each in (real, *real.parents):
+            status = each.stat()
             # Above it others may write where they cannot rename or remove what is not theirs (sticky).
-            sticky = directory != real and status.st_mode & stat.S_ISVTX
+            sticky = each != real and status.st_mode & stat.S_ISVTX
             is_open = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky
             if is_open or status.st_uid not in (0, os.geteuid()):
-                return False
+                return None
     except (OSError, RuntimeError, ValueError):
-        return False
-    return path.is_absolute()
+        return None
+    return real if path.is_absolute() else None
 
 
 def is_local(path: Path) -> bool:
@@ -89,6 +91,25 @@ def open_regular(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnusableFileError(errno.EINVAL, "no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def open_below(directory: Path, name: str) -> BinaryIO:
+    """A regular file below a directory, reached through no link: where others write, one could lead anywhere. Raises
+    OSError, UnusableFileError.
+    """
+    parts = name.split("/")
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            above, handle = handle, os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+            os.close(above)
+        descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
+    finally:
+        os.close(handle)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnusableFileError(errno.EINVAL, "no regular file", str(directory / name))
     return os.fdopen(descriptor, "rb")
 
 

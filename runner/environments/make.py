@@ -87,7 +87,8 @@ def run_script(script: Path, log: Path, progress: Progress, limit_s: float) -> t
             else:
                 progress.line(line)
 
-        return process.stream(("bash", script), keep_line, timeout_s=limit_s), last
+        # Not where the user is: Python would import what lies there, such as a venv.py of another user.
+        return process.stream(("bash", script), keep_line, timeout_s=limit_s, cwd=script.parent), last
 
 
 def failure(code: int, output: list[str], log: str) -> RunnerError:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from runner.backends.schedulers import scheduler_module
 from runner.backends.schedulers.script_parts import SHELL
 from runner.core import files
 from runner.core.errors import RefusedError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.jobs.directory import Run, is_linked
-from runner.jobs.states import ensure_own, scheduler_of
+from runner.jobs.states import clients_of, ensure_own, scheduler_of
 from runner.model.backends import SCHEDULERS
 from runner.model.records import ExitRecord
 
@@ -38,7 +40,7 @@ def beside(
         raise UsageError(f"nothing can be run beside {run.run_id}: {what}", fix=f"`{PROGRAM} status {run.run_id}`")
     submitted = run.submitted
     assert submitted is not None, "it has a scheduler"
-    name, clients = submitted.scheduler, Path(submitted.clients) if submitted.clients else None
+    name, clients = submitted.scheduler, clients_of(run, submitted)
     if plan is not None and plan.existing_allocation is not None:
         name, job_id = plan.scheduler, plan.existing_allocation.job_id
     elif submitted.allocation:
@@ -46,10 +48,12 @@ def beside(
     facts = SCHEDULERS[name]
     if not facts.beside:
         raise RefusedError(f"{facts.title} starts nothing beside a job", where=run.run_id, fix="use ssh, if it may")
-    config = plan.hosts.config if plan is not None and plan.hosts is not None else ""
-    if config and not is_linked(run) and not files.is_closed_to_others(Path(config)):  # which may run any program
-        what = "you did not submit this run, and another user may change the configuration of ssh that it names"
-        raise RefusedError(what, where=config, fix="use ssh itself")
+    hosts = plan.hosts if plan is not None else None
+    if plan is not None and hosts is not None and hosts.config and not is_linked(run):  # which may run any program
+        if (closed := files.closed_to_others(Path(hosts.config))) is None:
+            what = "you did not submit this run, and another user may change the configuration of ssh that it names"
+            raise RefusedError(what, where=hosts.config, fix="use ssh itself")
+        plan = replace(plan, hosts=replace(hosts, config=str(closed)))
     own = (f"{facts.job_variable}={job_id}",) * 2
     if record is not None:
         own = (f"RUNNER_TOKEN={record.token}", f"RUNNER_RANK={rank}")

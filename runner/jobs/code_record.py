@@ -28,7 +28,11 @@ from runner.model.job import CodeRecord
 
 TIMEOUT_S = 10.0
 MOST_ANSWER_BYTES = 1 << 25  # of an answer: what is longer is cut off
-_DOCUMENTATION = ("*.md", "*.rst", "*.adoc", "*.tex", "*.bib", "doc/*", "docs/*", "README", "LICENSE")
+# What no program is made of: documentation, pictures, notebooks.
+_DOCUMENTATION = (
+    "*.md", "*.rst", "*.adoc", "*.tex", "*.bib", "*.pdf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.ipynb",
+    "doc/*", "docs/*", ".github/*", ".gitignore", "README", "LICENSE",
+)  # fmt: skip
 _PROGRAM = (":(top)", *(f":(top,exclude,icase){name}" for name in _DOCUMENTATION))
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _LINKS = 5  # symbolic references that lead to each other
@@ -264,13 +268,10 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     texts: list[bytes] = []
     binary, too_long = [], []
     left = MOST_BYTES
-    starts = [match.start() for match in _FILE.finditer(answer)]
-    for start, end in pairwise([*starts, len(answer)]):
-        change = answer[start:end]
-        head, _, rest = change.partition(b"\n")
-        if not rest:  # only its times differ
+    for name, change in changes_in(answer):
+        if not change.partition(b"\n")[2]:  # only its times differ
             continue
-        changed.append(name := _name(head.removeprefix(b"diff --git ")))
+        changed.append(name)
         if b"\nBinary files " in change:
             binary.append(name)
         elif len(change) > left:
@@ -291,6 +292,14 @@ def code_record(program: Sequence[str], directory: Path, *, with_diff: bool) -> 
     if not with_diff or not text:
         return record, ""
     return replace(record, redacted=count, diff_kept=True), text
+
+
+def changes_in(difference: bytes) -> Iterator[tuple[str, bytes]]:
+    """The files of a difference, each with its part."""
+    starts = [match.start() for match in _FILE.finditer(difference)]
+    for start, end in pairwise([*starts, len(difference)]):
+        change = difference[start:end]
+        yield _name(change.partition(b"\n")[0].removeprefix(b"diff --git ")), change
 
 
 def recorded(first: Run, *, with_diff: bool) -> tuple[CodeRecord | None, str]:

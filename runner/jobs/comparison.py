@@ -10,7 +10,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from runner.core.files import sha256, tree_hash
 from runner.core.hide import hidden_command, hidden_value, is_secret_name
 from runner.core.text import first_of
 from runner.jobs import inputs
-from runner.jobs.code_record import is_documentation, is_source
+from runner.jobs.code_record import changes_in, is_documentation, is_source
 from runner.jobs.directory import CODE_DIFF, CODE_FILES, SCRIPT, Run, recipe_programs
 from runner.jobs.snapshot_copy import CopiedFiles
 from runner.model.backends import SCHEDULERS
@@ -66,6 +66,7 @@ class Ran:
         figure: with its doubts; None unless it is ``measured``.
         device_name: of its first rank's device, as the framework says; empty where unknown.
         code: what ran, as ``runner.jobs.comparison.code_facts``; only repeats and studies ask for it.
+        changes: of its code, as ``runner.jobs.comparison.changes_of``; None where it is not known.
         ran_with: what its ranks recorded of that.
     """
 
@@ -75,6 +76,7 @@ class Ran:
     device_name: str = ""
     figure: Figure | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, str] | None = None
     ran_with: inputs.RanWith | None = None
 
     @property
@@ -127,6 +129,28 @@ def _parts(key: str, words: str, questions: str, names: Callable[[Sequence[Ran]]
 def _recorded(names: inputs.Named) -> Callable[[Sequence[Ran]], Sequence[str]]:
     """Of what ranks recorded; what one run did not record tells nothing."""
     return lambda runs: names([each.ran_with for each in runs if each.ran_with is not None])
+
+
+def _other_given(runs: Sequence[Ran]) -> list[str]:
+    """Without what a site sets for jobs on several nodes only."""
+    of_site = {name for each in runs for name, _ in each.plan.env if is_fabric(name)}
+    return [name for name in _recorded(inputs.other_given)(runs) if name not in of_site]
+
+
+def _other_changes(runs: Sequence[Ran]) -> list[str]:
+    """Files with other changes since the commit, unless a program wrote them, such as its results."""
+    known = [each.changes for each in runs if each.changes is not None]
+    written = {name for each in runs if each.ran_with is not None for name in each.ran_with.first.written}
+    return [
+        name
+        for name in sorted({name for each in known for name in each})
+        if len({each.get(name) for each in known}) > 1 and not any(_is_below(name, own) for own in written)
+    ]
+
+
+def _is_below(name: str, other: str) -> bool:
+    """Whether two names may be of one file, the one below its repository, the other below the program's directory."""
+    return f"/{name}".endswith(f"/{other}") or other.endswith(f"/{name}")
 
 
 def _option(name: str) -> Callable[[Ran], str]:
@@ -206,18 +230,19 @@ FACTS = (
     _parts("setup", "plan", "repeats point", _planned(_OF_A_LAUNCH)),
     _parts("own-setup", "plan", "sizes", _planned(_OF_A_LAUNCH | _OF_A_SIZE)),
     _parts("variables", "set of variables", "repeats point", _recorded(inputs.other_variables)),
-    _parts("given", "set of variables", "sizes", _recorded(inputs.other_given)),
+    _parts("given", "set of variables", "sizes", _other_given),
     _parts("processors", "number of processors of a rank", "repeats point", _recorded(inputs.other_processors)),
     _parts("packages", "set of installed packages", "repeats point sizes", _recorded(inputs.other_packages)),
-    _parts("read", "content of files that were read", "repeats point sizes", _recorded(inputs.other_files)),
+    _parts("read", "content of files that were read", "repeats point", _recorded(inputs.other_files)),
+    _parts("own-read", "content of files that were read", "sizes", _recorded(partial(inputs.other_files, sizes=True))),
     Fact("software", "reported software", lambda ran: ran.code.get("software", ""), "repeats study"),
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
-    Fact("changes", "changes since the commit", lambda ran: ran.code.get("changes", ""), "repeats study"),
+    _parts("changes", "changes since the commit", "repeats study", _other_changes),
     Fact("files", "program as it started", lambda ran: ran.code.get("files", ""), "repeats study"),
     _parts("modules", "content of modules", "repeats study", _recorded(inputs.other_modules)),
 )
-_OF_BOTH = frozenset(("changes", "files"))  # what one run has not recorded tells nothing
+_OF_BOTH = frozenset(("files",))  # what one run has not recorded tells nothing
 
 
 def facts_for(question: Question) -> tuple[Fact, ...]:
@@ -302,6 +327,7 @@ def ran_with(
         device_name=(report and report.device_name) or "",
         figure=figure_of(verdict, plan.arms[-1] if plan.arms else None),
         code=code,
+        changes=changes_of(run.code, run.content(CODE_DIFF)) if "commit" in code else None,
         ran_with=inputs.ran_with(run) if code else None,
     )
 
@@ -368,6 +394,7 @@ def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
         *_value("plan", "forced", *(", ".join(plan.forced) for plan in plans)),
         *_code_differences((first.code, second.code), (first.content(CODE_DIFF), second.content(CODE_DIFF))),
         *_value("code", "program", *map(copied_code, runs)),
+        *(Difference("code", what, "of the first", "of the second") for what in _recorded_differences(runs)),
         *(
             [Difference("script", SCRIPT, *(str(run.path / SCRIPT) for run in runs))]
             if scripts[0] != scripts[1]
@@ -378,6 +405,13 @@ def run_differences(first: Run, second: Run) -> tuple[Difference, ...]:
         *_value("verdict", "reason", *(next(iter(each.reasons), "") if each else "" for each in verdicts)),
         *_value("verdict", "throughput", *map(_figure_text, runs)),
     )
+
+
+def _recorded_differences(runs: Iterable[Run]) -> list[str]:
+    """What their ranks recorded otherwise: variables, files, modules, packages."""
+    sides = [ran for ran in map(ran_of, runs) if ran is not None]
+    facts = (fact for fact in unlike("repeats", sides) if fact.names)
+    return [fact.with_names(sides) for fact in facts if fact.key not in ("setup", "changes")]
 
 
 def plan_differences(first: Plan, second: Plan) -> tuple[Difference, ...]:
@@ -472,16 +506,21 @@ def code_facts(run: Run) -> dict[str, str]:
     # Of a recipe the files that were known as it began tell: its program may have left others beside them.
     facts = {} if start and start.program_sha256 and not run.content(CODE_FILES) else {"program": copied}
     if not copied and record is not None:
-        facts = commit_facts(record, run.content(CODE_DIFF))
+        facts = commit_facts(record)
     facts |= {"files": start.program_sha256 or ""} if start else {}
     return facts | {"gpu-runner": run.provenance.gpu_runner, "software": _software(run)}
 
 
-def commit_facts(record: CodeRecord, diff: bytes) -> dict[str, str]:
-    """Of the code's commit and what differs from it; empty where it has none."""
-    changes = _state(record).encode("utf-8", "surrogateescape") + b"\n" + diff
-    facts = {"commit": record.commit, "sources": record.sources, "changes": sha256(changes)}
-    return facts | ({"changes": ""} if record.dirty is None else {}) if record.commit else {}
+def commit_facts(record: CodeRecord) -> dict[str, str]:
+    """Of the code's commit; empty where it has none."""
+    return {"commit": record.commit, "sources": record.sources} if record.commit else {}
+
+
+def changes_of(record: CodeRecord | None, diff: bytes) -> dict[str, str] | None:
+    """File -> digest of what differs from the code's commit; None where that is not known."""
+    if record is None or not record.commit or record.dirty is None:
+        return None
+    return {name: "" for name in record.changed} | {name: sha256(text) for name, text in changes_in(diff)}
 
 
 def _software(run: Run) -> str:

@@ -149,6 +149,10 @@ class Run:
         self.path, self.run_id = path, path.name
         self.logs, self.ranks = path / "logs", path / "ranks"
         self.records = Records(self.ranks)
+        self._opened: tuple[int, int] | None = None
+        with suppress(OSError):
+            about = path.stat()
+            self._opened = about.st_dev, about.st_ino
 
     @property
     def verdict(self) -> Verdict | None:
@@ -303,8 +307,12 @@ class Run:
         except (ValueError, RecursionError, msgspec.ValidationError):
             return None
 
-    def write(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
-        """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes."""
+    def write(self, name: str, value: msgspec.Struct | Mapping[str, Any], at: Path | None = None) -> None:
+        """Write ``value`` as JSON, whole or not at all. Undecodable bytes in strings survive as escapes.
+
+        Args:
+            at: the run directory, where it is open.
+        """
         document = msgspec.to_builtins(value)
         if name == VERDICT:
             with suppress(OSError):
@@ -312,7 +320,18 @@ class Run:
             document["made_of"] = self._made_of()
             document["seal"] = self._seal(document)
             self._keep_first(f"{document['made_of']} {document['outcome']}\n")
-        files.write_private(self.path / name, json.dumps(document, indent=2) + "\n")
+        files.write_private((at or self.path) / name, json.dumps(document, indent=2) + "\n")
+
+    def keep(self, name: str, value: msgspec.Struct | Mapping[str, Any]) -> None:
+        """``write``, where the run is this user's: what another one leaves, such as root, its owner could not read."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            about = os.fstat(handle)
+            # As it was before anything was read: where others write, a link to an own run could take a run's place.
+            if about.st_uid == os.geteuid() and (about.st_dev, about.st_ino) == self._opened:
+                self.write(name, value, Path(f"/proc/self/fd/{handle}"))
+        finally:
+            os.close(handle)
 
     @property
     def first_judged(self) -> tuple[str, str]:

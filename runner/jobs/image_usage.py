@@ -108,12 +108,12 @@ def list_images(store_dir: Path) -> tuple[ListedImage, ...]:
 
 
 def prune_images(store_dir: Path, limits: Limits, *, dry_run: bool) -> Pruned:
-    """Remove the images that the limits let go, and what killed conversions left; nothing that only others can."""
+    """Remove the images that the limits let go, and what killed conversions left; of this user alone, as what others
+    use is not known.
+    """
     uses = image_uses()
     images = [
-        image
-        for image in store.everything(store_dir)
-        if isinstance(image, StoredImage) and owners.may_remove(image.path)
+        image for image in store.everything(store_dir) if isinstance(image, StoredImage) and owners.is_own(image.path)
     ]
     candidates = []
     for image in images:

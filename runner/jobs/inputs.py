@@ -12,21 +12,34 @@ from dataclasses import dataclass
 
 from runner.jobs.directory import Run
 from runner.model.records import ExitRecord, Inputs
-from runner.planning.environment import is_fabric
 
 # Variables of one job, rank, node or login.
 _PASSING = re.compile(
-    r"(SLURM|SBATCH|SALLOC|SRUN|PBS|PALS|PMI|PMIX_(?!MCA)|PRTE_(?!MCA)|OMPI_(?!MCA)|HYDRA|MPIEXEC|TORCHELASTIC|GROUP_|ROLE_)\w*"
+    r"(SLURM|SBATCH|SALLOC|SRUN|PBS|PALS|PMI|PMIX_(?!MCA)|PRTE_(?!MCA)|OMPI_(?!MCA)|MPIEXEC|TORCHELASTIC)\w*"
     r"|RUNNER_(?!METER_BATCH)\w*|HOROVOD_(RANK|SIZE|HOSTNAME|LOCAL|CROSS|GLOO|CONTROLLER|CPU)\w*|PET_\w+"
-    r"|(LOCAL_)?(RANK|WORLD_SIZE)|NODE_RANK|MASTER_(ADDR|PORT)|JOB_ID|TMPDIR|TMP|TEMP|TEMPDIR"
+    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|NODE_RANK|MASTER_(ADDR|PORT)|JOB_ID|TMPDIR|TMP|TEMP|TEMPDIR"
     r"|(CUDA|NVIDIA|ROCR|HIP|GPU|ZE)_(VISIBLE_DEVICES|DEVICE_ORDINAL|AFFINITY_MASK)"
-    r"|(SSH|XDG|DBUS|TMUX|VSCODE|TERM|LESS|HIST|LC|GIT|SESSION|KRB5|GPG|WSL|JUPYTER|JPY|IPY|SUDO|SYSTEMD|BASH_FUNC|LMOD"
-    r"|__LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER|SINGULARITY|CH|CONDA_(PROMPT|SHLVL))(_|\d|%|$)\w*.*"
+    r"|(SSH|XDG|DBUS|TMUX|VSCODE|LC|GIT|GPG|WSL|SUDO|SYSTEMD|BASH_FUNC|_?_?LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER"
+    r"|SINGULARITY)(_|\d|%|$)\w*.*|(TERM|LESS|HIST|KRB5|JUPYTER|JPY|IPY)\w*|SESSION_MANAGER|CH_RUNNING"
     r"|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
     r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT\w*|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
-    r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|VIRTUAL_ENV_PROMPT|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
+    r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
+    r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|_CE_(CONDA|M)|MFLAGS"
+    r"|CLICOLOR|FORCE_COLOR|GREP_COLORS?|LOADEDMODULES|_LMFILES_|SCREENDIR|ZDOTDIR"
+    r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GTK|HOMEBREW|ITERM|KITTY|KONSOLE|MODULES|NVIM|NVM|PYENV|QT"
+    r"|STARSHIP|UV|VIRTUAL_ENV|VTE|WEZTERM|WT|ZELLIJ)(_\w+)?|MAKE(LEVEL|FLAGS)|MODULE(PATH|SHOME)"
+    # What a script names a run by.
+    r"|WANDB_(NAME|RUN\w*|GROUP|DIR|NOTES|TAGS|SERVICE)|MLFLOW_RUN\w*|(RUN|EXP|EXPERIMENT|JOB)_(NAME|ID|DIR)"
+    r"|(\w+_)?(PORT|SEED|TIMESTAMP|DATE|TIME)"
 )
-_TEXT = "text "
+# What these set by the number of ranks, or have in their arguments.
+_OF_A_STARTER = re.compile(
+    r"sys\.argv|OMP_NUM_THREADS|(TORCH_)?NCCL_ASYNC\w*|TORCH_(NCCL|FR|DIST)\w*|(ACCELERATE|FSDP|DEEPSPEED)_\w*"
+)
+_SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+_FEW = 8  # files that not all launches read; more are data
+_SKEW_S = 2.0  # of a file server's clock
+_TEXT, _STATE = "text ", " state "  # in what stands for a content; of large packages a size stands before the latter
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,7 @@ class RanWith:
     Attributes:
         given, variables: name -> digests, of all ranks: what their programs were started with, and what the processes
             with the figure had. cpus: processors of a rank.
-        first: of rank 0. began_s: when that began, Unix time; 0 where unknown.
+        first: of rank 0. began_s, ended_s: of that, Unix time; 0 where unknown.
     """
 
     given: Mapping[str, frozenset[str]]
@@ -44,6 +57,12 @@ class RanWith:
     cpus: frozenset[int]
     first: Inputs
     began_s: float
+    ended_s: float
+
+    def wrote(self, name: str) -> bool:
+        """Whether its program wrote this file, or what it started did."""
+        changed_s = self.first.read.get(name, ("", 0.0))[1]
+        return name in self.first.written or 0 < self.began_s - _SKEW_S <= changed_s
 
 
 Named = Callable[[Sequence[RanWith]], list[str]]
@@ -69,6 +88,7 @@ def ran_with(run: Run) -> RanWith | None:
         frozenset(each.cpus for each in every.values()),
         every[0],
         exits[0].started_s or 0.0,
+        exits[0].ended_s,
     )
 
 
@@ -78,12 +98,13 @@ def other_variables(runs: Sequence[RanWith]) -> list[str]:
 
 
 def other_given(runs: Sequence[RanWith]) -> list[str]:
-    """The same of launches of several sizes: without what a starter of ranks sets by the size, what chooses networks,
-    and what ranks have values of their own of.
+    """The same of launches of several sizes: without what a starter sets by the number of ranks, and what ranks have
+    values of their own of.
     """
-    names = _unlike([each.given for each in runs], whole=True)
-    alike = (name for name in names if not any(len(each.given.get(name, ())) > 1 for each in runs))
-    return [name for name in alike if not is_fabric(name)]
+    names = {*_unlike([each.given for each in runs], whole=True)}
+    names |= {name for name in other_variables(runs) if not _OF_A_STARTER.fullmatch(name)}
+    own = {name for each in runs for every in (each.given, each.variables) for name in every if len(every[name]) > 1}
+    return sorted(names - own)
 
 
 def other_processors(runs: Sequence[RanWith]) -> list[str]:
@@ -98,33 +119,42 @@ def other_modules(runs: Sequence[RanWith]) -> list[str]:
 
 
 def other_packages(runs: Sequence[RanWith]) -> list[str]:
-    """Installed packages of which several launches imported a module, and not the same."""
-    packages = sorted({name for each in runs for name in each.first.installed})
-    return [name for name in packages if _unlike([each.first.installed.get(name, {}) for each in runs])]
-
-
-def other_files(runs: Sequence[RanWith]) -> list[str]:
-    """Files that launches read with several contents, unless each of them wrote them, too; and those beside the program
-    that some did not find, as they were made since by none of them.
+    """Installed packages of which several launches imported a module, and not the same. That all modules have another
+    time of change is no other package: it was installed anew, as jobs do on a node's own disk.
     """
-    found: list[str] = []
-    first_s = min((each.began_s for each in runs), default=0.0)
-    written = [frozenset(each.first.written) for each in runs]
+    others: list[str] = []
+    for package in sorted({name for each in runs for name in each.first.installed}):
+        marks: defaultdict[str, list[str]] = defaultdict(list)
+        for each in runs:
+            for module, mark in each.first.installed.get(package, {}).items():
+                marks[module].append(mark)
+        # Whether it was large depends on what else of it was imported.
+        shared = [each for each in marks.values() if len(each) > 1 and len({_STATE in mark for mark in each}) == 1]
+        changed = [each for each in shared if len({*each}) > 1]
+        is_another = any(len({mark.partition(_STATE)[0] for mark in each}) > 1 for each in changed)
+        others += [package] if is_another or 0 < len(changed) < len(shared) else []
+    return others
+
+
+def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
+    """Files that launches read with several contents, unless each of their programs wrote its own; and texts that some
+    did not read, where these are few, and none of the launches made them. ``sizes``: launches of several may have made
+    other ones, such as a batch for all ranks, also before their programs began.
+    """
+    others: list[str] = []
+    unshared: list[str] = []
     for name in sorted({name for each in runs for name in each.first.read}):
-        having = [
-            (own, each.first.read[name]) for own, each in zip(written, runs, strict=True) if name in each.first.read
-        ]
-        if len({digest for _, (digest, _) in having}) > 1:
-            is_other = not all(name in own for own, _ in having)
-        else:
-            digest, changed_s = having[0][1]
-            is_new = len(having) < len(runs) and changed_s > first_s
-            is_other = (
-                is_new and digest.startswith(_TEXT) and name[0] != "/" and not any(name in own for own in written)
-            )
-        if is_other:
-            found.append(name)
-    return found
+        having = [each for each in runs if name in each.first.read]
+        digests = {each.first.read[name][0] for each in having}
+        changed_s = having[0].first.read[name][1]
+        if len(digests) > 1:
+            own = (each.wrote(name) if sizes else name in each.first.written for each in having)
+            others += [] if all(own) else [name]
+        elif len(having) < len(runs) and digests.pop().startswith(_TEXT):
+            # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
+            is_made = any(each.began_s <= changed_s <= each.ended_s for each in runs) and not name.endswith(_SETTINGS)
+            unshared += [] if is_made or any(each.wrote(name) for each in runs) else [name]
+    return sorted(others + (unshared if len(unshared) <= _FEW else []))
 
 
 def _unlike(runs: Collection[Mapping[str, object]], *, whole: bool = False) -> list[str]:

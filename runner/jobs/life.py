@@ -194,7 +194,7 @@ def _judged_and_kept(run: Run, evidence: Evidence | ScriptEnd, warn: Warn) -> Ve
             known[PROVENANCE] = msgspec.structs.replace(provenance, versions=verdict.versions)
     for name, value in known.items():
         try:
-            run.write(name, value)
+            run.keep(name, value)
         except OSError as error:
             warn(f"{name} cannot be kept in {run.path}: {error.strerror}")
     return verdict

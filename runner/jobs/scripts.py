@@ -26,6 +26,7 @@ from runner.diagnosis.catalogue import find
 from runner.diagnosis.logs import telling
 from runner.jobs import code_record, directory
 from runner.jobs.directory import CODE, CODE_DIFF, COMMAND, JOB, PROVENANCE, SCRIPT, Run, linked
+from runner.jobs.states import clients_of
 from runner.model.backends import SCHEDULERS
 from runner.model.job import CommandLine, JobState, Provenance, SchedulerRecord, Submitted
 from runner.model.verdict import Verdict
@@ -55,7 +56,7 @@ class JobOfOthers(Run):
         """What lies in the directory where the job starts is not its."""
         return None
 
-    def write(self, name: str, value: msgspec.Struct | Mapping[str, object]) -> None:
+    def write(self, name: str, value: msgspec.Struct | Mapping[str, object], at: Path | None = None) -> None:
         """Nothing is kept."""
 
 
@@ -64,14 +65,16 @@ def job_of_others(job_id: str) -> JobOfOthers | None:
     RefusedError: it is another user's.
     """
     places = [(name, "") for name in SCHEDULERS.every() if process.find(SCHEDULERS[name].submit or "") is not None]
-    recent = (run.submitted for run in islice(linked(), _RECENT))
-    places += [(each.scheduler, each.clients) for each in recent if each is not None]
+    for run in islice(linked(), _RECENT):
+        with suppress(UnknownStateError, OSError):
+            if (record := run.submitted) is not None:
+                places.append((record.scheduler, str(clients_of(run, record) or "")))
     for name, clients in dict.fromkeys(places):
         if SCHEDULERS[name].records:
             with suppress(NotAcceptedError, UnknownStateError):
-                record = scheduler_module(name).record(Path(clients) if clients else None, job_id)
-                if record is not None:
-                    return JobOfOthers(job_id, record, name, clients)
+                known = scheduler_module(name).record(Path(clients) if clients else None, job_id)
+                if known is not None:
+                    return JobOfOthers(job_id, known, name, clients)
     return None
 
 
@@ -158,13 +161,13 @@ def end_of(run: Run, submitted: Submitted, state: JobState) -> ScriptEnd:
     """What the job has left; the scheduler's record is kept as it is at the end."""
     assert submitted.record is not None
     with suppress(RunnerError, OSError):
-        clients = Path(submitted.clients) if submitted.clients else None
+        clients = clients_of(run, submitted)
         if (record := scheduler_module(submitted.scheduler).record(clients, submitted.job_id)) is not None:
             named = msgspec.structs.replace(
                 record, output=record.output or submitted.record.output, error=record.error or submitted.record.error,
                 script=record.script or submitted.record.script,
             )  # fmt: skip
-            run.write(JOB, msgspec.structs.replace(submitted, record=named))
+            run.keep(JOB, msgspec.structs.replace(submitted, record=named))
     path = outputs(submitted.record, submitted.job_id)[-1]
     return ScriptEnd(state, tuple(_last_lines(path)), str(path))
 

@@ -234,13 +234,17 @@ def query(
     answers = {} if answers is None else answers
     groups: dict[_Service, dict[Path, str]] = {}
     tasks: dict[Path, Run] = {}  # of arrays, by their places
+    errors: list[RunnerError] = []
     for run, record in runs:
-        key = (record.scheduler, record.clients, record.allocation, record.record)
+        try:
+            key = (record.scheduler, str(clients_of(run, record) or ""), record.allocation, record.record)
+        except UnknownStateError as error:
+            errors.append(error)
+            continue
         place = Path(record.place) if record.place else run.path
         tasks |= {place: run} if record.place else {}
         groups.setdefault(key, {})[place] = record.job_id
     states: dict[Path, JobState] = {}
-    errors: list[RunnerError] = []
     for key, jobs in groups.items():
         name, clients, allocation, of_script = key
         asked_s, known = answers.get(key, (0.0, {}))
@@ -295,28 +299,34 @@ def scheduler_of(run: Run) -> tuple[Scheduler, str]:
             fix="look for its directory in `squeue --format='%i %Z'`; submit a new run only if no job has it",
         )
     with suppress(OSError):
-        run.write("job.json", msgspec.structs.replace(record, job_id=job_id))
+        run.keep("job.json", msgspec.structs.replace(record, job_id=job_id))
     return scheduler, job_id
 
 
-def connected(run: Run, record: Submitted) -> Scheduler:
-    """The scheduler of a run's job.
+def clients_of(run: Run, record: Submitted) -> Path | None:
+    """The directory of the scheduler's programs that a run names; None where it names none.
 
-    A run directory of another user, or a copy of one, may name any client programs: of a run that this user did not
-    submit only those are run that no other user can change.
+    A run directory of another user, or a copy of one, may name any: of a run that this user did not submit, or that is
+    not his any more, only those are run that no other user can change.
 
     Raises:
         UnknownStateError: the run directory names others.
     """
     clients = Path(record.clients) if record.clients else None
-    if clients is not None and not is_linked(run) and not files.is_closed_to_others(clients):
-        raise UnknownStateError(
-            "you did not submit this run, and another user may change the scheduler's programs that it names: "
-            f"{clients}",
-            where=str(run.path / "job.json"),
-            fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
-        )
-    scheduler = connect(record.scheduler, clients)
+    if clients is None or (is_linked(run) and run.owner == os.geteuid()):
+        return clients
+    if (closed := files.closed_to_others(clients)) is not None:
+        return closed
+    raise UnknownStateError(
+        f"you did not submit this run, and another user may change the scheduler's programs that it names: {clients}",
+        where=str(run.path / "job.json"),
+        fix="ask who submitted it; `show`, `logs` and `diff` show what it has left",
+    )
+
+
+def connected(run: Run, record: Submitted) -> Scheduler:
+    """The scheduler of a run's job. Raises UnknownStateError: as ``clients_of``."""
+    scheduler = connect(record.scheduler, clients_of(run, record))
     if record.place:
         return InArray(scheduler, run, Path(record.place))
     if record.record is not None:

@@ -32,6 +32,7 @@ class Finding(msgspec.Struct, frozen=True):
     forced: bool = False
 
 
+_MOST_RANKS = 1 << 20
 _MEASURED_WAIT_S = 60
 RESULTS = "/results"  # where the run directory is seen by every rank, in every container
 COPY = "code"  # in the run directory: the copy of the user's tracked files
@@ -266,6 +267,11 @@ class Plan(msgspec.Struct, frozen=True):
         if self.settings.wait_s is not None:
             return self.settings.wait_s
         return _MEASURED_WAIT_S if self.result == "throughput" else 0
+
+    def __post_init__(self) -> None:
+        """Of a run directory's file, each rank is looked for. Raises ValueError."""
+        if self.tasks > _MOST_RANKS:
+            raise ValueError(f"more than {_MOST_RANKS} ranks")
 
     @property
     def nodes(self) -> int:

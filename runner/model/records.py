@@ -81,7 +81,7 @@ class Inputs(msgspec.Struct, frozen=True):
 
     Attributes:
         given: variables that it was started with, by their names.
-        variables: where the process with the figure had others; None where it had none.
+        variables: where the process with the figure began with others; None where it had none.
         cpus: processors that this process may run on.
         read: of rank 0: files of the program's, by their names: content as first read, time of change in Unix time.
         written: of rank 0: files that it wrote, or that were changed while it ran.

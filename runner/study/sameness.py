@@ -22,6 +22,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import gpus_text
 from runner.jobs.comparison import (
     Ran,
+    changes_of,
     code_differences,
     commit_facts,
     facts_for,
@@ -150,9 +151,8 @@ def _checked(attempt: Attempt, first: Attempt, program: Ran) -> Attempt:
     if fact is None or own is None:
         return attempt
     if fact.names:
-        return _left_out(
-            attempt, f"it ran with another {fact.with_names((program, own))} than the study's first launch"
-        )
+        differing = fact.with_names((program, own))
+        return _left_out(attempt, f"it did not run with the {differing} of the study's first launch")
     values = _short(fact.value(own)), _short(fact.value(program))
     return _left_out(attempt, f"its {fact.words} ({values[0]}) is not that of the study's first launch ({values[1]})")
 
@@ -225,8 +225,11 @@ def _since(first: Run, now: PreparedJob) -> Iterator[str]:
     for each in recipe_difference(first, now.recipe_directory):
         yield f"the program is not as it was ({each.first} -> {each.second})"
     code, text = code_of(now)
-    known = commit_facts(code, text.encode("utf-8", "surrogateescape")) if code else {}
-    is_same = then and known and not first_difference("study", then, replace(then, code=known), recorded=True)
+    known = commit_facts(code) if code else {}
+    after = (
+        replace(then, code=known, changes=changes_of(code, text.encode("utf-8", "surrogateescape"))) if then else None
+    )
+    is_same = then and after and known and not first_difference("study", then, after, recorded=True)
     if recorded.get("commit") and not is_same:
         for each in code_differences(first, code, text):
             if each.key not in ("repository", "branch"):

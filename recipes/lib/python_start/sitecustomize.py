@@ -22,7 +22,7 @@ _MOST_FILES = 2000  # with data, a program opens more
 _STARTERS = (b"torchrun", b"torch.distributed", b"accelerate", b"deepspeed", b"composer", b"fabric", b"horovod")
 
 
-def _quietly(do: Callable[..., None], *args: Any) -> None:
+def _quietly(do: Callable[..., object], *args: Any) -> None:
     try:
         do(*args)
     except Exception:  # another version of what it looks at: then nothing is seen
@@ -98,8 +98,11 @@ def _watch_files(directory: str) -> None:
     import atexit
     import builtins
     import io
+    import time
 
-    pid, base = os.getpid(), os.getcwd()
+    SourceFileLoader: Any = sys.modules["_frozen_importlib_external"].SourceFileLoader  # importlib itself takes time
+
+    pid, base = os.getpid(), (os.getcwd(), time.time_ns(), dict(os.environ))
     read: dict[str, tuple[int, int]] = {}  # size, time of change in ns
     written: set[str] = set()
 
@@ -117,6 +120,14 @@ def _watch_files(directory: str) -> None:
         if os.getpid() == pid:
             inputs.leave(directory, base, read, written, measured=measured)
 
+    def path_stats(loader: Any, path: str) -> Any:
+        """Of a module, which may be a configuration that is in no ``sys.modules``."""
+        if "-packages/" not in path and not path.startswith(library):
+            _quietly(lambda: read.setdefault(os.path.abspath(path), (os.stat(path).st_size, os.stat(path).st_mtime_ns)))
+        return stats(loader, path)
+
+    stats, library = SourceFileLoader.path_stats, os.path.dirname(os.__file__) + "/"
+    SourceFileLoader.path_stats = path_stats
     builtins.open = io.open = _Watched(io.open, note)
     io.open_code = _Watched(io.open_code, note)  # type: ignore[assignment]
     builtins.open.runner_leave = leave  # type: ignore[attr-defined]

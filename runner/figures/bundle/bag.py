@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from runner.core import files
 from runner.core.errors import NotProvenError
 from runner.core.files import sha256
 
@@ -154,6 +157,7 @@ _FILES = frozenset(
 _RECORD = re.compile(r"ranks/(0|[1-9][0-9]{0,8})\.[a-z-]{1,20}\.json\Z", re.ASCII)
 _NCCL = re.compile(r"nccl/[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}\.log\Z", re.ASCII)
 LEAST_FILES = frozenset(("plan.json", "job.sh", "job.json", "verdict.json"))  # that every run has
+_NO_FILE = (errno.ELOOP, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)  # a link, a pipe
 _NCCL_BYTES = 1 << 19  # of each log, as the verdict reads it
 _ERROR_BYTES = 50_000  # of the end of the script's log, as the verdict reads it
 
@@ -165,20 +169,24 @@ def is_member(name: str) -> bool:
 
 def files_of(run: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a run directory that go into a bundle, by name; of logs what the verdict reads."""
-    names = [name for name in _FILES if (run / name).is_file()]
+    names = list(_FILES)
     for folder in ("ranks", "nccl"):
-        names += [f"{folder}/{path.name}" for path in run.glob(f"{folder}/*") if path.is_file()]
+        names += [f"{folder}/{path.name}" for path in run.glob(f"{folder}/*")]
     for name in sorted(filter(is_member, names)):
-        content = (run / name).read_bytes()
-        if name.startswith("nccl/"):
-            content = _whole_lines(content, content[:_NCCL_BYTES])
-        elif name == "logs/batch.err":
-            content = _whole_lines(content, content[-_ERROR_BYTES:])
+        try:
+            file = files.open_below(run, name)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, *_NO_FILE):
+                continue
+            raise
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            if name == "logs/batch.err" and size > _ERROR_BYTES:
+                file.seek(-_ERROR_BYTES, os.SEEK_END)
+            content = file.read(_NCCL_BYTES if name.startswith("nccl/") else _MOST_BYTES)
+        # Without the line that was cut: in a part of it no secret would be known.
+        if name.startswith("nccl/") and size > _NCCL_BYTES:
+            content = content[: content.rfind(b"\n") + 1]
+        elif name == "logs/batch.err" and size > _ERROR_BYTES:
+            content = content[content.find(b"\n") + 1 :]
         yield name, content
-
-
-def _whole_lines(content: bytes, part: bytes) -> bytes:
-    """The beginning or end of a log without the line that was cut: in a part of it no secret would be known."""
-    if len(part) == len(content):
-        return part
-    return part[: part.rfind(b"\n") + 1] if content.startswith(part) else part[part.find(b"\n") + 1 :]

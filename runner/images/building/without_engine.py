@@ -129,7 +129,8 @@ def _existing(spec: BuildSpec, form: Form) -> Path | None:
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is built anew
         image = store.lookup(spec.name, form=form)
-        if image is not None and image.labels.get(INPUTS_LABEL) == spec.inputs and not integrity.problem(image):
+        known = image is not None and image.labels.get(INPUTS_LABEL) == spec.inputs and not integrity.problem(image)
+        if image is not None and known and not store.stranger(image):  # the inputs are no secret
             return image.path
     return None
 

@@ -103,14 +103,11 @@ def publish(
         store.sweep(key, target)
         if (done := kept()) is not None:
             return done
-        partial = store.partial_path(key, target)
-        try:
+        with store.partial(key, target) as partial:
             contents = maker.make(partial, progress)
             image = _described(maker, partial, target, contents, history)
             progress.step("publishing")
             image = store.publish(partial, image)
-        finally:
-            partial.unlink(missing_ok=True)
     return conversion_of(image, made=True)
 
 

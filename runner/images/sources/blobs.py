@@ -17,6 +17,7 @@ from runner.core import files, paths
 from runner.core.errors import InfrastructureError
 from runner.core.files import sha256 as sha256_of
 from runner.core.lock import locked
+from runner.images.store import owners
 
 _TICK_S = 0.5
 _END_S = 1.0
@@ -163,11 +164,14 @@ def sweep(now: float | None = None) -> None:
 
 def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None]) -> str:
     """Go on with the partial file until it has ``size`` bytes or no more come; returns the hex digest of all of it."""
+    with suppress(OSError):
+        if not owners.is_own(partial) or partial.is_symlink():  # where others write, a link could lead anywhere
+            partial.unlink()
     begun = partial.stat().st_size if partial.exists() else 0
     begun = begun if begun < size else 0
     start, chunks = fetch(begun)
     digest = hashlib.sha256()
-    handle = os.open(partial, os.O_RDWR | os.O_CREAT, files.PRIVATE)
+    handle = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, files.PRIVATE)
     with os.fdopen(handle, "r+b") as target:
         os.fchmod(handle, files.PRIVATE)
         left = start

@@ -56,6 +56,13 @@ def may_replace(path: Path) -> bool:
     return True
 
 
+def is_own(path: Path) -> bool:
+    """Whether the file is the caller's."""
+    with suppress(OSError):
+        return path.lstat().st_uid == os.geteuid()
+    return False
+
+
 def may_remove(path: Path) -> bool:
     """Whether the caller can remove this file (unlink(2): in a sticky directory only its owner, or the directory's)."""
     with suppress(OSError):

@@ -6,7 +6,7 @@
     DIR/refs/HASH                   name of the file that a reference, digest or key stands for, one small file each
                                     and form; its time is when the name's source last confirmed it
     DIR/refs/HASH.UID               the same as that user has it, where HASH is another user's
-    DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; files that are being written, and by which process
+    DIR/.KEY.claim  DIR/.*~MARK     the lock of a conversion; what is being written, and by which process
 
 Writers lock on a miss only and publish by atomic renames; readers never lock. The directory is ``RUNNER_STORE``,
 or ``images`` in the cache directory; on a cluster it must lie on a file system that all nodes see.
@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,13 +97,29 @@ def stranger(image: StoredImage) -> str:
 
 
 def lease_path(key: str, store: Path) -> Path:
-    """The lease on this key's conversion, for ``lease.leased``."""
-    return store / f".{key}.claim"
+    """The lease on this key's conversion, for ``lease.leased``: of this user alone where another one holds the first,
+    whose result would not be believed.
+    """
+    path = store / f".{key}.claim"
+    return (
+        path
+        if owners.believed(path, store) or not os.path.lexists(path)
+        else path.with_name(f"{path.name}.{os.geteuid()}")
+    )
 
 
-def partial_path(key: str, store: Path) -> Path:
-    """The file in the making, named by this process; ``publish`` gives it its final name."""
-    return store / f".{key}.partial~{process_identity.unique()}"
+@contextmanager
+def partial(key: str, store: Path) -> Iterator[Path]:
+    """The file in the making, in a directory of this process that no other user can enter: one could exchange it, or
+    have a program write elsewhere through a link. ``publish`` gives it its final name. Nothing is left of it.
+    """
+    own = store / f".{key}.partial~{process_identity.unique()}"
+    with writing(own):
+        own.mkdir(mode=0o700)
+    try:
+        yield own / "image"
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def sweep(key: str | None, store: Path) -> None:
@@ -113,11 +130,14 @@ def sweep(key: str | None, store: Path) -> None:
         of_key = key is not None and path.name.startswith(f".{key}.") and not lease.fullmatch(path.name)
         if of_key or process_identity.state(atomic.temporary_owner(path)) == "dead":
             with suppress(OSError):  # another user's, in a directory where only owners remove
-                path.unlink(missing_ok=True)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
 
 
 def publish(made: Path, image: StoredImage) -> StoredImage:
-    """Give a verified image file its name, with sidecar and references; ``made`` lies in the same directory.
+    """Give a verified image file its name, with sidecar and references; ``made`` is on the same file system.
 
     At every moment a reader finds the old state or the new, also after a power cut.
     """
@@ -181,7 +201,7 @@ def _by_name(name: str, store: Path, form: Form, *, vouched: bool) -> StoredImag
     for ref in _existing_names(name, store, form, vouched=vouched):
         file, written_for = _read_name(ref)
         image = read_sidecar(store / file) if file else None
-        if image is None:
+        if image is None or (written_for not in ("", name) and not vouched):
             continue
         known = (written_for, image.digest, image.origin, image.key)
         if vouched and (stranger(image) or name not in known):

@@ -111,7 +111,8 @@ def test_a_run_has_the_same_keys_from_its_submission_to_its_verdict(printed: Any
     assert (waited.exit_code, waited.error.code) == (5, "failed")
     assert waited.error.what == waited.result["verdict"]["reasons"][0]
     assert (waited.result["state"], waited.result["scheduler"]["name"]) == ("ended", "FAILED")
-    assert (waited.result["gpus"], waited.result["ranks_started"], waited.result["ranks_ended"]) == (2, 2, 2)
+    assert (waited.result["gpus"], waited.result["ranks_started"]) == (2, 2)
+    assert waited.result["ranks_ended"] in (1, 2), "the first that fails ends the other, which may only just have begun"
     assert submitted.result["submitted"] <= waited.result["started"] <= waited.result["ended"]
     (log,) = printed("logs", run_id, "--rank", "1", "--json").result
     assert (Path(log["path"]).name, log["rank"], log["text"]) == ("rank-1.out", 1, "hé\nho\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,17 @@ from gpu_runner_inside.launcher import python_start
 from tests.support.commands import ran
 
 PROGRAM = """
-import builtins, io, json, os, pickle, runpy
+import builtins, importlib.util, io, json, os, pickle, runpy
 from pathlib import Path
 from gpu_runner_inside import inputs
 import layers, package.net
+os.system("echo x = 1 >layers.py")  # as a user does, while it runs
 json.load(open("args.json")); Path("base.yaml").read_text(); open("/proc/self/stat").read(); open("out.log", "w")
 runpy.run_path("stage.py")
+loader = importlib.machinery.SourceFileLoader("conf", "conf.py")
+loader.exec_module(importlib.util.module_from_spec(importlib.util.spec_from_loader("conf", loader)))
 with open("state.json", "r+") as file: file.write("2")
-os.environ.update(DEPTH="18", API_KEY="planted"); os.environ.pop("GONE")
+os.environ.update(SEED="18"); os.environ.pop("GONE")
 assert pickle.loads(pickle.dumps(open)) is builtins.open is io.open and open.__name__ == "open"
 assert type("Store", (), {"opener": open})().opener("args.json").closed is False, "it is bound to no object"
 inputs.leave_measured() if os.environ["WHEN"] != "at its end" else None
@@ -38,6 +42,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     for name, text in {
         home / "train.py": PROGRAM, home / "layers.py": "", home / "args.json": "{}", home / "base.yaml": "a: 1",
         home / "state.json": "1", home / "late.txt": "", home / "stage.py": "x = 1",
+        home / "conf.py": "x = 1",
         library / "package/__init__.py": "", library / "package/net.py": "",
     }.items():  # fmt: skip
         name.parent.mkdir(parents=True, exist_ok=True)
@@ -49,17 +54,19 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
         "WHEN": when,
         **python_start.variables({"PYTHONPATH": str(library)}, "x", place),
     }
-    ran([sys.executable, "train.py"], cwd=home, env=env)
+    by_wrapper = {"DEPTH": "18", "API_KEY": "planted"}
+    ran([sys.executable, "train.py"], cwd=home, env=env | by_wrapper)
     given = inputs.variables(env)
     seen = inputs.collected(place, given)
     late = ("late.txt",) if when == "at its end" else ()
-    assert {*seen["read"]} == {"args.json", "base.yaml", "stage.py", *late}
+    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "stage.py", *late}
     assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
+    assert seen["modules"]["layers.py"].startswith("state "), "what was imported is not known"
     assert [len(each) for name, each in seen["installed"].items() if name == "package"] == [2]
     own = {name: value for name, value in seen["variables"].items() if name != "LC_CTYPE"}  # which is Python's
-    assert own == {"DEPTH": given_of(DEPTH="18")["DEPTH"], "API_KEY": "", "GONE": None}
+    assert own == {**given_of(DEPTH="18", API_KEY="x", nice=str(os.nice(0)), **{"sys.argv": "train.py"})}
     assert "planted" not in json.dumps(seen)
     assert seen["cpus"] == len(os.sched_getaffinity(0))
 
@@ -74,4 +81,8 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
         return given_of(**here, OUT=f"/out/{run}/{number}", CACHE=f"/tmp/{number}/cache", **env)
 
     assert job("41", "20261126-1", LR="1") == job("42", "20261127-2", LR="1") != job("42", "20261127-2", LR="412")
-    assert given_of(WANDB_API_KEY="planted") == {"WANDB_API_KEY": ""}
+    assert given_of(OUT="exp-20261127_154501", AT="1795794301") == given_of(OUT="exp-20261128-090000", AT="1795880000")
+    assert given_of(DATA="d20240101") != given_of(DATA="d20240201")
+    assert given_of(OUT=time.strftime("/out/%Y-%m-%d")) == given_of(OUT="/out/#")
+    assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567") == {"WANDB_API_KEY": "", "HF_TOKEN": ""}
+    assert given_of(MAX_TOKENS="4096") != given_of(MAX_TOKENS="8192")

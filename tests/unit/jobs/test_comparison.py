@@ -118,13 +118,18 @@ def with_verdict(**of_verdict: Any) -> dict[str, Any]:
 
 PROGRAM = ("python3", "main.py", "--model", "resnet50", "--precision=fp32")
 READ = {"a.json": ("text 1", 50.0), "b.bin": ("1", 50.0), "state.json": ("text 1", 50.0)}
+INSTALLED = {"torch": {"nn": "text 1", "fx": "text 1"}, "big": {"a": "9 state 1", "b": "9 state 1"}}
 RAN_WITH = RanWith(
     given={"OMP_NUM_THREADS": frozenset("1"), "NCCL_IB_HCA": frozenset("1"), "OWN": frozenset("01")},
     variables={"DEPTH": frozenset("1")},
     cpus=frozenset((8,)),
-    first=Inputs(read=READ, written=("state.json",), modules={"net.py": "1"}, installed={"torch": {"nn": "1"}}),
+    first=Inputs(read=READ, written=("state.json",), modules={"net.py": "1"}, installed=INSTALLED),
     began_s=100.0,
+    ended_s=200.0,
 )
+
+
+LATER = {"began_s": 300.0, "ended_s": 400.0}
 
 
 def with_inputs(**own: Any) -> dict[str, Any]:
@@ -142,9 +147,9 @@ ONE = Ran(
         "software": "horovod 2.1.0",
         "program": "sha256 a",
         "commit": "c0ffee",
-        "changes": "none",
         "files": "a",
     },
+    changes={"net.py": "1", "out/results.csv": "1"},
     ran_with=RAN_WITH,
 )
 # What differs -> the keys of all facts that tell it.
@@ -169,15 +174,22 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "variable": ({"env": (("NCCL_ALGO", "Ring"),)}, "env own-env"),
     "variable of the fabric": ({"env": (("NCCL_IB_HCA", "mlx5"),)}, "env"),
     "variable taken away": ({"unset": ("NCCL_ALGO",)}, "env own-env"),
-    "variable of the process": (with_inputs(variables={"DEPTH": frozenset("2")}), "variables"),
+    "variable of the process": (with_inputs(variables={"DEPTH": frozenset("2")}), "variables given"),
+    "fabric": (with_inputs(given={**RAN_WITH.given, "NCCL_IB_HCA": frozenset("2")}), "given"),
     "variable of the shell": (with_inputs(given={**RAN_WITH.given, "HOROVOD_CYCLE_TIME": frozenset("1")}), "given"),
     "processors of a rank": (with_inputs(cpus=frozenset((8, 4))), "processors"),
     "module": (with_inputs(modules={"net.py": "2"}), "modules"),
-    "package": (with_inputs(installed={"torch": {"nn": "2"}}), "packages"),
-    "file that was read": (with_inputs(read={**READ, "a.json": ("text 2", 50.0)}), "read"),
-    "binary": (with_inputs(read={**READ, "b.bin": ("2", 50.0)}), "read"),
-    "file that the other wrote": (with_inputs(read={"state.json": ("text 2", 110.0)}, written=()), "read"),
-    "file that was added since": (with_inputs(read={**READ, "c.yaml": ("text 2", 101.0)}), "read"),
+    "package": (with_inputs(installed={"torch": {"nn": "text 2", "fx": "text 1"}}), "packages"),
+    "size of a module": (with_inputs(installed={"big": {"a": "8 state 1", "b": "9 state 1"}}), "packages"),
+    "edited module": (with_inputs(installed={"big": {"a": "9 state 2", "b": "9 state 1"}}), "packages"),
+    "file that was read": (with_inputs(read={**READ, "a.json": ("text 2", 50.0)}), "read own-read"),
+    "binary": (with_inputs(read={**READ, "b.bin": ("2", 50.0)}), "read own-read"),
+    "file that the other wrote": (with_inputs(read={**READ, "state.json": ("text 2", 90.0)}, written=()),
+                                  "read own-read"),
+    "file that a wrapper made": (with_inputs(read={**READ, "state.json": ("text 2", 110.0)}, written=()), "read"),
+    "file that was added since": (with_inputs(read={**READ, "c.yaml": ("text 2", 150.0)}, **LATER), "read own-read"),
+    "file that was added before": (with_inputs(read={**READ, "/c": ("text 2", 40.0)}), "read own-read"),
+    "file that was removed": (with_inputs(read={"b.bin": ("1", 50.0)}), "read own-read"),
     "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup own-setup"),
     "transport": ({"transport": "sockets"}, "setup"),
     "processors": ({"cpus_per_task": 9}, "setup"),
@@ -188,7 +200,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "framework": ({"code": {**ONE.code, "software": "horovod 2.7.0"}}, "software"),
     "copied code": ({"code": {**ONE.code, "program": "sha256 b"}}, "copy"),
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
-    "changes": ({"code": {**ONE.code, "changes": "x"}}, "changes"),
+    "changes": ({"changes": {"net.py": "2"}}, "changes"),
+    "fewer changes": ({"changes": {}}, "changes"),
     "files of no commit": ({"code": {**ONE.code, "files": "x"}}, "files"),
 }  # fmt: skip
 DECIDES = {
@@ -199,7 +212,7 @@ DECIDES = {
     "changes files modules",
     "study": "reported-device unit image software copy commit changes files modules",
     "point": "batch placement command env setup variables processors packages read",
-    "sizes": "device own-env own-setup given packages read",
+    "sizes": "device own-env own-setup given packages own-read",
 }
 
 
@@ -265,24 +278,29 @@ def test_secret_parts_of_ordinary_variables_are_not_shown() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"commit": "f00d", "sources": "s"},  # of documentation
-        {"changes": ""},  # git did not answer
+        {"code": {**ONE.code, "sources": "s", "commit": "f00d"}},  # of documentation
+        {"changes": None},  # git did not answer
+        {"changes": {"net.py": "1"}, **with_inputs(written=("results.csv",))},
+        {"changes": {"net.py": "1"}, **with_inputs(written=("/repository/out/results.csv",))},
     ],
 )
-def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, str]) -> None:
+def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[str, Any]) -> None:
     one = dataclasses.replace(ONE, code={**ONE.code, "sources": "s"})
-    assert first_difference(question, one, dataclasses.replace(one, code={**one.code, **other})) is None
+    assert first_difference(question, one, dataclasses.replace(one, **{"code": one.code, **other})) is None
 
 
 @pytest.mark.parametrize("question", ["study", "repeats", "sizes", "point"])
 @pytest.mark.parametrize(
     "own",
     [
-        {"read": {"a.json": ("text 1", 110.0)}},  # another time, or not all files
-        {"read": {"state.json": ("text 2", 110.0)}},  # which both wrote
-        {"read": {"c.bin": ("2", 110.0), "/data/list.txt": ("text 2", 110.0), "old.yaml": ("text 1", 99.0)}},
-        {"read": {"made.yaml": ("text 2", 110.0)}, "written": ("state.json", "made.yaml")},
-        {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "1"}, "torch": {"optim": "1"}}},
+        {"read": {"a.json": ("text 1", 110.0)}},  # another time, or not all files that are no text
+        {"read": {**READ, "state.json": ("text 2", 110.0)}},  # which both wrote
+        {"read": {**READ, "c.bin": ("2", 110.0), "/data/list.txt": ("text 2", 110.0)}},
+        {"read": {**READ, "made.yaml": ("text 2", 110.0)}, "written": ("state.json", "made.yaml")},
+        {"read": {**READ, "cache.txt": ("text 2", 150.0)}, **LATER},  # which the other has made
+        {"read": {**READ, **{f"data/{number}.json": ("text 2", 50.0) for number in range(9)}}},
+        {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "text 1"}, "torch": {"optim": "text 1"}}},
+        {"installed": {"big": {"a": "9 state 2", "b": "9 state 2"}, "torch": {"nn": "7 state 1"}}},  # anew, and larger
     ],
 )
 def test_what_programs_do_with_files_makes_no_other_one(question: Any, own: dict[str, Any]) -> None:
@@ -291,10 +309,12 @@ def test_what_programs_do_with_files_makes_no_other_one(question: Any, own: dict
 
 def test_what_sizes_have_of_their_own() -> None:
     given = {**RAN_WITH.given, "NCCL_IB_HCA": frozenset("2"), "OWN": frozenset("0123")}
-    two = dataclasses.replace(ONE, **with_inputs(given=given, cpus=frozenset((4,)), variables={}))
+    variables = {**RAN_WITH.variables, "sys.argv": frozenset("2")}
+    by_site = msgspec.structs.replace(ONE.plan, env=(("NCCL_IB_HCA", "mlx5"),))
+    two = dataclasses.replace(ONE, plan=by_site, **with_inputs(given=given, cpus=frozenset((4,)), variables=variables))
     assert unlike("sizes", [ONE, two]) == ()
     assert [fact.with_names([ONE, two]) for fact in unlike("point", [ONE, two])] == [
-        "set of variables (DEPTH)", "number of processors of a rank (4, 8)",
+        "environment", "set of variables (sys.argv)", "number of processors of a rank (4, 8)",
     ]  # fmt: skip
     assert unlike("point", [ONE, dataclasses.replace(ONE, ran_with=None)]) == ()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +13,14 @@ import pytest
 
 from runner.backends import schedulers
 from runner.backends.schedulers.slurm.client import Slurm
+from runner.core import files
 from runner.core.errors import Exit, InfrastructureError, RunnerError, UnknownStateError
 from runner.jobs.directory import Run
 from runner.jobs.life import standing
-from runner.jobs.states import Left, launch_state, left_by, never_began, scheduler_of
+from runner.jobs.scripts import end_of
+from runner.jobs.states import Left, launch_state, left_by, never_began, query, scheduler_of
 from runner.jobs.submission import Submission, submit
-from runner.model.job import ExitMarker, JobState, Submitted
+from runner.model.job import ExitMarker, JobState, SchedulerRecord, Submitted
 from runner.model.step import JobScript
 from tests.support.limits import largest_file
 from tests.support.measured_runs import measured_run
@@ -71,7 +75,7 @@ def test_an_interrupt_while_sbatch_runs(submission: Submit, tmp_path: Path) -> N
 
 
 def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own(
-    submission: Submit, tmp_path: Path
+    submission: Submit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run directory of another user, or a copy of one, may name any: `status` of it would run them."""
     clients = tmp_path / "clients"
@@ -92,7 +96,26 @@ def test_programs_that_another_user_may_change_are_run_only_for_runs_of_ones_own
             copy.write("job.json", msgspec.structs.replace(record, clients="clients"))
         with pytest.raises(UnknownStateError, match="another user may change the scheduler's programs"):
             standing(copy)
+    monkeypatch.setattr(Run, "owner", os.geteuid() + 1)  # another's lies where this user's was
+    for run in (own, copy):
+        record = run.submitted
+        assert record is not None
+        states, (error,) = query([(run, record)])
+        assert (states, error.where) == ({}, str(run.path / "job.json"))
+        end_of(run, msgspec.structs.replace(record, record=SchedulerRecord(RUNNING)), RUNNING)
+        before = run.content("job.json")
+        run.keep("job.json", record)
+        assert run.content("job.json") == before, "nothing is left in another's"
     assert not (tmp_path / "planted").exists()
+
+
+def test_programs_are_run_where_they_were_when_they_were_looked_at(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir(mode=0o755)
+    link.symlink_to(real)
+    closed = files.closed_to_others(link)
+    real.chmod(0o775)
+    assert (closed, files.closed_to_others(link)) == (real.resolve(), None)
 
 
 RUNNING = JobState("running", "RUNNING", nodes="dgx[01-02]")
@@ -166,3 +189,10 @@ def test_a_launch_that_was_over_before_its_allocation_was_lost_is_complete(tmp_p
     assert launch_state(left_by(run.path), ended("CANCELLED")).name == "COMPLETED"
     (run.ranks / "3.exit.json").unlink()
     assert launch_state(left_by(run.path), ended("NODE_FAIL")).name == "NODE_FAIL", "srun returned 0 for a lost node"
+
+
+def test_a_plan_of_a_billion_ranks_is_none(tmp_path: Path) -> None:
+    run = measured_run(tmp_path, 0)
+    plan = json.loads(run.content("plan.json"))
+    (run.path / "plan.json").write_text(json.dumps(plan | {"tasks_per_node": [10**9]}))
+    assert run.plan is None

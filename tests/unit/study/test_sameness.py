@@ -205,7 +205,10 @@ def test_another_image_is_another_program(of: StudyDirectory) -> None:
     ("record", "differs"),
     [
         (CodeRecord(commit="b" * 40, dirty=False), "its commit (bbbbbbbbbbbb) is not that of"),
-        (CodeRecord(commit="a" * 40, dirty=True, changed=("train.py",)), "its changes since the commit ("),
+        (
+            CodeRecord(commit="a" * 40, dirty=True, changed=("train.py",)),
+            "it did not run with the changes since the commit (train.py) of",
+        ),
         (CodeRecord(commit="a" * 40, dirty=False), ""),
         (CodeRecord(commit="b" * 40, dirty=False, sources="s"), ""),
         (CodeRecord(commit="b" * 40, dirty=False, sources="t"), "its commit ("),
@@ -224,7 +227,7 @@ def test_another_module_is_another_program(of: StudyDirectory) -> None:
     for key, content in ((FIRST, "1"), (SECOND, "2")):
         own = Inputs(modules={"net.py": content, f"{content}.py": "1"})
         leave(with_plan(ran(of, key, "a"), workdir=WORKSPACE), "ranks/0.exit.json", ended(0, program=own))
-    says = "it ran with another content of modules (net.py) than the study's first launch: no figure"
+    says = "it did not run with the content of modules (net.py) of the study's first launch: no figure"
     assert why(gather.facts(of))[1].startswith(says)
 
 

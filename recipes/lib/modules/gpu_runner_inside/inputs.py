@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections import defaultdict
 from contextlib import suppress
 from io import FileIO
@@ -17,67 +18,90 @@ from typing import Any, Collection, Mapping, Tuple
 
 from gpu_runner_inside.launcher import environment
 
+# Where, when (in ns) and with which variables a process began: what it sets itself follows from its code.
+Base = Tuple[str, int, Mapping[str, str]]
 Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in ns
 
 _LEFT = "ran-"  # and the number of the process
-_MOST_BYTES = 1 << 20  # what is larger is data
+_MOST_BYTES = 1 << 20  # what is larger is data; of modules, which may be compiled:
+_MOST_OF_A_MODULE = 1 << 26
+_FEW = 50  # modules of a package that are read, as they may be made anew for each job
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
-# What is no program's own: the system's, ours, and what compilers keep.
+# What is no program's own: the system's, ours, git's, and what compilers keep.
 _PASSING = re.compile(
-    r"/(proc|sys|dev|run|etc|usr)/|.*/(gpu_runner_inside|python-\w+)/|.*/runner_meter\.py\Z|.*\.pyc\Z"
-    r"|.*/(__pycache__|\.cache|\.triton|\.nv|torchinductor_[^/]*)/"
+    r"/(proc|sys|run|etc)/|/dev/(?!shm/)|/usr/(?!local/share/|src/)|.*/gpu_runner_inside/|.*/runner_meter\.py\Z|.*\.pyc\Z"
+    r"|.*/(__pycache__|\.git|\.cache(?!/huggingface/accelerate/)|\.triton|\.nv|torchinductor_[^/]*)/"
 )
+_COUNT_OF_TOKENS = re.compile(r"\w*TOKEN(S|IZ)\w*=(\d{1,7}|true|false)", re.IGNORECASE)  # and no secret
+_RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=/)"  # of mktemp
+_TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
 _CACHE = re.compile(r".*CACHE|(HF|TORCH)_HOME\Z|MPLCONFIGDIR\Z")
 _PLACES = ("RUNNER_RUN_DIR", "RUNNER_WORLDS", "TMPDIR", "HOSTNAME", "RUNNER_HOST", "SLURMD_NODENAME")
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Name -> digest of its value without the job's own number, directories and hosts; of a name that may be a secret's
-    nothing.
+    """Name -> digest of its value without times and what is the job's own: number, directories, hosts. Of a name that
+    may be a secret's nothing.
     """
-    job = env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID")
-    own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
-    parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
-    parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job else []
-    masked = re.compile("|".join(parts) or r"(?!)")
+    masked = _own(env)
     return {
-        name: "" if environment.may_be_secret(name) else _digest(os.fsencode(masked.sub("#", value)))
+        name: "" if _is_secret(name, value) else _digest(os.fsencode(masked.sub("#", value)))
         for name, value in sorted(env.items())
     }
 
 
-def leave(directory: str, base: str, read: Read, written: Collection[str], *, measured: bool) -> None:
-    """Leave for the launcher what this process ran with. ``base``: where it began. ``measured``: the figure is its.
+def _own(env: Mapping[str, str]) -> re.Pattern[str]:
+    """What each job has of its own."""
+    job = env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID")
+    own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
+    parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
+    parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job else []
+    return re.compile("|".join((*parts, _TIME, time.strftime("%Y[-_.]?%m[-_.]?%d"), _RANDOM)))
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return environment.may_be_secret(name) and not _COUNT_OF_TOKENS.fullmatch(f"{name}={value}")
+
+
+def leave(directory: str, base: Base, read: Read, written: Collection[str], *, measured: bool) -> None:
+    """Leave for the launcher what this process ran with. ``measured``: the figure is its.
 
     Raises:
         OSError: it cannot be written.
     """
-    env = os.environ
-    made: dict[str, Any] = {"measured": measured, "variables": variables(env), "cpus": len(os.sched_getaffinity(0))}
-    if {env.get("RUNNER_RANK", "0"), env.get("RANK", "0")} == {"0"}:
-        caches = tuple(value + "/" for name, value in env.items() if value and _CACHE.match(name))
-        names = _Names(base, env.get("RUNNER_RUN_DIR", ""), caches)
-        made["read"] = {
-            path: [name, _content(path, state), state[1]]
-            for path, state in read.items()
-            for name in [names.of(path)]
-            if name and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
-        }
-        made["written"] = list(filter(None, map(names.of, written)))
-        made["modules"], made["installed"] = _modules(names)
-    place = os.path.join(directory, f"{_LEFT}{os.getpid()}")
-    before = {} if measured else _read(place)
-    if before.get("measured"):  # it has gone on, and may have written more
-        made = {**before, "written": made.get("written", [])}
+    env, place = os.environ, os.path.join(directory, f"{_LEFT}{os.getpid()}")
+    made: dict[str, Any] = {} if measured else _read(place)
+    is_first = {env.get("RUNNER_RANK", "0"), env.get("RANK", "0")} == {"0"}
+    places = (os.path.join(base[0], value) for name, value in env.items() if value and _CACHE.match(name))
+    names = _Names(
+        base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)), _own(env)
+    )
+    if not made.get("measured"):  # else it has gone on, and may have written more
+        own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
+        made = {"measured": measured, "variables": own, "cpus": len(os.sched_getaffinity(0))}
+        if is_first:
+            made["modules"], made["installed"] = _modules(names, base[1], written)
+            made["read"] = {
+                path: [name, _content(path, state), state[1]]
+                for path, state in dict(read).items()  # a thread may go on
+                for name in [names.of(path)]
+                if name not in ("", *made["modules"]) and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
+            }
+    if is_first:
+        made["written"] = list(filter(None, map(names.of, set(written))))
     with open(f"{place}.tmp", "w") as file:
         json.dump(made, file)
     os.replace(f"{place}.tmp", place)
 
 
 def leave_measured() -> None:
-    """As ``leave``, of a process that has a figure; nothing where Python was started without our sitecustomize."""
+    """As ``leave``, of a process that has a figure; without files where another sitecustomize came before ours."""
     with suppress(Exception):
-        builtins.open.runner_leave(measured=True)  # type: ignore[attr-defined]
+        own = getattr(builtins.open, "runner_leave", None)
+        if own is not None:
+            own(measured=True)
+        else:
+            leave(os.environ["RUNNER_WORLDS"], (os.getcwd(), time.time_ns(), os.environ), {}, (), measured=True)
 
 
 def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]:
@@ -90,9 +114,9 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
     every = [_read(os.path.join(directory or "", name)) for name in names if name.startswith(_LEFT)]
     for each in sorted(every, key=lambda each: bool(each.get("measured"))):
         if each.get("measured") or len(every) == 1:
-            own = each["variables"]
+            own = each.get("variables", {})  # a full disk may have cut it off
             made["variables"] = {name: own.get(name) for name in {*own, *given} if own.get(name) != given.get(name)}
-            made["cpus"] = each["cpus"]
+            made["cpus"] = each.get("cpus", made["cpus"])
         for path, (name, digest, changed_ns) in each.get("read", {}).items():
             made["read"].setdefault(name, [digest, changed_ns / 1e9])
             if _changed_ns(path) != changed_ns:
@@ -107,8 +131,8 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
 class _Names:
     """Names of files: below the place where the program began, or below its run directory; else their paths."""
 
-    def __init__(self, base: str, run_dir: str, caches: tuple[str, ...]) -> None:
-        self._base, self._run_dir, self._caches = base + "/", run_dir.rstrip("/") + "/", caches
+    def __init__(self, base: str, run_dir: str, caches: tuple[str, ...], own: re.Pattern[str]) -> None:
+        self._base, self._run_dir, self._caches, self._own = base + "/", run_dir.rstrip("/") + "/", caches, own
 
     def of(self, path: str) -> str:
         """Empty for what is no program's own."""
@@ -117,15 +141,18 @@ class _Names:
             return name if name.startswith(("code/", "recipe/")) else ""
         if _PASSING.match(path) or path.startswith(self._caches):
             return ""
-        return path[len(self._base) :] if path.startswith(self._base) else path
+        return self._own.sub("#", path[len(self._base) :] if path.startswith(self._base) else path)
 
 
-def _modules(names: _Names) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Own modules by their contents; those of installed packages, by package, by digests of their names, and by size
-    and time of change, as there are thousands.
+def _modules(
+    names: _Names, began_ns: int, written: Collection[str]
+) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Own modules by their contents, and those of installed packages by package and digests of names; of large ones, as
+    there are thousands, by size and time of change. One that others have changed since the process began, may have been
+    imported before.
     """
     own: dict[str, str] = {}
-    installed: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    packages: defaultdict[str, dict[str, tuple[str, tuple[int, int]]]] = defaultdict(dict)
     for module in list(sys.modules.values()):
         path = getattr(module, "__dict__", {}).get("__file__")
         if not isinstance(path, str) or (
@@ -134,23 +161,34 @@ def _modules(names: _Names) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
             continue
         path = os.path.abspath(path)
         with suppress(OSError):
-            state = os.stat(path)
+            state = (os.stat(path).st_size, os.stat(path).st_mtime_ns)
             if found := _INSTALLED.match(path):
                 name = path[found.end() :]
-                mark = f"{state.st_size} {state.st_mtime_ns}".encode()
-                installed[name.partition("/")[0]][_digest(os.fsencode(name))] = _digest(mark)
+                packages[name.partition("/")[0]][_digest(os.fsencode(name))] = path, state
             elif name := names.of(path):
-                own[name] = _content(path, (state.st_size, state.st_mtime_ns))
-    return own, dict(installed)
+                is_known = state[1] < began_ns or path in written
+                own[name] = _content(path, state, _MOST_OF_A_MODULE) if is_known else _state(state)
+    installed = {
+        package: {
+            name: _content(path, state) if len(each) <= _FEW else f"{state[0]} {_state(state)}"
+            for name, (path, state) in each.items()
+        }
+        for package, each in packages.items()
+    }
+    return own, installed
 
 
-def _content(path: str, state: tuple[int, int]) -> str:
+def _content(path: str, state: tuple[int, int], most: int = _MOST_BYTES) -> str:
     """Digest of a file's content; of what is large, or was changed since, of this state."""
     with suppress(OSError):
-        if state[0] <= _MOST_BYTES and _changed_ns(path) == state[1]:
+        if state[0] <= most and _changed_ns(path) == state[1]:
             with FileIO(path) as file:  # which is not watched
                 content = file.read()
             return ("" if b"\0" in content[:8192] else "text ") + _digest(content, 16)
+    return _state(state)
+
+
+def _state(state: tuple[int, int]) -> str:
     return f"state {_digest(str(state).encode())}"
 
 

@@ -187,3 +187,14 @@ def test_two_runs_of_one_id_are_no_bundle(runs: list[str], tmp_path: Path, call:
     copied = shutil.copytree(runs[0], tmp_path / "other" / Path(runs[0]).name)
     said = call("export", runs[0], str(copied), "--bundle", str(tmp_path / "x.tar"), code=Exit.USAGE)
     assert "the same id" in said.err and not (tmp_path / "x.tar").exists()
+
+
+def test_a_link_in_a_run_directory_brings_no_other_file(tmp_path: Path) -> None:
+    run, private = tmp_path / "run", tmp_path / "private"
+    for folder in (run / "ranks", private):
+        folder.mkdir(parents=True)
+    (private / "x.log").write_text("planted")
+    (run / "versions").symlink_to(private / "x.log")
+    (run / "nccl").symlink_to(private)
+    (run / "ranks/0.start.json").write_text("{}")
+    assert dict(files_of(run)) == {"ranks/0.start.json": b"{}"}

@@ -87,9 +87,10 @@ def test_a_sweep_takes_what_the_dead_left_and_nothing_else(tmp_path: Path) -> No
     for name in (*kept, *swept):
         (tmp_path / name).touch()
     fixed = f".k1.partial~{dead}.0"
-    (tmp_path / fixed).mkdir()  # as an entry of another user's: it cannot be unlinked, and does not stop the rest
+    (tmp_path / fixed).mkdir()
+    (tmp_path / fixed / "image").touch()
     store.sweep("k1", tmp_path)
-    assert {path.name for path in tmp_path.rglob(".*")} == {Path(name).name for name in (*kept, fixed)}
+    assert {path.name for path in tmp_path.rglob(".*")} == {Path(name).name for name in kept}
     assert store.lookup(DIGEST, tmp_path) == image
 
 

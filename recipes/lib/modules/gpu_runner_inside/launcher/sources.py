@@ -31,7 +31,9 @@ def digest(argv: Sequence[str], run_dir: str) -> str | None:
         files[path] = hashlib.sha256(content).hexdigest()
         if path.endswith(".sh") or (content.startswith(b"#!") and b"sh" in content.partition(b"\n")[0]):
             left.extend(
-                os.path.join(place, name) for name in _in_text(content) for place in ("", os.path.dirname(path))
+                os.path.join(place, name.lstrip(place and "/"))  # "${here}/common.sh"
+                for name in _in_text(content)
+                for place in ("", os.path.dirname(path))
             )
     lines = sorted(f"{own}  {_name(path, run_dir)}\n" for path, own in files.items())
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest() if lines else None
