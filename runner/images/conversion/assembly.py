@@ -53,7 +53,7 @@ def assembled(
     began, same = time.monotonic(), shared(layers, others)
     job.progress.step(f"assembling from {relative.reference}")
     with ThreadPoolExecutor(1) as pool, relative.path.open("rb") as file:
-        checksum = pool.submit(sha256, relative.path)
+        checksum = pool.submit(sha256, Path(f"/proc/self/fd/{file.fileno()}"))  # of what is read
         old = Squashfs(file)
         names = _named([*layers[: len(layers) - same], *others[: len(others) - same]])
         theirs = rootfs.additions(their_config, (), 0)
