@@ -13,8 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-import zstandard
-
 MAGIC = b"hsqs"
 # Magic, inodes, time, block size, fragments, compressor, log of the block size, flags, owners, version, root inode,
 # bytes used; where the tables begin: owners, attributes, inodes, directories, fragments, exports.
@@ -59,7 +57,9 @@ class Squashfs:
     """An open file and its tree. UnfitError: it holds something else than the head of this module says."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
+        import zstandard
+
+        self.file, self._decompressor = file, zstandard.ZstdDecompressor()
         try:
             self._read()
         except (struct.error, KeyError, IndexError, zstandard.ZstdError) as error:
@@ -103,7 +103,7 @@ class Squashfs:
         size = int.from_bytes(self._tables[begin - 2 : begin], "little")
         raw = self._tables[begin : begin + (size & ~_STORED)]
         if not size & _STORED:
-            return zstandard.ZstdDecompressor().decompress(raw, max_output_size=_META), at + 2 + size
+            return self._decompressor.decompress(raw, max_output_size=_META), at + 2 + size
         return raw, at + 2 + len(raw)
 
     def _indexed(self, at: int, size: int) -> bytes:
@@ -202,6 +202,8 @@ class _Table:
     """Metadata as they are written: blocks of at most 8 KiB, compressed where that makes them smaller."""
 
     def __init__(self, level: int) -> None:
+        import zstandard
+
         self.blocks, self._open = bytearray(), bytearray()
         self._compressor = zstandard.ZstdCompressor(level)
 
