@@ -95,13 +95,10 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
         if not made or draw.random() < 0.7:  # else further layers over those of the one before
             top, below = [], {*lower}
         top += [_layer(draw, draw.choice((1, 6, 25)), below) for _ in range(draw.choice((0, 1, 1, 2)))]
-        volumes: dict[str, object] = {f"/{draw.choice(_TOPS)}/volume": {} for _ in range(draw.choice((0, 0, 1)))}
-        start: dict[str, object] = {
-            "Env": [f"N={number}"],
-            "WorkingDir": draw.choice(("", "/a/b/w", "/b", "/run")),
-            "Volumes": volumes,
-        }
-        created = draw.choice(_CREATED)
+        start: dict[str, object] = {"Env": [f"N={number}"]}
+        if created := draw.choice(_CREATED):  # else what the engine makes for these has the time of the conversion
+            start |= {"WorkingDir": draw.choice(("", "/a/b/w", "/b", "/run"))}
+            start |= {"Volumes": {f"/{draw.choice(_TOPS)}/volume": {}}} if draw.random() < 0.3 else {}
         text = f"{datetime.fromtimestamp(created, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
         made.append(archive(tag, base + top, start, text if created else "0001-01-01T00:00:00Z"))
     return made
