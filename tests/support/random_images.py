@@ -86,7 +86,7 @@ def _layer(draw: random.Random, entries: int, below: set[str]) -> bytes:
 
 
 def archives(seed: int, tag: str, count: int) -> list[bytes]:
-    """So many images of one name that share their lower layers, as ``docker save`` writes them."""
+    """So many images, each with a name, that share their lower layers, as ``docker save`` writes them."""
     draw = random.Random(seed)
     lower: set[str] = set()
     base = [_layer(draw, 120, lower) for _ in range(draw.choice((1, 2)))]
@@ -100,7 +100,7 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
             start |= {"WorkingDir": draw.choice(("", "/a/b/w", "/b", "/run"))}
             start |= {"Volumes": {f"/{draw.choice(_TOPS)}/volume": {}}} if draw.random() < 0.3 else {}
         text = f"{datetime.fromtimestamp(created, timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
-        made.append(archive(tag, base + top, start, text if created else "0001-01-01T00:00:00Z"))
+        made.append(archive(f"{tag}-{number}", base + top, start, text if created else "0001-01-01T00:00:00Z"))
     return made
 
 

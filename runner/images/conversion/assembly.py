@@ -26,12 +26,10 @@ _HIDING = {f"{space}.overlay.{what}" for space in ("trusted", "user") for what i
 
 def relatives(directory: Path, converters: Sequence[str], options: tuple[str, ...]) -> list[StoredImage]:
     """What the store holds that was packed with these options and never changed by hand, the latest first."""
-    images = [image for image in store.everything(directory) if isinstance(image, StoredImage)]
-    packed_so = [
-        each for each in images if each.converter in converters and (each.options, each.history) == (options, ())
-    ]
-    usable = [each for each in packed_so if not (store.stranger(each) or integrity.problem(each))]
-    return sorted(usable, key=lambda image: image.created, reverse=True)
+    images = [image for image in store.everything(directory) if isinstance(image, StoredImage) and not image.history]
+    images = [image for image in images if image.converter in converters and image.options == options]
+    images = [image for image in images if not (store.stranger(image) or integrity.problem(image))]
+    return sorted(images, key=lambda image: image.created, reverse=True)
 
 
 def shared(layers: Sequence[Path], others: Sequence[Path]) -> int:

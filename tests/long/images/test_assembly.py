@@ -34,7 +34,7 @@ class Heard(Silent):
 
 @pytest.fixture
 def load(engine_client: docker.DockerClient) -> Iterator[Callable[[bytes], Image]]:
-    """Loads an image, whose name may be taken from another one; all are removed at the end."""
+    """Loads an image; all are removed at the end."""
     known: dict[str, None] = {}
 
     def call(archive: bytes) -> Image:
@@ -54,7 +54,7 @@ def test_assembled_is_as_from_scratch(
     tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:{seed}", Heard()
     for archive in random_images.archives(seed, tag, 5):
         image = load(archive)
-        convert = partial(convert_engine_image, tag, engine_client, heard, packing=Packing(block="128K"))
+        convert = partial(convert_engine_image, str(image.id), engine_client, heard, packing=Packing(block="128K"))
         try:
             made = [convert(store_dir=tmp_path / "scratch").image]
         except (RefusedError, InfrastructureError) as error:  # no container of it starts, as with a file at /etc
@@ -76,14 +76,13 @@ def test_a_damaged_relative_is_not_used(
 ) -> None:
     tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:damaged", Heard()
     first, second = random_images.archives(1, tag, 2)
-    load(first)
-    old = convert_engine_image(tag, engine_client, heard, store_dir=tmp_path).image.path
+    old = convert_engine_image(str(load(first).id), engine_client, heard, store_dir=tmp_path).image.path
     times = old.stat().st_atime_ns, old.stat().st_mtime_ns
     with old.open("r+b") as file:
         file.seek(200)
         file.write(b"other bytes in a compressed block")
     os.utime(old, ns=times)
-    load(second)
-    made = convert_engine_image(tag, engine_client, heard, store_dir=tmp_path, assemble=True).image
-    assert made.sha256 == convert_engine_image(tag, engine_client, heard, store_dir=tmp_path / "new").image.sha256
+    convert = partial(convert_engine_image, str(load(second).id), engine_client, heard)
+    made = convert(store_dir=tmp_path, assemble=True).image
+    assert made.sha256 == convert(store_dir=tmp_path / "new").image.sha256
     assert heard.lines == []
