@@ -13,6 +13,7 @@ import click
 from runner.cli.allotment import lines_of_standing
 from runner.cli.options import JSON, RUN, answer, by_shell
 from runner.cli.table import field_lines, width_of_terminal
+from runner.core import files
 from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.text import first_of, printable, shape_text
@@ -66,7 +67,10 @@ def _print_diff(run: Run) -> int:
     if not path.exists():
         fix = f"`{PROGRAM} show {run.run_id}` says what is known of the code"
         raise UsageError("this run has no difference kept", where=str(path), fix=fix)
-    content = path.read_bytes()
+    try:
+        content = files.read_bytes(path)
+    except files.UnusableFileError as error:
+        raise UsageError(f"the difference cannot be read: {error.strerror}", where=str(path)) from None
     if sys.stdout.isatty():
         lines = content.decode("utf-8", "surrogateescape").split("\n")
         content = "\n".join(printable(line.replace("\t", "    ")) for line in lines).encode()

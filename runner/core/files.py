@@ -44,6 +44,16 @@ def closed_to_others(path: Path) -> Path | None:
     return real if path.is_absolute() else None
 
 
+def exchangeable_by(directory: Path) -> str:
+    """Whose directory it is, in words, where another user could exchange what this one makes there; else empty. Who may
+    write by the group, the owner trusts. Raises OSError.
+    """
+    status = directory.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        return f"user {status.st_uid}'s"
+    return "everybody's to write to (no sticky bit)" if status.st_mode & 0o1002 == stat.S_IWOTH else ""
+
+
 def is_local(path: Path) -> bool:
     """Whether other machines cannot change what is there; False where that is unknown."""
     return magic(path) in _LOCAL

@@ -59,8 +59,12 @@ def _acquire(path: Path, say: Callable[[str], None], limit_s: float) -> int:
     began, reported = time.monotonic(), False
     while True:
         # Locks on NFS need a descriptor that can write (flock(2)); a directory has none.
-        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+        kind = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, kind, files.PRIVATE)
         try:
+            if kind != os.O_RDONLY:
+                with suppress(OSError):  # who can read it can hold it: one of an earlier version was 0644
+                    os.fchmod(descriptor, files.PRIVATE)
             while not _try_lock(descriptor):
                 waited_s = time.monotonic() - began
                 if waited_s > limit_s:

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from runner.core.errors import RefusedError, UsageError
-from runner.core.files import key_of, sha256
+from runner.core.files import UnusableFileError, key_of, read_bytes, sha256
 from runner.core.invocation import PROGRAM
 from runner.core.progress import Progress
 from runner.core.text import first_of
@@ -126,10 +126,10 @@ def read(directory: Path) -> Manifest:
         )
     problem = ""
     try:
-        manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(read_bytes(directory / MANIFEST), type=Manifest)
     except FileNotFoundError:
         problem = "the collection of these packages is not finished: there is no manifest"
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, UnusableFileError) as error:
         problem = f"the manifest of these packages is damaged: {error}"
     else:
         unsafe = [file.name for file in manifest.files if not _is_plain(file.name)]

@@ -171,7 +171,7 @@ def check_path(root: Path) -> None:
 def read(root: Path) -> Environment | None:
     """The environment there; None if there is none, or it is not finished."""
     try:
-        environment = msgspec.json.decode((root / RECORD).read_bytes(), type=Environment)
+        environment = msgspec.json.decode(files.read_bytes(root / RECORD), type=Environment)
     except (OSError, msgspec.DecodeError):
         return None
     whole = not environment.directory or os.access(Path(environment.directory) / "bin/python3", os.X_OK)
@@ -186,6 +186,9 @@ def find(name_or_directory: str, scratch: str, site: str) -> Environment:
     """
     by_path = "/" in name_or_directory
     root = Path(name_or_directory).absolute() if by_path else directory_of(name_or_directory, user_directory(scratch))
+    if not by_path and root.exists() and (whose := files.exchangeable_by(root)):
+        what = f"the environment {root.name} is {whose}: what is activated there runs as you"
+        raise RefusedError(what, where=str(root), fix=f"--env-name {root} if you trust its owner")
     environment = read(root)
     if environment is None and by_path and not (root / SCRIPT).exists():
         environment = environment_of_directory(root)

@@ -128,6 +128,17 @@ class _File(Generic[T]):
         return run.read(self._name, self._kind)
 
 
+class _Submission(_File[Submitted]):
+    """An attempt of a chain has its job's id from the one before; as long as it has none, it counts as refused."""
+
+    def __get__(self, run: Run, owner: type[Run]) -> Submitted | None:
+        record = super().__get__(run, owner)
+        if record is None or not record.by_attempt:
+            return record
+        job_id = run.content("job.id").decode("ascii", "replace").strip()
+        return msgspec.structs.replace(record, job_id=job_id, refused="" if job_id else "this attempt was not needed")
+
+
 class Run:
     """One run by its directory, absolute.
 
@@ -140,7 +151,7 @@ class Run:
     """
 
     code = _File(CODE, CodeRecord)
-    submitted = _File(JOB, Submitted)
+    submitted = _Submission(JOB, Submitted)
     marker = _File(EXIT, ExitMarker)
     ended = _File(ENDED, JobState)
     cancelled = _File(CANCELLED, Cancelled)
@@ -178,6 +189,12 @@ class Run:
         from runner.jobs.life import judged_anew  # few are
 
         return judged_anew(self, stored)
+
+    @property
+    def is_needless(self) -> bool:
+        """Whether it is an attempt of a chain that was not queued, or has left the queue."""
+        record = self.submitted
+        return record is not None and record.by_attempt and bool(record.refused)
 
     @property
     def name(self) -> str:
@@ -469,18 +486,19 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
     """
     try:
         if at is None:
-            make_root(root)
+            root = make_root(root)
             index().mkdir(mode=0o700, parents=True, exist_ok=True)
-            if root.resolve() == index().resolve():
+            if root == index().resolve():
                 raise UsageError(
                     "the list of runs lies there", where=str(root), fix="use --runs with another directory"
                 )
             name = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now_s))}-{label}"
             names = (name if number == 1 else f"{name}.{number}" for number in range(1, 10_000))
-            path = next(path for path in map(root.resolve().joinpath, names) if _reserved(path))
+            path = next(path for path in map(root.joinpath, names) if _reserved(path))
         else:
             at.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = at.resolve()
+            _check_own(path)
             if any(path.iterdir()):
                 fix = "name a directory that is not there"
                 raise UsageError("there are files in it already", where=str(at), fix=fix)
@@ -499,14 +517,25 @@ def create(root: Path, label: str, now_s: float, at: Path | None = None) -> Run:
     return Run(path)
 
 
-def make_root(root: Path) -> None:
-    """Make a directory of run directories where there is none; one made here ignores itself for git. Raises OSError."""
-    if root.is_dir():
-        return
-    root.mkdir(parents=True, exist_ok=True)
-    if root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
-        with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
-            ignored.write("*\n")
+def make_root(root: Path) -> Path:
+    """Make a directory of run directories where there is none; one made here ignores itself for git. Returns its real
+    path: where others write, a link may lead elsewhere by then. Raises OSError; UsageError: others could exchange them.
+    """
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        if root.parent.name != LAUNCHES:  # the directory of a launch lies in one that does
+            with suppress(OSError), (root / ".gitignore").open("x", encoding="ascii") as ignored:
+                ignored.write("*\n")
+    root = root.resolve()
+    _check_own(root)
+    return root
+
+
+def _check_own(directory: Path) -> None:
+    """Refuse a place where others could exchange a job's script before it is started. Raises OSError, UsageError."""
+    if whose := files.exchangeable_by(directory):
+        what = f"this directory is {whose}: another user could exchange what your job is started from"
+        raise UsageError(what, where=str(directory), fix="name a directory of your own: --runs, or --write, DIR")
 
 
 def discard(run: Run) -> None:

@@ -57,7 +57,9 @@ def find(run: str | None) -> Run:
 
 def matching_runs(wanted: str) -> tuple[Sequence[Run], bool]:
     """The runs that this may mean, and whether it is the whole directory, id, name or job of each, or a beginning."""
-    for candidate in (Path(wanted), index() / wanted):
+    here = Path(wanted)
+    # A bare word is a directory here only where it is this user's: others could give theirs the name of any run.
+    for candidate in (here, index() / wanted) if "/" in wanted or _is_own(here) else (index() / wanted,):
         if _is_run_directory(candidate):
             return [Run(candidate.resolve())], True
     runs = tuple(linked()) if wanted and "/" not in wanted else ()
@@ -116,6 +118,12 @@ def _is_run_directory(path: Path) -> bool:
     return (path / SCRIPT).is_file() and (
         is_whole_id(path.name) or any(os.path.lexists(path / name) for name in ("job.json", "plan.json"))
     )
+
+
+def _is_own(path: Path) -> bool:
+    with suppress(OSError):
+        return {path.lstat().st_uid, path.stat().st_uid} == {os.geteuid()}
+    return False
 
 
 def _is_run(run: Run) -> bool:

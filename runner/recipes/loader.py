@@ -69,19 +69,19 @@ def every_name() -> tuple[str, ...]:
 
 
 def read_recipe(name_or_directory: str) -> LoadedRecipe:
-    """A shipped recipe by name, a directory by path (with a ``/``, ``.``, or a name that no shipped recipe has), or one
-    beside the configuration. Raises UsageError: there is none, or its ``recipe.yaml`` is invalid; says file:line and
-    key.
+    """A recipe that is shipped, or beside the configuration, by name; or a directory by path (with a ``/``, ``.``, or a
+    name that no such recipe has). Raises UsageError: there is none, or its ``recipe.yaml`` is invalid; says file:line
+    and key.
     """
     shipped = paths.share("recipes") / name_or_directory
     if "/" in name_or_directory or name_or_directory in (".", ".."):
         directory = Path(name_or_directory).absolute()
     elif (shipped / FILE).is_file():
         directory = shipped
-    elif (Path(name_or_directory) / FILE).is_file():
-        directory = Path(name_or_directory).absolute()
     elif name_or_directory in every_name():
         directory = paths.configured(f"recipes/{name_or_directory}/{FILE}")[0].parent
+    elif (Path(name_or_directory) / FILE).is_file():
+        directory = Path(name_or_directory).absolute()
     else:
         what = f"no recipe named {name_or_directory!r}"
         fix = instead(name_or_directory, every_name(), f"recipes: {', '.join(every_name())}, or a directory's path")

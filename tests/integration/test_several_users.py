@@ -15,6 +15,8 @@ from runner.cli.importer import command as importer
 from runner.core import lock
 from runner.core.errors import Exit
 from runner.core.progress import Silent
+from runner.environments import directory as environments
+from runner.figures.report import writing
 from runner.images.conversion.squashfs import convert_source
 from runner.images.packing.mksquashfs import Source
 from runner.images.packing.rootfs import Config
@@ -24,7 +26,10 @@ from runner.images.store import integrity, store, stored_image
 from runner.images.store.store import Limits
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import tree_image
+from runner.jobs import directory, lookup, states
+from runner.jobs.directory import Run
 from runner.jobs.image_usage import prune_images
+from runner.model.job import Submitted
 from tests.support.daemons import Daemons
 from tests.support.ordinary_user import probe
 from tests.support.users import ALICE, AS_ROOT, BOB, CAROL, GROUP, become, killed_as, open_directory, outcome_as, run_as
@@ -255,6 +260,124 @@ def test_the_importer_serves_no_image_of_a_stranger(place: Path) -> None:
     assert run_as(ALICE, served) == Exit.GOOD
     os.chown(target, ALICE, ALICE)
     assert run_as(BOB, served) == Exit.GOOD
+
+
+def owned(path: Path, owner: int, mode: int = 0o755) -> Path:
+    path.mkdir(parents=True)
+    os.chown(path, owner, owner)
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture
+def state(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Alice's list of runs."""
+    monkeypatch.setenv("RUNNER_STATE", str(place / "state"))
+    return owned(place / "state", ALICE, 0o700)
+
+
+@pytest.mark.usefixtures("state")
+def test_no_run_is_made_where_a_stranger_could_exchange_its_script(place: Path) -> None:
+    for number, (owner, mode, whose) in enumerate(((CAROL, 0o777, "user"), (0, 0o777, "everybody"))):
+        for at in (None, owned(place / f"at{number}", owner, mode)):
+            root = place / f"runs{number}" if at is not None else owned(place / f"runs{number}", owner, mode)
+            outcome = outcome_as(ALICE, directory.create, root, "x", 0.0, at)
+            assert f"this directory is {whose}" in outcome.what
+            assert not list((at or root).iterdir())
+    for mode in (0o1777, 0o755, 0o2775):
+        root = owned(place / f"good{mode}", 0 if mode == 0o1777 else ALICE, mode)
+        assert run_as(ALICE, lambda at: directory.create(at, "x", 0.0).path.parent, root) == root
+
+
+@pytest.mark.usefixtures("state")
+def test_a_strangers_directory_or_link_is_no_run_by_a_bare_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, owner in (("123", CAROL), ("124", ALICE)):
+        (owned(place / "here" / name, owner) / "job.sh").touch()
+        (place / "here" / name / "job.json").touch()
+    (place / "here/125").symlink_to("124")
+    os.chown(place / "here/125", CAROL, CAROL, follow_symlinks=False)
+    monkeypatch.chdir(place / "here")
+
+    def found(name: str) -> list[Path]:
+        return [run.path for run in lookup.matching_runs(name)[0]]
+
+    here = place / "here"
+    given = ("123", "124", "125", "./123")
+    assert [run_as(ALICE, found, name) for name in given] == [[], [here / "124"], [], [here / "123"]]
+
+
+@pytest.mark.usefixtures("state")
+def test_a_strangers_run_starts_no_program_of_his_and_gets_no_file(place: Path) -> None:
+    path, clients = owned(place / "20260101-000000-x-1", CAROL, 0o777), owned(place / "bin", CAROL)
+    record = Submitted("slurm", "7", str(clients), "", 0.0)
+    for call in (states.clients_of, states.connected):
+        assert "another user may change the scheduler's programs" in outcome_as(ALICE, call, Run(path), record).what
+    asked, errors = run_as(ALICE, lambda: [len(each) for each in states.query([(Run(path), record)])])
+    assert (asked, errors) == (0, 1)
+    run_as(ALICE, Run(path).keep, "job.json", record)
+    assert not list(path.iterdir())
+    hers = owned(place / "hers", ALICE)
+
+    def exchanged() -> list[str]:
+        run = Run(path)
+        path.rename(path.with_name("old"))
+        path.symlink_to(hers)
+        run.keep("job.json", record)
+        return [each.name for each in hers.iterdir()]
+
+    place.chmod(0o777)
+    assert run_as(ALICE, exchanged) == []
+
+
+def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path) -> None:
+    root = owned(place / "scratch/gpu-runner/environments/mine", CAROL)
+    assert "environment mine is user" in outcome_as(ALICE, environments.find, "mine", str(place / "scratch"), "x").what
+    os.mkfifo(root / "environment.json")
+    os.chown(root, ALICE, ALICE)
+    assert "not there" in outcome_as(ALICE, environments.find, "mine", str(place / "scratch"), "x").what
+    report, link = owned(place / "www", ALICE), place / "report-1"
+    link.symlink_to(report)
+    run_as(ALICE, writing.check, report)
+    os.chown(link, CAROL, CAROL, follow_symlinks=False)
+    assert "another user's link" in outcome_as(ALICE, writing.check, link).what
+
+
+def test_a_lock_is_its_owners_alone_to_hold(place: Path) -> None:
+    path = owned(place / "cache", ALICE) / "lock"
+    path.touch(0o644)
+    os.chown(path, ALICE, ALICE)
+
+    def hold() -> int:
+        with lock.locked(path, print):
+            return path.stat().st_mode & 0o777
+
+    assert run_as(ALICE, hold) == 0o600
+    assert "Permission denied" in outcome_as(CAROL, os.open, path, os.O_RDONLY).what
+    path.unlink()
+    path.symlink_to(place / "nothing")
+    assert "cannot lock" in outcome_as(ALICE, hold).what
+    assert not (place / "nothing").exists()
+
+
+def test_an_image_gets_a_name_whatever_strangers_have_taken(place: Path) -> None:
+    target, source = store_of(place), image(place)
+    _, hers, _ = run_as(ALICE, convert, source, target)
+    os.mkfifo(f"{store.name_path('x/y:1', target, 'squashfs')}.{BOB}")
+    run_as(CAROL, (target / f"{hers.stem}-u{BOB}.sqsh").touch)
+    os.chown(f"{store.name_path('x/y:1', target, 'squashfs')}.{BOB}", BOB, BOB)
+    made, his, _ = run_as(BOB, convert, source, target)
+    assert (made, his.stat().st_uid, his.name.startswith(f"{hers.stem}-u{BOB}-")) == (True, BOB, True)
+    assert run_as(BOB, looked_up, DIGEST, target) == (his, "")
+
+
+def test_root_leaves_nothing_of_its_own_in_place_of_a_users(place: Path) -> None:
+    target = store_of(place, ALICE, 0o700)
+    _, hers, _ = run_as(ALICE, convert, image(place), target)
+    known = store.lookup(str(hers), target)
+    assert known is not None
+    assert "SHA-256" in integrity.verified(msgspec.structs.replace(known, sha256="0" * 64)).broken
+    assert {each.stat().st_uid for each in target.rglob("*")} == {ALICE}
+    assert run_as(ALICE, looked_up, DIGEST, target) == (hers, "")
 
 
 def launched(uid: int, place: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -60,11 +60,13 @@ def runs_named(names: Sequence[str]) -> tuple[Run, ...]:
 
 
 def side_of_runs(name: str, runs: Sequence[Run]) -> Side:
-    """The side of these runs, one at least.
+    """The side of these runs.
 
     Raises:
-        NotProvenError: one is not measured.
+        NotProvenError: one is not measured. UsageError: there is none.
     """
+    if not runs:
+        raise UsageError("none of its runs was submitted", where=name)
     gaps: Gaps = {}
     launches = tuple(measured_launch(run, gaps) for run in runs)
     return Side(name, {(launches[0].gpus, ()): PointLaunches(launches)})

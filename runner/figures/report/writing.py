@@ -82,6 +82,10 @@ def check(directory: Path) -> None:
         UsageError: it is no directory, or not empty and no report.
     """
     try:
+        if directory.is_symlink() and directory.lstat().st_uid != os.geteuid():
+            raise UsageError(
+                "another user's link leads there", where=str(directory), fix="name a directory of your own with -o"
+            )
         foreign = sorted(
             path.name for path in directory.iterdir() if path.name not in NAMES and not _is_left_behind(path.name)
         )

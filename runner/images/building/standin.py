@@ -233,7 +233,7 @@ def _wheels(wanted: StandIn, progress: Progress) -> Path:
     progress.step("stand-in base: fetching " + (f"what {listed} lists" if wanted.cuda else ", ".join(sought)))
     with tempfile.TemporaryDirectory(dir=kept.parent) as work:
         target = Path(work) / "wheels"
-        command = [sys.executable, "-m", "pip", "download", "--dest", str(target), "--only-binary=:all:"]
+        command = [sys.executable, "-I", "-m", "pip", "download", "--dest", str(target), "--only-binary=:all:"]
         command += ["--python-version", wanted.python, "--implementation", "cp"]
         command += ["--no-deps", "--require-hashes", "-r", str(listed)] if wanted.cuda else wanted.requirements
         followed(command, progress, what="pip download", room=work)
@@ -316,7 +316,7 @@ def _pack(archive: IO[bytes], wanted: StandIn, wheels: Path | None) -> None:
 
 def _pip_settings() -> str:
     """The host's package index, where it is one that a container can reach and that holds no credentials."""
-    output = process.run([sys.executable, "-m", "pip", "config", "list"], timeout_s=60, check=False).out
+    output = process.run([sys.executable, "-I", "-m", "pip", "config", "list"], timeout_s=60, check=False).out
     lines = []
     for name, value in re.findall(r"(?m)^\S*\.(index-url|extra-index-url|trusted-host)='([^']*)'", output):
         reachable = [word for word in value.split() if not word.startswith("file:") and "@" not in word]

@@ -17,7 +17,6 @@ from runner.core import files, paths
 from runner.core.errors import InfrastructureError
 from runner.core.files import sha256 as sha256_of
 from runner.core.lock import locked
-from runner.images.store import owners
 
 _TICK_S = 0.5
 _END_S = 1.0
@@ -165,7 +164,7 @@ def sweep(now: float | None = None) -> None:
 def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None]) -> str:
     """Go on with the partial file until it has ``size`` bytes or no more come; returns the hex digest of all of it."""
     with suppress(OSError):
-        if not owners.is_own(partial) or partial.is_symlink():  # where others write, a link could lead anywhere
+        if partial.lstat().st_uid != os.geteuid() or partial.is_symlink():  # where others write, a link could lead anywhere
             partial.unlink()
     begun = partial.stat().st_size if partial.exists() else 0
     begun = begun if begun < size else 0

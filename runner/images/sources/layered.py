@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from runner.core.errors import InfrastructureError, RefusedError
-from runner.core.files import sha256
+from runner.core.files import open_regular, sha256
 from runner.core.progress import Progress
 from runner.images.packing import merged_layers, mksquashfs, rootfs
 from runner.images.packing.merged_layers import Layer
@@ -217,4 +217,4 @@ def checked_digest(content: bytes, descriptor: Descriptor, where: str) -> bytes:
 
 def opener(path: Path) -> Opened:
     """Opens a file that is a layer."""
-    return lambda: path.open("rb")
+    return lambda: open_regular(path)

@@ -52,7 +52,7 @@ def stranger(path: Path, store: Path) -> str:
 def may_replace(path: Path) -> bool:
     """Whether the caller should replace this file: one of another user stays, even where it could be overwritten."""
     with suppress(OSError):
-        return os.geteuid() in (0, path.lstat().st_uid)
+        return path.lstat().st_uid == os.geteuid()
     return True
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -146,8 +147,10 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
         os.fsync(file.fileno())
         about = os.fstat(file.fileno())
     path = image.path
-    if not all(map(owners.may_replace, (path, sidecar_path(path)))):  # beside another user's file of that name
-        path = path.with_name(f"{path.stem}-u{os.geteuid()}{path.suffix}")
+    # Beside other users' files of that name, and of the next: the last cannot be known before.
+    for end in (f"-u{os.geteuid()}", f"-{secrets.token_hex(4)}"):
+        if not all(map(owners.may_replace, (path, sidecar_path(path)))):
+            path = path.with_name(f"{path.stem}{end}{path.suffix}")
     image = msgspec.structs.replace(image, path=path, mtime_ns=about.st_mtime_ns)
     owners.share(made, path.parent)
     # The sidecar first: one without its image is ignored, and an image without its sidecar would be unknown.
@@ -269,7 +272,7 @@ def refer(name: str, image: StoredImage) -> Path:
     own = shared.with_name(f"{shared.name}.{os.geteuid()}")
     path = own if own.exists() or not owners.may_replace(shared) else shared
     with suppress(OSError):  # what cannot be read is written anew
-        if path.read_bytes() == content:
+        if file_system.read_bytes(path, _LARGEST) == content:
             return path
     with writing(path):
         with suppress(FileExistsError):

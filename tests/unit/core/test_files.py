@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.core import files, paths, process_identity
+from runner.cli.show_run import _print_diff
+from runner.core import files, package_directory, paths, process_identity
+from runner.core.errors import RefusedError, UsageError
 from runner.core.files import (
     UnusableFileError,
     again_if_stale,
@@ -23,8 +25,11 @@ from runner.core.files import (
     sha256,
     tree_hash,
 )
+from runner.environments import directory
 from runner.images.building.build import context_files, image_name
 from runner.images.reference import parse
+from runner.images.sources import layered
+from runner.jobs.directory import Run
 from tests.support.limits import largest_file
 
 
@@ -195,3 +200,19 @@ def test_directories_are_those_of_the_xdg_specification(monkeypatch: pytest.Monk
     assert str(paths.cache_dir()) == "/scratch/u/cache/gpu-runner"
     assert str(paths.state_dir()) == "/home/u/.local/state/gpu-runner"
     assert str(paths.config_file()) == "/home/u/.config/gpu-runner/config.yaml"
+
+
+@pytest.mark.parametrize("is_pipe", [True, False], ids=["a pipe", "a hole"])
+def test_what_others_may_have_put_in_a_files_place_is_not_read(tmp_path: Path, is_pipe: bool) -> None:
+    for name in ("code.diff", "job.json", "manifest.json", "environment.json"):
+        os.mkfifo(tmp_path / name) if is_pipe else (tmp_path / name).touch()
+        if not is_pipe:
+            os.truncate(tmp_path / name, 1 << 40)
+    with pytest.raises(UsageError, match="difference cannot be read"):
+        _print_diff(Run(tmp_path))
+    with pytest.raises(RefusedError, match="manifest of these packages is damaged"):
+        package_directory.read(tmp_path)
+    assert directory.read(tmp_path) is None
+    if is_pipe:
+        with pytest.raises(files.UnusableFileError):
+            layered.opener(tmp_path / "code.diff")()

@@ -17,11 +17,13 @@ MINE = "name: mine\ndescription: x\nimage: img\nprogram: [python, a.py]\n"
 def test_a_folder_needs_no_slash_unless_a_shipped_recipe_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("mine", "probe"):
-        (tmp_path / name).mkdir()
+    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config/config.yaml"))
+    for name in ("mine", "probe", "config/recipes/theirs", "theirs"):
+        (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "recipe.yaml").write_text(MINE)
     monkeypatch.chdir(tmp_path)
     assert read_recipe("mine").directory == tmp_path / "mine"
+    assert read_recipe("theirs").directory == tmp_path / "config/recipes/theirs"
     assert read_recipe("probe").recipe.name == "probe"
     assert read_recipe("./probe").recipe.name == "mine"
 

@@ -105,14 +105,15 @@ def leave_measured() -> None:
 
 
 def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]:
-    """What the program's processes left, for the exit record (schema.json); of variables and processors what the one
-    with the figure had. ``given``: as of ``variables``, what the program was started with.
+    """What the program's processes left, for the exit record (schema.json): files of all, else what the one with the
+    figure had. ``given``: as of ``variables``, what the program was started with.
     """
     made: dict[str, Any] = {"given": given, "variables": {}, "cpus": len(os.sched_getaffinity(0))}
     made.update(read={}, written=[], modules={}, installed={})
     names = os.listdir(directory) if directory is not None else []
     every = [_read(os.path.join(directory or "", name)) for name in names if name.startswith(_LEFT)]
-    for each in sorted(every, key=lambda each: bool(each.get("measured"))):
+    has_figure = any(each.get("measured") for each in every)
+    for each in every:
         if each.get("measured") or len(every) == 1:
             own = each.get("variables", {})  # a full disk may have cut it off
             made["variables"] = {name: own.get(name) for name in {*own, *given} if own.get(name) != given.get(name)}
@@ -121,8 +122,9 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
             made["read"].setdefault(name, [digest, changed_ns / 1e9])
             if _changed_ns(path) != changed_ns:
                 made["written"].append(name)
-        for kind in ("modules", "installed"):
-            made[kind].update(each.get(kind, {}))
+        if each.get("measured") or not has_figure:
+            for kind in ("modules", "installed"):
+                made[kind].update(each.get(kind, {}))
         made["written"] += each.get("written", [])
     made["written"] = sorted({*made["written"]})
     return made

@@ -28,6 +28,10 @@ for old in "${stage%/*}/gpu-runner-stage-"*; do
     rm -rf -- "$old"
   fi
 done
+[ -z "$(find "${stage%/*}/" -maxdepth 0 -perm /022 ! -perm -1000)" ] || {
+  echo "$(hostname): cannot stage the image: others may exchange what lies in ${stage%/*} (chmod +t)" >&2
+  exit 1
+}
 if ours "$stage"; then rm -rf -- "$stage"; fi   # of an earlier start of this job
 # shellcheck disable=SC2015  # either failing is the fault
 mkdir -m 700 -- "$stage" && uname -n >"$stage/node" || {

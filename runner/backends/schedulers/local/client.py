@@ -73,12 +73,18 @@ class JobProcesses:
         return tuple(members)
 
     def works_elsewhere(self, run_directory: Path) -> bool:
-        """Whether the script runs, and not in the run directory, where ours stay, as far as can be seen."""
+        """Whether the script runs, and not in the run directory, where ours stay, as far as can be seen; or what runs
+        there is no script: a shell that the user has in a copy of a run directory.
+        """
         script = self.script()
         if script is None:
             return False
         try:
-            return not Path(f"/proc/{script.pid}/cwd").samefile(run_directory)
+            its = Path(f"/proc/{script.pid}")
+            if not (its / "cwd").samefile(run_directory):
+                return True
+            by_words = any(word.endswith(b".sh") for word in (its / "cmdline").read_bytes().split(b"\0"))
+            return not by_words and not (its / "fd/1").samefile(run_directory / "logs" / "batch.out")
         except OSError:  # not ours to look into, or either is gone
             return self.script() is not None
 

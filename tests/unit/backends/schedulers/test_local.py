@@ -20,8 +20,8 @@ from runner.backends.schedulers.script_parts import SUPERVISE
 from runner.core import process_identity
 from runner.core.errors import NotAcceptedError, UnknownStateError
 from runner.jobs.directory import Run
-from runner.jobs.states import cancel
-from runner.model.job import JobState
+from runner.jobs.states import cancel, connected
+from runner.model.job import JobState, Submitted
 from tests.support.users import ALICE, run_as
 from tests.support.waiting import until
 
@@ -68,9 +68,21 @@ def test_a_process_that_works_elsewhere_is_no_job_of_the_run(run: Path, tmp_path
             assert run_as(ALICE, Local().state, job, run).phase == "unknown"
         with pytest.raises(UnknownStateError, match="is left alone"):
             cancel(Run(copy), Local(), job)
+        record = Submitted("local", job, "", "", 0.0, place=str(run))  # whatever place it names
+        Run(copy).write("job.json", record)
+        with pytest.raises(UnknownStateError, match="is left alone"):
+            cancel(Run(copy), connected(Run(copy), record), job)
         assert Local().state(job, run).phase == "running"
     finally:
         Local().cancel(job)
+
+
+def test_a_process_that_the_user_has_in_a_run_directory_is_no_script_of_it(run: Path) -> None:
+    with subprocess.Popen(("sleep", "60"), cwd=run, start_new_session=True) as shell:
+        entry = process_identity.entry(shell.pid)
+        assert entry is not None
+        assert Local().state(f"{shell.pid}.{entry.start}.{BOOT}", run).phase == "unknown"
+        shell.kill()
 
 
 def test_the_first_process_is_never_a_job() -> None:

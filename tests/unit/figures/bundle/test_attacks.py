@@ -235,7 +235,7 @@ FORGED: dict[str, tuple[Callable[[Members], None], str]] = {
     "a report": (removed(f"{RUN}/ranks/3.report.json"), "differs"),
     "the result": (of("result.json", preliminary_images_per_s=1.0), "differs"),
     "the plan": (of(PLAN, recipe="another"), "differs"),
-    "ranks without end": (of(PLAN, tasks_per_node=[10**15]), "have records"),
+    "ranks without end": (of(PLAN, tasks_per_node=[10**15]), "plan cannot be read"),
     "no ranks": (of(PLAN, tasks_per_node=[]), "have records"),
     "fewer than none": (of(PLAN, tasks_per_node=[-4, 8]), "have records"),
     "fewer GPUs than none": (of(PLAN, gpus_per_node=-7), "differs"),
