@@ -12,6 +12,7 @@ import argparse
 import io
 import math
 import os
+import random
 import shutil
 import statistics
 import sys
@@ -20,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import docker
@@ -46,6 +48,7 @@ for number in range(int(sys.argv[1])):
         file.write(" ".join(draw.choices(words, k=size // 6 + 1)))
 """
 LABEL = "gpu-runner/bench-convert"
+CHANGES = (0, 1, 50)  # MB of a new last layer
 _LIMIT_S = 3600.0
 
 
@@ -86,6 +89,10 @@ class Crashes(Silent):
 
     def __init__(self) -> None:
         self.steps: list[str] = []
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
 
     def step(self, text: str, done: int | None = None, total: int | None = None) -> None:
         if "crashed" in text:
@@ -94,16 +101,33 @@ class Crashes(Silent):
 
 
 def image(client: docker.DockerClient, base: str, files: int) -> str:
-    tag = f"{LABEL}:{files}"
-    context = io.BytesIO()
     dockerfile = f"FROM {base}\nCOPY many.py /tmp/many.py\nRUN python3 /tmp/many.py {files}\n"
-    with tarfile.open(fileobj=context, mode="w") as tar:
-        for name, text in (("Dockerfile", dockerfile), ("many.py", MANY_FILES)):
+    return built(client, f"{LABEL}:{files}", {"Dockerfile": dockerfile.encode(), "many.py": MANY_FILES.encode()})
+
+
+def built(client: docker.DockerClient, tag: str, context: dict[str, bytes]) -> str:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        for name, content in context.items():
             entry = tarfile.TarInfo(name)
-            entry.size = len(text)
-            tar.addfile(entry, io.BytesIO(text.encode()))
-    client.images.build(fileobj=io.BytesIO(context.getvalue()), custom_context=True, tag=tag, network_mode="none")
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    client.images.build(fileobj=io.BytesIO(raw.getvalue()), custom_context=True, tag=tag, network_mode="none")
     return tag
+
+
+def assembled(base: str, client: docker.DockerClient, size: int, passes: Passes, packing: Packing, store: Path) -> None:
+    """An image with a new last layer of ``size`` MB, from the blocks of what the store holds; the layer is text."""
+    name, crashes = f"assembled, {size} MB changed", Crashes()
+    draw = random.Random(time.monotonic())
+    files = {f"new/{number}.txt": draw.randbytes(50_000).hex().encode() for number in range(size * 10)}
+    dockerfile = f"FROM {base}\nLABEL pass={time.monotonic()}\n{'COPY new /opt/new' if files else ''}\n"
+    tag = built(client, f"{LABEL}:changed", {"Dockerfile": dockerfile.encode(), **files})
+    convert = partial(convert_engine_image, store_dir=store, packing=packing, assemble=True)
+    convert(base, client, Silent())
+    passes.time(name, lambda: passes.size.update({name: convert(tag, client, crashes).image.size_bytes}))
+    if not any(line.startswith("assembled in ") for line in crashes.lines):
+        raise InfrastructureError(f"{name}: it was converted from scratch")
 
 
 def ours(tag: str, client: docker.DockerClient, way: Method, passes: Passes, packing: Packing, scratch: Path) -> None:
@@ -230,6 +254,8 @@ def main() -> None:
             passes.time("layers", lambda: ours(tag, client, "layers", passes, packing, scratch))
             passes.time(same, lambda: theirs(same, tag, url, options, passes, scratch))
             passes.time("stream", lambda: ours(tag, client, "stream", passes, packing, scratch))
+            for size in CHANGES:
+                assembled(tag, client, size, passes, packing, scratch / "relatives")
             passes.time("floor: export", lambda: export_only(tag, url))
             passes.time("floor: mksquashfs", lambda: squash_only(tree, scratch / "alone.sqsh", packing))
         for _ in range(asked.default_runs):

@@ -26,7 +26,7 @@ ENVIRONMENT = ['A=it is $HOME "x"', "TWO=a\nb"]
 
 
 def _bottom() -> bytes:
-    layer = _Layer()
+    layer = Layer()
     layer.directory("bin", "etc", "odd", "gone", "opaque", "opt", "opt/dev", "var", "links", "run")
     layer.file("bin/su", b"#!", mode=0o4755)
     layer.file("bin/ping", b"p", mode=0o755, pax_headers={"SCHILY.xattr.security.capability": _text(CAPABILITY)})
@@ -66,7 +66,7 @@ def _bottom() -> bytes:
 
 
 def _top() -> bytes:
-    layer = _Layer()
+    layer = Layer()
     layer.file("gone/.wh.file", b"")
     layer.file("opaque/.wh..wh..opq", b"")
     layer.file("opaque/new", b"new")
@@ -77,7 +77,7 @@ def _top() -> bytes:
     return layer.bytes()
 
 
-class _Layer:
+class Layer:
     def __init__(self) -> None:
         self._raw = b""
 
@@ -121,7 +121,7 @@ def archive_of_all(tag: str, *, attribute: str = "") -> bytes:
     """The image. ``attribute``: an extended attribute that one file carries besides."""
     layers = [_bottom(), _top()]
     if attribute:
-        extra = _Layer()
+        extra = Layer()
         extra.file("attributed", b"a", pax_headers={f"SCHILY.xattr.{attribute}": "value"})
         layers.append(extra.bytes())
     start: dict[str, object] = {
@@ -132,17 +132,17 @@ def archive_of_all(tag: str, *, attribute: str = "") -> bytes:
 
 
 def archive_of_a_link(tag: str, target: str) -> bytes:
-    layer = _Layer()
+    layer = Layer()
     layer.special("ch", tarfile.SYMTYPE, linkname=target)
     return archive(tag, [layer.bytes()], {})
 
 
-def archive(tag: str, layers: list[bytes], start: dict[str, object]) -> bytes:
+def archive(tag: str, layers: list[bytes], start: dict[str, object], created: str = CREATED) -> bytes:
     """An image of these tar archives, in the form of ``docker save``; ``start``: the configuration's start-up part."""
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "created": CREATED,
+        "created": created,
         "config": start,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(raw).hexdigest()}" for raw in layers]},
     }

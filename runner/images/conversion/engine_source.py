@@ -6,7 +6,7 @@ Either way there is no tree on disk, and the root is the same for the same image
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,12 @@ from runner.core import process_identity
 from runner.core.errors import InfrastructureError, RefusedError
 from runner.core.invocation import PROGRAM
 from runner.images import reference as references
+from runner.images.conversion import assembly
 from runner.images.engine import OWNER_LABEL, find_image, remove_orphans
 from runner.images.packing import mksquashfs, rootfs
 from runner.images.packing.mksquashfs import PackJob, Source
+from runner.images.packing.squashfs_tables import UnfitError
+from runner.images.store.stored_image import StoredImage
 
 if TYPE_CHECKING:
     import docker
@@ -29,9 +32,12 @@ Method = Literal["auto", "layers", "stream"]
 _LATE_S = 2.0  # an engine creates a container in less
 
 
-def engine_image(image: str, client: docker.DockerClient, method: Method = "auto") -> Source:
+def engine_image(
+    image: str, client: docker.DockerClient, method: Method = "auto", relatives: Sequence[StoredImage] = ()
+) -> Source:
     """The engine's image of that reference or id. UsageError: it is neither. RefusedError: the engine has none. method:
-    "layers" or "stream" packs from these or fails; "auto" from the layers where this machine allows it.
+    "layers" or "stream" packs from these or fails; "auto" from the layers where this machine allows it. relatives:
+    images from which it is assembled where that is possible.
     """
     if references.is_path(image):
         raise references.path_without_format(image, exists=Path(image).exists())
@@ -41,8 +47,21 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
         pull = ", or pull it into the engine (docker pull)" if references.names_registry(image) else ""
         fix = f"build it first ({PROGRAM} build pytorch){pull}"
         raise RefusedError(f"the engine has no image {image}", where=image, fix=fix)
-    raw = known.attrs.get("Config") or {}
-    config = rootfs.Config(
+    packed = partial(_packed, name, known, client, relatives)
+    return Source(
+        name=name,
+        digest=str(known.id),
+        created=str(known.attrs.get("Created") or ""),
+        architecture=str(known.attrs.get("Architecture") or ""),
+        config=_config(known),
+        packed=partial(packed, method),
+        otherwise=partial(packed, "stream") if method == "auto" else None,
+    )
+
+
+def _config(image: Image) -> rootfs.Config:
+    raw = image.attrs.get("Config") or {}
+    return rootfs.Config(
         environment=dict(line.partition("=")[::2] for line in raw.get("Env") or ()),
         workdir=raw.get("WorkingDir") or "",
         entrypoint=tuple(raw.get("Entrypoint") or ()),
@@ -50,24 +69,19 @@ def engine_image(image: str, client: docker.DockerClient, method: Method = "auto
         labels=dict(raw.get("Labels") or {}),
         volumes=tuple(raw.get("Volumes") or ()),
     )
-    packed = partial(_packed, name, known, client)
-    return Source(
-        name=name,
-        digest=str(known.id),
-        created=str(known.attrs.get("Created") or ""),
-        architecture=str(known.attrs.get("Architecture") or ""),
-        config=config,
-        packed=partial(packed, method),
-        otherwise=partial(packed, "stream") if method == "auto" else None,
-    )
 
 
-def _packed(name: str, image: Image, client: docker.DockerClient, method: Method, job: PackJob) -> rootfs.Passed:
+def _packed(
+    name: str, image: Image, client: docker.DockerClient, relatives: Sequence[StoredImage], method: Method, job: PackJob
+) -> rootfs.Passed:
     with _container(client, str(image.id)) as container:
         if method != "stream":
             try:
                 local = client.api.base_url.startswith("http+docker:")
                 layers = mksquashfs.directories(container.attrs, local=local)
+                if (nearest := _nearest(layers, client, relatives)) is not None:
+                    with suppress(UnfitError, mksquashfs.Unavailable, InfrastructureError, OSError):
+                        return assembly.assembled(layers, *nearest, job)
                 job.progress.step(f"squashing {name}: the engine's {len(layers)} layers, mounted")
                 return mksquashfs.packed_layers(layers, job)
             except mksquashfs.Unavailable as reason:
@@ -78,6 +92,22 @@ def _packed(name: str, image: Image, client: docker.DockerClient, method: Method
         job.progress.step(f"squashing {name}: the engine's export, as a stream")
         chunks = cast("Iterator[bytes]", container.export(chunk_size=1 << 20))
         return mksquashfs.packed_stream(chunks, job, size=image.attrs.get("Size"))
+
+
+def _nearest(
+    layers: Sequence[Path], client: docker.DockerClient, relatives: Sequence[StoredImage]
+) -> tuple[StoredImage, Sequence[Path], rootfs.Config] | None:
+    """The relative, known to the engine, that has most of these layers; with its own, and how it starts."""
+    import docker
+
+    best, nearest = 0, None
+    for relative in relatives:
+        with suppress(docker.errors.DockerException, mksquashfs.Unavailable):
+            image = client.images.get(relative.digest)
+            others = mksquashfs.directories(image.attrs, local=True)
+            if (count := assembly.shared(layers, others)) > best:
+                best, nearest = count, (relative, others, _config(image))
+    return nearest
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from runner.core.hide import hidden
 from runner.core.progress import Progress
 from runner.core.text import first_of
 from runner.images import reference as references
+from runner.images.conversion import assembly
 from runner.images.conversion.engine_source import Method, engine_image
 from runner.images.conversion.publishing import ABOUT, Contents, Conversion, Maker, about_of, publish
 from runner.images.packing import mksquashfs, rootfs, tarstream
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import docker
 
 CONVERTER = "runner-sqsh 4"  # the version goes into the key: raise it with every change of what is written
+ASSEMBLED = f"{CONVERTER}, assembled"  # the same root; which bytes, depends on what the store held
 _DATA_ORDERS = ("walk", "layers")
 # A read-only root takes binds only where the directory exists: ours, and the usual ones of data.
 _DIRECTORIES = (RESULTS.strip("/"), "data", "scratch", "ch")
@@ -52,7 +54,7 @@ class Options:
         source: where a plain reference is taken from; "auto" means an engine if one answers, else its registry.
         platform: ``OS/ARCHITECTURE``; None means this machine's, and for an engine whatever it has.
         engine: URL of the engine; None finds one. method: see ``convert_engine_image``.
-        store: None means the default.
+        store: None means the default. assemble: see ``convert_engine_image``.
     """
 
     source: SourceKind = "auto"
@@ -61,6 +63,7 @@ class Options:
     method: Method = "auto"
     packing: Packing = field(default_factory=Packing)
     store: Path | None = None
+    assemble: bool = False
 
 
 def convert_engine_image(
@@ -71,11 +74,15 @@ def convert_engine_image(
     store_dir: Path | None = None,
     packing: Packing | None = None,
     method: Method = "auto",
+    assemble: bool = False,
 ) -> Conversion:
     """The stored squashfs of an engine's ``image`` (a reference or an id), made unless the store holds it. ``method``:
-    as ``engine_image``; the rest as ``convert_source``.
+    as ``engine_image``; assemble: from a stored relative where that is possible; the rest as ``convert_source``.
     """
-    return convert_source(engine_image(image, client, method), progress, store_dir=store_dir, packing=packing)
+    options, target = (packing or Packing()).options(), store_dir or store.directory()
+    relatives = assembly.relatives(target, (CONVERTER, ASSEMBLED), options) if assemble else ()
+    source = engine_image(image, client, method, relatives)
+    return convert_source(source, progress, store_dir=store_dir, packing=packing, assemble=assemble)
 
 
 def convert_source(
@@ -85,8 +92,10 @@ def convert_source(
     store_dir: Path | None = None,
     packing: Packing | None = None,
     history: tuple[Edit, ...] = (),
+    assemble: bool = False,
 ) -> Conversion:
     """The stored squashfs of any source, made unless the store holds it. ``history``: changes by hand that led to it.
+    ``assemble``: the bytes may depend on what the store held.
 
     Raises:
         RefusedError: squashfs-tools are absent, or the source refuses.
@@ -120,7 +129,9 @@ def convert_source(
 
     # One for each order of the data: whatever it is, the root is the same.
     keys = tuple(map(key, dict.fromkeys((source.data_order, *_DATA_ORDERS))))
-    maker = Maker(source, "squashfs", CONVERTER, options, keys, make)
+    if assemble:
+        keys = (key_of(keys[0], ASSEMBLED), *keys)
+    maker = Maker(source, "squashfs", ASSEMBLED if assemble else CONVERTER, options, keys, make)
     return publish(maker, progress, store_dir=store_dir, history=history)
 
 
@@ -178,8 +189,10 @@ def convert(text: str, options: Options, progress: Progress) -> Conversion:
                     where="--platform",
                     fix="leave it out, or take the image from a registry with --from registry",
                 )
-            image = engine_image(name.text, client, options.method)
-            return convert_source(image, progress, store_dir=options.store, packing=options.packing)
+            return convert_engine_image(
+                name.text, client, progress, store_dir=options.store, packing=options.packing, method=options.method,
+                assemble=options.assemble,
+            )  # fmt: skip
     if options.method == "layers":
         raise UsageError(
             f"{text} is not an image of an engine: there are no layers to mount",
@@ -198,7 +211,8 @@ def _kept_by_digest(name: ImageName, options: Options) -> StoredImage | None:
         return None
     with suppress(InfrastructureError):  # a sidecar that cannot be read: the image is made anew
         kept = store.lookup(name.text, options.store)
-        if kept is not None and (kept.converter, kept.options) == (CONVERTER, options.packing.options()):
+        converters = (CONVERTER, ASSEMBLED)[: 1 + options.assemble]
+        if kept is not None and kept.converter in converters and kept.options == options.packing.options():
             return None if integrity.problem(kept) else kept
     return None
 

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -228,6 +229,22 @@ def packed_layers(layers: Collection[Path], job: PackJob) -> rootfs.Passed:
         captured={name: base64.b64decode(text) for name, text in captured.items()},
         devices=set(devices),
     )
+
+
+def packed_names(layers: Collection[Path], names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
+    """Pack of the tree that ``layers`` make these names only, with those above them and what is put in. names: whether
+    what is below a directory is meant, too. Raises as ``packed_layers``.
+    """
+    mount_point = str(paths.ensure_directory(paths.cache("mount")))
+    spec = {"parent": os.getpid(), "mount_point": mount_point, "layers": list(map(str, layers)), "names": names}
+    with _running([sys.executable, "-I", "-S", str(Path(mount_program.__file__))], job, stdout=process.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with suppress(BrokenPipeError), child.stdin as pipe:
+            pipe.write(json.dumps(spec).encode())
+        if child.stdout.read(3) != b"ok\0":
+            raise Unavailable(os.fsdecode(child.stdout.read().rstrip(b"\0")))
+        return packed_stream(iter(partial(child.stdout.read, 1 << 20), b""), job)
 
 
 def _watch(child: process.Child, size: int, progress: Progress) -> None:

@@ -2,7 +2,8 @@
 
 It reads one JSON object (see ``mksquashfs.packed_layers``) on standard input, and answers on standard output:
 ``ok``, the captured files and the paths of device files as JSON, the bytes that will be read and every path; or ``no``
-and the reason; or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs.
+and the reason; or ``obstructed`` and a path. Each part ends with a NUL. Then it executes mksquashfs. Where the object
+has ``names``, ``ok`` is followed by a tar archive of these paths instead.
 
 The mounts lie in a mount namespace of this process alone, and it dies with the process that started it: whatever
 kills either of them, no mount, no tree and no running mksquashfs is left. The overlay is writable into a tmpfs, so
@@ -20,6 +21,7 @@ import shutil
 import signal
 import stat
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,10 @@ _PR_SET_PDEATHSIG = 1
 # The engine's export carries this attribute and no other; an image packed both ways must give the same bytes.
 _KEPT_ATTRIBUTES = {"security.capability"}
 _PACKED_NAMESPACES = ("user.", "trusted.", "security.")
+_TAR_TYPES = {
+    stat.S_IFREG: tarfile.REGTYPE, stat.S_IFDIR: tarfile.DIRTYPE, stat.S_IFLNK: tarfile.SYMTYPE,
+    stat.S_IFIFO: tarfile.FIFOTYPE, stat.S_IFCHR: tarfile.CHRTYPE, stat.S_IFBLK: tarfile.BLKTYPE,
+}  # fmt: skip
 _LARGEST_CAPTURED = 1 << 20  # bytes; as rootfs.LARGEST_CAPTURED
 
 
@@ -47,6 +53,11 @@ def main() -> None:
         outside = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
         os.chroot(root)
         os.chdir("/")
+        if "names" in spec:
+            members = _chosen(spec["names"])
+            _answer(b"ok")
+            _archive(members)
+            return
         captured = {  # contents of small regular files, base64
             name: base64.b64encode(file.read_bytes()).decode()
             for name, file in ((name, Path("/", name)) for name in spec["capture"])
@@ -67,6 +78,65 @@ def main() -> None:
     _answer(b"ok", json.dumps([captured, devices]).encode(), b"%d" % size, *paths)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the end of the answer
     os.execv(spec["command"][0], spec["command"])
+
+
+def _chosen(names: dict[str, bool]) -> dict[str, os.stat_result]:
+    """What there is of these names, those above it first, of what is below those whose value is true, and of all hard
+    links to any of it; no symbolic link is followed. Unavailable: as ``_check_attributes``.
+    """
+    chosen = {"": os.lstat("/")}
+    missing: dict[tuple[int, int], int] = {}  # of each file how many of its names are not chosen
+
+    def choose(name: str, *, whole: bool = False) -> None:
+        above = chosen.get(name.rpartition("/")[0])
+        if name in chosen or above is None or not stat.S_ISDIR(above.st_mode) or not os.path.lexists(f"/{name}"):
+            return
+        about = os.lstat(f"/{name}")
+        if stat.S_ISSOCK(about.st_mode):
+            return
+        _check_attributes(os.fsencode(f"/{name}"))
+        chosen[name] = about
+        if not stat.S_ISDIR(about.st_mode):
+            key = about.st_dev, about.st_ino
+            missing[key] = missing.get(key, about.st_nlink) - 1
+        elif whole:
+            waiting.extend((f"{name}/{below}", True) for below in sorted(os.listdir(f"/{name}"), reverse=True))  # noqa: PTH208
+
+    waiting = sorted(names.items(), reverse=True)
+    while waiting:
+        name, whole = waiting.pop()
+        choose(name, whole=whole)
+    for above, directories, files in os.walk("/") if any(missing.values()) else ():
+        for path in (f"{above.rstrip('/')}/{name}" for name in (*directories, *files)):
+            about = os.lstat(path) if os.path.lexists(path) else chosen[""]
+            if missing.get((about.st_dev, about.st_ino)):
+                for end in (at for at, letter in enumerate(f"{path}/") if letter == "/" and at):
+                    choose(path[1:end])
+    return chosen
+
+
+def _archive(members: dict[str, os.stat_result]) -> None:
+    """A tar archive of these paths, to standard output."""
+    linked: dict[tuple[int, int], str] = {}
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for name, about in members.items():
+            path, member = Path("/", name), tarfile.TarInfo(name or ".")
+            member.mode, member.mtime = stat.S_IMODE(about.st_mode), about.st_mtime_ns // 10**9
+            member.type = _TAR_TYPES[stat.S_IFMT(about.st_mode)]
+            first = linked.setdefault((about.st_dev, about.st_ino), name)
+            if first != name and not member.isdir():
+                member.type, member.linkname = tarfile.LNKTYPE, first
+            elif member.issym():
+                member.linkname = os.readlink(path)  # noqa: PTH115 - as written
+            for key in _KEPT_ATTRIBUTES & {*os.listxattr(path, follow_symlinks=False)}:
+                value = os.getxattr(path, key, follow_symlinks=False)
+                member.pax_headers = {f"SCHILY.xattr.{key}": value.decode("utf-8", "surrogateescape")}
+            if member.isreg():
+                member.size = about.st_size
+                with path.open("rb") as file:
+                    archive.addfile(member, file)
+            else:
+                archive.addfile(member)
 
 
 def _answer(*parts: bytes) -> None:
@@ -151,12 +221,6 @@ def _walked() -> tuple[int, list[bytes], list[str]]:
     Unavailable: files carry attributes that mksquashfs would pack and the engine's export does not, or times that it
     would turn into others.
     """
-
-    def check_attributes(path: bytes) -> None:
-        for name in os.listxattr(path, follow_symlinks=False):
-            if name.startswith(_PACKED_NAMESPACES) and name not in _KEPT_ATTRIBUTES:
-                raise Unavailable(f"{os.fsdecode(path)} has the extended attribute {name}, which an export leaves out")
-
     size = 0
     paths: list[bytes] = []
     devices: list[str] = []
@@ -164,7 +228,7 @@ def _walked() -> tuple[int, list[bytes], list[str]]:
     pending = [b"/"]
     while pending:
         directory = pending.pop()
-        check_attributes(directory)
+        _check_attributes(directory)
         to_remove = []
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -179,7 +243,7 @@ def _walked() -> tuple[int, list[bytes], list[str]]:
                 if stat.S_ISDIR(about.st_mode):
                     pending.append(entry.path)
                     continue
-                check_attributes(entry.path)
+                _check_attributes(entry.path)
                 if about.st_nlink == 1 or (about.st_dev, about.st_ino) not in seen:
                     size += about.st_size
                     seen.add((about.st_dev, about.st_ino))
@@ -189,6 +253,12 @@ def _walked() -> tuple[int, list[bytes], list[str]]:
         if to_remove:
             os.utime(directory, ns=(before.st_atime_ns, before.st_mtime_ns))
     return size, paths, devices
+
+
+def _check_attributes(path: bytes) -> None:
+    for name in os.listxattr(path, follow_symlinks=False):
+        if name.startswith(_PACKED_NAMESPACES) and name not in _KEPT_ATTRIBUTES:
+            raise Unavailable(f"{os.fsdecode(path)} has the extended attribute {name}, which an export leaves out")
 
 
 def _retime(names: list[str], mtime: int) -> None:

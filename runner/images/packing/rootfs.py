@@ -84,7 +84,7 @@ class Passed:
 
     def entries(self) -> int:
         """Entries that the finished file system holds, the root left out: parents that no entry names count too."""
-        return len(self.names.union(parent for name in self.names for parent in parents(name)))
+        return len(with_parents(self.names))
 
 
 def additions(config: Config, directories: Iterable[str], mtime: int) -> Additions:
@@ -121,6 +121,15 @@ def walk_order(name: str) -> tuple[bytes, ...]:
 def parents(name: str) -> Iterator[str]:
     """The directories above a relative path, outermost first: ``a``, ``a/b`` of ``a/b/c``."""
     return (name[:cut] for cut in range(len(name)) if name[cut] == "/")
+
+
+def with_parents(names: Iterable[str]) -> set[str]:
+    """The names and all directories above them."""
+    known = {*names}
+    for name in [*known]:
+        while (name := name.rpartition("/")[0]) and name not in known:
+            known.add(name)
+    return known
 
 
 def rc_file(config: Config) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from runner.core import process
 from runner.core.errors import InfrastructureError
+from runner.images.packing.rootfs import with_parents
+from runner.images.packing.squashfs_tables import MAGIC, SUPERBLOCK
 from runner.images.store.stored_image import Form
 
 # Launch script, magic, version, architecture, id; two times; descriptors: free, all, offset, bytes; data: the last two.
@@ -20,8 +22,6 @@ _MAGIC = b"SIF_MAGIC\0"
 _DESCRIPTOR = struct.Struct("<i?3I3q4q128s2i376x")
 _PARTITION, _SQUASHFS, _PRIMARY_SYSTEM = 0x4004, 1, 2
 _MOST_DESCRIPTORS = 4096
-MAGIC = b"hsqs"
-_SUPERBLOCK = struct.Struct("<4sIIIIHHHHHHQQQQQQQQ")
 _COMPRESSORS = {1: "gzip", 2: "lzma", 3: "lzo", 4: "xz", 5: "lz4", 6: "zstd"}
 _LIST_S = 1800.0
 _LARGEST = 1 << 20  # bytes
@@ -48,10 +48,10 @@ def head(path: Path, form: Form) -> Head | None:
 
 def _squashfs_head(path: Path) -> Head | None:
     with path.open("rb") as file:
-        raw = file.read(_SUPERBLOCK.size)
-    if len(raw) < _SUPERBLOCK.size:
+        raw = file.read(SUPERBLOCK.size)
+    if len(raw) < SUPERBLOCK.size:
         return None
-    fields = _SUPERBLOCK.unpack(raw)
+    fields = SUPERBLOCK.unpack(raw)
     magic, compressor, major, used = fields[0], fields[5], fields[9], fields[12]
     if magic != MAGIC or major != 4:
         return None
@@ -127,10 +127,9 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
     """Check that the squashfs holds every name that went in, and no other; one with newlines is compared line by line.
     ``names``: relative; undecodable bytes as surrogate escapes. Directories above them are meant, too.
     """
-    files = [f"{_TOP}/{name}" for name in names]
-    above = (name[:cut] for name in files for cut, character in enumerate(name) if character == "/")
+    files = with_parents(f"{_TOP}/{name}" for name in names) | {_TOP}
     # As ``process`` decodes a program's output.
-    shown = (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in {_TOP, *files, *above})
+    shown = (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in files)
     wanted = Counter(line for name in shown for line in name.split("\n"))
     listed = entries(path, "squashfs")
     lacking, strange = wanted - listed, listed - wanted

@@ -1,0 +1,101 @@
+"""A squashfs in proportion to the change: a relative's compressed blocks are copied, and only what differs is packed.
+
+A relative is a stored squashfs of an image that the engine still has, and whose lowest layers are the same directories.
+What no other layer of the two names is the same in both images. All that these layers name is packed as the new image
+has it; so is what a squashfs does not say in full (``_unclear``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from runner.core.files import sha256
+from runner.images.packing import mksquashfs, rootfs, squashfs_tables
+from runner.images.packing.mksquashfs import PackJob
+from runner.images.packing.squashfs_tables import NONE, Squashfs, UnfitError
+from runner.images.store import image_files, integrity, store
+from runner.images.store.stored_image import StoredImage
+
+# A directory with one of these hides what lower layers have there, or shows what they have elsewhere.
+_HIDING = {f"{space}.overlay.{what}" for space in ("trusted", "user") for what in ("opaque", "redirect")}
+
+
+def relatives(directory: Path, converters: Sequence[str], options: tuple[str, ...]) -> list[StoredImage]:
+    """What the store holds that was packed with these options and never changed by hand, the latest first."""
+    images = [image for image in store.everything(directory) if isinstance(image, StoredImage) and not image.history]
+    images = [image for image in images if image.converter in converters and image.options == options]
+    images = [image for image in images if not (store.stranger(image) or integrity.problem(image))]
+    return sorted(images, key=lambda image: image.created, reverse=True)
+
+
+def shared(layers: Sequence[Path], others: Sequence[Path]) -> int:
+    """How many layers two images have in common, from the lowest one up; topmost first."""
+    pairs = list(zip(reversed(layers), reversed(others), strict=False))
+    return next((number for number, (ours, theirs) in enumerate(pairs) if ours != theirs), len(pairs))
+
+
+def assembled(
+    layers: Sequence[Path], relative: StoredImage, others: Sequence[Path], their_config: rootfs.Config, job: PackJob
+) -> rootfs.Passed:
+    """Pack the tree that ``layers`` (topmost first) make, with what is put in, over the squashfs of the relative, which
+    has the layers ``others``.
+
+    Raises:
+        UnfitError, Unavailable, InfrastructureError, OSError: this is not possible; ``packed_layers`` may be.
+        RefusedError: the image has something in the way of what is put in.
+    """
+    began, same = time.monotonic(), shared(layers, others)
+    job.progress.step(f"assembling from {relative.reference}")
+    with ThreadPoolExecutor(1) as pool, relative.path.open("rb") as file:
+        checksum = pool.submit(sha256, Path(f"/proc/self/fd/{file.fileno()}"))  # of what is read
+        old = Squashfs(file)
+        names = _named([*layers[: len(layers) - same], *others[: len(others) - same]])
+        theirs = rootfs.additions(their_config, (), 0)
+        known = {*names, *_unclear(old), *job.capture, *job.added.timed, *theirs.timed} - {""}
+        names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
+        if len(names) > 1000 + old.count // 2:
+            raise UnfitError("little can be taken over: from scratch it takes no longer")
+        passed = mksquashfs.packed_names(layers, names, job)
+        image_files.check_listing(job.out, passed.names)
+        with job.out.open("rb") as packed:
+            new = Squashfs(packed)
+            job.out.unlink()  # it stays open
+            squashfs_tables.lay_over(old.root, new.root, {os.fsencode(name): whole for name, whole in names.items()})
+            old.root.mtime = job.added.mtime  # which mksquashfs does not take from an archive
+            copied = squashfs_tables.write(job.out, old.root, (old, new), job.packing.level, job.added.mtime)
+        if checksum.result() != relative.sha256:
+            raise UnfitError("the relative's file is damaged")
+    passed.names = {os.fsdecode(path) for path, _ in squashfs_tables.walk(old.root)}
+    share = copied[0] / max(1, sum(copied))
+    source = f"{relative.reference}@{relative.digest}"
+    job.progress.line(f"assembled in {time.monotonic() - began:.1f} s; {share:.0%} from {source}")
+    return passed
+
+
+def _named(layers: Iterable[Path]) -> dict[str, bool]:
+    """All paths that layers name; whether with all that is below it: what hides or replaces what is below."""
+    names: dict[str, bool] = {}
+    for layer in layers:
+        waiting = [""]
+        while waiting:
+            above = waiting.pop()
+            with os.scandir(layer / above) as entries:
+                for entry in entries:
+                    name = f"{above}{entry.name}"
+                    is_directory = entry.is_dir(follow_symlinks=False)
+                    waiting += [f"{name}/"] * is_directory
+                    hides = not is_directory or _HIDING & {*os.listxattr(entry.path, follow_symlinks=False)}
+                    names[name] = bool(hides) or names.get(name, False)
+    return names
+
+
+def _unclear(old: Squashfs) -> list[str]:
+    """Paths whose time may be a later one that was cut to the file's, or with attributes, whose table is not taken
+    over.
+    """
+    entries = squashfs_tables.walk(old.root)
+    return [os.fsdecode(path) for path, each in entries if each.xattr != NONE or each.mtime >= old.time > 0]

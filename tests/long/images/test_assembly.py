@@ -1,0 +1,88 @@
+"""An assembled squashfs has what one from scratch has, entry for entry: random images, each over those before.
+
+``RUNNER_ASSEMBLY_SEEDS=FIRST-LAST`` takes others than the suite's.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.images import Image
+
+from runner.core.errors import InfrastructureError, RefusedError
+from runner.core.progress import Silent
+from runner.images.conversion.squashfs import convert_engine_image, created_at
+from runner.images.packing.mksquashfs import Packing
+from tests.support import random_images
+from tests.support.odd_image import content_lines
+from tests.support.users import AS_ROOT
+
+pytestmark = [pytest.mark.integration, AS_ROOT]
+_FIRST, _LAST = map(int, os.environ.get("RUNNER_ASSEMBLY_SEEDS", "1-5").split("-"))
+
+
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines += [text] * text.startswith("assembled in ")
+
+
+@pytest.fixture
+def load(engine_client: docker.DockerClient) -> Iterator[Callable[[bytes], Image]]:
+    """Loads an image; all are removed at the end."""
+    known: dict[str, None] = {}
+
+    def call(archive: bytes) -> Image:
+        (image,) = engine_client.images.load(archive)
+        known[str(image.id)] = None
+        return image
+
+    yield call
+    for name in reversed(known):
+        engine_client.images.remove(name, force=True)
+
+
+@pytest.mark.parametrize("seed", range(_FIRST, _LAST + 1))
+def test_assembled_is_as_from_scratch(
+    seed: int, engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:{seed}", Heard()
+    for archive in random_images.archives(seed, tag, 5):
+        image = load(archive)
+        convert = partial(convert_engine_image, str(image.id), engine_client, heard, packing=Packing(block="128K"))
+        try:
+            made = [convert(store_dir=tmp_path / "scratch").image]
+        except (RefusedError, InfrastructureError) as error:  # no container of it starts, as with a file at /etc
+            assert isinstance(error, RefusedError) or "the engine failed" in error.what
+            continue
+        made.append(convert(store_dir=tmp_path / "assembled", assemble=True).image)
+        mounted = [random_images.as_mounted(each.path, tmp_path / "mount") for each in made]
+        lines = [content_lines(each.path) for each in made]
+        if not created_at(image.attrs["Created"]):  # mksquashfs gives the root of an archive a time of its own
+            lines = [{line for line in each if not line.startswith(b"/ D ")} for each in lines]
+        assert lines[0] == lines[1]
+        assert mounted[0] == mounted[1]
+        assert len({(each.entries, str(each.about), each.environment["N"]) for each in made}) == 1
+    print(f"assembled {len(heard.lines)} of 4")
+
+
+def test_a_damaged_relative_is_not_used(
+    engine_client: docker.DockerClient, load: Callable[[bytes], Image], tmp_path: Path
+) -> None:
+    tag, heard = f"gpu-runner/test-assembly-{os.getpid()}:damaged", Heard()
+    first, second = random_images.archives(1, tag, 2)
+    old = convert_engine_image(str(load(first).id), engine_client, heard, store_dir=tmp_path).image.path
+    times = old.stat().st_atime_ns, old.stat().st_mtime_ns
+    with old.open("r+b") as file:
+        file.seek(200)
+        file.write(b"other bytes in a compressed block")
+    os.utime(old, ns=times)
+    convert = partial(convert_engine_image, str(load(second).id), engine_client, heard)
+    made = convert(store_dir=tmp_path, assemble=True).image
+    assert made.sha256 == convert(store_dir=tmp_path / "new").image.sha256
+    assert heard.lines == []
