@@ -85,4 +85,5 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
     assert given_of(DATA="d20240101") != given_of(DATA="d20240201")
     assert given_of(OUT=time.strftime("/out/%Y-%m-%d")) == given_of(OUT="/out/#")
     assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567") == {"WANDB_API_KEY": "", "HF_TOKEN": ""}
+    assert given_of(NUM_KEYPOINTS="16") != given_of(NUM_KEYPOINTS="17")
     assert given_of(MAX_TOKENS="4096") != given_of(MAX_TOKENS="8192")
