@@ -1,7 +1,7 @@
 """Training with Horovod in its eight steps, on small images of digits.
 
 Rank 0 prints each epoch's loss and writes history.json and checkpoint.pt into the run directory (else here). --resume
-goes on after the epoch that a checkpoint holds, and ends as if it had never stopped.
+goes on after the epoch that a checkpoint holds, and ends as if it had never stopped (`submit --until-done`: by itself).
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ def options_of() -> argparse.Namespace:
     options = parser.parse_args()
     if options.epochs < 1 or options.batch_size < 1:
         parser.error("--epochs and --batch-size are at least 1")
-    options.checkpoint = options.checkpoint or str(run_directory() / "checkpoint.pt")
+    chain = os.environ.get("RUNNER_CHECKPOINT_DIR")  # of `submit --until-done`
+    options.checkpoint = options.checkpoint or str(Path(chain or run_directory()) / "checkpoint.pt")
+    if chain and not options.resume and Path(options.checkpoint).exists():
+        options.resume = options.checkpoint
     return options
 
 

@@ -157,7 +157,7 @@ UNCONFIRMED = "unconfirmed"  # in the source of a fact
 # Of no job: of people's plans, of `env create` and `expect`, of limits that are only checked, of what an image is
 # compared with.
 _OF_NO_JOB = (
-    *("home", "scratch", "hardware", "fabric", "image_tags"),
+    *("home", "scratch", "hardware", "fabric", "image_tags", "chaining"),
     *("options", "max_walltime_s", "node.count", "walltime_s"),
 )
 

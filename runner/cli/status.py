@@ -19,7 +19,7 @@ from runner.core.invocation import PROGRAM
 from runner.core.text import age, gpus_text, plain, rate
 from runner.model.figure import in_short
 from runner.model.output import ListedRun, State
-from runner.model.verdict import Outcome
+from runner.model.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
     from runner.jobs.directory import Run
@@ -158,7 +158,12 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
 
         if sweep.missing:
             warn(sweep.missing)
-        return show_runs(sweep.submitted, as_json=as_json)
+        code = show_runs(sweep.submitted, as_json=as_json)
+        for attempt in sweep.submitted if sweep.sweep.is_chain and not as_json else ():
+            if isinstance(state := standing(attempt, warn=warn), Verdict):
+                show([f"{attempt.name}: {'; '.join((state.outcome, *state.reasons[:1]))}"])
+        show([f"no attempt follows: {sweep.end}"] if sweep.end and not as_json else [])
+        return code
     run = find_subject(wanted)
     if not isinstance(run, Run):
         from runner.cli.study import show_facts

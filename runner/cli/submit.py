@@ -64,11 +64,19 @@ class SubmitCommand(JobCommand):
     help="A run for each value, and for each combination of several, with {NAME} in the arguments replaced.",
 )  # fmt: skip
 @click.option("--at-once", type=click.IntRange(min=1), help="With --sweep: how many of its runs may run at one time.")
+@click.option(
+    "--until-done", is_flag=True, help="Slurm: through time limits and lost nodes, until the program is done."
+)
+@click.option("--attempts", type=click.IntRange(1, 100), help="With --until-done: at most so many. [default: 5]")
+@click.option("--gpu-hours", type=click.FloatRange(0), help="With --until-done: of all attempts, by their time limits.")
 @click.option("--check", is_flag=True, help="Only read a batch script: what is wrong with it, and our command for it.")
 @path_option(
     "--write", metavar="DIR", help="Submit nothing: make DIR, in which the job's script can be submitted by hand."
 )
-def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: Any) -> int:
+def command(
+    sweep: tuple[tuple[str, str], ...], at_once: int | None, until_done: bool, attempts: int | None,
+    gpu_hours: float | None, **flags: Any,
+) -> int:  # fmt: skip
     """Submit a job: one rank on each of its GPUs.
 
     Arguments after -- are a program to run in this directory. With --recipe, or if the first of them is an option, they
@@ -77,11 +85,15 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
     context = click.get_current_context()
     if at_once is not None and not sweep:
         raise UsageError("--at-once is for the runs of a sweep", where="--at-once", fix="give --sweep NAME=A,B,...")
+    if (attempts, gpu_hours) != (None, None) and not until_done:
+        raise UsageError("they are of attempts at one job", where="--attempts, --gpu-hours", fix="give --until-done")
+    if until_done and (sweep or flags["write"]):
+        what = "neither a sweep nor --write has attempts"
+        raise UsageError(what, where="--until-done", fix="leave it out, or submit each run so")
     if context.meta[_SCRIPT]:
-        if sweep:
-            raise UsageError(
-                "a batch script has no --sweep", where="--sweep", fix="give --gpus, and its program after --"
-            )
+        if sweep or until_done:
+            what = f"a batch script has no --{'sweep' if sweep else 'until-done'}"
+            raise UsageError(what, where=what.split()[-1], fix="give --gpus, and its program after --")
         from runner.cli.batch_script import is_batch_script, run_script
 
         if not is_batch_script(next(iter(context.params["arguments"]), "")):
@@ -92,7 +104,7 @@ def command(sweep: tuple[tuple[str, str], ...], at_once: int | None, **flags: An
         raise UsageError("--check reads a batch script, and none is named", where="--check", fix=fix)
     if sweep:
         return _submit_sweep(request_of_call(), sweep, at_once, **flags)
-    return submit(request_of_call(), **flags)
+    return submit(request_of_call(), attempts=(attempts or 5, gpu_hours) if until_done else None, **flags)
 
 
 def _submit_sweep(
@@ -144,12 +156,13 @@ def _submit_sweep(
 
 def submit(
     request: Request, first: Run | None = None, *, dry_run: bool, wait: bool, follow: bool, cancel_on_interrupt: bool,
-    as_json: bool, full: bool = False, write: Path | None = None,
+    as_json: bool, full: bool = False, write: Path | None = None, attempts: tuple[int, float | None] | None = None,
 ) -> int:  # fmt: skip
     """Submit what is asked for, and show it; returns the exit code.
 
     Args:
         first: the run that it repeats; None where it repeats none.
+        attempts: at most so many, and GPU-hours of all of them (None: any); None for a job of its own.
     """
     from runner.preparation.job import start, write_directory
 
@@ -164,14 +177,19 @@ def submit(
     if follow and as_json:
         fix = "use --wait --json, or logs -f RUN"
         raise UsageError("--follow prints logs, and --json facts", where="--json", fix=fix)
-    prepared, code = prepare_and_show(request, first, dry_run=dry_run, full=full, as_json=as_json)
+    prepared, code = prepare_and_show(request, first, dry_run=dry_run, full=full, as_json=as_json, attempts=attempts)
     if dry_run or code != Exit.GOOD:
         return code
     if write is not None:
         run = write_directory(prepared, write, command=command_line(prepared, first))
         return _show_written(run, prepared, as_json=as_json)
     with slow("submitting the job"):
-        run, job_id = start(prepared, command=command_line(prepared, first), estimate=True)
+        if attempts is None:
+            run, job_id = start(prepared, command=command_line(prepared, first), estimate=True)
+        else:
+            from runner.study.chain import start as start_chain
+
+            run, job_id = start_chain(prepared, command_line(prepared, first))
     if not as_json:
         show_start(run, prepared.plan, job_id)
     elif not wait:
@@ -187,9 +205,9 @@ def submit(
         return follow_to_verdict(run, logs, prefixed=False, cancel_on_interrupt=cancel_on_interrupt)
     if not wait:
         return Exit.GOOD
-    from runner.cli.wait import wait_and_judge
+    from runner.cli.wait import wait_for
 
-    return wait_and_judge(run, timeout_s=None, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+    return wait_for([run], as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
 
 
 @click.command(cls=JobCommand)
@@ -233,8 +251,9 @@ def _print(log: LogFile, content: bytes, _changed: bool) -> None:
 
 
 def prepare_and_show(
-    request: Request, first: Run | None, *, dry_run: bool, full: bool, as_json: bool
-) -> tuple[PreparedJob, Exit]:
+    request: Request, first: Run | None, *, dry_run: bool, full: bool, as_json: bool,
+    attempts: tuple[int, float | None] | None = None,
+) -> tuple[PreparedJob, Exit]:  # fmt: skip
     """The job, shown as far as it is not submitted, and the exit code: that of a refusal, or GOOD.
 
     Shown are its findings, the unconfirmed facts that it uses, and for a dry run its script, with ``full`` the files
@@ -250,6 +269,10 @@ def prepare_and_show(
         if dry_run or as_json or not _asks_a_node(error):
             raise
         prepared = prepare(request, say=say, keep=not dry_run)
+    if attempts is not None:
+        from runner.study.chain import first_attempt
+
+        prepared = first_attempt(prepared, *attempts)
     if first is not None:
         from runner.cli.rerun import show_changes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,21 +63,25 @@ def wait_for(
     """Wait for runs and studies, and print their verdicts, of several that are not good, and their list."""
     from runner.jobs.directory import Run
     from runner.jobs.states import Together
+    from runner.study.directory import chain_of
 
-    if as_json and len(subjects) > 1:
+    if as_json and (len(subjects) > 1 or any(map(chain_of, subjects))):
         return _document_of(subjects, timeout_s)
-    codes: list[int] = []
+    codes: dict[Path, int] = {}  # of a chain that of its last attempt
     together = Together(each for each in subjects if isinstance(each, Run)) if len(subjects) > 1 else None
-    for at, (each, left_s) in enumerate(_in_turn(subjects, timeout_s), 1):
-        codes.append(_wait(each, together, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt))
-        if codes[-1] == Exit.INTERRUPTED:
-            for other in subjects[at:] if cancel_on_interrupt else ():
+    runs: list[Run] = []
+    for each, left_s in _in_turn(subjects, timeout_s):
+        code = _wait(each, together, timeout_s=left_s, as_json=as_json, cancel_on_interrupt=cancel_on_interrupt)
+        if code == Exit.INTERRUPTED:
+            for other in subjects[subjects.index(each) + 1 :] if cancel_on_interrupt and each in subjects else ():
                 say(_cancelled(other)[1])
             return Exit.INTERRUPTED
-    runs = [each for each in subjects if isinstance(each, Run)]
-    if len(subjects) > 1 and runs:
+        if not (isinstance(each, Run) and each.is_needless):
+            codes[chain_of(each) or each.path] = code
+            runs += [each] if isinstance(each, Run) else []
+    if len(runs) > 1 or (len(subjects) > 1 and runs):
         show_runs(runs, as_json=False)
-    return next(filter(None, codes), Exit.GOOD)
+    return next(filter(None, codes.values()), Exit.GOOD)
 
 
 def show_runs(runs: Iterable[Run], *, as_json: bool) -> int:
@@ -110,14 +115,24 @@ def _wait(
 
 
 def _in_turn(subjects: Iterable[Subject], timeout_s: float | None) -> Iterator[tuple[Subject, float | None]]:
-    """Each with the seconds that are left for it."""
+    """Each with the seconds that are left for it, and the attempts that follow it in a chain."""
+    from runner.jobs.directory import Run
+    from runner.study.directory import next_attempt
+
     until = time.monotonic() + (timeout_s or 0.0)
-    for each in subjects:
-        yield each, None if timeout_s is None else max(0.0, until - time.monotonic())
+    waited: set[Path] = set()
+    for subject in subjects:
+        each: Subject | None = subject
+        while each is not None and each.path not in waited and not (isinstance(each, Run) and each.is_needless):
+            waited.add(each.path)
+            yield each, None if timeout_s is None else max(0.0, until - time.monotonic())
+            each = next_attempt(each)
 
 
 def _document_of(subjects: Sequence[Subject], timeout_s: float | None) -> int:
-    """Wait for several, and print their facts as one document; its error is that of the first that is not good."""
+    """Wait for several, and print their facts as one document; its error is that of the first that is not good, a
+    chain being as its last attempt.
+    """
     from runner.cli import json_output
     from runner.cli.study import problem
     from runner.jobs.directory import Run
@@ -125,22 +140,25 @@ def _document_of(subjects: Sequence[Subject], timeout_s: float | None) -> int:
     from runner.jobs.life import finish
     from runner.jobs.states import Together
     from runner.model.output import WaitedFor
+    from runner.study.directory import chain_of
     from runner.study.gather import wait
 
     runs: list[RunFacts] = []
     studies: list[StudyFacts] = []
-    bad: list[tuple[int, Problem]] = []
+    ends: dict[Path, tuple[int, Problem | None]] = {}
     together = Together(each for each in subjects if isinstance(each, Run))
     for each, left_s in _in_turn(subjects, timeout_s):
         if isinstance(each, Run):
             verdict = finish(each, lambda _progress: None, warn, timeout_s=left_s, together=together)
+            if each.is_needless:
+                continue
             runs.append(run_facts(each, verdict))
             code, error = verdict.exit_code, json_output.of_verdict(verdict)
         else:
             studies.append(now := wait(each, warn, timeout_s=left_s))
             code, error = Exit.NOT_PROVEN, problem(now)
-        bad += [] if error is None else [(code, error)]
-    exit_code, first = bad[0] if bad else (int(Exit.GOOD), None)
+        ends[chain_of(each) or each.path] = code, error
+    exit_code, first = next((end for end in ends.values() if end[1] is not None), (int(Exit.GOOD), None))
     return json_output.show(WaitedFor(tuple(runs), tuple(studies)), exit_code=exit_code, error=first)
 
 
@@ -151,6 +169,7 @@ def cancel(runs: tuple[str, ...], as_json: bool) -> int:
     """Cancel the job of RUN, or all jobs of STUDY (an id or name, or its beginning; a job id; a directory; @2 for the
     newest run but one; by default the newest).
     """
+    from runner.jobs.directory import Run
     from runner.study.directory import find_subjects, find_sweep
 
     made: list[tuple[Cancellation | StudyCancellation, str]] = []
@@ -164,7 +183,7 @@ def cancel(runs: tuple[str, ...], as_json: bool) -> int:
         try:
             made.append(_cancelled(each))
         except RunnerError as error:  # of one; the others are cancelled all the same
-            errors.append(error)
+            errors += [] if isinstance(each, Run) and each.is_needless else [error]
     for what in dict.fromkeys(other.what for other in errors[1:]):
         warn(what)
     if errors and not as_json:
@@ -225,6 +244,8 @@ def wait_and_judge(
         fix = f"Reattach: `{PROGRAM} wait {run.run_id}`; cancel it: `{PROGRAM} cancel {run.run_id}`"
         say(f"{what} {fix}")
         return interrupted(what, fix, as_json=as_json)
+    if run.is_needless:  # it has left the queue
+        return Exit.GOOD
     if as_json:
         from runner.cli import json_output
         from runner.jobs.facts import run_facts

@@ -128,6 +128,17 @@ class _File(Generic[T]):
         return run.read(self._name, self._kind)
 
 
+class _Submission(_File[Submitted]):
+    """An attempt of a chain has its job's id from the one before; as long as it has none, it counts as refused."""
+
+    def __get__(self, run: Run, owner: type[Run]) -> Submitted | None:
+        record = super().__get__(run, owner)
+        if record is None or not record.by_attempt:
+            return record
+        job_id = run.content("job.id").decode("ascii", "replace").strip()
+        return msgspec.structs.replace(record, job_id=job_id, refused="" if job_id else "this attempt was not needed")
+
+
 class Run:
     """One run by its directory, absolute.
 
@@ -140,7 +151,7 @@ class Run:
     """
 
     code = _File(CODE, CodeRecord)
-    submitted = _File(JOB, Submitted)
+    submitted = _Submission(JOB, Submitted)
     marker = _File(EXIT, ExitMarker)
     ended = _File(ENDED, JobState)
     cancelled = _File(CANCELLED, Cancelled)
@@ -178,6 +189,12 @@ class Run:
         from runner.jobs.life import judged_anew  # few are
 
         return judged_anew(self, stored)
+
+    @property
+    def is_needless(self) -> bool:
+        """Whether it is an attempt of a chain that was not queued, or has left the queue."""
+        record = self.submitted
+        return record is not None and record.by_attempt and bool(record.refused)
 
     @property
     def name(self) -> str:

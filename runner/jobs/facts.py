@@ -132,9 +132,9 @@ def _selected(selection: Selection) -> Iterator[_Known]:
 
 
 def _known(run: Run) -> _Known | None:
-    """None where it cannot be read, or was cut off before the scheduler was called."""
+    """None where it cannot be read, was cut off before the scheduler was called, or is an attempt that isn't queued."""
     with suppress(OSError):
-        if (record := run.submitted) is not None:
+        if (record := run.submitted) is not None and not run.is_needless:
             verdict = run.listed_verdict
             verdict = None if verdict is None or verdict.outcome == "unknown" else verdict
             return _Known(run, record, run.plan, verdict, verdict is not None or run.ended is not None)

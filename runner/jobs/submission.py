@@ -107,6 +107,7 @@ def make(job: Submission, *, allocation: str = "", place: str = "", at: Path | N
         submitted_s=time.time(),
         allocation=allocation,
         place=place,
+        by_attempt=job.plan.attempt > 1,
     )
     documents = {
         PLAN: record_of(job.plan, job.findings),

@@ -70,7 +70,7 @@ def patience(run: Run, there: Presence, state: JobState, plan: Plan | None) -> P
     """
     from runner.diagnosis.catalogue import find  # of no use while a job runs
 
-    if plan is None:
+    if plan is None or run.is_needless:
         return "none"
     explained = find("scheduler state", state.name, state.reason)
     if explained is not None and explained.outcome not in ("failed", "cancelled"):

@@ -208,6 +208,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
         beside: a program can be started on a node of a running job, which may have a terminal: ``beside``.
         launches: the launches of a study can run one after another in one job: ``render_launches``.
         arrays: runs that differ in their programs alone can be one array job: ``render_array`` and ``array_size``.
+        chains: a job can queue the next attempt at its work: ``Plan.attempt``.
         without_launches: why they cannot, for the message; empty where they can, or nothing is known.
         submit: the program that submits a script by hand.
         version: command whose first line of output has its version; empty where there is none to ask.
@@ -235,6 +236,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True):
     beside: bool = False
     launches: bool = False
     arrays: bool = False
+    chains: bool = False
     without_launches: str = ""
     submit: str = "bash"
     version: tuple[str, ...] = ()

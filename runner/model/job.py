@@ -113,6 +113,7 @@ class Submitted(msgspec.Struct, frozen=True):
         estimated_s: when the scheduler estimated, at submission, that the job would start, Unix time; None where it
             was not asked, or did not say.
         record: of a job that runs a script of the user, as it is: what the scheduler says of it.
+        by_attempt: of an attempt of a chain: the one before queues it, and leaves its number in ``job.id``.
     """
 
     scheduler: str
@@ -125,6 +126,7 @@ class Submitted(msgspec.Struct, frozen=True):
     place: str = ""
     estimated_s: float | None = None
     record: SchedulerRecord | None = None
+    by_attempt: bool = False
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -177,10 +179,12 @@ class Sweep(msgspec.Struct, frozen=True):
     Attributes:
         runs: number of each, from 1 -> name and value of what is its own.
         command: as of a run.
+        is_chain: they are attempts at one job, of which each queues the next.
     """
 
     runs: dict[str, dict[str, str]]
     command: CommandLine
+    is_chain: bool = False
     schema: Literal["1"] = "1"
 
 

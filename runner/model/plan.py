@@ -193,6 +193,7 @@ class Plan(msgspec.Struct, frozen=True):
         caches: where the program's caches are.
         limit_is_default: ``walltime_s`` was not requested, and is the site's.
         swept: name and value of what a sweep gave the job.
+        attempt: its number in a chain (``--until-done``), from 1; 0 where it is in none. attempts: of that, at most.
     """
 
     job_name: str
@@ -247,6 +248,8 @@ class Plan(msgspec.Struct, frozen=True):
     limit_is_default: bool = False
     world: World | None = None
     swept: tuple[tuple[str, str], ...] = ()
+    attempt: int = 0
+    attempts: int = 0
 
     @property
     def settings(self) -> SchedulerSettings:

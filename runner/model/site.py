@@ -291,6 +291,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         transport: what must carry data between nodes; null where that is unknown. Where ``verbs`` or
             ``libfabric`` is planned, a run over sockets is not proven.
         fabric: the adapters of a node that carry data between nodes; null where they are unknown.
+        chaining: jobs may submit jobs (``--until-done``).
         walltime_s: default time limit of a job, seconds.
         max_walltime_s: the longest time limit allowed, seconds; null for none.
         idle_gpus_s: after how long the site ends a job that leaves a GPU idle, seconds; null where that is unknown.
@@ -333,6 +334,7 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: Literal["cuda", "cpu"] = "cuda"
     transport: Transport | None = None
     fabric: Fabric | None = None
+    chaining: bool = True
     walltime_s: int = 1200
     max_walltime_s: int | None = None
     idle_gpus_s: int | None = None

@@ -1,7 +1,7 @@
-"""The directory of a study or of a sweep: its question, the run directories of its launches, and which one a user
+"""The directory of a study, sweep or chain: its question, the run directories of its launches, and which one a user
 means.
 
-RUNS/20261122-120500-NAME-study/    (or -sweep) linked in the state directory, as runs are
+RUNS/20261122-120500-NAME-study/    (or -sweep, -chain) linked in the state directory, as runs are
     study.json                      the question (model.study.Study), or sweep.json, written whole, once
     ...                             as of every campaign (runner.jobs.campaign)
 """
@@ -28,8 +28,9 @@ from runner.model.job import Sweep
 from runner.model.study import Study
 from runner.study.plan import is_whole
 
+ENDED = "ended"  # of a chain: why no attempt follows; its attempts (chain.sh) write and read it, too
 _MOST = 8  # that a message names
-_ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-(study|sweep)(\.\d+)?\Z")
+_ID = re.compile(r"\d{8}-\d{6}-(?P<name>.+)-(study|sweep|chain)(\.\d+)?\Z")
 
 
 class StudyDirectory(Campaign):
@@ -65,6 +66,8 @@ class SweepDirectory(Campaign):
     @property
     def missing(self) -> str:
         """A sentence on the runs that were not submitted; empty where there are none, or they may still be."""
+        if self.sweep.is_chain:
+            return ""
         there = {run.path.parent.name for run in self.submitted}
         lacks = [key for key in self.sweep.runs if key not in there]
         if not lacks or self.is_held:
@@ -74,8 +77,33 @@ class SweepDirectory(Campaign):
         count = f"{len(lacks)} of {counted(len(self.sweep.runs), 'run')} of {self.path.name}"
         return f"{count} not submitted ({first_of(lacks, _MOST)}): {why}"
 
+    @property
+    def end(self) -> str:
+        """Why no attempt of a chain follows; empty while one may."""
+        return Run(self.path).content(ENDED).decode("utf-8", "replace").strip()
+
+    def stop(self) -> None:
+        super().stop()
+        if self.sweep.is_chain and not self.end:
+            files.write_private(self.path / ENDED, "it was cancelled\n")
+
 
 Subject = Run | StudyDirectory
+
+
+def chain_of(subject: Subject) -> Path | None:
+    """The directory of the chain that a run is an attempt of; None where it is of none."""
+    plan = subject.plan if isinstance(subject, Run) else None
+    return subject.path.parents[2] if plan is not None and plan.attempt else None
+
+
+def next_attempt(subject: Subject) -> Run | None:
+    """Of an attempt that has ended, the next one, if it is queued or has begun; else None."""
+    chain = chain_of(subject)
+    runs = () if chain is None else Campaign(chain).runs(str(int(subject.path.parent.name) + 1))
+    for run in runs:
+        files.touch_directory(run.path)  # what another machine has written there becomes visible
+    return runs[0] if runs and not runs[0].is_needless else None
 
 
 def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
@@ -89,8 +117,9 @@ def create(root: Path, name: str, study: Study, now_s: float) -> StudyDirectory:
 
 
 def create_sweep(root: Path, name: str, sweep: Sweep, now_s: float) -> SweepDirectory:
-    """As ``create``, a new sweep."""
-    return SweepDirectory(_made(root, f"{name}-sweep", SWEEP, now_s, lambda _own: sweep), sweep)
+    """As ``create``, a new sweep or chain."""
+    label = f"{name}-{'chain' if sweep.is_chain else 'sweep'}"
+    return SweepDirectory(_made(root, label, SWEEP, now_s, lambda _own: sweep), sweep)
 
 
 def _made(root: Path, label: str, file: str, now_s: float, asked: Callable[[str], msgspec.Struct]) -> Path:

@@ -1,5 +1,7 @@
 """The jobs for a scheduler whose scripts are kept in tests/golden/scripts, and how each script is made."""
 
+from pathlib import Path
+
 import msgspec
 
 from runner.backends.runtimes import common, runtime
@@ -17,6 +19,7 @@ from runner.preparation.choices import as_image
 from runner.recipes.loader import read_recipe
 from runner.sites.loader import read_site
 from runner.sites.user import Personal, account, expand_placeholders
+from runner.study.chain import with_attempt
 
 FILE = PlannedImage(
     reference="gpu-runner/horovod-pytorch:25.02-py3",
@@ -151,7 +154,9 @@ CASES: dict[str, tuple[str, str, Request]] = {
     "technion-snapshot": ("technion", "pyxis", SNAPSHOT),
     "slurm-enroot-snapshot": ("slurm", "enroot", SNAPSHOT),
     "box-native-snapshot": ("box", "native", SNAPSHOT),
+    "technion-attempt-2": ("technion", "pyxis", PLAIN),
 }
+CHAIN = Path("/scratch/e/elvis/my runs/20261127-120000-x-chain")
 
 
 def environment_of(site: Site) -> Environment | None:
@@ -176,6 +181,8 @@ def planned(name: str) -> tuple[Plan, StepSpec]:
     environment = environment_of(site_of_elvis) if form == "none" else None
     image = as_image(environment) if environment else IMAGES[form]
     decided = plan(TRAIN, site_of_elvis, asked, image, environment)
+    if "attempt" in name:
+        decided = with_attempt(decided, CHAIN, 2, 5)
     return decided, common.staged_step(decided, runtime(via))
 
 

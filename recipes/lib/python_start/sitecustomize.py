@@ -120,12 +120,19 @@ def _watch_files(directory: str) -> None:
         if os.getpid() == pid:
             inputs.leave(directory, base, read, written, measured=measured)
 
+    def note_input() -> None:
+        """``python train.py <config.json``."""
+        path = os.readlink("/proc/self/fd/0")
+        if os.path.isfile(path):
+            read[path] = (os.stat(path).st_size, os.stat(path).st_mtime_ns)
+
     def path_stats(loader: Any, path: str) -> Any:
         """Of a module, which may be a configuration that is in no ``sys.modules``."""
         if "-packages/" not in path and not path.startswith(library):
             _quietly(lambda: read.setdefault(os.path.abspath(path), (os.stat(path).st_size, os.stat(path).st_mtime_ns)))
         return stats(loader, path)
 
+    _quietly(note_input)
     stats, library = SourceFileLoader.path_stats, os.path.dirname(os.__file__) + "/"
     SourceFileLoader.path_stats = path_stats
     builtins.open = io.open = _Watched(io.open, note)

@@ -42,7 +42,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     for name, text in {
         home / "train.py": PROGRAM, home / "layers.py": "", home / "args.json": "{}", home / "base.yaml": "a: 1",
         home / "state.json": "1", home / "late.txt": "", home / "stage.py": "x = 1",
-        home / "conf.py": "x = 1",
+        home / "input.txt": "", home / "conf.py": "x = 1",
         library / "package/__init__.py": "", library / "package/net.py": "",
     }.items():  # fmt: skip
         name.parent.mkdir(parents=True, exist_ok=True)
@@ -55,17 +55,17 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
         **python_start.variables({"PYTHONPATH": str(library)}, "x", place),
     }
     by_wrapper = {"DEPTH": "18", "API_KEY": "planted"}
-    ran([sys.executable, "train.py"], cwd=home, env=env | by_wrapper)
+    ran(["sh", "-c", f"{sys.executable} train.py <input.txt"], cwd=home, env=env | by_wrapper)
     given = inputs.variables(env)
     seen = inputs.collected(place, given)
     late = ("late.txt",) if when == "at its end" else ()
-    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "stage.py", *late}
+    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "input.txt", "stage.py", *late}
     assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
     assert seen["modules"]["layers.py"].startswith("state "), "what was imported is not known"
     assert [len(each) for name, each in seen["installed"].items() if name == "package"] == [2]
-    own = {name: value for name, value in seen["variables"].items() if name != "LC_CTYPE"}  # which is Python's
+    own = {name: value for name, value in seen["variables"].items() if name not in ("LC_CTYPE", "PWD")}  # not ours
     assert own == {**given_of(DEPTH="18", API_KEY="x", nice=str(os.nice(0)), **{"sys.argv": "train.py"})}
     assert "planted" not in json.dumps(seen)
     assert seen["cpus"] == len(os.sched_getaffinity(0))

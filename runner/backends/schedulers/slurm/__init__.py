@@ -131,6 +131,7 @@ FACTS = SchedulerFacts(
     beside=True,
     launches=True,
     arrays=True,
+    chains=True,
     submit="sbatch",
     version=("srun", "--version"),
     identity=("scontrol", "show", "config"),

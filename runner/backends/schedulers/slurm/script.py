@@ -37,6 +37,7 @@ from runner.render import checked, command, job_script, quoted_arguments, sbatch
 _SIZE = re.compile(r"[0-9]{1,12}[KMGT]?\Z", re.ASCII | re.IGNORECASE)
 
 SLURM, _KEEPER, _LAUNCHES = SHELL / "slurm.sh", SHELL / "keeper.sh", SHELL / "slurm-launches.sh"
+_CHAIN = SHELL / "chain.sh"
 _OF_A_BATCH = ("signal", "no-requeue", "export", "output", "error")  # of no use to salloc
 _FIRST = ("--kill-on-bad-exit=1", "--output=logs/node-%N.log")  # %N: of the node (srun(1))
 # A keeper is beside the ranks, with all that the job has; the end of one is not the end of the others.
@@ -53,6 +54,7 @@ def render(plan: Plan, step: StepSpec) -> JobScript:
     files = (
         *(COMMON, SLURM),
         *((SUPERVISE,) if in_allocation else ()),
+        *((_CHAIN,) if plan.attempt else ()),
         *((PROFILE,) if plan.existing_allocation is None and script_parts.needs_profile(plan) else ()),
         *((_KEEPER,) if step.at_end else ()),
         *step.files,
@@ -65,17 +67,21 @@ def _batch(plan: Plan, step: StepSpec, files: tuple[Path, ...]) -> Iterator[str]
     yield f"runner_job=$SLURM_JOB_ID {RUN_DIRECTORY}=$SLURM_SUBMIT_DIR"
     in_container = f"${{PYXIS_CONTAINER_IMAGE:+exit {SCRIPT_IN_CONTAINER}}}"
     yield f'cd -- "${RUN_DIRECTORY}" || {{ {in_container}; exit {NO_RUN_DIRECTORY}; }}'
-    yield checked(files, COMMON, SLURM)
+    yield checked(files, COMMON, SLURM, *((_CHAIN,) if plan.attempt else ()))
     yield from script_parts.environment(plan)
     yield f"{script_parts.unlock_memory(plan)}\n"
+    if plan.attempt:
+        yield "# Queues the next attempt, to begin when this one has ended; it leaves the queue if the work is done."
+        yield f"runner_begin_attempt {plan.attempt} {plan.attempts}   # of"
     yield _find_nodes(plan)
     yield 'runner_meet "${runner_hosts[0]}" "$runner_job"   # where rank 0 serves: a container has no Slurm to ask'
     if plan.divides_cpus:
         yield f"{_CPUS}=$(( $(runner_fewest_cpus) / {max(plan.tasks_per_node)} ))   # of each rank"
     yield ""
     yield from script_parts.prelude(plan, step)
-    if step.at_end:
-        yield "trap runner_at_end EXIT"
+    ends = [f"runner_end_attempt {plan.attempt}"] * bool(plan.attempt) + ["runner_at_end"] * bool(step.at_end)
+    if ends:
+        yield f"trap {quoted_arguments(texts('; '.join(ends)))} EXIT"
     yield from _ready(plan, step)
     yield script_parts.BEFORE_RANKS
     yield f"{_srun_of_ranks(plan, step)} &"

@@ -1,0 +1,102 @@
+"""Chains of attempts on a real Slurm: what ends an attempt and not the chain, and what ends the chain."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.chains import PROGRAM, Chain, kill, lose_node, reach_limit, requeue
+from tests.support.commands import Runner, extended
+from tests.support.daemons import Daemons
+from tests.support.documents import result
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.integration
+NATIVE = ("--runtime", "native")
+IDLE = "import time; time.sleep(999)"
+
+
+def _pytorch() -> str:
+    page = (Path(__file__).parents[2] / "docs/jobs.md").read_text()
+    shown = page.partition("# PyTorch, with ")[2].partition("# Lightning")[0].replace(" and file", "; file")
+    given, load, save = (line.strip() for line in shown.splitlines() if line.strip())
+    before = f"import os, time, torch; {given}; model = torch.nn.Linear(1, 1)\n{load}\nprint(float(model.bias))"
+    wait = "time.sleep(999 if os.environ['RUNNER_ATTEMPT'] == '1' else 0)"
+    return f"{before}\ntorch.nn.init.constant_(model.bias, 7.0)\n{save}\n{wait}"
+
+
+@pytest.fixture
+def chain(daemons: Daemons, tmp_path: Path) -> Chain:
+    return Chain(Runner.at(daemons.box.site, tmp_path, daemons.box.bin_dir, runs="my runs"), daemons, tmp_path / "x")
+
+
+def test_a_chain_goes_through_four_limits(chain: Chain, tmp_path: Path) -> None:
+    chain.submit(*NATIVE).goes_through(*[reach_limit] * 4)
+    rows = result(chain.runner("status", "x", "--json", code=0).out)["runs"]
+    ends = [(row["outcome"], row["values"]) for row in rows]
+    assert result(chain.runner("status", "--json", code=0).out)["refused"] == 0
+    assert ends == [*(("failed", {"attempt": n}) for n in "1234"), ("ran", {"attempt": "5"})]
+    said = chain.runner("status", "x", code=0).out
+    assert "x.4: failed; the job ran into its time limit\n" in said
+    assert said.endswith("no attempt follows: the program is done\n")
+    report = chain.runner("report", "x", "--json", "-o", str(tmp_path / "report"), code=0).out
+    assert len(result(report)["rows"]) == 5
+
+
+@pytest.mark.parametrize("end", [kill, lose_node, requeue])
+def test_what_ends_an_attempt_does_not_end_the_chain(end: Callable[[Chain, int], None], chain: Chain) -> None:
+    chain.submit(*NATIVE).goes_through(end)
+
+
+@pytest.mark.parametrize(
+    ("options", "program", "kills", "cancels", "code", "why"),
+    [
+        ((), "raise SystemExit(3)", 0, "", 5, "the program ended with exit code 3"),
+        ((), PROGRAM, 0, "x", 5, "it was cancelled"),
+        ((), PROGRAM, 0, "x.1", 5, "attempt 1 was cancelled"),  # the next one begins, and leaves
+        ((), IDLE, 2, "", 8, "attempts 1 and 2 left no newer checkpoint"),
+        (("--gpu-hours", "0.15", "--time", "6:00"), PROGRAM, 1, "", 8, "its attempts are used up"),
+    ],
+)  # fmt: skip
+def test_what_ends_a_chain(
+    options: tuple[str, ...], program: str, kills: int, cancels: str, code: int, why: str, chain: Chain
+) -> None:
+    chain.submit(*NATIVE, *options, code=program)
+    for attempt in range(1, kills + 1):
+        until(chain.file(attempt, "logs/rank-0.out").exists, "it runs", timeout_s=100)
+        kill(chain, attempt)
+    if cancels:
+        chain.goes_on(1)
+        chain.runner("cancel", cancels, code=0)
+    chain.runner("wait", "x", "--timeout", "120", code=code)
+    assert chain.runner("status", "x", code=0).out.endswith(f"no attempt follows: {why}\n")
+    assert chain.jobs() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "saved", "says"),
+    [
+        (
+            ("--recipe", "horovod-train", "--set", "epochs=40"),
+            "",
+            "checkpoint.pt",
+            "resumed from /results/checkpoints/",
+        ),
+        (("--image", "gpu-runner/horovod-pytorch:standin"), _pytorch(), "state.pt", "7.0\n"),
+    ],
+    ids=["the recipe horovod-train", "PyTorch as on the page"],
+)
+def test_training_in_a_container_goes_on_where_it_was(
+    options: tuple[str, ...], code: str, saved: str, says: str, ill: Runner, daemons: Daemons, tmp_path: Path
+) -> None:
+    chain = Chain(ill, daemons, tmp_path / saved[:5]).submit(*options, code=code)
+    until(chain.checkpoint(saved).exists, "there is a checkpoint", timeout_s=180)
+    kill(chain, 1)
+    ill("wait", saved[:5], "--timeout", "300", code=0)
+    assert says in chain.log(2)
+
+
+def test_a_site_may_refuse_it(chain: Chain, tmp_path: Path) -> None:
+    for facts, says in (({"chaining": False}, "(chaining: no) cannot queue"), ({"extends": "local"}, "cannot queue")):
+        words = ("submit", "--gpus", "1", *NATIVE, "--until-done", "--", "true")
+        assert says in chain.runner(*words, site=extended(chain.runner.site, tmp_path, **facts), code=3).err
