@@ -161,7 +161,7 @@ class Run:
         self.logs, self.ranks = path / "logs", path / "ranks"
         self.records = Records(self.ranks)
         self._opened: tuple[int, int] | None = None
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             about = path.stat()
             self._opened = about.st_dev, about.st_ino
 

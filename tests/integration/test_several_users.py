@@ -298,12 +298,12 @@ def test_a_strangers_directory_or_link_is_no_run_by_a_bare_name(place: Path, mon
     os.chown(place / "here/125", CAROL, CAROL, follow_symlinks=False)
     monkeypatch.chdir(place / "here")
 
-    def found(name: str) -> list[Path]:
+    def meant(name: str) -> list[Path]:
         return [run.path for run in lookup.matching_runs(name)[0]]
 
     here = place / "here"
     given = ("123", "124", "125", "./123")
-    assert [run_as(ALICE, found, name) for name in given] == [[], [here / "124"], [], [here / "123"]]
+    assert [run_as(ALICE, meant, name) for name in given] == [[], [here / "124"], [], [here / "123"]]
 
 
 @pytest.mark.usefixtures("state")
@@ -342,7 +342,7 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     assert "another user's link" in outcome_as(ALICE, writing.check, link).what
 
 
-def test_a_lock_is_its_owners_alone_to_hold(place: Path) -> None:
+def test_only_its_owner_holds_a_lock(place: Path) -> None:
     path = owned(place / "cache", ALICE) / "lock"
     path.touch(0o644)
     os.chown(path, ALICE, ALICE)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
@@ -148,7 +147,7 @@ def publish(made: Path, image: StoredImage) -> StoredImage:
         about = os.fstat(file.fileno())
     path = image.path
     # Beside other users' files of that name, and of the next: the last cannot be known before.
-    for end in (f"-u{os.geteuid()}", f"-{secrets.token_hex(4)}"):
+    for end in (f"-u{os.geteuid()}", f"-{os.urandom(4).hex()}"):
         if not all(map(owners.may_replace, (path, sidecar_path(path)))):
             path = path.with_name(f"{path.stem}{end}{path.suffix}")
     image = msgspec.structs.replace(image, path=path, mtime_ns=about.st_mtime_ns)
@@ -272,7 +271,7 @@ def refer(name: str, image: StoredImage) -> Path:
     own = shared.with_name(f"{shared.name}.{os.geteuid()}")
     own = next(filter(owners.is_own, sorted(shared.parent.glob(f"{own.name}*"))), own)
     if not owners.may_replace(own):  # a stranger has taken this name, too
-        own = own.with_name(f"{own.name}-{secrets.token_hex(4)}")
+        own = own.with_name(f"{own.name}-{os.urandom(4).hex()}")
     path = own if own.exists() or not owners.may_replace(shared) else shared
     with suppress(OSError):  # what cannot be read is written anew
         if file_system.read_bytes(path, _LARGEST) == content:
