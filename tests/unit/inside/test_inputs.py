@@ -66,7 +66,9 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     assert seen["modules"]["layers.py"].startswith("state "), "what was imported is not known"
     assert [len(each) for name, each in seen["installed"].items() if name == "package"] == [2]
     own = {name: value for name, value in seen["variables"].items() if name not in ("LC_CTYPE", "PWD")}  # not ours
-    assert own == {**given_of(DEPTH="18", API_KEY="x", nice=str(os.nice(0)), **{"sys.argv": "train.py"})}
+    assert own == {
+        **given_of(DEPTH="18", API_KEY="x", nice=str(os.nice(0)), python=sys.version, **{"sys.argv": "train.py"})
+    }
     assert "planted" not in json.dumps(seen)
     assert seen["cpus"] == len(os.sched_getaffinity(0))
 

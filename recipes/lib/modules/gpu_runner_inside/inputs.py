@@ -31,7 +31,7 @@ _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 # What is no program's own: the system's, ours, git's, and what compilers keep.
 _PASSING = re.compile(
     r"/(proc|sys|run|etc)/|/dev/(?!shm/)|/usr/(?!local/share/|src/)|.*/gpu_runner_inside/|.*/runner_meter\.py\Z|.*\.pyc\Z"
-    r"|.*/(__pycache__|\.git|\.cache(?!/huggingface/accelerate/)|\.triton|\.nv|torchinductor_[^/]*)/"
+    r"|.*/(__pycache__|\.git|\.cache(?!/huggingface/(accelerate|modules)/)|\.triton|\.nv|torchinductor_[^/]*)/"
 )
 # A number of something, such as tokens or key points, and no secret.
 _NUMBER = re.compile(r"(\w*TOKEN(S|IZ)\w*|(N|NUM|MAX|MIN)_\w+)=(\d{1,7}|true|false)", re.IGNORECASE)
@@ -81,7 +81,7 @@ def leave(directory: str, base: Base, read: Read, written: Collection[str], *, m
         base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)), _own(env)
     )
     if not made.get("measured"):  # else it has gone on, and may have written more
-        own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
+        own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0)), "python": sys.version})
         made = {"measured": measured, "variables": own, "cpus": len(os.sched_getaffinity(0))}
         if is_first:
             made["modules"], made["installed"] = _modules(names, base[1], written, read)
@@ -145,19 +145,20 @@ class _Names:
         if self._run_dir != "/" and path.startswith(self._run_dir):
             name = path[len(self._run_dir) :]
             return name if name.startswith(("code/", "recipe/")) else ""
-        if _PASSING.match(path) or path.startswith(self._caches):
+        below = path[len(self._base) :] if path.startswith(self._base) else ""
+        if _PASSING.match(f"/{below}" if below else path) or path.startswith(self._caches):
             return ""
         if found := _INSTALLED.match(path):
             return path[found.end() :]
-        return self._own.sub("#", path[len(self._base) :] if path.startswith(self._base) else path)
+        return self._own.sub("#", below or path)
 
 
 def _modules(
     names: _Names, began_ns: int, written: Collection[str], read: Read
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Own modules by their contents, and those of installed packages by package and digests of names; of large ones, as
-    there are thousands, by size and time of change. Of one that was changed since it was imported only its state is
-    told; where that is not known (``read``), since the process began.
+    there are thousands, by size and time of change. Of one that was changed since it was imported, only its state is
+    left; where that is not known (``read``), since the process began.
     """
     own: dict[str, str] = {}
     packages: defaultdict[str, dict[str, tuple[str, tuple[int, int]]]] = defaultdict(dict)
