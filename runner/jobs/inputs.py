@@ -20,7 +20,8 @@ _PASSING = re.compile(
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|NODE_RANK|MASTER_(ADDR|PORT)|JOB_ID|TMPDIR|TMP|TEMP|TEMPDIR"
     r"|(CUDA|NVIDIA|ROCR|HIP|GPU|ZE)_(VISIBLE_DEVICES|DEVICE_ORDINAL|AFFINITY_MASK)"
     r"|(SSH|XDG|DBUS|TMUX|VSCODE|LC|GIT|GPG|WSL|SUDO|SYSTEMD|BASH_FUNC|_?_?LMOD|_ModuleTable|ENROOT|PYXIS|APPTAINER"
-    r"|SINGULARITY)(_|\d|%|$)\w*.*|(TERM|LESS|HIST|KRB5|JUPYTER|JPY|IPY)\w*|SESSION_MANAGER|CH_RUNNING"
+    r"|SINGULARITY)(_|\d|%|$)\w*.*|(LESS|KRB5|JUPYTER|JPY|IPY)\w*|TERM(INFO|CAP|_\w+)?"
+    r"|HIST(SIZE|FILE\w*|CONTROL|IGNORE|TIMEFORMAT)|SESSION_MANAGER|CH_RUNNING"
     r"|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
     r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT\w*|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
     r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
@@ -62,7 +63,7 @@ class RanWith:
     def wrote(self, name: str) -> bool:
         """Whether its program wrote this file, or what it started did."""
         changed_s = self.first.read.get(name, ("", 0.0))[1]
-        return name in self.first.written or 0 < self.began_s - _SKEW_S <= changed_s
+        return name in self.first.written or 0 < self.began_s - _SKEW_S <= changed_s <= self.ended_s + _SKEW_S
 
 
 Named = Callable[[Sequence[RanWith]], list[str]]

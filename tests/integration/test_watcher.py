@@ -109,6 +109,8 @@ time.sleep(0.3)
 for which in ("begin", "end"):
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect("\\0" + os.environ["RUNNER_WATCHER"])
+        if which != {answered!r}:
+            sock.shutdown(socket.SHUT_RD)
         sock.sendall(which.encode())
         if which == {answered!r}:
             sock.recv(8)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _METER = os.environ.get("RUNNER_METER")
-_MOST_FILES = 2000  # with data, a program opens more
+_MOST_FILES = 20_000  # with data, a program opens more
 # In the command lines of programs that start ranks: what they start still needs this.
 _STARTERS = (b"torchrun", b"torch.distributed", b"accelerate", b"deepspeed", b"composer", b"fabric", b"horovod")
 

@@ -164,9 +164,8 @@ def sweep(now: float | None = None) -> None:
 def _arrived(partial: Path, size: int, fetch: Fetch, moved: Callable[[int], None]) -> str:
     """Go on with the partial file until it has ``size`` bytes or no more come; returns the hex digest of all of it."""
     with suppress(OSError):
-        if (
-            partial.lstat().st_uid != os.geteuid() or partial.is_symlink()
-        ):  # where others write, a link could lead anywhere
+        # Where others write, a link could lead anywhere.
+        if partial.lstat().st_uid != os.geteuid() or partial.is_symlink():
             partial.unlink()
     begun = partial.stat().st_size if partial.exists() else 0
     begun = begun if begun < size else 0

@@ -269,6 +269,9 @@ def refer(name: str, image: StoredImage) -> Path:
     # The file for all, unless it is another user's.
     shared = name_path(name, store, form_of(image.path))
     own = shared.with_name(f"{shared.name}.{os.geteuid()}")
+    own = next(filter(owners.is_own, sorted(shared.parent.glob(f"{own.name}*"))), own)
+    if not owners.may_replace(own):  # a stranger has taken this name, too
+        own = own.with_name(f"{own.name}-{os.urandom(4).hex()}")
     path = own if own.exists() or not owners.may_replace(shared) else shared
     with suppress(OSError):  # what cannot be read is written anew
         if file_system.read_bytes(path, _LARGEST) == content:

@@ -66,7 +66,9 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     assert seen["modules"]["layers.py"].startswith("state "), "what was imported is not known"
     assert [len(each) for name, each in seen["installed"].items() if name == "package"] == [2]
     own = {name: value for name, value in seen["variables"].items() if name not in ("LC_CTYPE", "PWD")}  # not ours
-    assert own == {**given_of(DEPTH="18", API_KEY="x", nice=str(os.nice(0)), **{"sys.argv": "train.py"})}
+    assert own == {
+        **given_of(DEPTH="18", API_KEY="x", nice=str(os.nice(0)), python=sys.version, **{"sys.argv": "train.py"})
+    }
     assert "planted" not in json.dumps(seen)
     assert seen["cpus"] == len(os.sched_getaffinity(0))
 
@@ -85,4 +87,5 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
     assert given_of(DATA="d20240101") != given_of(DATA="d20240201")
     assert given_of(OUT=time.strftime("/out/%Y-%m-%d")) == given_of(OUT="/out/#")
     assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567") == {"WANDB_API_KEY": "", "HF_TOKEN": ""}
+    assert given_of(NUM_KEYPOINTS="16") != given_of(NUM_KEYPOINTS="17")
     assert given_of(MAX_TOKENS="4096") != given_of(MAX_TOKENS="8192")

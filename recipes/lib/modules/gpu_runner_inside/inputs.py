@@ -25,14 +25,17 @@ Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in
 _LEFT = "ran-"  # and the number of the process
 _MOST_BYTES = 1 << 20  # what is larger is data; of modules, which may be compiled:
 _MOST_OF_A_MODULE = 1 << 26
-_FEW = 50  # modules of a package that are read, as they may be made anew for each job
+_MOST_HASHED = 2000  # more are data
+_FEW = 200  # modules of a package that are read, as they may be made anew for each job
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 # What is no program's own: the system's, ours, git's, and what compilers keep.
 _PASSING = re.compile(
     r"/(proc|sys|run|etc)/|/dev/(?!shm/)|/usr/(?!local/share/|src/)|.*/gpu_runner_inside/|.*/runner_meter\.py\Z|.*\.pyc\Z"
-    r"|.*/(__pycache__|\.git|\.cache(?!/huggingface/accelerate/)|\.triton|\.nv|torchinductor_[^/]*)/"
+    r"|.*/(__pycache__|\.git|\.cache(?!/huggingface/(accelerate|modules)/)|\.triton|\.nv|torchinductor_[^/]*)/"
 )
-_COUNT_OF_TOKENS = re.compile(r"\w*TOKEN(S|IZ)\w*=(\d{1,7}|true|false)", re.IGNORECASE)  # and no secret
+# A number of something, such as tokens or key points, and no secret.
+_NUMBER = re.compile(r"(\w*TOKEN(S|IZ)\w*|(N|NUM|MAX|MIN)_\w+)=(\d{1,7}|true|false)", re.IGNORECASE)
+_DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=/)"  # of mktemp
 _TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
 _CACHE = re.compile(r".*CACHE|(HF|TORCH)_HOME\Z|MPLCONFIGDIR\Z")
@@ -56,11 +59,12 @@ def _own(env: Mapping[str, str]) -> re.Pattern[str]:
     own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
     parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
     parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job else []
-    return re.compile("|".join((*parts, _TIME, time.strftime("%Y[-_.]?%m[-_.]?%d"), _RANDOM)))
+    days = (time.localtime(time.time() + 86400 * day) for day in range(-_DAYS, 2))  # a study may take some
+    return re.compile("|".join((*parts, _TIME, *(time.strftime("%Y[-_.]?%m[-_.]?%d", day) for day in days), _RANDOM)))
 
 
 def _is_secret(name: str, value: str) -> bool:
-    return environment.may_be_secret(name) and not _COUNT_OF_TOKENS.fullmatch(f"{name}={value}")
+    return environment.may_be_secret(name) and not _NUMBER.fullmatch(f"{name}={value}")
 
 
 def leave(directory: str, base: Base, read: Read, written: Collection[str], *, measured: bool) -> None:
@@ -77,15 +81,15 @@ def leave(directory: str, base: Base, read: Read, written: Collection[str], *, m
         base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)), _own(env)
     )
     if not made.get("measured"):  # else it has gone on, and may have written more
-        own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0))})
+        own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0)), "python": sys.version})
         made = {"measured": measured, "variables": own, "cpus": len(os.sched_getaffinity(0))}
         if is_first:
-            made["modules"], made["installed"] = _modules(names, base[1], written)
+            made["modules"], made["installed"] = _modules(names, base[1], written, read)
+            found = [(path, names.of(path), state) for path, state in dict(read).items()]  # a thread may go on
             made["read"] = {
-                path: [name, _content(path, state), state[1]]
-                for path, state in dict(read).items()  # a thread may go on
-                for name in [names.of(path)]
-                if name not in ("", *made["modules"]) and state[0] <= _MOST_BYTES and not _INSTALLED.match(path)
+                path: [name, _content(path, state) if number < _MOST_HASHED else _state(state), state[1]]
+                for number, (path, name, state) in enumerate(found)
+                if name not in ("", *made["modules"]) and state[0] <= _MOST_BYTES
             }
     if is_first:
         made["written"] = list(filter(None, map(names.of, set(written))))
@@ -141,17 +145,20 @@ class _Names:
         if self._run_dir != "/" and path.startswith(self._run_dir):
             name = path[len(self._run_dir) :]
             return name if name.startswith(("code/", "recipe/")) else ""
-        if _PASSING.match(path) or path.startswith(self._caches):
+        below = path[len(self._base) :] if path.startswith(self._base) else ""
+        if _PASSING.match(f"/{below}" if below else path) or path.startswith(self._caches):
             return ""
-        return self._own.sub("#", path[len(self._base) :] if path.startswith(self._base) else path)
+        if found := _INSTALLED.match(path):
+            return path[found.end() :]
+        return self._own.sub("#", below or path)
 
 
 def _modules(
-    names: _Names, began_ns: int, written: Collection[str]
+    names: _Names, began_ns: int, written: Collection[str], read: Read
 ) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Own modules by their contents, and those of installed packages by package and digests of names; of large ones, as
-    there are thousands, by size and time of change. One that others have changed since the process began, may have been
-    imported before.
+    there are thousands, by size and time of change. Of one that was changed since it was imported, only its state is
+    left; where that is not known (``read``), since the process began.
     """
     own: dict[str, str] = {}
     packages: defaultdict[str, dict[str, tuple[str, tuple[int, int]]]] = defaultdict(dict)
@@ -168,8 +175,8 @@ def _modules(
                 name = path[found.end() :]
                 packages[name.partition("/")[0]][_digest(os.fsencode(name))] = path, state
             elif name := names.of(path):
-                is_known = state[1] < began_ns or path in written
-                own[name] = _content(path, state, _MOST_OF_A_MODULE) if is_known else _state(state)
+                imported = read.get(path, state if state[1] < began_ns or path in written else (0, 0))
+                own[name] = _content(path, imported, _MOST_OF_A_MODULE)
     installed = {
         package: {
             name: _content(path, state) if len(each) <= _FEW else f"{state[0]} {_state(state)}"
