@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -69,7 +70,7 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     if kind == "command" and place.port and place.status == 200:
         warn(f"it asks for no token: whoever reaches {place.host}:{place.port} may use it")
     token = run.path / service.TOKEN
-    shown = token.read_text() if sys.stdout.isatty() else f"$(cat {token})"
+    shown = token.read_text() if sys.stdout.isatty() else f"$(cat {quote(str(token))})"
     say("it answers. On your machine:")
     click.echo("\n".join(service.directions(run, place, reach, kind, shown)))
     say("Ctrl-C here ends its job")

@@ -27,7 +27,9 @@ def started(run: Path, *words: str) -> "subprocess.Popen[str]":
 def test_it_keeps_its_token_to_its_owner_and_ends_once_no_one_is_connected(
     way: str, listens: list[str], tmp_path: Path
 ) -> None:
-    serve = tmp_path / "serve"
+    """In a directory with a space."""
+    tmp_path = tmp_path / "a run"
+    (serve := tmp_path / "serve").parent.mkdir()
     child = started(tmp_path, way, "2", "command", sys.executable, "-c", SERVER, *listens)
     until((serve / "place.json").exists)
     port = json.loads((serve / "place.json").read_text())["port"]

@@ -88,7 +88,9 @@ class Server:
         return not idle and self._child.poll() is None
 
     def _answer(self) -> int:
-        """The status of an HTTP answer to who has no token; 0 for none."""
+        """The status of an HTTP answer to who has no token; 0 for none, or of another user who took the port."""
+        if not self._path and str(os.getuid()) not in [row[7] for row in self._connections("0A")]:
+            return 0
         with socket.socket(socket.AF_UNIX if self._path else socket.AF_INET) as connection, suppress(
             OSError, ValueError
         ):
@@ -99,12 +101,17 @@ class Server:
         return 0
 
     def _is_used(self) -> bool:
-        """Whether the kernel lists an established connection: proc(5), /proc/net/tcp and unix."""
+        """Whether a connection is established."""
         if self._path:
-            rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()]
+            rows = [row.split(None, 7) for row in Path("/proc/net/unix").read_text().splitlines()]
             return any(row[5] == "03" and row[7:] == [self._path] for row in rows)
-        rows = [row.split() for name in ("tcp", "tcp6") for row in Path("/proc/net", name).read_text().splitlines()]
-        return any(row[3] == "01" and row[1].endswith(f":{self._port:04X}") for row in rows)
+        return bool(self._connections("01"))
+
+    def _connections(self, state: str) -> list[list[str]]:
+        """What the kernel lists for the port: proc(5), /proc/net/tcp, where 0A listens and 01 is established."""
+        files = (path for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists())
+        rows = [row.split() for path in files for row in path.read_text().splitlines()]
+        return [row for row in rows if row[3] == state and row[1].endswith(f":{self._port:04X}")]
 
 
 def _end(number: int, _frame: object) -> None:
