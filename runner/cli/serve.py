@@ -63,9 +63,7 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     from runner.model.records import ExitRecord
 
     with slow("waiting for the server"):
-        wait_until(run, lambda: service.place_of(run) is not None)
-        place = service.place_of(run)
-        assert place is not None
+        place = wait_until(run, lambda: run.read(service.PLACE, service.Place))
         if not service.answers(run, place, reach):
             warn("it answers on its node, and not this machine by the way of the tunnel (site file: `ssh_to_nodes`)")
     if kind == "command" and place.port and place.status == 200:
@@ -75,6 +73,4 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     say("it answers. On your machine:")
     click.echo("\n".join(service.directions(run, place, reach, kind, shown)))
     say("Ctrl-C here ends its job")
-    wait_until(run, lambda: run.records.record(0, "exit", ExitRecord) is not None)
-    ended = run.records.record(0, "exit", ExitRecord)
-    return ended.status if ended is not None else 0
+    return wait_until(run, lambda: run.records.record(0, "exit", ExitRecord)).status

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ _HOLD = ("python3", "-c", "from gpu_runner_inside.hold import main; main()")  # 
 _ATTACHED, _EVERY_S = "attached", 30.0
 _POLL_S = 0.5
 _SHELL = ("bash", "-i")
+T = TypeVar("T")
 
 
 @click.command(cls=ReferringCommand)
@@ -120,20 +121,21 @@ def job_request(verb: str, program: Sequence[str]) -> Request:
 def _wait_for_start(run: Run, rank: int) -> None:
     """Raises RunnerError: the job ended before."""
     with slow("waiting for a node"):
-        wait_until(run, lambda: run.records.start(rank) is not None)
+        wait_until(run, lambda: run.records.start(rank))
 
 
-def wait_until(run: Run, holds: Callable[[], bool]) -> None:
-    """Until something holds of a run. Raises RunnerError: the job ended before."""
+def wait_until(run: Run, look: Callable[[], T | None]) -> T:
+    """What there is to see of a run, once it is there. Raises RunnerError: the job ended before."""
     from runner.backends.schedulers import quiet_s
 
     said, asked = "", 0.0
-    while not holds():
+    while (seen := look()) is None:
         if time.monotonic() - asked > max(5.0, quiet_s(run.submitted.scheduler if run.submitted else "")):
             reason, asked = _why_it_waits(run), time.monotonic()
             if reason not in ("", said):
                 say(said := reason)
         time.sleep(_POLL_S)
+    return seen
 
 
 def _why_it_waits(run: Run) -> str:

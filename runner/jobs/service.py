@@ -25,7 +25,7 @@ from runner.sites.user import login_name
 Kind = Literal["notebook", "tensorboard", "command"]
 # How a tunnel gets to the server: it is on this machine; by ssh to its node; or by TCP from the login node.
 Reach = Literal["here", "ssh", "tcp"]
-TOKEN, _SOCKET, _PLACE = "serve/token", "serve/socket", "serve/place.json"  # see serve.py of gpu_runner_inside
+TOKEN, PLACE, _SOCKET = "serve/token", "serve/place.json", "serve/socket"  # see serve.py of gpu_runner_inside
 PROGRAM = ("python3", "-c", "from gpu_runner_inside.serve import main; main()")
 _LONGEST_PATH = 107 - len("/20261127-160000--1.99/")  # bytes of a Unix socket's (unix(7)), but for the run directory's
 _LOCAL_PORT = 8888  # of the person's machine
@@ -33,7 +33,7 @@ _ANSWERS_S = 20.0
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a server listens. ``port``: 0 for the socket. ``status``: of its answer to a request without a token."""
+    """Where a server listens that has answered. ``port``: 0 for the socket. ``status``: of an answer without token."""
 
     host: str
     port: int
@@ -64,11 +64,6 @@ def program_of(kind: Kind, words: Sequence[str], request: Request, site: Site, *
     takes_socket = "{socket}" in text or (kind == "notebook" and not why_not)
     way = "socket" if takes_socket else "address" if reach == "tcp" else "loopback"
     return (*PROGRAM, way, f"{idle_s:g}", kind, *words)
-
-
-def place_of(run: Run) -> Place | None:
-    """Where the server listens; None where it has not answered yet."""
-    return run.read(_PLACE, Place)
 
 
 def directions(run: Run, place: Place, reach: Reach, kind: Kind, token: str) -> tuple[str, str]:

@@ -5,22 +5,10 @@ import pytest
 from runner.box import Box
 from runner.images.store.stored_image import StoredImage
 from tests.support.commands import Runner
-from tests.support.tunnels import served
+from tests.support.tunnels import SERVER, served
 from tests.support.users import AS_ROOT
 
 pytestmark = [pytest.mark.integration, AS_ROOT]
-SERVER = """\
-import http.server, os, socketserver, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        is_good = self.path == "/?token=" + os.environ["RUNNER_SERVE_TOKEN"]
-        self.send_response(200 if is_good else 403)
-        self.end_headers()
-        self.wfile.write(os.environ["SLURM_JOB_ID"].encode() if is_good else b"")
-    def log_message(self, *_): pass
-kind = socketserver.UnixStreamServer if len(sys.argv) == 2 else socketserver.TCPServer
-kind(sys.argv[1] if len(sys.argv) == 2 else (sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
-"""
 
 
 @pytest.mark.parametrize(

@@ -75,15 +75,15 @@ class Node:
 
 @dataclass
 class Nodes:
-    """``network``: of a process, whose network they are in; None for this one's."""
+    """``entering``: words before a command, which runs in their network then."""
 
     directory: Path
-    network: int | None = None
+    entering: tuple[str, ...] = ()
     nodes: list[Node] = field(default_factory=list)
 
     @classmethod
-    def create(cls, directory: Path, path: str, network: int | None = None) -> Nodes:
-        nodes = cls(directory, network)
+    def create(cls, directory: Path, path: str, entering: tuple[str, ...] = ()) -> Nodes:
+        nodes = cls(directory, entering)
         for name, holder in (("id", "a user"), ("stranger", "a stranger"), ("host_key", "the nodes")):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", holder, "-f", str(directory / name)]
             subprocess.run(words, check=True)
@@ -106,11 +106,6 @@ class Nodes:
             )
         nodes.configure()
         return nodes
-
-    @property
-    def entering(self) -> tuple[str, ...]:
-        """Words before a command, which runs in their network then."""
-        return () if self.network is None else ("nsenter", f"--net=/proc/{self.network}/ns/net", "--")
 
     @property
     def config(self) -> Path:
@@ -175,8 +170,8 @@ def _bare_machine() -> Mapping[str, object]:
 
 
 @contextmanager
-def running_nodes(directory: Path, path: str, network: int | None = None) -> Iterator[Nodes]:
-    nodes = Nodes.create(directory, path, network)
+def running_nodes(directory: Path, path: str, entering: tuple[str, ...] = ()) -> Iterator[Nodes]:
+    nodes = Nodes.create(directory, path, entering)
     try:
         nodes.start()
         yield nodes

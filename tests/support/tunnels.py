@@ -21,6 +21,19 @@ from tests.support.terminals import Terminal
 from tests.support.users import ALICE, become, open_directory
 from tests.support.waiting import until
 
+# Of the standard library alone: listens at a path, or an address and port, and tells who has the token its job.
+SERVER = """\
+import http.server, os, socketserver, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        is_good = self.path == "/?token=" + os.environ["RUNNER_SERVE_TOKEN"]
+        self.send_response(200 if is_good else 403)
+        self.end_headers()
+        self.wfile.write(os.environ["SLURM_JOB_ID"].encode() if is_good else b"")
+    def log_message(self, *_): pass
+kind = socketserver.UnixStreamServer if len(sys.argv) == 2 else socketserver.TCPServer
+kind(sys.argv[1] if len(sys.argv) == 2 else (sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
+"""
 CONNECTS = """\
 import socket, sys
 for _ in range(int(sys.argv[2])):
@@ -70,7 +83,8 @@ class Served:
 @contextmanager
 def served(cluster: Box, runner: Runner, runtime: str, ssh: bool | None, *words: str) -> Iterator[Served]:
     """Until Ctrl-C, which ends the job and leaves nothing that was served. ``ssh``: whether it reaches the nodes."""
-    with open_directory() as cwd, running_nodes(cwd, os.environ["PATH"], cluster.pid) as login:
+    entering = ("nsenter", f"--net=/proc/{cluster.pid}/ns/net", "--")
+    with open_directory() as cwd, running_nodes(cwd, os.environ["PATH"], entering) as login:
         mine = Runner.at(extended(runner.site, cwd, ssh_to_nodes=ssh, runtimes=[runtime]), cwd, runner.clients)
         (cwd / "logs").mkdir()
         program = _ssh(cwd, login)
