@@ -105,7 +105,7 @@ def down(name: str, say: Say = lambda _line: None) -> bool:
         InfrastructureError: it did not end.
     """
     check_name(name)
-    if not (boxes_dir() / name).is_dir():
+    if name not in names():
         return False
     with _locked(name, say):
         return _end(name)
@@ -133,8 +133,11 @@ def inside(root: Path = Path("/")) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """Every box that has left a state directory, up or not. A link is none: all that it leads to would be removed."""
-    return tuple(sorted(path.name for path in boxes_dir().glob("*/") if not path.is_symlink()))
+    """Every box of this user that has left a state directory, up or not. A link is none: all that it leads to would be
+    removed.
+    """
+    own = (path for path in boxes_dir().glob("*/") if not path.is_symlink() and path.stat().st_uid == os.geteuid())
+    return tuple(sorted(path.name for path in own))
 
 
 def telling_line(state: Path) -> str:

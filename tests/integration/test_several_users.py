@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from runner.box import lifecycle
 from runner.cli.importer import command as importer
 from runner.core import lock
 from runner.core.errors import Exit
@@ -340,6 +341,18 @@ def test_what_a_stranger_put_where_ones_own_is_looked_for_is_refused(place: Path
     run_as(ALICE, writing.check, report)
     os.chown(link, CAROL, CAROL, follow_symlinks=False)
     assert "another user's link" in outcome_as(ALICE, writing.check, link).what
+
+
+def test_a_strangers_link_among_boxes_is_no_box(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_CACHE", str(owned(place / "cache", 0, 0o777)))
+    boxes, precious = owned(place / "cache/boxes", ALICE, 0o777), owned(place / "precious", ALICE)
+    run_as(ALICE, (precious / "thesis").touch)
+    run_as(CAROL, (boxes / "x").symlink_to, precious)
+    owned(boxes / "y", CAROL)
+    for name in ("x", "y"):
+        assert run_as(ALICE, lifecycle.down, name) is False
+    assert (precious / "thesis").exists()
+    assert run_as(ALICE, lifecycle.names) == ()
 
 
 def test_only_its_owner_holds_a_lock(place: Path) -> None:

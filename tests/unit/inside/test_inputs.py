@@ -82,7 +82,9 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
         here = {"SLURM_JOB_ID": number, "RUNNER_RUN_DIR": f"/runs/{run}", "TMPDIR": f"/tmp/{number}"}
         return given_of(**here, OUT=f"/out/{run}/{number}", CACHE=f"/tmp/{number}/cache", **env)
 
-    assert job("41", "20261126-1", LR="1") == job("42", "20261127-2", LR="1") != job("42", "20261127-2", LR="412")
+    first, second = job("4101", "20261126-1", LR="1"), job("4102", "20261127-2", LR="1")
+    assert first == second != job("4102", "20261127-2", LR="41023")
+    assert job("8", "1", BATCH="8")["BATCH"] == job("9", "2", BATCH="8")["BATCH"]
     assert given_of(OUT="exp-20261127_154501", AT="1795794301") == given_of(OUT="exp-20261128-090000", AT="1795880000")
     assert given_of(DATA="d20240101") != given_of(DATA="d20240201")
     assert given_of(OUT=time.strftime("/out/%Y-%m-%d")) == given_of(OUT="/out/#")

@@ -58,7 +58,7 @@ def _own(env: Mapping[str, str]) -> re.Pattern[str]:
     job = env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID")
     own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
     parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
-    parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job else []
+    parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job and len(job) > 3 else []  # a short one may be a batch
     days = (time.localtime(time.time() + 86400 * day) for day in range(-_DAYS, 2))  # a study may take some
     return re.compile("|".join((*parts, _TIME, *(time.strftime("%Y[-_.]?%m[-_.]?%d", day) for day in days), _RANDOM)))
 
