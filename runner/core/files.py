@@ -98,6 +98,10 @@ def open_regular(path: Path) -> BinaryIO:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV):  # links; a socket; a device without a driver
             raise UnusableFileError(error.errno, error.strerror, str(path)) from None
         raise
+    return _regular(descriptor, path)
+
+
+def _regular(descriptor: int, path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnusableFileError(errno.EINVAL, "no regular file", str(path))
@@ -117,10 +121,7 @@ def open_below(directory: Path, name: str) -> BinaryIO:
         descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
     finally:
         os.close(handle)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UnusableFileError(errno.EINVAL, "no regular file", str(directory / name))
-    return os.fdopen(descriptor, "rb")
+    return _regular(descriptor, directory / name)
 
 
 def read_bytes(path: Path, most: int = 1 << 28) -> bytes:

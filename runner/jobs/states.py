@@ -373,11 +373,13 @@ def cancel(run: Run, scheduler: Scheduler, job_id: str) -> None:
     not submit: its records may name any.
     """
     ensure_own(run)
-    if not is_linked(run) and (record := run.submitted) is not None:
-        # By the directory where it lies, whatever place or allocation its records name.
-        scheduler = connect(record.scheduler, clients_of(run, record))
-    if not is_linked(run) and scheduler.state(job_id, run.path).phase == "unknown":
-        raise UnknownStateError(f"job {job_id} is not known to be this run's, and is left alone", where=str(run.path))
+    if not is_linked(run):
+        if (record := run.submitted) is not None:
+            # By the directory where it lies, whatever place or allocation its records name.
+            scheduler = connect(record.scheduler, clients_of(run, record))
+        if scheduler.state(job_id, run.path).phase == "unknown":
+            what = f"job {job_id} is not known to be this run's, and is left alone"
+            raise UnknownStateError(what, where=str(run.path))
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name

@@ -106,13 +106,16 @@ def _watch_files(directory: str) -> None:
     read: dict[str, tuple[int, int]] = {}  # size, time of change in ns
     written: set[str] = set()
 
+    def keep(path: str, state: os.stat_result) -> None:
+        read.setdefault(path, (state.st_size, state.st_mtime_ns))
+
     def note(file: Any, made: Any) -> None:
         if not isinstance(file, int) and len(read) + len(written) < _MOST_FILES:
             path, state = os.path.abspath(os.fsdecode(file)), os.fstat(made.fileno())
             if made.writable():
                 written.add(path)
             else:
-                read.setdefault(path, (state.st_size, state.st_mtime_ns))
+                keep(path, state)
 
     def leave(*, measured: bool = False) -> None:
         from gpu_runner_inside import inputs  # PYTHONPATH ends with its place
@@ -124,12 +127,12 @@ def _watch_files(directory: str) -> None:
         """``python train.py <config.json``."""
         path = os.readlink("/proc/self/fd/0")
         if os.path.isfile(path):
-            read[path] = (os.stat(path).st_size, os.stat(path).st_mtime_ns)
+            keep(path, os.stat(path))
 
     def path_stats(loader: Any, path: str) -> Any:
         """Of a module, which may be a configuration that is in no ``sys.modules``."""
         if "-packages/" not in path and not path.startswith(library):
-            _quietly(lambda: read.setdefault(os.path.abspath(path), (os.stat(path).st_size, os.stat(path).st_mtime_ns)))
+            _quietly(lambda: keep(os.path.abspath(path), os.stat(path)))
         return stats(loader, path)
 
     _quietly(note_input)

@@ -157,7 +157,7 @@ _FILES = frozenset(
 _RECORD = re.compile(r"ranks/(0|[1-9][0-9]{0,8})\.[a-z-]{1,20}\.json\Z", re.ASCII)
 _NCCL = re.compile(r"nccl/[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}\.log\Z", re.ASCII)
 LEAST_FILES = frozenset(("plan.json", "job.sh", "job.json", "verdict.json"))  # that every run has
-_NO_FILE = (errno.ELOOP, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)  # a link, a pipe
+_NO_FILE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EINVAL, errno.ENXIO)  # none, a link, a pipe
 _NCCL_BYTES = 1 << 19  # of each log, as the verdict reads it
 _ERROR_BYTES = 50_000  # of the end of the script's log, as the verdict reads it
 
@@ -176,7 +176,7 @@ def files_of(run: Path) -> Iterator[tuple[str, bytes]]:
         try:
             file = files.open_below(run, name)
         except OSError as error:
-            if error.errno in (errno.ENOENT, *_NO_FILE):
+            if error.errno in _NO_FILE:
                 continue
             raise
         with file:

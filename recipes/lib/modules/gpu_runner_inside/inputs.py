@@ -170,7 +170,8 @@ def _modules(
             continue
         path = os.path.abspath(path)
         with suppress(OSError):
-            state = (os.stat(path).st_size, os.stat(path).st_mtime_ns)
+            status = os.stat(path)
+            state = (status.st_size, status.st_mtime_ns)
             if found := _INSTALLED.match(path):
                 name = path[found.end() :]
                 packages[name.partition("/")[0]][_digest(os.fsencode(name))] = path, state
