@@ -28,7 +28,7 @@ from runner.model.backends import SCHEDULERS
 from runner.model.figure import Figure, figure_of, in_words
 from runner.model.job import CodeRecord
 from runner.model.plan import RESULTS, Plan, PlannedImage
-from runner.model.records import Report, StartRecord
+from runner.model.records import ExitRecord, Report, StartRecord
 from runner.model.request import Mount
 from runner.model.verdict import Verdict
 from runner.planning.environment import is_fabric
@@ -239,6 +239,7 @@ FACTS = (
     Fact("copy", "program", lambda ran: ran.code.get("program", ""), "repeats study"),
     Fact("commit", "commit", lambda ran: ran.code.get("commit", ""), "repeats study"),
     _parts("changes", "changes since the commit", "repeats study", _other_changes),
+    _parts("sources", "program as it started", "repeats study", _recorded(inputs.other_sources)),
     Fact("files", "program as it started", lambda ran: ran.code.get("files", ""), "repeats study"),
     _parts("modules", "content of modules", "repeats study", _recorded(inputs.other_modules)),
 )
@@ -502,9 +503,10 @@ def _programs(recipe: Path, beside: Path | None = None) -> str:
 def code_facts(run: Run) -> dict[str, str]:
     """What ran, by what may differ: the copied code, else commit and changes of the user's; and gpu-runner itself."""
     copied = copied_code(run)
-    record, start = run.code, run.records.start(0)
+    record, start, ended = run.code, run.records.start(0), run.records.records("exit", ExitRecord).get(0)
+    of_start = (start and start.program_sha256) or (ended and ended.program and ended.program.sources)
     # Of a recipe the files that were known as it began tell: its program may have left others beside them.
-    facts = {} if start and start.program_sha256 and not run.content(CODE_FILES) else {"program": copied}
+    facts = {} if of_start and not run.content(CODE_FILES) else {"program": copied}
     if not copied and record is not None:
         facts = commit_facts(record)
     facts |= {"files": start.program_sha256 or ""} if start else {}

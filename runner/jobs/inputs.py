@@ -119,6 +119,20 @@ def other_modules(runs: Sequence[RanWith]) -> list[str]:
     return _unlike([each.first.modules for each in runs])
 
 
+def other_sources(runs: Sequence[RanWith]) -> list[str]:
+    """Files that programs began with, with several contents, or that some did not have; unless each program that had
+    one wrote it, or it was not there before the first did, as of a script that writes another.
+    """
+    recorded = [each.first.sources for each in runs if each.first.sources]
+    others: list[str] = []
+    for name in sorted({name for each in recorded for name in each}):
+        having = [each[name] for each in recorded if name in each]
+        digests = {digest for digest, _ in having if digest}
+        if digests and (len(digests) > 1 or len(having) < len(recorded)) and not all(written for _, written in having):
+            others.append(name)
+    return others
+
+
 def other_packages(runs: Sequence[RanWith]) -> list[str]:
     """Installed packages of which several launches imported a module, and not the same. That all modules have another
     time of change is no other package: it was installed anew, as jobs do on a node's own disk.

@@ -33,7 +33,7 @@ class StartRecord(msgspec.Struct, frozen=True):
         token: what tells the rank's job step from any other.
         plan_sha256: of the plan.json that the rank saw.
         environment: recorded variables of the task, name -> value.
-        program_sha256: of rank 0's program as it started: its sources.
+        program_sha256: of rank 0's program as it started; of runs without ``Inputs.sources``.
         device_ports: ports of the fabric near its device. cpus: that it may run on, in the kernel's list format.
         time_s: when the launcher began, Unix time.
         node_name: the scheduler's name of the node; None where it gives none.
@@ -83,6 +83,8 @@ class Inputs(msgspec.Struct, frozen=True):
         given: variables that it was started with, by their names.
         variables: where the process with the figure began with others; None where it had none.
         cpus: processors that this process may run on.
+        sources: of rank 0: files that its command names or its recipe has: content as it started, empty where it was
+            not there yet, and whether it was written since.
         read: of rank 0: files of the program's, by their names: content as first read, time of change in Unix time.
         written: of rank 0: files that it wrote, or that were changed while it ran.
         modules: of rank 0: of the program's own, by the names of their files.
@@ -92,6 +94,7 @@ class Inputs(msgspec.Struct, frozen=True):
     given: dict[str, str] = {}
     variables: dict[str, str | None] = {}
     cpus: Count = 0
+    sources: dict[str, tuple[str, bool]] = {}
     read: dict[str, tuple[str, float]] = {}
     written: tuple[str, ...] = ()
     modules: dict[str, str] = {}

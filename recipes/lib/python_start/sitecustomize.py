@@ -129,15 +129,21 @@ def _watch_files(directory: str) -> None:
         if os.path.isfile(path):
             keep(path, os.stat(path))
 
-    def path_stats(loader: Any, path: str) -> Any:
-        """Of a module, which may be a configuration that is in no ``sys.modules``."""
-        if "-packages/" not in path and not path.startswith(library):
-            _quietly(lambda: keep(os.path.abspath(path), os.stat(path)))
-        return stats(loader, path)
+    def watch(name: str) -> None:
+        """Of modules, which may be a configuration in no ``sys.modules``, and what ``pkgutil`` reads beside them."""
+        original = getattr(SourceFileLoader, name)
+
+        def watched(loader: Any, path: str) -> Any:
+            if "-packages/" not in path and not path.startswith(library):
+                _quietly(lambda: keep(os.path.abspath(path), os.stat(path)))
+            return original(loader, path)
+
+        setattr(SourceFileLoader, name, watched)
 
     _quietly(note_input)
-    stats, library = SourceFileLoader.path_stats, os.path.dirname(os.__file__) + "/"
-    SourceFileLoader.path_stats = path_stats
+    library = os.path.dirname(os.__file__) + "/"
+    watch("path_stats")
+    watch("get_data")
     builtins.open = io.open = _Watched(io.open, note)
     io.open_code = _Watched(io.open_code, note)  # type: ignore[assignment]
     builtins.open.runner_leave = leave  # type: ignore[attr-defined]

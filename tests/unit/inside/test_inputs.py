@@ -15,7 +15,7 @@ from gpu_runner_inside.launcher import python_start
 from tests.support.commands import ran
 
 PROGRAM = """
-import builtins, importlib.util, io, json, os, pickle, runpy
+import builtins, importlib.util, io, json, os, pickle, pkgutil, runpy
 from pathlib import Path
 from gpu_runner_inside import inputs
 import layers, package.net
@@ -24,6 +24,7 @@ json.load(open("args.json")); Path("base.yaml").read_text(); open("/proc/self/st
 runpy.run_path("stage.py")
 loader = importlib.machinery.SourceFileLoader("conf", "conf.py")
 loader.exec_module(importlib.util.module_from_spec(importlib.util.spec_from_loader("conf", loader)))
+pkgutil.get_data("layers", "part.cfg")
 with open("state.json", "r+") as file: file.write("2")
 os.environ.update(SEED="18"); os.environ.pop("GONE")
 assert pickle.loads(pickle.dumps(open)) is builtins.open is io.open and open.__name__ == "open"
@@ -42,7 +43,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     for name, text in {
         home / "train.py": PROGRAM, home / "layers.py": "", home / "args.json": "{}", home / "base.yaml": "a: 1",
         home / "state.json": "1", home / "late.txt": "", home / "stage.py": "x = 1",
-        home / "input.txt": "", home / "conf.py": "x = 1",
+        home / "input.txt": "", home / "part.cfg": "", home / "conf.py": "x = 1",
         library / "package/__init__.py": "", library / "package/net.py": "",
     }.items():  # fmt: skip
         name.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +60,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     given = inputs.variables(env)
     seen = inputs.collected(place, given)
     late = ("late.txt",) if when == "at its end" else ()
-    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "input.txt", "stage.py", *late}
+    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "input.txt", "part.cfg", "stage.py", *late}
     assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}

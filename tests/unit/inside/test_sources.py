@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from gpu_runner_inside.launcher import sources
 
 from tests.support.commands import ran
 from tests.support.launchers import command
+
+OWN = re.compile("17")
 
 
 @pytest.mark.parametrize(
@@ -47,26 +50,31 @@ def test_what_a_command_names_and_its_recipe_has_counts(
         path = Path(name)
         path.write_text((path.read_text() if path.exists() else "") + text + ("#" * (2 << 20)) * (name == "large.py"))
         if text == "1":
-            before = sources.digest(words, "work")
-    assert (sources.digest(words, "work") != before) is counts
+            before = sources.files(words, "work", OWN)
+    changes = sources.changes(before, sources.files(words, "work", OWN))
+    assert [changed for changed, (_, written) in changes.items() if written] == [name.replace("work/", "")] * counts
 
 
 def test_places_count_and_what_is_none_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").mkdir()
-    assert sources.digest(("python3", "-m", "own.train", "own.py", "a\0.py"), "run") is None
-    for name, text in (("a/x.py", "1"), ("b/x.py", "2")):
-        Path(name).parent.mkdir()
-        Path(name).write_text(text)
-    before = sources.digest(("a/x.py", "b/x.py"), "run")
-    Path("a/x.py").write_text("2")
-    Path("b/x.py").write_text("1")
-    assert sources.digest(("a/x.py", "b/x.py"), "run") != before
+    assert sources.files(("python3", "-m", "own.train", "own.py", "a\0.py"), "run", OWN) == {}
+    Path("of-17").mkdir()
+    Path("of-17/x.py").write_text("1")
+    before = sources.files(("of-17/x.py", "y.py"), "run", OWN)
+    Path("y.py").write_text("2")
+    ended = sources.files(("of-17/x.py", "y.py"), "run", OWN)
+    assert sources.changes(before, ended) == {"of-#/x.py": [before["of-#/x.py"][0], False], "y.py": ["", True]}
 
 
 def test_the_records_have_it(tmp_path: Path) -> None:
-    (tmp_path / "main.py").write_text("")
-    ran(command(tmp_path / "run", "--", sys.executable, "main.py"), cwd=tmp_path, env={"PATH": os.environ["PATH"]})
-    start, end = (json.loads((tmp_path / f"run/ranks/0.{kind}.json").read_text()) for kind in ("start", "exit"))
-    assert len(start["program_sha256"]) == 64
-    assert "PATH" in end["program"]["given"]
+    (tmp_path / "main.py").write_text("open('made.py', 'w')")
+    ran(
+        command(tmp_path / "run", "--", sys.executable, "main.py", "made.py"),
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+    )
+    program = json.loads((tmp_path / "run/ranks/0.exit.json").read_text())["program"]
+    ((digest, is_written),) = (each for name, each in program["sources"].items() if name == "main.py")
+    assert (len(digest), is_written, program["sources"]["made.py"]) == (16, False, ["", True])
+    assert "PATH" in program["given"]

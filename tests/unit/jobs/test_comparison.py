@@ -119,11 +119,12 @@ def with_verdict(**of_verdict: Any) -> dict[str, Any]:
 PROGRAM = ("python3", "main.py", "--model", "resnet50", "--precision=fp32")
 READ = {"a.json": ("text 1", 50.0), "b.bin": ("1", 50.0), "state.json": ("text 1", 50.0)}
 INSTALLED = {"torch": {"nn": "text 1", "fx": "text 1"}, "big": {"a": "9 state 1", "b": "9 state 1"}}
+SOURCES = {"job.sh": ("1", False), "made.sh": ("", True), "again.sh": ("1", True)}
 RAN_WITH = RanWith(
     given={"OMP_NUM_THREADS": frozenset("1"), "NCCL_IB_HCA": frozenset("1"), "OWN": frozenset("01")},
     variables={"DEPTH": frozenset("1")},
     cpus=frozenset((8,)),
-    first=Inputs(read=READ, written=("state.json",), modules={"net.py": "1"}, installed=INSTALLED),
+    first=Inputs(read=READ, written=("state.json",), modules={"net.py": "1"}, installed=INSTALLED, sources=SOURCES),
     began_s=100.0,
     ended_s=200.0,
 )
@@ -133,7 +134,7 @@ LATER = {"began_s": 300.0, "ended_s": 400.0}
 
 
 def with_inputs(**own: Any) -> dict[str, Any]:
-    of_first = {name: own.pop(name) for name in ("read", "written", "modules", "installed") if name in own}
+    of_first = {name: own.pop(name) for name in ("read", "written", "modules", "installed", "sources") if name in own}
     first = msgspec.structs.replace(RAN_WITH.first, **of_first)
     return {"ran_with": dataclasses.replace(RAN_WITH, first=first, **own)}
 
@@ -202,6 +203,10 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "commit": ({"code": {**ONE.code, "commit": "f00d"}}, "commit"),
     "changes": ({"changes": {"net.py": "2"}}, "changes"),
     "fewer changes": ({"changes": {}}, "changes"),
+    "edited script": (with_inputs(sources={**SOURCES, "job.sh": ("2", False)}), "sources"),
+    "edited while it ran": (with_inputs(sources={**SOURCES, "job.sh": ("2", True)}), "sources"),
+    "added script": (with_inputs(sources={**SOURCES, "extra.sh": ("2", False)}), "sources"),
+    "edited, though both write it": (with_inputs(sources={**SOURCES, "again.sh": ("2", False)}), "sources"),
     "files of no commit": ({"code": {**ONE.code, "files": "x"}}, "files"),
 }  # fmt: skip
 DECIDES = {
@@ -209,8 +214,8 @@ DECIDES = {
     "claim",
     "curve": "recipe program model precision image-size batch device reported-device site proof claim",
     "repeats": "batch placement site command image env setup variables processors packages read software copy commit "
-    "changes files modules",
-    "study": "reported-device unit image software copy commit changes files modules",
+    "changes sources files modules",
+    "study": "reported-device unit image software copy commit changes sources files modules",
     "point": "batch placement command env setup variables processors packages read",
     "sizes": "device own-env own-setup given packages own-read",
 }
@@ -299,6 +304,8 @@ def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[s
         {"read": {**READ, "made.yaml": ("text 2", 110.0)}, "written": ("state.json", "made.yaml")},
         {"read": {**READ, "cache.txt": ("text 2", 150.0)}, **LATER},  # which the other has made
         {"read": {**READ, **{f"data/{number}.json": ("text 2", 50.0) for number in range(9)}}},
+        {"sources": {**SOURCES, "made.sh": ("2", False), "again.sh": ("2", True), "last.sh": ("", True)}},
+        {"sources": {}},  # of a launcher that recorded none
         {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "text 1"}, "torch": {"optim": "text 1"}}},
         {"installed": {"big": {"a": "9 state 2", "b": "9 state 2"}, "torch": {"nn": "7 state 1"}}},  # anew, and larger
     ],

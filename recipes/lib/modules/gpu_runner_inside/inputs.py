@@ -46,14 +46,14 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
     """Name -> digest of its value without times and what is the job's own: number, directories, hosts. Of a name that
     may be a secret's nothing.
     """
-    masked = _own(env)
+    masked = own_to_a_job(env)
     return {
         name: "" if _is_secret(name, value) else _digest(os.fsencode(masked.sub("#", value)))
         for name, value in sorted(env.items())
     }
 
 
-def _own(env: Mapping[str, str]) -> re.Pattern[str]:
+def own_to_a_job(env: Mapping[str, str]) -> re.Pattern[str]:
     """What each job has of its own."""
     job = env.get("RUNNER_JOB_ID") or env.get("SLURM_JOB_ID") or env.get("PBS_JOBID")
     own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
@@ -78,7 +78,7 @@ def leave(directory: str, base: Base, read: Read, written: Collection[str], *, m
     is_first = {env.get("RUNNER_RANK", "0"), env.get("RANK", "0")} == {"0"}
     places = (os.path.join(base[0], value) for name, value in env.items() if value and _CACHE.match(name))
     names = _Names(
-        base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)), _own(env)
+        base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)), own_to_a_job(env)
     )
     if not made.get("measured"):  # else it has gone on, and may have written more
         own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0)), "python": sys.version})

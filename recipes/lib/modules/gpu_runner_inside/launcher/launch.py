@@ -63,7 +63,7 @@ class Launch:
         self.caches: caches.Caches | None = None
         self.python_place: str | None = None  # where its processes leave their worlds
         self.rendezvous: dict[str, Any] = {}  # what rank 0's service said at the end
-        self.program_sha256: str | None = None  # of rank 0, as it began
+        self.sources: sources.Sources = {}  # of rank 0, as it began
         self.given: Mapping[str, str] = {}  # to the program, as inputs.variables
 
     def run(self) -> int:
@@ -304,7 +304,7 @@ class Launch:
             return
         env = self.env if made is None else made
         if here.rank == 0 and made is None:  # before the meeting: no rank's program has begun
-            self.program_sha256 = sources.digest(self.options.argv, self.options.run_dir)
+            self.sources = self._sources()
         self.given = inputs.variables(env)
         device = binding.device_of_task(here.local_rank, binding.gpus(), shown, env)
         fields: dict[str, Any] = dict(
@@ -324,7 +324,6 @@ class Launch:
             step_id=env.get("SLURM_STEP_ID") or env.get("PALS_APID"),
             token=token,
             plan_sha256=_plan_sha256(self.options.run_dir),
-            program_sha256=self.program_sha256,
             wireup=self.options.wireup,
             rendezvous=None if place is None else f"{place.address}:{place.port}",
             interface=env.get("HOROVOD_GLOO_IFACE") if place is None else place.interface,
@@ -377,7 +376,7 @@ class Launch:
             "rendezvous_values": self.rendezvous.get("values"),
             "rendezvous_ranks": self.rendezvous.get("horovod_ranks"),
             "worlds": python_start.worlds(self.python_place),
-            "program": inputs.collected(self.python_place, self.given),
+            "program": {**inputs.collected(self.python_place, self.given), "sources": self._changes()},
             "error": None if error is None else error.code,
             "message": "" if error is None else str(error),
         }
@@ -387,6 +386,12 @@ class Launch:
             self._say(f"record-not-written: exit record: {failure}")
             return status or STATUS["record-not-written"]
         return status
+
+    def _sources(self) -> sources.Sources:
+        return sources.files(self.options.argv, self.options.run_dir or "", inputs.own_to_a_job(self.env))
+
+    def _changes(self) -> dict[str, Any]:
+        return sources.changes(self.sources, self._sources()) if self.rank == 0 else {}
 
     def _say(self, message: str) -> None:
         line = f"launch: rank {self.rank} on {self.host}: {message}\n"

@@ -9,47 +9,51 @@ import os
 import re
 import stat
 from collections import deque
-from typing import Iterator, Sequence
+from typing import Any, Dict, Iterator, Sequence, Tuple
 
 _SOURCES = (".py", ".sh", ".pl", ".R", ".jl")
 _NOTES = (".md", ".rst", ".txt", ".log")
 _BETWEEN = re.compile(rb"[\s\"'`=:;,|&()<>\[\]{}$]+")
 _MOST_BYTES, _MOST_FILES = 1 << 20, 1000
+Sources = Dict[str, Tuple[str, int]]  # name -> digest of the content, time of change in ns
 
 
-def digest(argv: Sequence[str], run_dir: str) -> str | None:
-    """SHA-256 of the names and contents of these files, as they are now; None without any. What is larger than 1 MiB is
-    data.
-    """
+def files(argv: Sequence[str], run_dir: str, own: re.Pattern[str]) -> Sources:
+    """These files as they are now, by names without what is the job's ``own``. What is larger than 1 MiB is data."""
     recipe = os.path.normpath(os.path.join(run_dir, "recipe"))
     left = deque([*_named(argv), *_below(recipe)])
-    files: dict[str, str] = {}
-    while left and len(files) < _MOST_FILES:
+    found: Sources = {}
+    while left and len(found) < _MOST_FILES:
         path = os.path.normpath(left.popleft())
-        if path in files or (content := _read(path)) is None:
+        if path in found or (read := _read(path)) is None:
             continue
-        files[path] = hashlib.sha256(content).hexdigest()
+        content, changed_ns = read
+        found[path] = hashlib.sha256(content).hexdigest()[:16], changed_ns
         if path.endswith(".sh") or (content.startswith(b"#!") and b"sh" in content.partition(b"\n")[0]):
             left.extend(
                 os.path.join(place, name.lstrip(place and "/"))  # "${here}/common.sh"
                 for name in _in_text(content)
                 for place in ("", os.path.dirname(path))
             )
-    lines = sorted(f"{own}  {_name(path, run_dir)}\n" for path, own in files.items())
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest() if lines else None
+    return {own.sub("#", _name(path, run_dir)): each for path, each in found.items()}
+
+
+def changes(began: Sources, ended: Sources) -> dict[str, Any]:
+    """Name -> digest as it began, empty where it was not there, and whether it was written since."""
+    return {name: [began.get(name, ("",))[0], began.get(name) != ended.get(name)] for name in sorted({*began, *ended})}
 
 
 def _name(path: str, run_dir: str) -> str:
     return os.path.relpath(path, run_dir) if path.startswith(os.path.normpath(run_dir) + "/") else os.path.relpath(path)
 
 
-def _read(path: str) -> bytes | None:
-    """Its content; None where it is none."""
+def _read(path: str) -> tuple[bytes, int] | None:
+    """Its content and time of change; None where it is none."""
     try:
         state = os.stat(path)
         if stat.S_ISREG(state.st_mode) and state.st_size <= _MOST_BYTES:
             with open(path, "rb") as file:
-                return file.read()
+                return file.read(), state.st_mtime_ns
     except (OSError, ValueError):
         pass
     return None
