@@ -24,7 +24,7 @@ _PASSING = re.compile(
     r"|HIST(SIZE|FILE\w*|CONTROL|IGNORE|TIMEFORMAT)|SESSION_MANAGER|CH_RUNNING"
     r"|HOST|HOSTNAME|PWD|OLDPWD|SHLVL|_|COLUMNS|LINES|LS_COLORS|COLORTERM|COLORFGBG|DISPLAY|XAUTHORITY|WAYLAND_DISPLAY"
     r"|WINDOWID|STY|EDITOR|VISUAL|PAGER|MANPAGER|PS1|PROMPT\w*|MAIL|LOGNAME|USER|USERNAME|LANG|LANGUAGE|TZ|NO_COLOR"
-    r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|ENVIRONMENT|NVIDIA_(CTK|DRIVER)\w*"
+    r"|INVOCATION_ID|JOURNAL_STREAM|MANAGERPID|PYTHONUNBUFFERED|NVIDIA_(CTK|DRIVER)\w*"
     r"|(MAN|INFO)?PATH|SHELL|BROWSER|CI|MOTD_SHOWN|DESKTOP_SESSION|GDMSESSION|XMODIFIERS|INSIDE_EMACS|_CE_(CONDA|M)|MFLAGS"
     r"|CLICOLOR|FORCE_COLOR|GREP_COLORS?|LOADEDMODULES|_LMFILES_|SCREENDIR|ZDOTDIR"
     r"|(ALACRITTY|ANSI|BYOBU|CONDA|DEBUGINFOD|DIRENV|FZF|GHOSTTY|GTK|HOMEBREW|ITERM|KITTY|KONSOLE|MODULES|NVIM|NVM|PYENV|QT"
@@ -38,6 +38,7 @@ _OF_A_STARTER = re.compile(
     r"sys\.argv|OMP_NUM_THREADS|(TORCH_)?NCCL_ASYNC\w*|TORCH_(NCCL|FR|DIST)\w*|(ACCELERATE|FSDP|DEEPSPEED)_\w*"
 )
 _SETTINGS = (".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env")
+_OF_RANKS = (".py", ".csv", ".jsonl", ".tsv", ".txt", ".xml")  # shards, and modules that only several ranks need
 _FEW = 8  # files that not all launches read; more are data
 _SKEW_S = 2.0  # of a file server's clock
 _TEXT, _STATE = "text ", " state "  # in what stands for a content; of large packages a size stands before the latter
@@ -154,7 +155,7 @@ def other_packages(runs: Sequence[RanWith]) -> list[str]:
 def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
     """Files that launches read with several contents, unless each of their programs wrote its own; and texts that some
     did not read, where these are few, and none of the launches made them. ``sizes``: launches of several may have made
-    other ones, such as a batch for all ranks, also before their programs began.
+    other ones, such as a batch for all ranks, also before their programs began, and have shards and modules of theirs.
     """
     others: list[str] = []
     unshared: list[str] = []
@@ -162,10 +163,12 @@ def other_files(runs: Sequence[RanWith], *, sizes: bool = False) -> list[str]:
         having = [each for each in runs if name in each.first.read]
         digests = {each.first.read[name][0] for each in having}
         changed_s = having[0].first.read[name][1]
-        if len(digests) > 1:
+        if len(digests) > 1 and not any(name in each.first.modules for each in having):
             own = (each.wrote(name) if sizes else name in each.first.written for each in having)
             others += [] if all(own) else [name]
-        elif len(having) < len(runs) and digests.pop().startswith(_TEXT):
+        elif any(name not in each.first.read and name not in each.first.modules for each in runs):
+            if not digests.pop().startswith(_TEXT) or (sizes and name.endswith(_OF_RANKS)):
+                continue
             # Of what a launch has made without Python's open the time tells, as of what a user has edited meanwhile.
             is_made = any(each.began_s <= changed_s <= each.ended_s for each in runs) and not name.endswith(_SETTINGS)
             unshared += [] if is_made or any(each.wrote(name) for each in runs) else [name]

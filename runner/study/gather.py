@@ -51,6 +51,7 @@ from runner.study.plan import Setting
 from runner.study.sameness import only_first_program, only_own, run_differences
 
 _SHORTEST_S, _LONGEST_S = 0.5, 10.0  # between two looks of one that waits
+_FAR_APART = 0.25  # repeats of one launch, also on busy processors
 _Point = tuple[Setting, int, Arm]
 _Rates = Mapping[int, float]  # by the repeat
 
@@ -367,7 +368,9 @@ def _point(
         alone, lacks = launches_of_size([each for each in groups[base_point] if each.state == "proven"], ranks)
         base = _rates(alone, base_point[2])
     scaled, about = kind if base else (None, "")
-    of_ratio = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
+    own_doubts = [Doubt("unequal", f"efficiency: {each}") for each in (about, lacks) if scaled and each]
+    if values and (between := max(values) / min(values) - 1) > _FAR_APART:
+        own_doubts.append(Doubt("unequal", f"rates of its launches differ by {percent(between)}"))
     made_of = (*launches, *alone) if scaled else launches
     together = rates.get((setting, gpus, "uncoupled"), {})
     both = sorted(own.keys() & together.keys())
@@ -389,7 +392,7 @@ def _point(
         else None,
         spread=spread,
         launches_needed=statistics.needed(spread),
-        doubts=(*shared_doubts((each.figure for each in made_of), without=OWN_OF_A_POINT), *of_ratio),
+        doubts=(*shared_doubts((each.figure for each in made_of), without=OWN_OF_A_POINT), *own_doubts),
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ json.load(open("args.json")); Path("base.yaml").read_text(); open("/proc/self/st
 runpy.run_path("stage.py")
 loader = importlib.machinery.SourceFileLoader("conf", "conf.py")
 loader.exec_module(importlib.util.module_from_spec(importlib.util.spec_from_loader("conf", loader)))
-pkgutil.get_data("layers", "part.cfg")
+pkgutil.get_data("layers", "part.cfg"); open("run/size.cfg")
 with open("state.json", "r+") as file: file.write("2")
 os.environ.update(SEED="18"); os.environ.pop("GONE")
 assert pickle.loads(pickle.dumps(open)) is builtins.open is io.open and open.__name__ == "open"
@@ -43,7 +44,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     for name, text in {
         home / "train.py": PROGRAM, home / "layers.py": "", home / "args.json": "{}", home / "base.yaml": "a: 1",
         home / "state.json": "1", home / "late.txt": "", home / "stage.py": "x = 1",
-        home / "input.txt": "", home / "part.cfg": "", home / "conf.py": "x = 1",
+        home / "run/size.cfg": "", home / "input.txt": "", home / "part.cfg": "", home / "conf.py": "x = 1",
         library / "package/__init__.py": "", library / "package/net.py": "",
     }.items():  # fmt: skip
         name.parent.mkdir(parents=True, exist_ok=True)
@@ -53,6 +54,7 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
         "RUNNER_RANK": "0",
         "GONE": "1",
         "WHEN": when,
+        "HF_HOME": str(home),
         **python_start.variables({"PYTHONPATH": str(library)}, "x", place),
     }
     by_wrapper = {"DEPTH": "18", "API_KEY": "planted"}
@@ -60,7 +62,18 @@ def test_the_files_and_variables_of_a_program(tmp_path: Path, when: str) -> None
     given = inputs.variables(env)
     seen = inputs.collected(place, given)
     late = ("late.txt",) if when == "at its end" else ()
-    assert {*seen["read"]} == {"args.json", "base.yaml", "conf.py", "input.txt", "part.cfg", "stage.py", *late}
+    assert {*seen["read"]} == {
+        "args.json",
+        "base.yaml",
+        "conf.py",
+        "input.txt",
+        "layers.py",
+        "part.cfg",
+        "run/size.cfg",
+        "stage.py",
+        "train.py",
+        *late,
+    }
     assert seen["written"] == ["args.json", *(["last.json"] if when != "measured" else []), "out.log", "state.json"]
     assert seen["read"]["args.json"][0].startswith("text ") is (when != "at its end"), "as it was read, or not known"
     assert {*seen["modules"]} - {"train.py"} == {"layers.py"}
@@ -89,6 +102,15 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
     assert given_of(OUT="exp-20261127_154501", AT="1795794301") == given_of(OUT="exp-20261128-090000", AT="1795880000")
     assert given_of(DATA="d20240101") != given_of(DATA="d20240201")
     assert given_of(OUT=time.strftime("/out/%Y-%m-%d")) == given_of(OUT="/out/#")
-    assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567") == {"WANDB_API_KEY": "", "HF_TOKEN": ""}
+    of_tensorboard = time.strftime("runs/%b%d_%H-%M-%S")
+    assert given_of(OUT=of_tensorboard) == given_of(OUT=f"{of_tensorboard[:-5]}17-03") != given_of(OUT="runs/Mai7_1")
+    for one, other in (("/t/tmp.aB3dE6", "/t/tmp.xY9zW7"), (str(uuid.uuid4()), str(uuid.uuid4()))):
+        assert given_of(OUT=one) == given_of(OUT=other)
+    argv = "a.py\0--port\0{0}\0--seed={0}\0seed={0}\0--export\0{1}"
+    assert given_of(A=argv.format(1, 1)) == given_of(A=argv.format(2, 1)) != given_of(A=argv.format(1, 2))
+    assert given_of(WANDB_API_KEY="planted", HF_TOKEN="1234567", KEY_LENGTH="no number") == {
+        "WANDB_API_KEY": "", "HF_TOKEN": "", "KEY_LENGTH": "",
+    }  # fmt: skip
+    assert given_of(KEY_DIM="64") != given_of(KEY_DIM="128")
     assert given_of(NUM_KEYPOINTS="16") != given_of(NUM_KEYPOINTS="17")
     assert given_of(MAX_TOKENS="4096") != given_of(MAX_TOKENS="8192")

@@ -190,6 +190,8 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "file that a wrapper made": (with_inputs(read={**READ, "state.json": ("text 2", 110.0)}, written=()), "read"),
     "file that was added since": (with_inputs(read={**READ, "c.yaml": ("text 2", 150.0)}, **LATER), "read own-read"),
     "file that was added before": (with_inputs(read={**READ, "/c": ("text 2", 40.0)}), "read own-read"),
+    "module that was added": (with_inputs(read={**READ, "local.py": ("text 2", 40.0)}), "read"),
+    "module of a child": (with_inputs(read={**READ, "eval.py": ("text 2", 50.0)}), "read"),
     "file that was removed": (with_inputs(read={"b.bin": ("1", 50.0)}), "read own-read"),
     "modules": ({"load": (("module", "load", "cuda/12"),)}, "setup own-setup"),
     "transport": ({"transport": "sockets"}, "setup"),
@@ -306,6 +308,7 @@ def test_what_changes_no_program_makes_no_other_one(question: Any, other: dict[s
         {"read": {**READ, **{f"data/{number}.json": ("text 2", 50.0) for number in range(9)}}},
         {"sources": {**SOURCES, "made.sh": ("2", False), "again.sh": ("2", True), "last.sh": ("", True)}},
         {"sources": {}},  # of a launcher that recorded none
+        {"read": {**READ, "net.py": ("text 1", 50.0)}},  # of which a launcher of before had the module alone
         {"modules": {"other.py": "1"}, "installed": {"horovod": {"x": "text 1"}, "torch": {"optim": "text 1"}}},
         {"installed": {"big": {"a": "9 state 2", "b": "9 state 2"}, "torch": {"nn": "7 state 1"}}},  # anew, and larger
     ],

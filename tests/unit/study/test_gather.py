@@ -205,3 +205,10 @@ def test_a_table_of_launches_says_how_many_a_claim_needs() -> None:
     (point,) = gather.points(asked, launches)
     assert point.spread == pytest.approx(0.01, rel=1e-3)
     assert point.launches_needed == {"0.01": 17, "0.02": 6, "0.05": 3}
+
+
+@pytest.mark.parametrize(("slow", "says"), [(81.0, ""), (79.0, "rates of its launches differ by 27.8 %")])
+def test_launches_that_are_far_apart_are_a_doubt(slow: float, says: str) -> None:
+    asked = study((1,), 3)
+    launches = [proven(each, rate) for each, rate in zip(asked.launches, (99.0, slow, 101.0), strict=True)]
+    assert [in_words(each.doubts) for each in gather.points(asked, launches)] == [says]

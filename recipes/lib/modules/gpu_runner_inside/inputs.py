@@ -25,18 +25,23 @@ Read = Mapping[str, Tuple[int, int]]  # path -> size in bytes, time of change in
 _LEFT = "ran-"  # and the number of the process
 _MOST_BYTES = 1 << 20  # what is larger is data; of modules, which may be compiled:
 _MOST_OF_A_MODULE = 1 << 26
-_MOST_HASHED = 2000  # more are data
+_MOST_READ = 2000  # files; more are data
 _FEW = 200  # modules of a package that are read, as they may be made anew for each job
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
-# What is no program's own: the system's, ours, git's, and what compilers keep.
+_SYSTEM = re.compile(r"/(proc|sys|run|etc)/|/dev/(?!shm/)|/usr/(?!local/share/|src/)")
+# What else is no program's own: ours, git's, and what compilers keep.
 _PASSING = re.compile(
-    r"/(proc|sys|run|etc)/|/dev/(?!shm/)|/usr/(?!local/share/|src/)|.*/gpu_runner_inside/|.*/runner_meter\.py\Z|.*\.pyc\Z"
+    r".*/gpu_runner_inside/|.*/runner_meter\.py\Z|.*\.pyc\Z"
     r"|.*/(__pycache__|\.git|\.cache(?!/huggingface/(accelerate|modules)/)|\.triton|\.nv|torchinductor_[^/]*)/"
 )
 # A number of something, such as tokens or key points, and no secret.
-_NUMBER = re.compile(r"(\w*TOKEN(S|IZ)\w*|(N|NUM|MAX|MIN)_\w+)=(\d{1,7}|true|false)", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(\w*TOKEN(S|IZ)\w*|(N|NUM|MAX|MIN)_\w+|\w+_(COUNT|DEPTH|DIM|HEADS|LAYERS|LEN|LENGTH|SIZE))=(\d{1,7}|true|false)",
+    re.IGNORECASE,
+)
 _DAYS = 7
-_RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=/)"  # of mktemp
+_RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
+_CHOSEN = r"(?<=[-_.\0](?i:port|seed))[=\0]\d+"  # among arguments
 _TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
 _CACHE = re.compile(r".*CACHE|(HF|TORCH)_HOME\Z|MPLCONFIGDIR\Z")
 _PLACES = ("RUNNER_RUN_DIR", "RUNNER_WORLDS", "TMPDIR", "HOSTNAME", "RUNNER_HOST", "SLURMD_NODENAME")
@@ -59,8 +64,11 @@ def own_to_a_job(env: Mapping[str, str]) -> re.Pattern[str]:
     own = {*(env.get(name, "") for name in _PLACES), os.path.basename(env.get("RUNNER_RUN_DIR", ""))}
     parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
     parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job and len(job) > 3 else []  # a short one may be a batch
-    days = (time.localtime(time.time() + 86400 * day) for day in range(-_DAYS, 2))  # a study may take some
-    return re.compile("|".join((*parts, _TIME, *(time.strftime("%Y[-_.]?%m[-_.]?%d", day) for day in days), _RANDOM)))
+    days = [time.localtime(time.time() + 86400 * day) for day in range(-_DAYS, 2)]  # a study may take some
+    parts += [time.strftime("%Y[-_.]?%m[-_.]?%d", day) for day in days]
+    short = "|".join(time.strftime("%m[-_.]?%d|%b%d", day) for day in days)  # as TensorBoard's, Nov27_18-40-00
+    parts += [rf"(?<!\d)({short})[-_.T][0-2]\d[-_.:]?[0-5]\d([-_.:]?[0-5]\d)?(?!\d)"]
+    return re.compile("|".join((_TIME, *parts, _RANDOM, _CHOSEN)))
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -76,21 +84,22 @@ def leave(directory: str, base: Base, read: Read, written: Collection[str], *, m
     env, place = os.environ, os.path.join(directory, f"{_LEFT}{os.getpid()}")
     made: dict[str, Any] = {} if measured else _read(place)
     is_first = {env.get("RUNNER_RANK", "0"), env.get("RANK", "0")} == {"0"}
-    places = (os.path.join(base[0], value) for name, value in env.items() if value and _CACHE.match(name))
-    names = _Names(
-        base[0], env.get("RUNNER_RUN_DIR", ""), tuple(f"{each}/" for each in (*places, directory)), own_to_a_job(env)
-    )
+    places = (os.path.join(base[0], value, "") for name, value in env.items() if value and _CACHE.match(name))
+    caches = tuple(each for each in (*places, f"{directory}/") if not f"{base[0]}/".startswith(each))
+    names = _Names(base[0], env.get("RUNNER_RUN_DIR", ""), caches, own_to_a_job(env))
     if not made.get("measured"):  # else it has gone on, and may have written more
         own = variables({**base[2], "sys.argv": "\0".join(sys.argv), "nice": str(os.nice(0)), "python": sys.version})
         made = {"measured": measured, "variables": own, "cpus": len(os.sched_getaffinity(0))}
         if is_first:
             made["modules"], made["installed"] = _modules(names, base[1], written, read)
-            found = [(path, names.of(path), state) for path, state in dict(read).items()]  # a thread may go on
-            made["read"] = {
-                path: [name, _content(path, state) if number < _MOST_HASHED else _state(state), state[1]]
-                for number, (path, name, state) in enumerate(found)
-                if name not in ("", *made["modules"]) and state[0] <= _MOST_BYTES
-            }
+            states = {**_main(base[1]), **read}
+            found = [
+                (path, name, state)
+                for path, state in states.items()
+                for name in [names.of(path)]
+                if name and state[0] <= _MOST_BYTES
+            ]
+            made["read"] = {path: [name, _content(path, state), state[1]] for path, name, state in found[:_MOST_READ]}
     if is_first:
         made["written"] = list(filter(None, map(names.of, set(written))))
     with open(f"{place}.tmp", "w") as file:
@@ -124,7 +133,7 @@ def collected(directory: str | None, given: Mapping[str, str]) -> dict[str, Any]
             made["cpus"] = each.get("cpus", made["cpus"])
         for path, (name, digest, changed_ns) in each.get("read", {}).items():
             made["read"].setdefault(name, [digest, changed_ns / 1e9])
-            if _changed_ns(path) != changed_ns:
+            if _changed_ns(path) != changed_ns and name not in each.get("modules", ()):
                 made["written"].append(name)
         if each.get("measured") or not has_figure:
             for kind in ("modules", "installed"):
@@ -148,9 +157,22 @@ class _Names:
         below = path[len(self._base) :] if path.startswith(self._base) else ""
         if _PASSING.match(f"/{below}" if below else path) or path.startswith(self._caches):
             return ""
+        if not below and _SYSTEM.match(path):
+            return ""
         if found := _INSTALLED.match(path):
             return path[found.end() :]
         return self._own.sub("#", below or path)
+
+
+def _main(began_ns: int) -> Read:
+    """The program itself, which is opened before anything is watched; empty where it was changed since."""
+    loader = getattr(sys.modules.get("__main__"), "__loader__", None)
+    path = getattr(loader, "path", None)  # at the end it has no __file__
+    with suppress(OSError, TypeError):
+        status = os.stat(path)
+        if status.st_mtime_ns < began_ns and not path.startswith(f"{sys.prefix}/"):  # no torchrun
+            return {os.path.abspath(path): (status.st_size, status.st_mtime_ns)}
+    return {}
 
 
 def _modules(
