@@ -167,8 +167,8 @@ class _Names:
 def _main(began_ns: int) -> Read:
     """The program itself, which is opened before anything is watched; empty where it was changed since."""
     loader = getattr(sys.modules.get("__main__"), "__loader__", None)
-    path = getattr(loader, "path", None)  # at the end it has no __file__
-    with suppress(OSError, TypeError):
+    path = str(getattr(loader, "path", ""))  # at the end it has no __file__
+    with suppress(OSError):
         status = os.stat(path)
         if status.st_mtime_ns < began_ns and not path.startswith(f"{sys.prefix}/"):  # no torchrun
             return {os.path.abspath(path): (status.st_size, status.st_mtime_ns)}
