@@ -37,7 +37,7 @@ _PASSING = re.compile(
 # A number of something, such as tokens or key points, and no secret; or another word that only sounds like one.
 _NO_SECRET = re.compile(
     r"(\w*TOKENS\w*|TOKEN_\w+|(N|NUM|MAX|MIN)_\w+|\w+_(BATCH|COUNT|DEPTH|DIM|HEADS|LAYERS|LEN|LENGTH|SIZE))"
-    r"=(\d{1,9}[kKmM]?|true|false)|(\w*TOKENIZERS?(_\w+)?|PASSES|BYPASS\w*|KEYPOINTS?(_\w+)?|\w+_(PASSES|KEYPOINTS))=.*",
+    r"=(\d[\d.eE+]{0,8}[kKmMbB]?|true|false)|(\w*TOKENIZERS?(_\w+)?|PASSES|BYPASS\w*|KEYPOINTS?(_\w+)?|\w+_(PASSES|KEYPOINTS))=.*",
     re.IGNORECASE | re.DOTALL,
 )
 _DAYS = 7
