@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from contextlib import suppress
 from typing import Any, Iterable, Sequence
 
@@ -16,15 +17,22 @@ _WRAPPERS = ("torch.distributed.", "torch.nn.parallel.", "torch._dynamo.", "deep
 def of_modules(modules: Sequence[Any], *, whole: bool) -> dict[str, str]:
     """Of a model's modules, in any order; of parameters only where each rank has them ``whole``."""
     parameters = [
-        f"{tuple(each.shape)} {each.dtype} {each.requires_grad}"
+        f"{tuple(each.shape)} {each.stride()} {each.dtype} {each.requires_grad}"
         for module in modules
         for each in vars(module).get("_parameters", {}).values()
         if each is not None
     ]
     return {
-        "modules": _digest(filter(None, map(_kind, modules))),
+        "modules": _digest((f"compiled {_is_compiled()}", *filter(None, map(_kind, modules)))),
         "parameters": _digest(parameters) if whole else "",
     }
+
+
+def of_optimizer(optimizer: Any) -> str:
+    """Class, and what is on or off; empty for none."""
+    defaults = getattr(optimizer, "defaults", {})
+    flags = [f"{name} {value}" for name, value in defaults.items() if value is None or isinstance(value, bool)]
+    return _digest((type(optimizer).__name__, *flags)) if optimizer is not None else ""
 
 
 def of_inputs(given: Iterable[Any]) -> str:
@@ -45,14 +53,21 @@ def _kind(module: Any) -> str:
     return f"{name} {settings}"
 
 
+def _is_compiled() -> bool:
+    """Whether torch.compile has compiled anything of this process."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames", {}).get("ok"))
+
+
 def precision() -> str:
-    """Of the forward pass that runs."""
+    """Of the forward pass that runs, and with which kernels."""
     own: list[str] = []
     for name in ("is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_gpu_dtype"):
         with suppress(Exception):  # another torch
             own.append(f"{name} {getattr(torch, name)()}")
     with suppress(Exception):
         own.append(f"tf32 {torch.backends.cuda.matmul.allow_tf32} {torch.backends.cudnn.allow_tf32}")
+        own.append(f"kernels {torch.backends.cudnn.benchmark} {torch.are_deterministic_algorithms_enabled()}")
     return _digest(own)
 
 

@@ -124,6 +124,7 @@ class TorchTraining:
         self._model, self._others = model, others
         self._passes: Passes | None = None
         self._watch: Callable[[], Passes] | None = None
+        self._kind_of_optimizer = "" if self.sharded else torch_model.of_optimizer(optimizer)
         self._look = ReductionLook(model, self.parameters, self.sharded)
         self._covered = {id(each) for each in self.parameters}
         held = {id(each) for module in (model, *others) if module is not None for each in parameters_of(module)}
@@ -207,6 +208,7 @@ class TorchTraining:
         if self._model is None:
             return {}
         own = torch_model.of_modules([*modules_of(self._model)], whole=not self.sharded)
+        own["optimizer"] = self._kind_of_optimizer
         seen = self._passes
         return own if seen is None else {**own, "precision": seen.precision, "inputs": seen.shapes or ""}
 
