@@ -60,8 +60,8 @@ def way_lines(ways: Iterable[ProvenWay]) -> Iterator[str]:
 
 
 def failure_lines() -> Iterator[str]:
-    """The catalogue by source, each with the beginning of the sentences that its rows share; rows alike are one. Without
-    the rows whose cause is unknown, which only say where to look.
+    """The catalogue by source, each with the beginning of the sentences that its rows share; rows alike are one.
+    Without the rows whose cause is unknown, which only say where to look.
     """
     for source in dict.fromkeys(failure.source for failure in FAILURES):
         failures = [each for each in FAILURES if each.source == source and not each.fix.startswith("see the r")]

@@ -66,7 +66,9 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 
 def test_the_pages_are_short() -> None:
     assert sum(len(page.read_text("utf-8").split()) for page in (ROOT / "docs").rglob("*.md")) <= 30_000
-    assert [page for page in ("README.md", "CONTRIBUTING.md") if len((ROOT / page).read_text("utf-8").split()) > 900] == []
+    assert [
+        page for page in ("README.md", "CONTRIBUTING.md") if len((ROOT / page).read_text("utf-8").split()) > 900
+    ] == []
 
 
 def is_there(path: Path, heading: str) -> bool:
