@@ -27,7 +27,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": ("report.md", "report train", "report scaling -o DIR    # of a study"),
     "compare": ("compare.md", "compare A B", "compare A1,A2,A3 B1,B2,B3 --fail-below 0.95"),
     "export": ("report.md", "export train --format csv -o runs.csv", "export train --bundle figures.tar"),
-    "verify": ("bundle.md", "verify figures.tar", "verify figures.tar --allowed-signers FILE"),
+    "verify": ("report.md", "verify figures.tar", "verify figures.tar --allowed-signers FILE"),
     "build": ("images.md", "build pytorch", "build pytorch --with ch-run    # without Docker, on a login node"),
     "convert": (
         "images.md",
