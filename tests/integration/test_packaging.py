@@ -38,14 +38,24 @@ def installed(distributions: Distributions, tmp_path_factory: pytest.TempPathFac
     return install(distributions.wheel, sys.executable, tmp_path_factory.mktemp("installed"))
 
 
-def test_the_wheel_holds_the_package_containers_and_recipes_and_nothing_else(distributions: Distributions) -> None:
+def test_the_wheel_holds_the_package_containers_recipes_and_docs_and_nothing_else(distributions: Distributions) -> None:
     inside = {name for name in names(distributions.wheel) if ".dist-info/" not in name}
-    shared = {f"runner/_share/{name}" for name in kept_files("containers", "recipes")}
+    shared = {f"runner/_share/{name}" for name in kept_files("containers", "recipes", "docs")}
     assert inside == kept_files("runner", "gpu_runner.py") | shared
 
 
 def test_the_sdist_holds_what_the_wheel_is_made_of_and_nothing_else(distributions: Distributions) -> None:
-    parts = ("runner", "gpu_runner.py", "containers", "recipes", "LICENSE", "README.md", "pyproject.toml", ".gitignore")
+    parts = (
+        "runner",
+        "gpu_runner.py",
+        "containers",
+        "recipes",
+        "docs",
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        ".gitignore",
+    )
     assert set(names(distributions.sdist)) == kept_files(*parts) | {"PKG-INFO"}
     assert names(distributions.wheel_of_sdist) == names(distributions.wheel)
 
@@ -82,7 +92,7 @@ def test_an_administrators_installation_serves_every_user_when_the_checkout_is_g
     with open_directory() as place:
         checkout, prefix = place / "checkout", place / "opt"
         needed = ("Makefile", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
-        for name in kept_files("runner", "gpu_runner.py", "containers", "recipes", *needed):
+        for name in kept_files("runner", "gpu_runner.py", "containers", "recipes", "docs", *needed):
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(CHECKOUT / name, checkout / name, follow_symlinks=False)
         words = ("sh", "-c", "umask 077; exec make install PREFIX=$1 PYTHON=$2", "sh", prefix, sys.executable)
