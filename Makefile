@@ -56,6 +56,10 @@ prove-gpu: venv ## what works on this machine's GPUs, rung by rung (PROVE='--qui
 proofs: venv ## write the tables of pages: proofs and README.md from runner/sites/proofs.yaml, failures, launchers
 	.venv/bin/python -m tests.support.proof_pages
 
+.PHONY: docs
+docs: venv ## the pages as a site with search, in build/pages/site
+	@sh runner/setup/pages/build.sh $(BIN)/python
+
 .PHONY: dist
 dist: venv ## the release file in dist/, for `pip install dist/*.whl`
 	@$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .

@@ -1,5 +1,6 @@
 """What is released is what the checkout is: built, installed in an empty environment, and run from ``/``."""
 
+import re
 import shutil
 import stat
 import sys
@@ -85,6 +86,24 @@ def test_an_installed_runner_submits_to_the_box(installed: Installed, runner: Ru
     cache = {"RUNNER_CACHE": str(paths.cache_dir()), "RUNNER_STATE": str(tmp_path / "state")}
     words = ("submit", "--recipe", "probe", "--gpus", "2", "--site", runner.site, "--runs", tmp_path / "runs", "--wait")
     assert "verdict: ran" in installed(*words, code=0, **cache)
+
+
+def test_the_pages_make_a_site_with_search_and_a_broken_link_makes_none(tmp_path: Path) -> None:
+    """Nothing of it is fetched from elsewhere."""
+    for name in (name for name in kept_files() if name.startswith(("docs/", "runner/setup/")) or name.endswith(".md")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(CHECKOUT / name, tmp_path / name)
+    words = ("sh", "runner/setup/pages/build.sh", sys.executable)
+    ran(words, cwd=tmp_path, timeout_s=TIMEOUT_S)
+    site = tmp_path / "build/pages/site"
+    assert "rendezvous" in (site / "search/search_index.json").read_text()
+    for page in ("docs/index.html", "docs/jobs.html", "CONTRIBUTING.html"):
+        assert not re.findall(
+            r"""<(?:script|img|link rel="stylesheet")[^>]*(?:src|href)="https?:""", (site / page).read_text()
+        )
+    with (tmp_path / "docs/jobs.md").open("a") as file:
+        file.write("\n[Nothing](scale.md#no-such-heading)\n")
+    assert "no-such-heading" in ran(words, code=1, cwd=tmp_path, timeout_s=TIMEOUT_S).err
 
 
 @AS_ROOT
