@@ -50,9 +50,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "env": ("env", "Create, check and list environments for jobs without a container."),
     "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
     "recipe": ("recipe", "List, show, make and check recipes, and say what they should reach."),
-    "quickstart": ("quickstart", "Set everything up on this machine and run the main job."),
     "box": ("box", "Run a real Slurm in a private root on this machine."),
     "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
+    "docs": ("docs", "List the pages of the documentation, or what they say of a word."),
 }
 # Headings of --help, each above this verb and those that follow.
 HEADINGS = {
@@ -60,13 +60,14 @@ HEADINGS = {
     "scale": "Measure and report",
     "build": "Images and environments",
     "site": "Sites and recipes",
-    "quickstart": "This machine",
+    "box": "This machine",
+    "docs": "Documentation",
 }
-# `serve --notebook`, and older spellings of `images importer`, `recipe expect`, `show A B`, `box clean`, --completion
-# and --json-schema, which scripts call.
+# `serve --notebook`, and older spellings of `images importer`, `recipe expect`, `show A B`, `box clean`, `box
+# quickstart`, --completion and --json-schema, which scripts call.
 ALIASES = {
     "jupyter": "serve", "importer": "importer", "expect": "expect", "diff": "rerun.diff", "clean": "box.clean",
-    "completion": "completion", "schema": "results.schema",
+    "quickstart": "quickstart", "completion": "completion", "schema": "results.schema",
 }  # fmt: skip
 
 

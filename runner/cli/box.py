@@ -12,6 +12,7 @@ import click
 
 from runner import box
 from runner.cli.options import JSON, answer, say
+from runner.cli.quickstart import command as quickstart
 from runner.core.errors import UsageError
 from runner.core.invocation import PROGRAM
 from runner.core.process import run
@@ -24,6 +25,9 @@ NAME = click.option("--name", default=box.DEFAULT_NAME, show_default=True, help=
 @click.group(name="box")
 def command() -> None:
     """A real Slurm in a private root on this machine."""
+
+
+command.add_command(quickstart, "quickstart")
 
 
 @command.command("up")

@@ -1,4 +1,4 @@
-"""``quickstart``: set up everything and run the main job."""
+"""``box quickstart``: set up everything and run the main job."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def show(taken: Sequence[Taken]) -> int:
     if last.exit_code != Exit.GOOD:
         own = last.document["error"] if last.document else None
         error = msgspec.convert(own, Problem) if own else Problem("failed", f"{last.name} ended without saying why")
-    return json_output.show({"steps": taken}, exit_code=last.exit_code, error=error, command="quickstart")
+    return json_output.show({"steps": taken}, exit_code=last.exit_code, error=error)
 
 
 def _prepare(say: Say, private_engine: bool) -> tuple[int, Document]:
