@@ -4,6 +4,7 @@ The differences are the rows of docs/conversion.md: a test a row.
 """
 
 import io
+import json
 import os
 import re
 import signal
@@ -354,6 +355,32 @@ def test_a_crash_of_mksquashfs_is_followed_by_another_way(
     assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in heard.said
     first, second = (tools / "calls").read_text().splitlines()
     assert ("-tar" in first, "-tar" in second) == (way == "stream", way != "layers")
+
+
+def test_assemble_takes_over_what_the_store_has(engine_client: docker.DockerClient, tmp_path: Path) -> None:
+    tag, layers = "gpu-runner/test-assembled:1", [odd_image.Layer() for _ in range(3)]
+    for layer, name in zip(layers, ("base", "before", "after"), strict=True):
+        layer.file(f"{name}/file", name.encode() * 50_000)
+        layer.file("both", name.encode())
+    lower, before, after = (layer.bytes() for layer in layers)
+    verb = [sys.executable, "-m", "runner"]
+    convert = [*verb, "convert", f"dockerd://{tag}", "--store", str(tmp_path / "store")]
+    with odd_image.loaded(engine_client, tag, odd_image.archive(tag, [lower, before], {})):
+        ran([*convert, "--assemble"])
+        old = engine_client.images.get(tag).id
+        engine_client.images.load(odd_image.archive(tag, [lower, after], {}))
+        said = ran([*convert, "--assemble"]).err
+        known = json.loads(ran([*convert, "--assemble", "--json"]).out)["result"]
+        scratch = json.loads(ran([*convert, "--json"]).out)["result"]
+        engine_client.images.remove(str(old))
+    assert re.search(rf"assembled in [\d.]+ s; \d+% from {tag}@{old}$", said, re.MULTILINE), said
+    assert (known["made"], scratch["made"]) == (False, True)
+    assert (known["converter"], known["moved_from"]) == (f"{scratch['converter']}, assembled", "")
+    assert known["key"] != scratch["key"]
+    assert known["entries"] == scratch["entries"]
+    assert known["digest"] == scratch["digest"] != old
+    assert odd_image.content_lines(Path(known["path"])) == odd_image.content_lines(Path(scratch["path"]))
+    ran([*verb, "images", "verify", known["path"]])
 
 
 @pytest.mark.usefixtures("convert_odd")
