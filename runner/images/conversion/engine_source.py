@@ -81,7 +81,7 @@ def _packed(
                 layers = mksquashfs.directories(container.attrs, local=local)
                 if (nearest := _nearest(layers, client, relatives)) is not None:
                     try:
-                        return assembly.assembled(layers, *nearest, job)
+                        return assembly.from_layers(layers, *nearest, job)
                     except (UnfitError, mksquashfs.Unavailable, InfrastructureError, OSError) as reason:
                         job.progress.line(f"not assembled: {reason}")
                 job.progress.step(f"squashing {name}: the engine's {len(layers)} layers, mounted")

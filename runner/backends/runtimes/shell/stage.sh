@@ -3,7 +3,7 @@
 # the directory: where nodes share the disk, a job is refused, and nothing of another node's is removed. Of a run without
 # a scheduler (PID.START.BOOT, of the machine that submits) its session here stands there, too, and of which boot and
 # space its number is: a session without a process is that of a run that was killed outright, with its ranks.
-# The directory is gpu-runner-stage-JOB~NUMBER, with a number that nobody can know before the job starts: another user who
+# The directory is gpu-runner-stage-JOB~NUMBER, with a number that is not known before the job starts: another user who
 # may write there has not taken the name.
 # Arguments: the job's directory; the second and third of is_left; the image, its bytes, its SHA-256 (or nothing); what
 # else is to be done once a node.
