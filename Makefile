@@ -150,6 +150,11 @@ bench-start: venv ## how fast a container starts on 2, 8 and 16 nodes of the box
 	@$(RUNNER) box quickstart --only-prepare
 	@$(BIN)/python -m benchmarks.start
 
+.PHONY: bench-change
+bench-change: venv ## from a changed line of a requirements file to 16 ranks that have started, in the box
+	@$(RUNNER) quickstart --only-prepare
+	@$(BIN)/python -m benchmarks.change
+
 .PHONY: bench-cli
 bench-cli: venv ## what the command line takes before it does anything, as multiples of bare Python
 	@$(BIN)/python -m benchmarks.cli

@@ -1,11 +1,13 @@
 """How fast an image becomes a squashfs: our two ways, Enroot's, and what bounds them, in alternating runs.
 
     make bench-convert            (or: python -m benchmarks.convert --runs 3 --files 30000)
+    python -m benchmarks.convert --runs 0 --large 8 --changes "1 MB"        (an image of 8 GB; takes 30 GB of disk)
 
 The image is made on the engine, the same each time: the project's own image and many small generated files. Every
 pass begins after a sync, with the image's files in the page cache. Ours is the whole of ``convert``: packing,
 verification, checksum, fsync and publication; Enroot's has none of the last four. A pass that fails, or that needed a
-second try, is noted and not counted.
+second try, is noted and not counted. Then the same with an image of which little has changed since it was converted:
+``--assemble``, from scratch, mksquashfs alone on a tree that is there, and Enroot's way at its defaults.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +36,8 @@ from runner.images import engine
 from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.packing.mksquashfs import Packing
+from runner.images.store import store
+from runner.images.store.stored_image import StoredImage
 
 # Text that compresses like sources do, sizes from some bytes to some 40 kB as in a tree of Python packages.
 MANY_FILES = """
@@ -48,7 +52,18 @@ for number in range(int(sys.argv[1])):
         file.write(" ".join(draw.choices(words, k=size // 6 + 1)))
 """
 LABEL = "gpu-runner/bench-convert"
-CHANGES = (0, 1, 50)  # MB of a new last layer
+CHANGES = {"nothing": 0, "a label": 0, "1 MB": 1, "50 MB": 50, "the base": 0}  # MB of a new last layer
+COLUMNS = ("--assemble", "from scratch", "mksquashfs alone", "Enroot's defaults")
+# Half of it random bytes, half what compresses to a quarter; 4 MB a file.
+LARGE = """
+import os, random, sys
+draw = random.Random(11)
+for number in range(int(sys.argv[1]) * 250):
+    os.makedirs("/large/%d" % (number % 50), exist_ok=True)
+    with open("/large/%d/%d" % (number % 50, number), "wb") as file:
+        for _ in range(4000):
+            file.write(draw.randbytes(1000) if number % 2 else draw.randbytes(250) * 4)
+"""
 _LIMIT_S = 3600.0
 
 
@@ -100,9 +115,11 @@ class Crashes(Silent):
         super().step(text, done, total)
 
 
-def image(client: docker.DockerClient, base: str, files: int) -> str:
-    dockerfile = f"FROM {base}\nCOPY many.py /tmp/many.py\nRUN python3 /tmp/many.py {files}\n"
-    return built(client, f"{LABEL}:{files}", {"Dockerfile": dockerfile.encode(), "many.py": MANY_FILES.encode()})
+def image(client: docker.DockerClient, base: str, files: int, gigabytes: int) -> str:
+    dockerfile = f"FROM {base}\nCOPY many.py large.py /tmp/\nRUN python3 /tmp/many.py {files}\n"
+    dockerfile += f"RUN python3 /tmp/large.py {gigabytes}\n" if gigabytes else ""
+    context = {"Dockerfile": dockerfile, "many.py": MANY_FILES, "large.py": LARGE}
+    return built(client, f"{LABEL}:{files}-{gigabytes}", {name: text.encode() for name, text in context.items()})
 
 
 def built(client: docker.DockerClient, tag: str, context: dict[str, bytes]) -> str:
@@ -116,44 +133,66 @@ def built(client: docker.DockerClient, tag: str, context: dict[str, bytes]) -> s
     return tag
 
 
-def assembled(base: str, client: docker.DockerClient, size: int, passes: Passes, packing: Packing, store: Path) -> None:
-    """An image with a new last layer of ``size`` MB, from the blocks of what the store holds; the layer is text."""
-    name, crashes = f"assembled, {size} MB changed", Crashes()
+def changed(change: str, base: str, client: docker.DockerClient) -> str:
+    """The image after a change: a last layer of text, or at most a label."""
+    if change in ("nothing", "the base"):
+        return base
     draw = random.Random(time.monotonic())
-    files = {f"new/{number}.txt": draw.randbytes(50_000).hex().encode() for number in range(size * 10)}
+    files = {f"new/{number}.txt": draw.randbytes(50_000).hex().encode() for number in range(CHANGES[change] * 10)}
     dockerfile = f"FROM {base}\nLABEL pass={time.monotonic()}\n{'COPY new /opt/new' if files else ''}\n"
-    tag = built(client, f"{LABEL}:changed", {"Dockerfile": dockerfile.encode(), **files})
-    convert = partial(convert_engine_image, store_dir=store, packing=packing, assemble=True)
-    convert(base, client, Silent())
-    passes.time(name, lambda: passes.size.update({name: convert(tag, client, crashes).image.size_bytes}))
-    if not any(line.startswith("assembled in ") for line in crashes.lines):
-        raise InfrastructureError(f"{name}: it was converted from scratch")
+    return built(client, f"{LABEL}:changed", {"Dockerfile": dockerfile.encode(), **files})
+
+
+def compared(change: str, base: str, url: str, default_runs: int, passes: Passes, packing: Packing, at: Path) -> None:
+    """What a change takes, in each of COLUMNS; ``--assemble`` beside the image before the change, or beside one of
+    another base.
+    """
+    client, crashes = engine.connect(url), Crashes()
+    before, tag = base, changed(change, base, client)
+    if change == "the base":
+        before = built(client, f"{LABEL}:other", {"Dockerfile": b"FROM scratch\nCOPY Dockerfile /Dockerfile\n"})
+    assemble, scratch, alone, default = (f"{change}: {column}" for column in COLUMNS)
+    convert = partial(convert_engine_image, store_dir=at / "relatives", packing=packing, assemble=True)
+    held = convert(before, client, Silent()).image
+    made: list[StoredImage] = []
+    passes.time(assemble, lambda: made.append(convert(tag, client, crashes).image))
+    if any(line.startswith("assembled in ") for line in crashes.lines) != (change not in ("nothing", "the base")):
+        raise InfrastructureError(f"{change}: it was assembled, or it was not: {crashes.lines}")
+    for image in made:
+        if image.path != held.path or change == "the base":
+            store.remove(image.path)  # the next change, too, has the image before it as its relative
+    passes.time(scratch, lambda: ours(tag, client, "layers", passes, packing, at))
+    tree = extracted(tag, url, at)
+    passes.time(alone, lambda: squash_only(tree, at / "alone.sqsh", packing))
+    shutil.rmtree(tree)
+    for _ in range(default_runs):
+        passes.time(default, lambda: theirs(default, tag, url, enroot.DEFAULT_OPTIONS, passes, at))
 
 
 def ours(tag: str, client: docker.DockerClient, way: Method, passes: Passes, packing: Packing, scratch: Path) -> None:
     """One conversion into an empty store, its disk watched."""
-    store = scratch / "store"
+    own = scratch / "store"
     ended = threading.Event()
     peak = 0
 
     def watch() -> None:
         nonlocal peak
         while not ended.wait(0.2):
-            peak = max(peak, allocated(store))
+            peak = max(peak, allocated(own))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     crashes = Crashes()
     try:
-        made = convert_engine_image(tag, client, crashes, store_dir=store, packing=packing, method=way)
+        made = convert_engine_image(tag, client, crashes, store_dir=own, packing=packing, method=way)
         if crashes.steps:
             raise InfrastructureError(crashes.steps[0])
-        passes.disk[way] = max(peak, allocated(store))
+        passes.disk[way] = max(peak, allocated(own))
         passes.size[way] = made.image.size_bytes
     finally:
         ended.set()
         watcher.join()
-        shutil.rmtree(store, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def allocated(directory: Path) -> int:
@@ -230,11 +269,23 @@ def table(passes: Passes, same: str, default: str) -> str:
     return "\n".join(lines)
 
 
+def changes_table(passes: Passes, changes: Iterable[str]) -> str:
+    """Median seconds: a line a change."""
+    lines = [f"| changed | {' | '.join(f'{column}, s' for column in COLUMNS)} |", f"|{'---|' * (1 + len(COLUMNS))}"]
+    for change in changes:
+        seconds = (passes.median(f"{change}: {column}") for column in COLUMNS)
+        lines.append(f"| {change} | {' | '.join(f'{each:.1f}' for each in seconds)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default="gpu-runner/horovod-pytorch:standin", help="image that files are added to")
     parser.add_argument("--files", type=int, default=40_000, help="small files generated on top of it")
-    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--large", type=int, default=0, metavar="GB", help="large files generated on top of it")
+    parser.add_argument("--runs", type=int, default=3, help="of the ways to convert the whole image")
+    parser.add_argument("--change-runs", type=int, default=1, help="of each change")
+    parser.add_argument("--changes", default=",".join(CHANGES), help="which changes, with commas")
     parser.add_argument("--default-runs", type=int, default=1, help="of Enroot with its own options: minutes each")
     parser.add_argument("--zstd-level", type=int, default=Packing().level)
     parser.add_argument("--block-size", default=Packing().block)
@@ -248,19 +299,25 @@ def main() -> None:
     passes = Passes()
     scratch = Path(tempfile.mkdtemp(prefix="bench-convert-", dir="/var/tmp"))
     try:
-        tag = image(client, asked.base, asked.files)
-        tree = extracted(tag, url, scratch)
+        tag = image(client, asked.base, asked.files, asked.large)
+        tree = extracted(tag, url, scratch) if asked.runs else scratch / "tree"
         for _ in range(asked.runs):
             passes.time("layers", lambda: ours(tag, client, "layers", passes, packing, scratch))
             passes.time(same, lambda: theirs(same, tag, url, options, passes, scratch))
             passes.time("stream", lambda: ours(tag, client, "stream", passes, packing, scratch))
-            for size in CHANGES:
-                assembled(tag, client, size, passes, packing, scratch / "relatives")
             passes.time("floor: export", lambda: export_only(tag, url))
             passes.time("floor: mksquashfs", lambda: squash_only(tree, scratch / "alone.sqsh", packing))
-        for _ in range(asked.default_runs):
-            passes.time(default, lambda: theirs(default, tag, url, enroot.DEFAULT_OPTIONS, passes, scratch))
-        print(table(passes, same, default))
+        if asked.runs:
+            shutil.rmtree(tree)
+            for _ in range(asked.default_runs):
+                passes.time(default, lambda: theirs(default, tag, url, enroot.DEFAULT_OPTIONS, passes, scratch))
+            print(table(passes, same, default))
+        changes, passes = asked.changes.split(","), Passes()
+        print(f"\nload before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+        for _ in range(asked.change_runs):
+            for change in changes:
+                compared(change, tag, url, asked.default_runs, passes, packing, scratch)
+        print(changes_table(passes, changes))
     finally:
         shutil.rmtree(scratch)
 

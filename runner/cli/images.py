@@ -101,11 +101,16 @@ def _fact_lines(facts: dict[str, Any], stored: StoredImage) -> Iterator[str]:
     "--with", "tool_name", type=click.Choice(["enroot", "apptainer", "ch-run"]),
     help="What runs the command. [default: the first of these that is here]",
 )  # fmt: skip
+@click.option(
+    "--assemble", is_flag=True,
+    help="Copy what did not change from IMAGE's file, and pack the rest. The same root in other bytes. UNPROVEN on"
+    " images of several gigabytes.",
+)  # fmt: skip
 @STORE
 @JSON
 def edit(
-    image: str, words: tuple[str, ...], shell: bool, name: str | None, tool_name: str | None, target: Path,
-    as_json: bool,
+    image: str, words: tuple[str, ...], shell: bool, name: str | None, tool_name: str | None, assemble: bool,
+    target: Path, as_json: bool,
 ) -> int:  # fmt: skip
     """Run COMMAND as root in a writable copy of IMAGE, and store the result as a new image. No engine is needed.
 
@@ -123,7 +128,7 @@ def edit(
     editing.check(stored, tool, target)
     with ExitStack() as stack:
         with display(quiet=as_json) as progress:
-            copy = stack.enter_context(editing.writable_copy(stored, progress))
+            copy = stack.enter_context(editing.writable_copy(stored, progress, assemble=assemble))
         words = (editing.shell(copy.root),) if shell else words
         # A shell ends with the status of its last command, whatever that was.
         status = editing.run(tool, copy, words, to_stderr=as_json)

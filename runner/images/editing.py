@@ -24,12 +24,13 @@ from runner.core.progress import Progress
 from runner.images import reference as references
 from runner.images import writable_root
 from runner.images.building.build import INPUTS_LABEL
-from runner.images.conversion import sif
+from runner.images.conversion import assembly, sif
 from runner.images.conversion.publishing import Conversion, publish
 from runner.images.conversion.sif import sif_maker
-from runner.images.conversion.squashfs import convert_source
+from runner.images.conversion.squashfs import ASSEMBLED, CONVERTER, convert_source
 from runner.images.packing import rootfs
-from runner.images.packing.mksquashfs import PackJob
+from runner.images.packing.mksquashfs import PackJob, packed_stream
+from runner.images.packing.squashfs_tables import UnfitError
 from runner.images.store import integrity
 from runner.images.store.stored_image import Edit, StoredImage, form_of
 from runner.images.writable_root import Copy, Tool, tree_image, work_directory
@@ -67,14 +68,16 @@ def check(image: StoredImage, tool: Tool, target: Path) -> None:
 
 
 @contextmanager
-def writable_copy(image: StoredImage, progress: Progress) -> Iterator[Copy]:
-    """The image's root, unpacked for the length of the block; nothing of it is left then."""
+def writable_copy(image: StoredImage, progress: Progress, *, assemble: bool = False) -> Iterator[Copy]:
+    """The image's root, unpacked for the length of the block; nothing of it is left then. ``assemble``: what is stored
+    is to be assembled from the image's file.
+    """
     with work_directory() as work:
         progress.step(f"unpacking {image.reference} into {work}")
         root = work / writable_root.ROOT
         writable_root.unpack(image.path, root)
         variables = {} if form_of(image.path) == "sif" else dict(image.environment)
-        yield Copy(work, image.workdir or "/", variables)
+        yield Copy(work, image.workdir or "/", variables, writable_root.states(root) if assemble else {})
 
 
 def run(tool: Tool, copy: Copy, words: Sequence[str], *, to_stderr: bool = False) -> int:
@@ -120,9 +123,15 @@ def stored(
         """Start-up files that are in the tree stay."""
         there = {name for name in _KEPT if writable_root.own_file(copy.root, name) is not None}
         files = tuple(file for file in job.added.files if file.name not in there)
-        return tree.packed(replace(job, added=replace(job.added, files=files)))
+        job = replace(job, added=replace(job.added, files=files))
+        if assemble:
+            try:
+                return _assembled(image, copy, job)
+            except (UnfitError, InfrastructureError, OSError) as reason:
+                progress.line(f"not assembled: {reason}")
+        return tree.packed(job)
 
-    source = replace(tree, packed=packed)
+    source, assemble = replace(tree, packed=packed), bool(copy.before) and form == "squashfs"
     writable_root.make_readable(copy.root)
     if form == "sif":
         where = f"edit of {image.reference}"
@@ -132,7 +141,24 @@ def stored(
             sif.apptainer_build([*options, str(out), str(copy.root)], progress.line, where=where)
 
         return publish(sif_maker(source, write), progress, store_dir=target, history=history)
-    return convert_source(source, progress, store_dir=target, history=history)
+    return convert_source(source, progress, store_dir=target, history=history, assemble=assemble)
+
+
+def _assembled(image: StoredImage, copy: Copy, job: PackJob) -> rootfs.Passed:
+    """What has changed in the copy, packed over the image's file. Raises as ``assembly.assembled``."""
+    if (image.converter, image.options) not in ((each, job.packing.options()) for each in (CONVERTER, ASSEMBLED)):
+        raise UnfitError("the image was packed in another way")
+    now = writable_root.states(copy.root)
+    if not any(changed_ns % 10**9 for _, changed_ns in now.values()):
+        raise UnfitError("this file system keeps times in whole seconds")
+    changed = {name for name in {*copy.before, *now} if copy.before.get(name) != now.get(name)}
+
+    def pack(names: Mapping[str, bool], job: PackJob) -> rootfs.Passed:
+        inodes = {now[name][0] for name in names if name in now}
+        linked = {name for name, (inode, _) in now.items() if inode in inodes}  # by hard links
+        return packed_stream(writable_root.archived(copy.root, writable_root.LEFT_OUT, linked), job)
+
+    return assembly.assembled(dict.fromkeys(changed, False), pack, image, job)
 
 
 def shell(root: Path) -> str:

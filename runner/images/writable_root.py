@@ -9,7 +9,7 @@ import shlex
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,12 +83,30 @@ def tree_image(
     return Source(name, digest, created, architecture or _MACHINES.get(machine, machine), config, packed)
 
 
-def archived(root: Path, left_out: frozenset[str] = frozenset()) -> Iterator[bytes]:
-    """A tar archive of a tree, sorted as a walk meets it; owners are root's, sockets and devices are left out."""
+def states(root: Path) -> dict[str, tuple[int, int]]:
+    """What tells whether something in a tree was changed: its inode's number, and when that changed last, which no
+    program can set. Empty where not all can be read.
+    """
+    try:
+        return {name: (about.st_ino, about.st_ctime_ns) for name, _, about in _walked(root, "")}
+    except OSError:
+        return {}
+
+
+def archived(
+    root: Path, left_out: frozenset[str] = frozenset(), only: Collection[str] | None = None
+) -> Iterator[bytes]:
+    """A tar archive of a tree, sorted as a walk meets it; owners are root's, sockets and devices are left out. only:
+    names, others are left out, too.
+    """
     first: dict[tuple[int, int], str] = {}
     try:
         for name, path, about in _walked(root, ""):
-            if name not in left_out and not any(parent in left_out for parent in rootfs.parents(name)):
+            if (
+                (only is None or name in only)
+                and name not in left_out
+                and not any(parent in left_out for parent in rootfs.parents(name))
+            ):
                 yield from _member(name, path, about, first)
     except OSError as error:
         raise InfrastructureError(
@@ -143,12 +161,14 @@ class Tool:
 @dataclass(frozen=True)
 class Copy:
     """A writable copy of an image. work: the directory with its root, and beside it what the programs want. workdir:
-    where the command starts. environment: variables that the command gets besides the proxies.
+    where the command starts. environment: variables that the command gets besides the proxies. before: ``states`` of
+    the root as it was unpacked; empty unless asked for.
     """
 
     work: Path
     workdir: str = "/"
     environment: Mapping[str, str] = field(default_factory=dict)
+    before: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:

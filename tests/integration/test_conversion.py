@@ -4,6 +4,7 @@ The differences are the rows of docs/images.md: a test a row.
 """
 
 import io
+import json
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +356,53 @@ def test_a_crash_of_mksquashfs_is_followed_by_another_way(
     assert "mksquashfs has crashed (SIGSEGV): trying once more, on one processor" in heard.said
     first, second = (tools / "calls").read_text().splitlines()
     assert ("-tar" in first, "-tar" in second) == (way == "stream", way != "layers")
+
+
+def test_assemble_takes_over_what_the_store_has(engine_client: docker.DockerClient, tmp_path: Path) -> None:
+    tag, layers = "gpu-runner/test-assembled:1", [odd_image.Layer() for _ in range(3)]
+    for layer, name in zip(layers, ("base", "before", "after"), strict=True):
+        layer.file(f"{name}/file", name.encode() * 50_000)
+        layer.file("both", name.encode())
+    lower, before, after = (layer.bytes() for layer in layers)
+    verb = [sys.executable, "-m", "runner"]
+    convert = [*verb, "convert", f"dockerd://{tag}", "--store", str(tmp_path / "store")]
+    with odd_image.loaded(engine_client, tag, odd_image.archive(tag, [lower, before], {})):
+        ran([*convert, "--assemble"])
+        old = engine_client.images.get(tag).id
+        engine_client.images.load(odd_image.archive(tag, [lower, after], {}))
+        said = ran([*convert, "--assemble"]).err
+        known = json.loads(ran([*convert, "--assemble", "--json"]).out)["result"]
+        scratch = json.loads(ran([*convert, "--json"]).out)["result"]
+        engine_client.images.remove(str(old))
+    assert re.search(rf"assembled in [\d.]+ s; \d+% from {tag}@{old}$", said, re.MULTILINE), said
+    assert (known["made"], scratch["made"]) == (False, True)
+    assert (known["converter"], known["moved_from"]) == (f"{scratch['converter']}, assembled", "")
+    assert known["key"] != scratch["key"]
+    assert known["entries"] == scratch["entries"]
+    assert known["digest"] == scratch["digest"] != old
+    assert odd_image.content_lines(Path(known["path"])) == odd_image.content_lines(Path(scratch["path"]))
+    ran([*verb, "images", "verify", known["path"]])
+
+
+@pytest.mark.parametrize("gone", [100, 2000])
+def test_what_would_mostly_hold_dead_data_is_packed_anew(
+    gone: int, engine_client: docker.DockerClient, tmp_path: Path
+) -> None:
+    """Small files share compressed blocks: of one that is in use, all is copied."""
+    tag, lower, upper = f"gpu-runner/test-dead:{gone}", odd_image.Layer(), odd_image.Layer()
+    for number in range(3000):
+        lower.file(f"d/{number}", os.urandom(2000))
+    for number in range(gone):
+        upper.file(f"d/.wh.{number * 1999 % 3000}", b"")  # here and there
+    heard, layers = Heard(), [lower.bytes(), upper.bytes()]
+    archives = [odd_image.archive(f"{tag}-{count}", layers[:count], {}) for count in (1, 2)]
+    convert = partial(convert_engine_image, client=engine_client, progress=heard, store_dir=tmp_path, assemble=True)
+    with odd_image.loaded(engine_client, f"{tag}-1", archives[0]):
+        convert(f"{tag}-1")
+        with odd_image.loaded(engine_client, f"{tag}-2", archives[1]):
+            convert(f"{tag}-2")
+    said = "not assembled: 4 MB of 6 MB would be of files that are gone" if gone == 2000 else "assembled in "
+    assert [line for line in heard.said if line.startswith(said)]
 
 
 @pytest.mark.usefixtures("convert_odd")

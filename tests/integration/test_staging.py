@@ -28,8 +28,8 @@ def test_ranks_start_from_the_copy_which_is_removed(runner: Runner, squashfs: St
     words = ("submit", "--gpus", "4", "--nodes", "2", "--stage", "--recipe", str(RECIPE), "--wait", "--json")
     child, run = runner.start_until(has_started(4), *words, "--", "--fault", "late:5")
     job = document_of(run, "job")["job_id"]
-    staged = f"{WHERE}/gpu-runner-stage-{job}/image.sqsh"
-    sizes = on_nodes(runner, f"--jobid={job}", "stat", "-c", "%s", staged).split()
+    staged = f"{WHERE}/gpu-runner-stage-{job}~*/image.sqsh"
+    sizes = on_nodes(runner, f"--jobid={job}", "sh", "-c", f"stat -c %s {staged}").split()
     assert sizes == [str(squashfs.size_bytes)] * 2
     assert '"$runner_stage"/image.sqsh' in (run / "job.sh").read_text()
     assert child.wait(120) == 0

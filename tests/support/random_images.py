@@ -4,6 +4,7 @@ import hashlib
 import random
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -104,10 +105,15 @@ def archives(seed: int, tag: str, count: int) -> list[bytes]:
     return made
 
 
-def as_mounted(squashfs: Path, mount_point: Path) -> tuple[str, set[bytes]]:
-    """As the kernel shows it: the hash of an archive of all below the root, and each path with its type and links."""
+KERNEL = ("mount", "-t", "squashfs", "-o", "loop,ro")
+
+
+def as_mounted(squashfs: Path, mount_point: Path, mount: Sequence[str] = KERNEL) -> tuple[str, set[bytes]]:
+    """As the kernel, or another that mounts, shows it: the hash of an archive of all below the root, and each path with
+    its type and links.
+    """
     mount_point.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "squashfs", "-o", "loop,ro", squashfs, mount_point], check=True)
+    subprocess.run([*mount, squashfs, mount_point], check=True)
     try:
         found = subprocess.check_output(["find", mount_point, "-mindepth", "1", "-printf", r"%P\t%y %n\0"]).split(b"\0")
         paths = b"\0".join(sorted(line.rpartition(b"\t")[0] for line in found if line))

@@ -239,13 +239,14 @@ def staged_step(plan: Plan, runtime: Runtime) -> StepSpec:
     if made.at_end or (launcher, command) == (made.launcher, made.command):
         why = f"{plan.runtime} does not start from an image file, so there is nothing to stage"
         raise UsageError(why, where="--stage", fix="leave it out")
+    number = (Text("~"), Var("RANDOM"), Var("RANDOM"))  # bash's: no other user can take the name before
     copy = (
         *(*library_file(_STAGE), (Var(_STAGED),), *live_jobs(plan)),
         *texts(plan.image.path, str(plan.image.size_bytes), plan.image.sha256),
     )
     return msgspec.structs.replace(
         made,
-        prelude=(*made.prelude, Export(_STAGED, (Text(f"{plan.stage}/gpu-runner-stage-"), *node_job(plan)))),
+        prelude=(*made.prelude, Export(_STAGED, (Text(f"{plan.stage}/gpu-runner-stage-"), *node_job(plan), *number))),
         once_a_node=(*copy, *made.once_a_node),
         launcher=launcher,
         command=command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
@@ -13,6 +14,7 @@ from statistics import median, median_low
 import msgspec
 
 from runner import __version__
+from runner.core import files
 from runner.core.errors import RunnerError
 from runner.core.hide import REDACTED, hidden_value, is_secret_name, redacted
 from runner.core.text import counted, first_of, gpus_text
@@ -37,7 +39,8 @@ from runner.sites.loader import read_site
 from runner.statistics.stragglers import Stragglers
 
 MOST_POINTS = 240  # of a time line
-_MOST_SCRIPT = 100_000  # characters
+_MOST_SCRIPT = 100_000  # bytes
+_UNSHOWN = 10_000  # bytes read beyond it: of a secret that is cut there, none of its part is shown
 _MOST_DETAILED = 6
 _MOST_VALUES = 4  # of one fact that differs between runs
 _SAME = 1e-6  # relative, of two figures of the same records
@@ -279,13 +282,19 @@ def _script(run: Run) -> str:
     """The script exactly as it was submitted, but for ``***`` in place of secrets: values of variables with secret
     names, tokens of known forms, passwords of URLs. Empty where it cannot be read.
     """
-    content = run.content(SCRIPT).decode("utf-8", "backslashreplace")
-    plan = run.plan
+    try:
+        with files.open_regular(run.path / SCRIPT) as file:
+            size, raw = os.fstat(file.fileno()).st_size, file.read(_MOST_SCRIPT + _UNSHOWN)
+    except OSError:
+        return ""
+    content, plan = raw.decode("utf-8", "backslashreplace"), run.plan
     for name, value in plan.env if plan else ():
         if is_secret_name(name) and len(value) >= _SHORTEST_SECRET:
             content = content.replace(value, REDACTED)
     shown, _ = redacted(content)
-    return shown if len(shown) <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({len(shown)} characters in all)\n"
+    if size > len(raw):  # what is hidden makes the text shorter
+        shown = shown[:-_UNSHOWN]
+    return shown if size <= _MOST_SCRIPT else f"{shown[:_MOST_SCRIPT]}\n... ({size} bytes in all)\n"
 
 
 def _environment(run: Run) -> tuple[NamedFact, ...]:

@@ -2,15 +2,16 @@
 
 A relative is a stored squashfs of an image that the engine still has, and whose lowest layers are the same directories.
 What no other layer of the two names is the same in both images. All that these layers name is packed as the new image
-has it; so is what a squashfs does not say in full (``_unclear``).
+has it; so is what a squashfs does not say in full (``_unclear``). Or it is the image that was unpacked for an edit.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from runner.core.files import sha256
@@ -38,28 +39,40 @@ def shared(layers: Sequence[Path], others: Sequence[Path]) -> int:
     return next((number for number, (ours, theirs) in enumerate(pairs) if ours != theirs), len(pairs))
 
 
-def assembled(
+def from_layers(
     layers: Sequence[Path], relative: StoredImage, others: Sequence[Path], their_config: rootfs.Config, job: PackJob
 ) -> rootfs.Passed:
-    """Pack the tree that ``layers`` (topmost first) make, with what is put in, over the squashfs of the relative, which
-    has the layers ``others``.
+    """As ``assembled``, from ``layers`` (topmost first) and those of the relative. Raises as that, and Unavailable."""
+    same = shared(layers, others)
+    names = _named([*layers[: len(layers) - same], *others[: len(others) - same]])
+    theirs = rootfs.additions(their_config, (), 0).timed
+    known = dict.fromkeys(theirs, False) | names
+    return assembled(known, partial(mksquashfs.packed_names, layers), relative, job)
+
+
+def assembled(
+    names: Mapping[str, bool],
+    pack: Callable[[Mapping[str, bool], PackJob], rootfs.Passed],
+    relative: StoredImage,
+    job: PackJob,
+) -> rootfs.Passed:
+    """Pack over the squashfs of the relative what may differ from it, and what is put in. names: of that; whether with
+    all that is below. pack: packs these of the new tree, and more that it needs.
 
     Raises:
-        UnfitError, Unavailable, InfrastructureError, OSError: this is not possible; ``packed_layers`` may be.
+        UnfitError, InfrastructureError, OSError: this is not possible; to pack all of the tree may be.
         RefusedError: the image has something in the way of what is put in.
     """
-    began, same = time.monotonic(), shared(layers, others)
+    began = time.monotonic()
     job.progress.step(f"assembling from {relative.reference}")
     with ThreadPoolExecutor(1) as pool, relative.path.open("rb") as file:
         checksum = pool.submit(sha256, Path(f"/proc/self/fd/{file.fileno()}"))  # of what is read
         old = Squashfs(file)
-        names = _named([*layers[: len(layers) - same], *others[: len(others) - same]])
-        theirs = rootfs.additions(their_config, (), 0)
-        known = {*names, *_unclear(old), *job.capture, *job.added.timed, *theirs.timed} - {""}
+        known = {*names, *_unclear(old), *job.capture, *job.added.timed} - {""}
         names = {name: names.get(name, False) for name in rootfs.with_parents(known)}
         if len(names) > 1000 + old.count // 2:
             raise UnfitError("little can be taken over: from scratch it takes no longer")
-        passed = mksquashfs.packed_names(layers, names, job)
+        passed = pack(names, job)
         image_files.check_listing(job.out, passed.names)
         with job.out.open("rb") as packed:
             new = Squashfs(packed)

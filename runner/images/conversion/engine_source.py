@@ -80,8 +80,10 @@ def _packed(
                 local = client.api.base_url.startswith("http+docker:")
                 layers = mksquashfs.directories(container.attrs, local=local)
                 if (nearest := _nearest(layers, client, relatives)) is not None:
-                    with suppress(UnfitError, mksquashfs.Unavailable, InfrastructureError, OSError):
-                        return assembly.assembled(layers, *nearest, job)
+                    try:
+                        return assembly.from_layers(layers, *nearest, job)
+                    except (UnfitError, mksquashfs.Unavailable, InfrastructureError, OSError) as reason:
+                        job.progress.line(f"not assembled: {reason}")
                 job.progress.step(f"squashing {name}: the engine's {len(layers)} layers, mounted")
                 return mksquashfs.packed_layers(layers, job)
             except mksquashfs.Unavailable as reason:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +36,7 @@ _ENTRY = struct.Struct(
 NONE, _NO_TABLE = (1 << 32) - 1, (1 << 64) - 1
 _ZSTD, _HAS_OPTIONS, _META = 6, 0x400, 8192
 _STORED, _SIZE = 0x8000, (1 << 24) - 1  # whether metadata are not compressed; the bytes of a block of data
+_DEAD_SHARE, _DEAD_LEAST = 0.1, 1 << 20  # of what is written; bytes that do not matter
 
 
 class UnfitError(Exception):
@@ -224,7 +226,8 @@ class _Table:
 
 def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: int) -> list[int]:
     """Write a tree whose files' blocks lie in ``files``; returns how many bytes of each. No time is after ``epoch``,
-    which is the file's own, unless it is 0. UnfitError: the files differ in form, or in more than one are attributes.
+    which is the file's own, unless it is 0. UnfitError: the files differ in form, in more than one are attributes, or
+    too much of what would be copied is of files that are no longer there.
     """
     inodes = _numbered(root, epoch)
     with_xattrs = [inode for inode in inodes if inode.xattr != NONE]
@@ -240,6 +243,9 @@ def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: 
         for file in files:
             moved[file] = _copied(file, inodes, target.fileno(), fragments)
             ends.append(target.seek(0, os.SEEK_END))
+        dead = sum(_dead(file, inodes) for file in files)
+        if dead > max(_DEAD_LEAST, _DEAD_SHARE * ends[-1]):
+            raise UnfitError(f"{dead / 1e6:.0f} MB of {ends[-1] / 1e6:.0f} MB would be of files that are gone")
         table, listings = _Table(level), _Table(level)
         for directory in [inode for inode in reversed(inodes) if inode.kind == DIRECTORY]:
             for inode in directory.entries.values():
@@ -319,6 +325,25 @@ def _copied(file: Squashfs, inodes: Sequence[Inode], target: int, fragments: lis
         moved[~number] = len(fragments)
         fragments.append(struct.pack("<QII", moved[file.fragments[number][0]], file.fragments[number][1], 0))
     return moved
+
+
+def _dead(file: Squashfs, inodes: Sequence[Inode]) -> float:
+    """About how many bytes of the fragments in use are of files that are gone; other data of theirs is not copied."""
+    import zstandard
+
+    used = [each for each in inodes if each.of is file and each.fragment != NONE]
+    parts = {(inode.fragment, inode.offset): inode.size % file.form[0] for inode in used}  # one for equal files
+    live: Counter[int] = Counter()
+    for (number, _), size in parts.items():
+        live[number] += size
+    dead = 0.0
+    for number, size in live.items():
+        start, length, _ = file.fragments[number]
+        plain = (
+            zstandard.frame_content_size(os.pread(file.file.fileno(), 18, start)) if length <= _SIZE else length & _SIZE
+        )
+        dead += (length & _SIZE) * max(0.0, 1 - size / max(1, plain))
+    return dead
 
 
 def _packed(inode: Inode, kind: int, *fields: int) -> bytes:

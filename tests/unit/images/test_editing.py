@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +21,7 @@ from runner.images.packing.rootfs import Config
 from runner.images.store import image_files, store
 from runner.images.store.stored_image import StoredImage
 from runner.images.writable_root import Tool, tree_image
+from tests.support.odd_image import content_lines
 
 TOOL = Tool("ch-run", "ch-run", "0.38")
 pytestmark = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="squashfs-tools are not installed")
@@ -58,6 +62,14 @@ def test_an_image_without_a_name_wants_one_for_the_result() -> None:
         assert "--name NAME:TAG" in caught.value.fix
 
 
+class Heard(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+
 def edited(image: StoredImage, script: str) -> StoredImage:
     """The image after a script was run in its copy, as no container."""
     target = image.path.parent
@@ -84,6 +96,32 @@ def test_what_was_changed_is_stored_and_the_rest_stays(image: StoredImage, tmp_p
     assert store.lookup("my/image:1") == image
     assert store.lookup("my/new:1") == store.lookup(made.digest) == made
     assert list((tmp_path / "cache/builds").iterdir()) == []
+
+
+_CHANGES = """
+echo new >opt/new; mkdir -p opt/made/below; echo x >opt/made/below/x; rm -r many/1; rm many/2/05
+mv many/2/06 many/2/six; echo 9 >many/2/07; touch -d @1500000000 many/2/07; ln many/2/08 opt/hard; chmod 4755 many/2/09
+ln -sf /x opt/link; rm many/2/10; mkdir many/2/10; rm -r many/3; echo file >many/3; mv many/4 opt/moved; mkfifo opt/pipe
+"""
+
+
+def test_assembled_it_is_as_packed_anew(image: StoredImage, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = "ln many/2/20 many/2/twenty; find many -exec touch -hd @1500000000 {} +"
+    filled = edited(image, f"for d in 1 2 3 4; do mkdir -p many/$d; seq 60 | split -l 1 -d - many/$d/; done; {old}")
+    now, heard, words = datetime.now(timezone.utc), Heard(), ["sh", "-c", _CHANGES]
+    monkeypatch.setattr(editing, "datetime", SimpleNamespace(now=lambda _zone: now))
+    with editing.writable_copy(filled, Silent(), assemble=True) as copy:
+        subprocess.run(["sh", "-ec", _CHANGES], cwd=copy.root, check=True)
+        assembled, anew = (
+            editing.stored(filled, each, TOOL, words, "my/new:1", image.path.parent, heard).image
+            for each in (copy, replace(copy, before={}))
+        )
+    (said,) = heard.lines
+    assert said.startswith("assembled in ")
+    assert said.endswith(f" from my/new:1@{filled.digest}")
+    assert content_lines(assembled.path) == content_lines(anew.path)
+    assert (assembled.entries, assembled.environment) == (anew.entries, anew.environment)
+    assert assembled.converter == f"{anew.converter}, assembled"
 
 
 def test_each_edit_is_an_image_of_its_own_and_the_history_grows(image: StoredImage) -> None:

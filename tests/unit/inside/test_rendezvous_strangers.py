@@ -81,6 +81,20 @@ def test_strangers_that_push_bodies_do_not_delay_a_rank(service: Service) -> Non
     assert service.store.get("global", "1", 5.0) == b"value"
 
 
+def test_of_a_flood_only_the_first_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous_server, "MAX_REFUSALS", 3)
+    monkeypatch.setattr(rendezvous_server, "_SWEEP_S", 60.0)
+    with served() as (server, store):
+        for number in range(6):
+            with Service(store.port).connect() as sock:
+                sock.sendall(b"PUT /stranger/x/y HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
+                assert answered(sock) == (b"403" if number < 3 else b"")
+        store.put("a", "b", b"value")
+        with pytest.raises(ConnectionError, match="refused: status 400"):
+            store.put("a/b", "c", b"")
+        assert server.refused == 6
+
+
 def push(sock: socket.socket, size: int) -> bool:
     """Whether the other end took so many bytes."""
     try:

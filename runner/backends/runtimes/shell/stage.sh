@@ -3,6 +3,8 @@
 # the directory: where nodes share the disk, a job is refused, and nothing of another node's is removed. Of a run without
 # a scheduler (PID.START.BOOT, of the machine that submits) its session here stands there, too, and of which boot and
 # space its number is: a session without a process is that of a run that was killed outright, with its ranks.
+# The directory is gpu-runner-stage-JOB~NUMBER, with a number that is not known before the job starts: another user who
+# may write there has not taken the name.
 # Arguments: the job's directory; the second and third of is_left; the image, its bytes, its SHA-256 (or nothing); what
 # else is to be done once a node.
 set -uo pipefail
@@ -11,8 +13,9 @@ set -uo pipefail
 boot=$(cat /proc/sys/kernel/random/boot_id) space=$(readlink /proc/self/ns/pid)
 # shellcheck disable=SC2086  # the fields of a line
 session() { local stat; read -r stat <"$1" && set -- ${stat##*) } && echo "$4"; } 2>/dev/null
+job_of() { local name=${1##*/gpu-runner-stage-}; echo "${name%~*}"; }
 is_dead() {
-  [[ ${1##*/gpu-runner-stage-} =~ ^[0-9]+[.][0-9]+[.][0-9a-f]{8}$ ]] || return
+  [[ $(job_of "$1") =~ ^[0-9]+[.][0-9]+[.][0-9a-f]{8}$ ]] || return
   local own booted numbers process
   read -r own booted numbers <"$1/session" || return
   [ "$booted" = "$boot" ] || return 0
@@ -22,17 +25,16 @@ is_dead() {
 say() { echo "$(hostname): cannot stage the image: $*" >&2; rm -rf -- "$stage"; exit 1; }
 stage=$1 live=$2 alone=$3 image=$4 bytes=$5 sum=$6; shift 6
 ours() { [ ! -L "$1" ] && [ -O "$1" ] && [ "$(cat -- "$1/node")" = "$(uname -n)" ]; } 2>/dev/null
+own=$(job_of "$stage")
 for old in "${stage%/*}/gpu-runner-stage-"*; do
   ours "$old" || continue
-  if is_dead "$old" || is_left "${old##*/gpu-runner-stage-}" "$live" "$alone" "${stage##*/gpu-runner-stage-}"; then
-    rm -rf -- "$old"
-  fi
+  job=$(job_of "$old")   # ours: of an earlier start of this job
+  if [ "$job" = "$own" ] || is_dead "$old" || is_left "$job" "$live" "$alone" "$own"; then rm -rf -- "$old"; fi
 done
 [ -z "$(find "${stage%/*}/" -maxdepth 0 -perm /022 ! -perm -1000)" ] || {
   echo "$(hostname): cannot stage the image: others may exchange what lies in ${stage%/*} (chmod +t)" >&2
   exit 1
 }
-if ours "$stage"; then rm -rf -- "$stage"; fi   # of an earlier start of this job
 # shellcheck disable=SC2015  # either failing is the fault
 mkdir -m 700 -- "$stage" && uname -n >"$stage/node" || {
   echo "$(hostname): cannot stage the image: $stage cannot be made, or is no disk of this node alone" >&2

@@ -42,11 +42,14 @@ class Staged(NamedTuple):
         return f"gpu-runner-stage-{self.job}"
 
 
+OWN = "gpu-runner-stage-12~34"
 ENDED = {"number": "4194305"}  # more than any process number
 STAGED = [
     Staged("5", removed=True),  # an ended job of this node
     Staged("6.4711.123.abcd1234", removed=True),  # in an allocation
+    Staged("5~12345", removed=True),
     Staged("11"),  # Slurm knows it
+    Staged("11~12345"),
     Staged("11.4711.123.abcd1234"),  # it runs in an allocation that Slurm knows
     Staged("13"),  # it began after Slurm was asked
     Staged("4711.123.abcd1234"),  # a run without a scheduler
@@ -54,6 +57,7 @@ STAGED = [
     Staged("mine"),  # no job's
     Staged("4711.1.abcd1234", session={}),  # a process of its session is left
     Staged("4711.2.abcd1234", removed=True, session=ENDED),
+    Staged("4711.2.abcd1234~77", removed=True, session=ENDED),
     Staged("4711.3.abcd1234", removed=True, session={"boot": "0"}),  # the machine has been started anew
     Staged("4711.4.abcd1234", session={**ENDED, "space": "pid:[1]"}),  # its numbers are of another container
     Staged("4711.pbs-1.example", session=ENDED),  # a job of PBS
@@ -83,32 +87,32 @@ def stage(tmp_path: Path, others: list[Staged], *, whole_nodes: bool) -> Path:
     (tmp_path / "elsewhere").mkdir()
     (disk / "gpu-runner-stage-4").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere/node").write_text(f"{NODE}\n")
-    done = once_a_node(
-        common.staged_step(plan, runtime("apptainer")), tmp_path, runner_stage=f"{disk}/gpu-runner-stage-12"
-    )
+    done = once_a_node(common.staged_step(plan, runtime("apptainer")), tmp_path, runner_stage=f"{disk}/{OWN}")
     refused = "is no disk of this node alone" in done.stderr
     assert done.returncode == refused
-    assert (disk / "gpu-runner-stage-12/image.sqsh").stat().st_size == (1 if refused else 1000)
+    assert (disk / OWN / "image.sqsh").stat().st_size == (1 if refused else 1000)
     return disk
 
 
-@pytest.mark.parametrize("before", [[], [Staged("12")]], ids=["first", "again"])  # a second start of the same job
+@pytest.mark.parametrize(
+    "before", [[], [Staged("12"), Staged("12~5")]], ids=["first", "again"]
+)  # a second start of the same job
 @pytest.mark.parametrize("whole_nodes", [True, False])
 def test_what_is_staged_of_ended_jobs_is_removed_and_nothing_that_may_be_in_use(
     tmp_path: Path, whole_nodes: bool, before: list[Staged]
 ) -> None:
     disk = stage(tmp_path, [*STAGED, *before], whole_nodes=whole_nodes)
     stays = {other.name for other in STAGED if not other.removed}
-    assert {path.name for path in disk.iterdir()} == {*stays, "gpu-runner-stage-12", "gpu-runner-stage-4"}
+    assert {path.name for path in disk.iterdir()} == {*stays, OWN, "gpu-runner-stage-4"}
     assert all((disk / name / "image.sqsh").exists() for name in stays)
     assert (tmp_path / "elsewhere/node").exists(), "a directory behind a link"
-    ours, same = (disk / f"gpu-runner-stage-{job}/session" for job in ("12", "4711.1.abcd1234"))
+    ours, same = (disk / name / "session" for name in (OWN, "gpu-runner-stage-4711.1.abcd1234"))
     assert ours.read_text() == same.read_text()
 
 
 def test_a_disk_that_nodes_share_is_refused(tmp_path: Path) -> None:
-    disk = stage(tmp_path, [Staged("12", node="another")], whole_nodes=True)
-    assert (disk / "gpu-runner-stage-12/image.sqsh").read_bytes() == b"x"
+    disk = stage(tmp_path, [Staged("12~34", node="another")], whole_nodes=True)
+    assert (disk / OWN / "image.sqsh").read_bytes() == b"x"
 
 
 def test_of_enroots_containers_only_those_of_this_node_and_of_ended_jobs(tmp_path: Path) -> None:

@@ -209,6 +209,19 @@ def test_secrets_of_the_job_are_not_in_its_script(tmp_path: Path) -> None:
     assert [hidden for hidden in (secret, token, "pw1234") if hidden in made] == []
 
 
+def test_of_a_long_script_the_first_part_is_read(tmp_path: Path) -> None:
+    token = "hf_" + "a1B2" * 8
+    script = f"#!/bin/bash\nexport A={token}; {f'export B={token};' * 4000}"
+    run = measured_run(tmp_path, "20261122-120000-r-2", 2, script=script)
+    with (run.path / "job.sh").open("ab") as file:
+        file.truncate(4 << 30)
+    shown = runs_report([(run, "")]).detailed[0].script
+    assert shown.startswith("#!/bin/bash\nexport A=***; export B=***;")
+    assert shown.endswith(f"\n... ({4 << 30} bytes in all)\n")
+    assert token[:8] not in shown
+    assert len(shown) < 110_000
+
+
 def test_a_long_time_line_is_drawn_by_points_that_keep_what_stands_out() -> None:
     ends = [float(group + 1) + (3.0 if group >= 2500 else 0.0) for group in range(5000)]
     steps = step_times(ends, 10, 40.0)

@@ -15,7 +15,8 @@ A DELETE of ``/scope/R`` is how rank R says that its mesh stands: what it put is
 if the program shuts Horovod down and starts it anew.
 
 Anyone on the network can connect. A connection that has not shown the token is a stranger's: it may send one head of
-bounded length, no body of it is read, it lasts HEAD_S at most, and the oldest of more than MAX_STRANGERS is closed.
+bounded length, no body of it is read, it lasts HEAD_S at most, the oldest of more than MAX_STRANGERS is closed, and of
+their refusals only MAX_REFUSALS a second are answered.
 Values and bodies of the job's own ranks are held up to ``most_held_bytes``; a PUT beyond that gets 413.
 """
 
@@ -42,6 +43,7 @@ HEAD_S = 10.0  # from the connection to the end of the request's head
 BODY_S = 60.0  # from there to the end of its body
 ANSWER_S = 60.0  # for the whole answer
 MAX_STRANGERS = 256
+MAX_REFUSALS = 256  # that are answered in a second
 _DISCARDED_BYTES = 1 << 20  # read after a refusal
 _SWEEP_S = 1.0
 
@@ -149,7 +151,7 @@ class Server:
         self._epoll = select.epoll()
         self._now = time.monotonic()
         self.requests = 0
-        self.refused = 0
+        self.refused = self._refusals = 0  # the second: since the last sweep
         self.faults = 0  # unforeseen exceptions; each closed its connection
         self.values = 0  # that programs have left
         self._came: set[bytes] = set()  # keys in Horovod's scope of all ranks: each puts its own
@@ -172,7 +174,7 @@ class Server:
                     self._go_on(self._watched[fd])
             self._expire()
             if self._now - swept >= _SWEEP_S:
-                swept = self._now
+                swept, self._refusals = self._now, 0
                 for connection in [each for each in self._watched.values() if each.deadline <= self._now]:
                     self._close(connection)
 
@@ -256,7 +258,7 @@ class Server:
         key = self._key_of(path)
         status = self._refusal(method, key, length)
         if status:
-            return self._refuse(connection, status)
+            return self._refuse(connection, status, shown=bool(key))
         connection.method, connection.key, connection.length = method, key, length
         self._held += length
         if data is not chunk:
@@ -329,7 +331,7 @@ class Server:
             missing = {"count": self._lobby.size - self._lobby.count, "first": self._lobby.missing()}
             return self._answer(connection, _json(missing))
         if method != b"PUT" or not self._lobby.enter(key[len(_LOBBY) :]):
-            return self._refuse(connection, 400)
+            return self._refuse(connection, 400, shown=True)
         if self._lobby.complete:
             self.notified += self._answer_waiting(_EVERYONE, _DONE)
         return self._answer(connection, _DONE)
@@ -396,8 +398,14 @@ class Server:
         if not connection.to_send:
             self._close(connection)
 
-    def _refuse(self, connection: _Connection, status: int) -> bool:
-        """Answer with an error, and read on for a while: to close with bytes unread could take the answer back."""
+    def _refuse(self, connection: _Connection, status: int, *, shown: bool = False) -> bool:
+        """Answer with an error, and read on for a while: to close with bytes unread could take the answer back. Of
+        those who have not ``shown`` the token, only MAX_REFUSALS a second get one: what a flood costs, ranks wait for.
+        """
+        self._refusals += not shown
+        if self._refusals > MAX_REFUSALS and not shown:
+            self._close(connection)
+            return True
         connection.discarded = 0
         connection.received = None
         connection.deadline = self._now + HEAD_S
