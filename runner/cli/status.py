@@ -162,6 +162,7 @@ def _show_run(wanted: str, *, as_json: bool) -> int:
         for attempt in sweep.submitted if sweep.sweep.is_chain and not as_json else ():
             if isinstance(state := standing(attempt, warn=warn), Verdict):
                 show([f"{attempt.name}: {'; '.join((state.outcome, *state.reasons[:1]))}"])
+        show([f"later attempts leave out {', '.join(sweep.left_out)}"] if sweep.left_out and not as_json else [])
         show([f"no attempt follows: {sweep.end}"] if sweep.end and not as_json else [])
         return code
     run = find_subject(wanted)

@@ -78,7 +78,7 @@ _FROM_OUTSIDE = frozenset({"job-cancelled", "time-limit", "deadline-missed"})
 def by_the_scheduler(evidence: Evidence) -> Verdict | None:
     """An end that the scheduler itself explains."""
     state = evidence.state
-    failure = find("scheduler state", state.name, state.reason)
+    failure = find("scheduler state", state.name, f"{state.reason}{' begun' if evidence.hosts else ''}")
     if failure is None:
         return None
     where = f" on {state.nodes}" if state.nodes else ""
