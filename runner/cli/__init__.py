@@ -48,10 +48,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "convert": ("convert", "Convert an image to a squashfs that every node can use."),
     "images": ("images", "List, show, edit, verify, serve and prune stored images."),
     "env": ("env", "Create, check and list environments for jobs without a container."),
-    "site": ("site", "Show, check and detect the sites that jobs are submitted to."),
+    "site": ("site", "Show, check and detect sites: the clusters that jobs go to."),
     "recipe": ("recipe", "List, show, make and check recipes, and say what they should reach."),
-    "box": ("box", "Run a real Slurm in a private root on this machine."),
-    "prove": ("prove", "Show what works on GPUs, rung by rung, and leave a record of it."),
+    "box": ("box", 'Run a real Slurm on this machine, to try jobs on ("the box").'),
+    "prove": ("prove", "Test step by step what works on GPUs, and keep a record of it."),
     "docs": ("docs", "List the pages of the documentation, or what they say of a word."),
 }
 # Headings of --help, each above this verb and those that follow.
@@ -144,7 +144,7 @@ def _print(context: click.Context, option: click.Parameter, value: str | bool | 
     help="Print the JSON Schema of what --json prints, and exit.",
 )  # fmt: skip
 def cli() -> None:
-    """From a Dockerfile to a multi-node throughput figure that can be believed."""
+    """Run and measure training jobs on GPU clusters."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -183,9 +183,11 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
         result: Any = cli.main(args=words, prog_name=PROGRAM, standalone_mode=False)
         return result if isinstance(result, int) else Exit.GOOD
     except click.ClickException as error:
-        message = io.StringIO()
+        message = io.StringIO("\n")
+        message.seek(1)
         error.show(message)
-        click.echo(_shown(message.getvalue()), err=True, nl=False)
+        shown = message.getvalue().replace("\nError: ", "\nerror: ", 1)[1:]  # as all other errors begin
+        click.echo(_shown(shown), err=True, nl=False)
         return _document(UsageError(error.format_message(), fix=_HELP), words)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)

@@ -84,8 +84,9 @@ def _bundle(subjects: Sequence[Run | StudyDirectory], file: Path, key: Path | No
 @path_option("--allowed-signers", help="It must be signed by one of these (a file as ssh-keygen -Y verify takes it).")
 @JSON
 def verify(bundle: Path, allowed_signers: Path | None, as_json: bool) -> int:
-    """Verify BUNDLE, which `export --bundle` has made: make every figure and verdict anew from its records, and refuse
-    a byte that was altered (exit code 6). No cluster and no run directory is needed.
+    """Verify BUNDLE, which `export --bundle` has made: compute every figure and verdict again from its records.
+
+    An altered byte is refused (exit code 6). No cluster and no run directory is needed.
     """
     from runner.figures.bundle.verification import verify
 

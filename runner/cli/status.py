@@ -53,7 +53,7 @@ def command(
     """List the runs and studies, or show the state of RUN or STUDY (an id or name, or its beginning; a job id; or a
     directory).
 
-    Runs of a study are listed with --all or --name only. A run whose job is over is judged, if it was not yet.
+    Runs of a study are listed with --all or --name only. A run that has ended gets its verdict, if it has none yet.
     """
     if run is not None:
         if name or site or states or since_s or last or every or watch:

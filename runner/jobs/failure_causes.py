@@ -292,7 +292,7 @@ def _progress(evidence: Evidence) -> list[str]:
             (reported if rank in evidence.reports else in_program).append(rank)
     sentences = [f"{_rank_names(evidence, ranks)} {stage}" for stage, ranks in stages.items() if ranks]
     if well:
-        sentences.append(f"{well} of {counted(evidence.plan.tasks, 'rank')} ended with status 0")
+        sentences.append(f"{well} of {counted(evidence.plan.tasks, 'rank')} exited with 0")
     return sentences
 
 
