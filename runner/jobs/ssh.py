@@ -1,7 +1,7 @@
-"""ssh into a running job: by an sshd of the user's own behind a step's standard input, or by the site's on its node.
+"""ssh into a running job: by the user's sshd behind a step's standard input, or by the site's on its node.
 
 RUN/ssh/RANK/    for its owner alone
-    key, host_key, known_hosts, authorized_keys, sshd_config      of the user's own sshd
+    key, host_key, known_hosts, authorized_keys, sshd_config      of the user's sshd
     session      what each session runs on the node (ssh-session.sh); config: for ssh, scp and rsync on this machine
 """
 

@@ -58,7 +58,7 @@ def ssh_into(runner: Runner, run: Path, program: str = "ssh") -> Callable[..., O
     return call
 
 
-def held(runner: Runner, *options: str) -> Path:
+def job_held(runner: Runner, *options: str) -> Path:
     words = ("--gpus", "1", *options, "--", "sleep", "900")
     run = runner.submitted(has_started(1), "submit", *words, timeout_s=120)
     said = runner("shell", "--ssh", run.name, code=0)
@@ -68,7 +68,7 @@ def held(runner: Runner, *options: str) -> Path:
 
 @pytest.mark.parametrize("runtime", ["native", "charliecloud"])
 def test_ssh_scp_and_a_tunnel(runtime: str, allowed: Runner, nodes: Box, squashfs: StoredImage, tmp_path: Path) -> None:
-    run = held(allowed, "--runtime", runtime, *(("--image", squashfs.digest) if runtime != "native" else ()))
+    run = job_held(allowed, "--runtime", runtime, *(("--image", squashfs.digest) if runtime != "native" else ()))
     name, ssh, scp = run.name, ssh_into(allowed, run), ssh_into(allowed, run, "scp")
     before = ran([nodes.bin_dir / "in-box", *LISTENING]).out
     said = ssh(name, "echo $RUNNER_RANK $PWD '$x'; cat; exit 3", code=3)
@@ -93,7 +93,7 @@ def test_ssh_scp_and_a_tunnel(runtime: str, allowed: Runner, nodes: Box, squashf
 
 
 def test_another_key_user_or_host_is_refused(allowed: Runner) -> None:
-    run = held(allowed, "--runtime", "native")
+    run = job_held(allowed, "--runtime", "native")
     name, directory, ssh = run.name, run / "ssh/0", ssh_into(allowed, run)
     assert {path.stat().st_mode & 0o077 for path in (run / "ssh", directory)} == {0}
     assert {path.name for path in directory.iterdir() if path.stat().st_mode & 0o077} <= {"key.pub", "host_key.pub"}
@@ -126,7 +126,7 @@ def test_by_the_sshd_of_the_site(nodes: Box, tmp_path: Path) -> None:
     """The user's key and the node's sshd, which here is root's own, are the site's; scp gets what the node has."""
     site = extended(nodes.site, tmp_path, ssh_to_nodes=True)
     runner = Runner.at(site, tmp_path, nodes.bin_dir, runs="my runs")
-    run = held(runner, "--runtime", "native")
+    run = job_held(runner, "--runtime", "native")
     for key in ("user", "host"):
         ran(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key])
     port = free_port()
