@@ -66,7 +66,8 @@ def matches(text: str, words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _has(text: str, words: tuple[str, ...]) -> bool:
-    return all(word.casefold() in text.casefold() for word in words)
+    line = " ".join(text.split()).casefold()
+    return all(" ".join(word.split()).casefold() in line for word in words)
 
 
 def _title(page: Path) -> str:

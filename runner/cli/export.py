@@ -26,7 +26,7 @@ from runner.study.readers import bundle_of, exported_of
 class _Form(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in ("mllog", "openmetrics"):
-            fix = "--format json has every figure with its labels; docs/report.md shows how a script passes them on"
+            fix = "--format json has every figure with its labels; gpu-runner docs report has a script that uses them"
             raise UsageError(f"there is no --format {value}", where="--format", fix=fix)
         return super().convert(value, param, ctx)
 

@@ -75,7 +75,7 @@ def _show_all(context: click.Context, _parameter: click.Parameter, value: bool) 
 
 def _nsys(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     if value is not None:
-        fix = "-- nsys profile -o '%q{RUNNER_RUN_DIR}/rank-%q{RANK}' python3 train.py (docs/jobs.md)"
+        fix = "-- nsys profile -o '%q{RUNNER_RUN_DIR}/rank-%q{RANK}' python3 train.py (gpu-runner docs jobs)"
         raise UsageError("there is no --nsys: a profiler is a part of the command", where="--nsys", fix=fix)
 
 

@@ -294,7 +294,7 @@ class Options(TypedDict, total=False):
         "Directory for run directories; every node must see it.", PATH, metavar="PATH", shows_default=True)]
     stage: Annotated[bool, Option("Copy the image to each node's local disk, verify it, and start from there.", FLAG)]
     meter: Annotated[bool, Option(
-        "Measure the speed of your PyTorch training, without changing the program (docs meter).", FLAG)]
+        "Measure the speed of your PyTorch training, without changing the program.", FLAG)]
     meter_batch: Annotated[int, Option(
         "As --meter, with N samples of a rank in each optimizer step. [default: as the model's input shows]",
         NUMBER, metavar="N")]
@@ -375,7 +375,7 @@ def taken(name: str, read: Callable[[Any], T], value: object) -> T:
     except (ValueError, TypeError, AttributeError) as error:
         # Not the value: it may hold a secret.
         what = f"the option {name!r} cannot be read: {error}"
-        raise UsageError(what, where=name, fix="docs/python.md shows its form") from None
+        raise UsageError(what, where=name, fix="gpu-runner docs python shows its form") from None
 
 
 def words_of(request: Request) -> tuple[str, ...]:

@@ -48,7 +48,8 @@ def test_a_word_is_found_in_any_case_with_its_section_and_paragraph() -> None:
     ((heading, found),) = matches(PAGE, ("APPLES",))
     assert (heading, found.splitlines()[:2]) == ("Title", ["A paragraph about apples,", "in two lines."])
     assert "pears" not in found and found.endswith("- an item: plums and\n  apples\n```sh\n# no heading, apples\n```")
-    assert list(matches(PAGE, ("apples", "plums"))) == [("Title", "- an item: plums and\n  apples")]
+    for words in (("apples", "plums"), ("plums and apples",)):
+        assert list(matches(PAGE, words)) == [("Title", "- an item: plums and\n  apples")]
 
 
 def test_a_heading_with_the_word_shows_its_whole_section() -> None:
