@@ -1,13 +1,12 @@
 """How fast an image becomes a squashfs: our two ways, Enroot's, and what bounds them, in alternating runs.
 
     make bench-convert            (or: python -m benchmarks.convert --runs 3 --files 30000)
-    python -m benchmarks.convert --runs 0 --large 8 --changes "1 MB"        (an image of 8 GB; takes 30 GB of disk)
+    python -m benchmarks.convert --runs 1 --large 7               (an image of 8.9 GB; takes 40 GB of disk)
 
 The image is made on the engine, the same each time: the project's own image and many small generated files. Every
 pass begins after a sync, with the image's files in the page cache. Ours is the whole of ``convert``: packing,
 verification, checksum, fsync and publication; Enroot's has none of the last four. A pass that fails, or that needed a
-second try, is noted and not counted. Then the same with an image of which little has changed since it was converted:
-``--assemble``, from scratch, mksquashfs alone on a tree that is there, and Enroot's way at its defaults.
+second try, is noted and not counted. "assembled" is ``--assemble`` after a change of the image that the store holds.
 """
 
 import argparse
@@ -22,7 +21,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +36,6 @@ from runner.images.conversion.engine_source import Method
 from runner.images.conversion.squashfs import convert_engine_image
 from runner.images.packing.mksquashfs import Packing
 from runner.images.store import store
-from runner.images.store.stored_image import StoredImage
 
 # Text that compresses like sources do, sizes from some bytes to some 40 kB as in a tree of Python packages.
 MANY_FILES = """
@@ -52,8 +50,7 @@ for number in range(int(sys.argv[1])):
         file.write(" ".join(draw.choices(words, k=size // 6 + 1)))
 """
 LABEL = "gpu-runner/bench-convert"
-CHANGES = {"nothing": 0, "a label": 0, "1 MB": 1, "50 MB": 50, "the base": 0}  # MB of a new last layer
-COLUMNS = ("--assemble", "from scratch", "mksquashfs alone", "Enroot's defaults")
+CHANGES = {"nothing": 0, "a label": 0, "1 MB": 1, "50 MB": 50, "its base": 0}  # MB of a new last layer
 # Half of it random bytes, half what compresses to a quarter; 4 MB a file.
 LARGE = """
 import os, random, sys
@@ -133,40 +130,33 @@ def built(client: docker.DockerClient, tag: str, context: dict[str, bytes]) -> s
     return tag
 
 
-def changed(change: str, base: str, client: docker.DockerClient) -> str:
-    """The image after a change: a last layer of text, or at most a label."""
-    if change in ("nothing", "the base"):
-        return base
-    draw = random.Random(time.monotonic())
-    files = {f"new/{number}.txt": draw.randbytes(50_000).hex().encode() for number in range(CHANGES[change] * 10)}
-    dockerfile = f"FROM {base}\nLABEL pass={time.monotonic()}\n{'COPY new /opt/new' if files else ''}\n"
-    return built(client, f"{LABEL}:changed", {"Dockerfile": dockerfile.encode(), **files})
-
-
-def compared(change: str, base: str, url: str, default_runs: int, passes: Passes, packing: Packing, at: Path) -> None:
-    """What a change takes, in each of COLUMNS; ``--assemble`` beside the image before the change, or beside one of
-    another base.
+def assembled(change: str, base: str, client: docker.DockerClient, passes: Passes, packing: Packing, at: Path) -> None:
+    """The image after a change, a last layer of text at most, from the blocks of the image before it; or of one with
+    another base, which helps nothing.
     """
-    client, crashes = engine.connect(url), Crashes()
-    before, tag = base, changed(change, base, client)
-    if change == "the base":
+    before, tag, whole = base, base, change in ("nothing", "its base")
+    if change == "its base":
         before = built(client, f"{LABEL}:other", {"Dockerfile": b"FROM scratch\nCOPY Dockerfile /Dockerfile\n"})
-    assemble, scratch, alone, default = (f"{change}: {column}" for column in COLUMNS)
-    convert = partial(convert_engine_image, store_dir=at / "relatives", packing=packing, assemble=True)
-    held = convert(before, client, Silent()).image
-    made: list[StoredImage] = []
-    passes.time(assemble, lambda: made.append(convert(tag, client, crashes).image))
-    if any(line.startswith("assembled in ") for line in crashes.lines) != (change not in ("nothing", "the base")):
-        raise InfrastructureError(f"{change}: it was assembled, or it was not: {crashes.lines}")
-    for image in made:
-        if image.path != held.path or change == "the base":
-            store.remove(image.path)  # the next change, too, has the image before it as its relative
-    passes.time(scratch, lambda: ours(tag, client, "layers", passes, packing, at))
-    tree = extracted(tag, url, at)
-    passes.time(alone, lambda: squash_only(tree, at / "alone.sqsh", packing))
-    shutil.rmtree(tree)
-    for _ in range(default_runs):
-        passes.time(default, lambda: theirs(default, tag, url, enroot.DEFAULT_OPTIONS, passes, at))
+    if not whole:
+        draw = random.Random(time.monotonic())
+        files = {f"new/{number}.txt": draw.randbytes(50_000).hex().encode() for number in range(CHANGES[change] * 10)}
+        dockerfile = f"FROM {base}\nLABEL pass={time.monotonic()}\n{'COPY new /opt/new' if files else ''}\n"
+        tag = built(client, f"{LABEL}:changed", {"Dockerfile": dockerfile.encode(), **files})
+    name, crashes, made = f"assembled, changed: {change}", Crashes(), []
+    convert = partial(
+        convert_engine_image,
+        store_dir=at / ("others" if before != base else "relatives"),
+        packing=packing,
+        assemble=True,
+    )
+    convert(before, client, Silent())
+    passes.time(name, lambda: made.append(convert(tag, client, crashes)))
+    if any(line.startswith("assembled in ") for line in crashes.lines) == whole:
+        raise InfrastructureError(f"{name}: it was assembled, or it was not: {crashes.lines}")
+    for done in made:
+        passes.size[name] = done.image.size_bytes
+        if done.made:  # the next change, too, has the image before it as its relative
+            store.remove(done.image.path)
 
 
 def ours(tag: str, client: docker.DockerClient, way: Method, passes: Passes, packing: Packing, scratch: Path) -> None:
@@ -269,23 +259,12 @@ def table(passes: Passes, same: str, default: str) -> str:
     return "\n".join(lines)
 
 
-def changes_table(passes: Passes, changes: Iterable[str]) -> str:
-    """Median seconds: a line a change."""
-    lines = [f"| changed | {' | '.join(f'{column}, s' for column in COLUMNS)} |", f"|{'---|' * (1 + len(COLUMNS))}"]
-    for change in changes:
-        seconds = (passes.median(f"{change}: {column}") for column in COLUMNS)
-        lines.append(f"| {change} | {' | '.join(f'{each:.1f}' for each in seconds)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", default="gpu-runner/horovod-pytorch:standin", help="image that files are added to")
     parser.add_argument("--files", type=int, default=40_000, help="small files generated on top of it")
     parser.add_argument("--large", type=int, default=0, metavar="GB", help="large files generated on top of it")
-    parser.add_argument("--runs", type=int, default=3, help="of the ways to convert the whole image")
-    parser.add_argument("--change-runs", type=int, default=1, help="of each change")
-    parser.add_argument("--changes", default=",".join(CHANGES), help="which changes, with commas")
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--default-runs", type=int, default=1, help="of Enroot with its own options: minutes each")
     parser.add_argument("--zstd-level", type=int, default=Packing().level)
     parser.add_argument("--block-size", default=Packing().block)
@@ -300,24 +279,20 @@ def main() -> None:
     scratch = Path(tempfile.mkdtemp(prefix="bench-convert-", dir="/var/tmp"))
     try:
         tag = image(client, asked.base, asked.files, asked.large)
-        tree = extracted(tag, url, scratch) if asked.runs else scratch / "tree"
+        tree = extracted(tag, url, scratch)
+        load = os.getloadavg()[0]
         for _ in range(asked.runs):
             passes.time("layers", lambda: ours(tag, client, "layers", passes, packing, scratch))
             passes.time(same, lambda: theirs(same, tag, url, options, passes, scratch))
             passes.time("stream", lambda: ours(tag, client, "stream", passes, packing, scratch))
+            for change in CHANGES:
+                assembled(change, tag, client, passes, packing, scratch)
             passes.time("floor: export", lambda: export_only(tag, url))
             passes.time("floor: mksquashfs", lambda: squash_only(tree, scratch / "alone.sqsh", packing))
-        if asked.runs:
-            shutil.rmtree(tree)
-            for _ in range(asked.default_runs):
-                passes.time(default, lambda: theirs(default, tag, url, enroot.DEFAULT_OPTIONS, passes, scratch))
-            print(table(passes, same, default))
-        changes, passes = asked.changes.split(","), Passes()
-        print(f"\nload before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-        for _ in range(asked.change_runs):
-            for change in changes:
-                compared(change, tag, url, asked.default_runs, passes, packing, scratch)
-        print(changes_table(passes, changes))
+        for _ in range(asked.default_runs):
+            passes.time(default, lambda: theirs(default, tag, url, enroot.DEFAULT_OPTIONS, passes, scratch))
+        print(f"load of {os.cpu_count()} processors: {load:.1f} before, {os.getloadavg()[0]:.1f} after\n")
+        print(table(passes, same, default))
     finally:
         shutil.rmtree(scratch)
 

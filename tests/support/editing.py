@@ -130,7 +130,8 @@ def assert_edits(editor: Editor) -> None:
     assert f"of {before['digest']}, by {edit['tool']}: bash -c" in editor("images", "show", "my/edited:1").out
     # On top of an edit, by the default name; the first image is as it was.
     more = ("bash", "-c", "cat /opt/new; echo V=2 >>/etc/environment")
-    editor("images", "edit", "my/edited:1", "--with", editor.tool, "--", *more)
+    said = editor("images", "edit", "my/edited:1", "--with", editor.tool, "--assemble", "--", *more).err
+    assert f"% from my/edited:1@{after['digest']}" in said
     second = editor.image("my/edited:1-edited")
     assert [one["of"] for one in second["history"]] == [before["digest"], after["digest"]]
     assert second["environment"] == {**ENVIRONMENT, "V": "2"}

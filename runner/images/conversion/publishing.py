@@ -41,12 +41,13 @@ class Conversion:
 @dataclass(frozen=True)
 class Contents:
     """What is in a finished file. entries: files, directories and links. omitted: variables that /etc/environment
-    cannot hold.
+    cannot hold. sha256: of the file, hex; empty where it is not known yet.
     """
 
     entries: int
     about: Mapping[str, Any]
     omitted: tuple[str, ...] = ()
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def about_of(raw: bytes | str | None) -> dict[str, Any]:
 
 def _described(maker: Maker, made: Path, target: Path, contents: Contents, history: tuple[Edit, ...]) -> StoredImage:
     """A finished and verified file as the store ``target`` is to know it."""
-    source, config, checksum = maker.source, maker.source.config, sha256(made)
+    source, config, checksum = maker.source, maker.source.config, contents.sha256 or sha256(made)
     return StoredImage(
         path=target / file_name(source.name, source.digest, checksum, maker.form),
         reference=source.name,

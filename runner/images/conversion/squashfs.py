@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from runner.core import paths, process
 from runner.core.errors import InfrastructureError, RefusedError, UsageError
-from runner.core.files import key_of
+from runner.core.files import key_of, sha256
 from runner.core.hide import hidden
 from runner.core.progress import Progress
 from runner.core.text import first_of
@@ -124,8 +125,11 @@ def convert_source(
                 f"left out, as only root could unpack them: device files {first_of(sorted(passed.devices), 4)}"
             )
         progress.step("verifying")
-        image_files.check_listing(out, passed.names)
-        return Contents(passed.entries(), about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment))
+        with ThreadPoolExecutor(1) as pool:
+            checksum = pool.submit(sha256, out)
+            image_files.check_listing(out, passed.names)
+        about, omitted = about_of(passed.captured.get(ABOUT)), rootfs.omitted(config.environment)
+        return Contents(passed.entries(), about, omitted, checksum.result())
 
     # One for each order of the data: whatever it is, the root is the same.
     keys = tuple(map(key, dict.fromkeys((source.data_order, *_DATA_ORDERS))))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
@@ -43,16 +44,24 @@ class UnfitError(Exception):
     """This file has something that is not read or written here; the message is what."""
 
 
+_NO_ENTRIES: dict[bytes, Inode] = {}
+
+
 class Inode:
     """xattr, start, fragment: as its file's tables count. tail: sizes of a file's blocks, or the target of a link.
     number, links, above (the number of the directory), place: as they are written.
     """
 
+    __slots__ = (
+        *("above", "entries", "fragment", "kind", "links", "mode", "mtime", "number", "of"),
+        *("offset", "place", "size", "sparse", "start", "tail", "xattr"),
+    )
+
     def __init__(self, of: Squashfs, kind: int, mode: int, mtime: int) -> None:
         self.of, self.kind, self.mode, self.mtime, self.xattr = of, kind, mode, mtime, NONE
         self.start = self.size = self.sparse = self.offset = self.number = self.links = self.above = 0
         self.fragment, self.tail, self.place = NONE, b"", (-1, -1)
-        self.entries: dict[bytes, Inode] = {}
+        self.entries: dict[bytes, Inode] = {} if kind == DIRECTORY else _NO_ENTRIES
 
 
 class Squashfs:
@@ -235,17 +244,19 @@ def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: 
     if len(holders) > 1 or any(inode.kind != FILE for inode in with_xattrs) or len({each.form for each in files}) != 1:
         raise UnfitError("different forms, or attributes in different places")  # or of something else than a file
     block, flags, options = files[0].form
-    with out.open("wb") as target:
+    with out.open("wb") as target, ThreadPoolExecutor(1) as pool:
         target.write(bytes(SUPERBLOCK.size) + options)
         target.flush()
         fragments: list[bytes] = []
-        ends, moved = [target.tell()], {}
+        ends, moved, taken = [target.tell()], {}, []
         for file in files:
-            moved[file] = _copied(file, inodes, target.fileno(), fragments)
-            ends.append(target.seek(0, os.SEEK_END))
+            moved[file], ranges = _placed(file, inodes, ends[-1], fragments)
+            taken.append((file.file.fileno(), ranges))
+            ends.append(ends[-1] + sum(length for _, length in ranges))
         dead = sum(_dead(file, inodes) for file in files)
         if dead > max(_DEAD_LEAST, _DEAD_SHARE * ends[-1]):
             raise UnfitError(f"{dead / 1e6:.0f} MB of {ends[-1] / 1e6:.0f} MB would be of files that are gone")
+        copying = pool.submit(_copy, taken, target.fileno())
         table, listings = _Table(level), _Table(level)
         for directory in [inode for inode in reversed(inodes) if inode.kind == DIRECTORY]:
             for inode in directory.entries.values():
@@ -255,7 +266,8 @@ def write(out: Path, root: Inode, files: Sequence[Squashfs], level: int, epoch: 
             packed = _listed(directory, listings)
             directory.place = table.place()
             table.add(packed)
-        starts = [ends[-1]]
+        copying.result()
+        starts = [target.seek(0, os.SEEK_END)]
         for each in (table, listings):
             each.add(b"", end=True)
             starts.append(starts[-1] + target.write(each.blocks))
@@ -301,9 +313,11 @@ def _numbered(root: Inode, epoch: int) -> list[Inode]:
     return inodes
 
 
-def _copied(file: Squashfs, inodes: Sequence[Inode], target: int, fragments: list[bytes]) -> dict[int, int]:
-    """Copy the blocks of a file that are in use; where those that began at a place went, and by ~number the new number
-    of each fragment.
+def _placed(
+    file: Squashfs, inodes: Sequence[Inode], at: int, fragments: list[bytes]
+) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    """Where the blocks of a file that are in use go, from ``at`` on: by where they began, and by ~number the new number
+    of each fragment; and where they lie, and how long they are, in this order.
     """
     live: dict[int, int] = {}
     used = set()
@@ -314,17 +328,25 @@ def _copied(file: Squashfs, inodes: Sequence[Inode], target: int, fragments: lis
             used.add(inode.fragment)
     used.discard(NONE)
     live |= {file.fragments[number][0]: file.fragments[number][1] & _SIZE for number in used}
-    moved: dict[int, int] = {}
-    at = os.lseek(target, 0, os.SEEK_END)
-    for start, length in sorted(live.items()):
-        moved[start], left = at, length
-        while left and (sent := os.sendfile(target, file.file.fileno(), start + length - left, left)):
-            left -= sent
+    ranges, moved = sorted(live.items()), {}
+    for start, length in ranges:
+        moved[start] = at
         at += length
     for number in sorted(used):
         moved[~number] = len(fragments)
         fragments.append(struct.pack("<QII", moved[file.fragments[number][0]], file.fragments[number][1], 0))
-    return moved
+    return moved, ranges
+
+
+def _copy(taken: Iterable[tuple[int, Iterable[tuple[int, int]]]], target: int) -> None:
+    """Append to ``target`` these ranges of each file."""
+    for source, ranges in taken:
+        for start, length in ranges:
+            at, end = start, start + length
+            while at < end:
+                if not (sent := os.sendfile(target, source, at, end - at)):
+                    raise UnfitError("it is shorter than its tables say")
+                at += sent
 
 
 def _dead(file: Squashfs, inodes: Sequence[Inode]) -> float:

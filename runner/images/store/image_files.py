@@ -132,6 +132,8 @@ def check_listing(path: Path, names: Iterable[str]) -> None:
     shown = (name.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for name in files)
     wanted = Counter(line for name in shown for line in name.split("\n"))
     listed = entries(path, "squashfs")
+    if dict.__eq__(wanted, listed):  # in C
+        return
     lacking, strange = wanted - listed, listed - wanted
     if lacking or strange:
         first = next(iter(lacking or strange))
