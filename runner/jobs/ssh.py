@@ -1,7 +1,7 @@
-"""ssh into a running job: by an sshd of the user's own behind a step's standard input, or by the site's on its node.
+"""ssh into a running job: by the user's sshd behind a step's standard input, or by the site's on its node.
 
 RUN/ssh/RANK/    for its owner alone
-    key, host_key, known_hosts, authorized_keys, sshd_config      of the user's own sshd
+    key, host_key, known_hosts, authorized_keys, sshd_config      of the user's sshd
     session      what each session runs on the node (ssh-session.sh); config: for ssh, scp and rsync on this machine
 """
 
@@ -41,7 +41,7 @@ def access_of(site: Site) -> Access:
 
 
 def connection(run: Run, rank: int) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """What serves one connection to the user's own sshd, by its input and output, and its whole environment. Raises as
+    """What serves one connection to the user's sshd, by its input and output, and its whole environment. Raises as
     ``place_beside``; RunnerError: ssh-keygen makes no keys.
     """
     place, directory = place_beside(run, rank), _prepared(run, rank)
