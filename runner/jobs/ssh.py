@@ -41,7 +41,7 @@ def access_of(site: Site) -> Access:
 
 
 def connection(run: Run, rank: int) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """What serves one connection to the user's own sshd, by its input and output, and its whole environment. Raises as
+    """What serves one connection to the user's sshd, by its input and output, and its whole environment. Raises as
     ``place_beside``; RunnerError: ssh-keygen makes no keys.
     """
     place, directory = place_beside(run, rank), _prepared(run, rank)

@@ -1,99 +1,45 @@
 """``shell --ssh`` on the real Slurm of a box whose nodes have Debian's openssh-server: ssh, scp, tunnels into a job."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.box import Box
 from runner.images.store.stored_image import StoredImage
-from tests.support.commands import Output, Runner, extended, ran
-from tests.support.daemons import own_box
+from tests.support.commands import Runner, extended, ran
 from tests.support.rank_records import has_started
 from tests.support.shells import typed_into
+from tests.support.ssh_sessions import allowing, assert_ssh_scp_and_a_tunnel, nodes_with_sshd, ssh_into, waiting_job
 from tests.support.sshd import free_port
 from tests.support.users import ALICE, AS_ROOT, become, open_directory
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.integration, AS_ROOT]
-SERVES = "python3 -m http.server --bind 127.0.0.1 --directory / {port}"
-LISTENING = ("grep", "-c", " 0A ", "/proc/net/tcp")  # sockets, in the network of the box's nodes
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Box]:
-    """Its user is root, whose sshd wants a directory that its service would make."""
-    with own_box("ssh", packages=("openssh-server",)) as box:
-        ran([box.bin_dir / "srun", "--nodes=2", "mkdir", "-p", "/run/sshd"])
+    with nodes_with_sshd() as box:
         yield box
 
 
 @pytest.fixture
 def allowed(nodes: Box, tmp_path: Path) -> Runner:
-    site = extended(nodes.site, tmp_path, user_sshd=True, runtimes=["charliecloud", "native"])
-    return Runner.at(site, tmp_path, nodes.bin_dir, runs="my 100% runs")
-
-
-def serves(url: str) -> bool:
-    with suppress(OSError), urllib.request.urlopen(url, timeout=10) as answer:
-        return b"Directory listing" in answer.read()
-    return False
-
-
-def ssh_into(runner: Runner, run: Path, program: str = "ssh") -> Callable[..., Output]:
-    """The real program, with the configuration that ``shell --ssh`` has written."""
-    config = run / "ssh/0/config"
-
-    def call(*words: str, code: int = 0) -> Output:
-        return ran([program, "-F", config, *words], code=code, timeout_s=120, env=runner.environment())
-
-    return call
-
-
-def job_held(runner: Runner, *options: str) -> Path:
-    words = ("--gpus", "1", *options, "--", "sleep", "900")
-    run = runner.submitted(has_started(1), "submit", *words, timeout_s=120)
-    said = runner("shell", "--ssh", run.name, code=0)
-    assert said.out.startswith(f"Host {run.name}\n") and f"ssh -F '{run}/ssh/0/config' {run.name}" in said.err
-    return run
+    return allowing(nodes, tmp_path)
 
 
 @pytest.mark.parametrize("runtime", ["native", "charliecloud"])
-def test_ssh_scp_and_a_tunnel(runtime: str, allowed: Runner, nodes: Box, squashfs: StoredImage, tmp_path: Path) -> None:
-    run = job_held(allowed, "--runtime", runtime, *(("--image", squashfs.digest) if runtime != "native" else ()))
-    name, ssh, scp = run.name, ssh_into(allowed, run), ssh_into(allowed, run, "scp")
-    before = ran([nodes.bin_dir / "in-box", *LISTENING]).out
-    said = ssh(name, "echo $RUNNER_RANK $PWD '$x'; cat; exit 3", code=3)
-    assert said == Output(f"0 {Path.cwd() if runtime == 'native' else '/workspace'} $x\n", "")
-    assert ran([nodes.bin_dir / "in-box", *LISTENING]).out == before  # it opens no port
-
-    content = os.urandom(3_000_000)
-    (tmp_path / "a b").write_bytes(content)
-    scp(str(tmp_path / "a b"), f"{name}:/tmp/there")
-    scp(f"{name}:/tmp/there", str(tmp_path / "back"))
-    assert (tmp_path / "back").read_bytes() == content
-    assert ssh(name, "stat -c %s /tmp/there; rm /tmp/there").out == "3000000\n"  # in the container, where there is one
-
-    here, there = free_port(), free_port()
-    words = ["ssh", "-F", str(run / "ssh/0/config"), "-L", f"{here}:127.0.0.1:{there}", name, SERVES.format(port=there)]
-    with subprocess.Popen(words, env=allowed.environment(), stdin=subprocess.DEVNULL) as tunnel:
-        try:
-            until(partial(serves, f"http://127.0.0.1:{here}"), "it serves through the tunnel")
-        finally:
-            tunnel.terminate()
-    allowed("cancel", name, code=0)
+def test_ssh_scp_and_a_tunnel(runtime: str, nodes: Box, squashfs: StoredImage, tmp_path: Path) -> None:
+    assert_ssh_scp_and_a_tunnel(runtime, nodes, squashfs.digest, tmp_path)
 
 
 def test_another_key_user_or_host_is_refused(allowed: Runner) -> None:
-    run = job_held(allowed, "--runtime", "native")
+    run = waiting_job(allowed, "--runtime", "native")
     name, directory, ssh = run.name, run / "ssh/0", ssh_into(allowed, run)
     assert {path.stat().st_mode & 0o077 for path in (run / "ssh", directory)} == {0}
     assert {path.name for path in directory.iterdir() if path.stat().st_mode & 0o077} <= {"key.pub", "host_key.pub"}
@@ -126,7 +72,7 @@ def test_by_the_sshd_of_the_site(nodes: Box, tmp_path: Path) -> None:
     """The user's key and the node's sshd, which here is root's own, are the site's; scp gets what the node has."""
     site = extended(nodes.site, tmp_path, ssh_to_nodes=True)
     runner = Runner.at(site, tmp_path, nodes.bin_dir, runs="my runs")
-    run = job_held(runner, "--runtime", "native")
+    run = waiting_job(runner, "--runtime", "native")
     for key in ("user", "host"):
         ran(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key])
     port = free_port()
