@@ -104,6 +104,17 @@ def test_a_value_is_without_what_each_job_has_of_its_own() -> None:
     assert given_of(OUT=time.strftime("/out/%Y-%m-%d")) == given_of(OUT="/out/#")
     of_tensorboard = time.strftime("runs/%b%d_%H-%M-%S")
     assert given_of(OUT=of_tensorboard) == given_of(OUT=f"{of_tensorboard[:-5]}17-03") != given_of(OUT="runs/Mai7_1")
+    for form in (
+        "%y%m%d_%H%M%S",
+        "%d%m%Y_%H%M",
+        "%d-%m-%Y_%H-%M-%S",
+        "%b-%d_%H-%M",
+        "%d%b_%H%M",
+        "%Y/%m/%d/%H%M",
+        "%d.%m.%Y",
+    ):
+        days = (time.strftime(form, time.localtime(time.time() - each)) for each in (0, 90000))
+        assert len({given_of(OUT=f"runs/{each}")["OUT"] for each in days}) == 1, form
     for one, other in (("/t/tmp.aB3dE6", "/t/tmp.xY9zW7"), (str(uuid.uuid4()), str(uuid.uuid4()))):
         assert given_of(OUT=one) == given_of(OUT=other)
     argv = "a.py\0--port\0{0}\0--seed={0}\0seed={0}\0--export\0{1}"

@@ -44,6 +44,9 @@ _DAYS = 7
 _RANDOM = r"(?<=/)tmp[._]?\w{6,12}(?=[/\0]|\Z)|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # of mktemp, uuidgen
 _CHOSEN = r"(?<=[-_.\0](?i:port|seed))[=\0]\d+"  # among arguments
 _TIME = r"20\d\d[-_.]?[01]\d[-_.]?[0-3]\d[-_T ]?[0-2]\d[-_:.]?[0-5]\d([-_:.]?[0-5]\d)?|1[6-9]\d{8}"
+_DATE = "%Y[-_./]?%m[-_./]?%d|%d[-_.]?%m[-_.]?%Y"
+_SHORT_DATE = "%y[-_.]?%m[-_.]?%d|%m[-_.]?%d|%b[-_.]?%d|%d[-_.]?%b"  # as TensorBoard's, Nov27_18-40-00
+_CLOCK = r"[-_.T/][0-2]\d[-_.:]?[0-5]\d([-_.:]?[0-5]\d)?"
 _CACHE = re.compile(r".*CACHE|(HF|TORCH)_HOME\Z|MPLCONFIGDIR\Z")
 _PLACES = ("RUNNER_RUN_DIR", "RUNNER_WORLDS", "TMPDIR", "HOSTNAME", "RUNNER_HOST", "SLURMD_NODENAME")
 
@@ -66,9 +69,8 @@ def own_to_a_job(env: Mapping[str, str]) -> re.Pattern[str]:
     parts = [re.escape(each) for each in sorted(own, key=len, reverse=True) if len(each) > 1]
     parts += [rf"(?<!\d){re.escape(job)}(?!\d)"] if job and len(job) > 3 else []  # a short one may be a batch
     days = [time.localtime(time.time() + 86400 * day) for day in range(-_DAYS, 2)]  # a study may take some
-    parts += [time.strftime("%Y[-_.]?%m[-_.]?%d", day) for day in days]
-    short = "|".join(time.strftime("%m[-_.]?%d|%b%d", day) for day in days)  # as TensorBoard's, Nov27_18-40-00
-    parts += [rf"(?<!\d)({short})[-_.T][0-2]\d[-_.:]?[0-5]\d([-_.:]?[0-5]\d)?(?!\d)"]
+    whole, short = ("|".join(time.strftime(form, day) for day in days) for form in (_DATE, _SHORT_DATE))
+    parts += [rf"(?<!\d)(({whole})({_CLOCK})?|({short}){_CLOCK})(?!\d)"]
     return re.compile("|".join((_TIME, *parts, _RANDOM, _CHOSEN)))
 
 

@@ -11,7 +11,16 @@ from typing import Any, Iterable, Sequence
 import torch
 
 # Modules that frameworks put around a model, or between its parts, on several ranks only; or to compile it.
-_WRAPPERS = ("torch.distributed.", "torch.nn.parallel.", "torch._dynamo.", "deepspeed.", "accelerate.", "horovod.")
+_WRAPPERS = (
+    "torch.distributed.",
+    "torch.nn.parallel.",
+    "torch._dynamo.",
+    "deepspeed.",
+    "accelerate.",
+    "horovod.",
+    "apex.",
+)
+_DEVICES = ("cuda", "cpu")
 
 
 def of_modules(modules: Sequence[Any], *, whole: bool) -> dict[str, str]:
@@ -42,15 +51,16 @@ def of_inputs(given: Iterable[Any]) -> str:
 
 def _kind(module: Any) -> str:
     """Class and, of torch's own, settings; empty for a wrapper. FSDP2 makes classes of its own of a module's."""
-    kind = next((each for each in type(module).__mro__ if not f"{each.__module__}.".startswith(_WRAPPERS)), object)
-    if kind is torch.nn.Module or not issubclass(kind, torch.nn.Module):
+    kind = next((each for each in type(module).__mro__ if not any(map(_is_wrapper, each.__mro__))), object)
+    if kind is torch.nn.Module or not issubclass(kind, torch.nn.Module) or {*vars(module)["_modules"]} == {"module"}:
         return ""
     name = re.sub(r"(Sync)?BatchNorm(\dd)?", "BatchNorm", kind.__qualname__)  # synchronised among several ranks
-    settings = ""
-    if kind.__module__.startswith("torch.nn."):
-        with suppress(Exception):
-            settings = module.extra_repr()
-    return f"{name} {settings}"
+    own = kind.__module__.startswith("torch.nn.") and not name.startswith("Parameter")  # whose parameters FSDP takes
+    return f"{name} {module.extra_repr() if own else ''}"
+
+
+def _is_wrapper(kind: type) -> bool:
+    return f"{kind.__module__}.".startswith(_WRAPPERS)
 
 
 def _is_compiled() -> bool:
@@ -62,9 +72,11 @@ def _is_compiled() -> bool:
 def precision() -> str:
     """Of the forward pass that runs, and with which kernels."""
     own: list[str] = []
-    for name in ("is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_gpu_dtype"):
-        with suppress(Exception):  # another torch
-            own.append(f"{name} {getattr(torch, name)()}")
+    with suppress(Exception):  # another torch
+        if hasattr(torch, "get_autocast_dtype"):
+            own += [f"{each} {torch.is_autocast_enabled(each)} {torch.get_autocast_dtype(each)}" for each in _DEVICES]
+        else:
+            own.append(f"{torch.is_autocast_enabled()} {torch.is_autocast_cpu_enabled()}")
     with suppress(Exception):
         own.append(f"tf32 {torch.backends.cuda.matmul.allow_tf32} {torch.backends.cudnn.allow_tf32}")
         own.append(f"kernels {torch.backends.cudnn.benchmark} {torch.are_deterministic_algorithms_enabled()}")

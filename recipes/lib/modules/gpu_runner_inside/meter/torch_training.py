@@ -207,10 +207,12 @@ class TorchTraining:
         """What is trained, as of torch_model; empty without a model."""
         if self._model is None:
             return {}
-        own = torch_model.of_modules([*modules_of(self._model)], whole=not self.sharded)
-        own["optimizer"] = self._kind_of_optimizer
-        seen = self._passes
-        return own if seen is None else {**own, "precision": seen.precision, "inputs": seen.shapes or ""}
+        own = {"optimizer": self._kind_of_optimizer}
+        if (seen := self._passes) is not None:
+            own.update(precision=seen.precision, inputs=seen.shapes or "")
+        with suppress(Exception):  # parameters without a shape, modules that are none
+            own.update(torch_model.of_modules([*modules_of(self._model)], whole=not self.sharded))
+        return own
 
     @property
     def accumulated(self) -> int | None:
