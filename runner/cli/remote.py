@@ -42,7 +42,7 @@ _FETCHED = frozenset(("report", "compare", "export"))
 _LOST = 255  # of ssh: it has no connection
 _NOT_THERE = 3
 _PAUSES_S = (1, 2, 5, 10, 30, 60)
-_LONGEST_SOCKET = 60  # bytes of its directory: with ssh's own name for it, 104 (unix(7))
+_LONGEST_SOCKET = 107 - len("/0123456789abcdef.0123456789abcdef")  # bytes of its directory (unix(7)); ssh adds the end
 _OPTIONS = {
     "ControlMaster": "auto", "ControlPersist": "10m", "ForwardAgent": "no", "ForwardX11": "no",
     "ServerAliveInterval": "15", "ServerAliveCountMax": "3", "ConnectTimeout": "30", "LogLevel": "ERROR",
@@ -146,7 +146,9 @@ def _handed_on(call: Call) -> int:
                 say(f"{call.site.login}: {sent} of {len(wanted)} files copied to {home}")
 
     prepare()
-    command = ("call", code, config, call.site.name, call.site.login, call.program, there, *call.words)
+    budget = os.environ.get("RUNNER_BUDGET", "")
+    facts = (code, config, call.site.name, call.site.login, call.program, budget, there)
+    command = ("call", *facts, *call.words)
     status = connection.call(command)
     pauses = iter(_PAUSES_S if call.verb in _ASKS else ())
     while status == _LOST and (pause := next(pauses, None)) is not None:
@@ -263,7 +265,7 @@ class _Connection:
             raise RefusedError("ssh's sockets would lie where others can reach them", where=str(directory), fix=fix)
         options = [word for each in _OPTIONS.items() for word in ("-o", "=".join(each))]
         config = ["-F", site.ssh.config] if site.ssh.config else []
-        socket = f"{directory}/%C{files.key_of(site.ssh.config)[:8]}"
+        socket = f"{directory}/{files.key_of(site.login, site.ssh.config)[:16]}"
         self._ssh = ["ssh", *config, *options, "-o", f"ControlPath={socket}"]
         self._script = Path(__file__).with_name("remote.sh").read_text()
 

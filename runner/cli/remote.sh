@@ -65,13 +65,14 @@ mirror) # CODE DIRECTORY: see runner/jobs/mirror.py
     cd "$HOME"
     exec "$base/code-$1/python/bin/python" -I -c 'from runner.jobs.mirror import main; main()' "$2" "$base/trees"
     ;;
-call) # CODE CONFIG SITE LOGIN PROGRAM DIRECTORY WORD...: the command line
+call) # CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the command line
     program=$base/code-$1/bin/gpu-runner
     export RUNNER_CONFIG="$base/config-$2/config.yaml" RUNNER_SITE="$3" RUNNER_REMOTE_LOGIN="$4" RUNNER_REMOTE_PROGRAM="$5"
+    [ -z "$6" ] || export RUNNER_BUDGET="$6"
     cd "$HOME"
-    mkdir -p "$6"
-    cd "$6"
-    shift 6
+    mkdir -p "$7"
+    cd "$7"
+    shift 7
     exec "$program" "$@"
     ;;
 send) # DIRECTORY NAME...: files that a command line has written, as a tar

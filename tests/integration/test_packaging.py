@@ -46,7 +46,17 @@ def test_the_wheel_holds_the_package_containers_and_recipes_and_nothing_else(dis
 
 
 def test_the_sdist_holds_what_the_wheel_is_made_of_and_nothing_else(distributions: Distributions) -> None:
-    parts = ("runner", "gpu_runner.py", "containers", "recipes", "LICENSE", "README.md", "pyproject.toml", "requirements.lock", ".gitignore")
+    parts = (
+        "runner",
+        "gpu_runner.py",
+        "containers",
+        "recipes",
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        "requirements.lock",
+        ".gitignore",
+    )
     assert set(names(distributions.sdist)) == kept_files(*parts) | {"PKG-INFO"}
     assert names(distributions.wheel_of_sdist) == names(distributions.wheel)
 
