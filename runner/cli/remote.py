@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +28,6 @@ from runner.cli.options import say
 from runner.core import files, paths, process
 from runner.core.errors import InfrastructureError, RefusedError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
-from runner.jobs import mirror
 from runner.model.site import Site
 from runner.sites import loader
 
@@ -118,6 +116,8 @@ def remote_command(words: Iterable[str]) -> str:
 
 
 def _handed_on(call: Call) -> int:
+    from runner.jobs import mirror
+
     written = _written(call)
     connection = _Connection(call.site)
     code_files = _program_files()
@@ -239,6 +239,8 @@ def _program_files() -> dict[str, Path]:
 
 def _tar(contents: Mapping[str, bytes], modes: Mapping[str, Path] | None = None) -> bytes:
     """Whole only with its last file, ``complete``."""
+    import tarfile
+
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
         for name, content in (*contents.items(), ("complete", b"")):
@@ -303,6 +305,8 @@ class _Connection:
 
     def mirror(self, code: str, directory: str, top: Path, wanted: Mapping[str, str]) -> int:
         """Returns how many files were sent. Raises InfrastructureError: lost half-way; nothing was started."""
+        from runner.jobs import mirror
+
         child = process.start(
             self._argv(("mirror", code, directory), "-T"), stdin=process.PIPE, stdout=process.PIPE, stderr=2
         )
