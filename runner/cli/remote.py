@@ -255,6 +255,8 @@ class _Connection:
     """ssh to one login: the user's own configuration of it holds."""
 
     def __init__(self, site: Site) -> None:
+        if process.find("ssh") is None:
+            raise RefusedError("there is no ssh here", where="PATH", fix="install OpenSSH's client")
         self._login = site.login
         own = Path(os.environ.get("XDG_RUNTIME_DIR") or paths.cache_dir())
         directory = own / "gpu-runner-ssh"
@@ -336,7 +338,7 @@ class _Connection:
             child = process.start(self._argv(("send", directory, *names), "-T"), stdout=file, stderr=2)
             code = child.wait()
             file.seek(0)
-            code = code or process.start(["tar", "-xf", "-", "-C", "."], stdin=file, stdout=2, stderr=2).wait()
+            code = code or process.start(["tar", "-xf", "-", "--", *names], stdin=file, stdout=2, stderr=2).wait()
         if code:
             what, fix = "what it wrote could not be fetched", f"scp -r {self._login}:{directory}/{names[0]} ."
             raise InfrastructureError(what, where=self._login, fix=fix)
