@@ -76,7 +76,7 @@ class Laptop:
 
     def runs(self) -> set[str]:
         """The ids of all that were submitted."""
-        return {each["run"] for each in result(self("status", "--json").out)}
+        return {each["run"] for each in result(self("status", "--json").out)["runs"]}
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
