@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -26,7 +27,7 @@ import msgspec
 
 from runner.cli.options import say
 from runner.core import files, paths, process
-from runner.core.errors import InfrastructureError, RefusedError, UnknownStateError, UsageError
+from runner.core.errors import InfrastructureError, RefusedError, RunnerError, UnknownStateError, UsageError
 from runner.core.invocation import PROGRAM
 from runner.model.site import Site
 from runner.sites import loader
@@ -39,6 +40,7 @@ _WRITTEN = ("-o", "--output", "--bundle", "--junit", "--markdown")  # of _FETCHE
 _FETCHED = frozenset(("report", "compare", "export"))
 _LOST = 255  # of ssh: it has no connection
 _NOT_THERE = 3
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAUSES_S = (1, 2, 5, 10, 30, 60)
 _LONGEST_SOCKET = 107 - len("/0123456789abcdef.0123456789abcdef")  # bytes of its directory (unix(7)); ssh adds the end
 _OPTIONS = {
@@ -147,8 +149,7 @@ def _handed_on(call: Call) -> int:
 
     prepare()
     budget = os.environ.get("RUNNER_BUDGET", "")
-    facts = (code, config, call.site.name, call.site.login, call.program, budget, there)
-    command = ("call", *facts, *call.words)
+    command = (code, config, call.site.name, call.site.login, call.program, budget, there, *call.words)
     status = connection.call(command)
     pauses = iter(_PAUSES_S if call.verb in _ASKS else ())
     while status == _LOST and (pause := next(pauses, None)) is not None:
@@ -329,8 +330,25 @@ class _Connection:
         raise InfrastructureError(what, where="ssh; nothing was started", fix="try again: what is there already stays")
 
     def call(self, words: Sequence[str]) -> int:
-        terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-        return process.foreground(self._argv(words, "-tt" if terminal else "-T"), env=os.environ)
+        """Returns its status. What would end us ends it: without a terminal it is sent what Ctrl-C sends."""
+        if all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+            return process.foreground(self._argv(("call", "terminal", *words), "-tt"), env=os.environ)
+        name = files.key_of(os.urandom(16).hex())[:16]
+
+        def interrupt(_number: int, _frame: object) -> None:
+            with suppress(RunnerError):
+                process.run(self._argv(("interrupt", name), "-T"), timeout_s=20, check=False)
+
+        child = process.start(self._argv(("call", name, *words), "-T"), stdin=0, stdout=1, stderr=2)
+        signals = (number for number in _ENDS if signal.getsignal(number) != signal.SIG_IGN)
+        before = {number: signal.signal(number, interrupt) for number in signals}
+        try:
+            return child.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            if child.poll() is None:
+                process.kill_group(child)
 
     def fetch(self, directory: str, names: Sequence[str]) -> None:
         """Fetch files to the same names below the working directory. Raises InfrastructureError."""

@@ -65,7 +65,11 @@ mirror) # CODE DIRECTORY: see runner/jobs/mirror.py
     cd "$HOME"
     exec "$base/code-$1/python/bin/python" -I -c 'from runner.jobs.mirror import main; main()' "$2" "$base/trees"
     ;;
-call) # CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the command line
+call) # CALL CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the command line
+    mkdir -p "$base/calls"
+    find "$base/calls" -mtime +30 -exec rm -f {} +
+    echo $$ >"$base/calls/$1" # of the command, too: it takes this process's place
+    shift
     program=$base/code-$1/bin/gpu-runner
     export RUNNER_CONFIG="$base/config-$2/config.yaml" RUNNER_SITE="$3" RUNNER_REMOTE_LOGIN="$4" RUNNER_REMOTE_PROGRAM="$5"
     [ -z "$6" ] || export RUNNER_BUDGET="$6"
@@ -74,6 +78,9 @@ call) # CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the command lin
     cd "$7"
     shift 7
     exec "$program" "$@"
+    ;;
+interrupt) # CALL: what Ctrl-C does in a terminal
+    kill -INT "$(cat "$base/calls/$1")"
     ;;
 send) # DIRECTORY NAME...: files that a command line has written, as a tar
     cd "$HOME"

@@ -223,3 +223,14 @@ def test_in_a_terminal_ctrl_c_reaches_the_command(laptop: Laptop) -> None:
     terminal.type("\x03")
     assert terminal.end() == 130
     laptop("cancel", run)
+
+
+def test_without_a_terminal_an_interrupt_reaches_it_too(laptop: Laptop) -> None:
+    before, words = laptop.runs(), ("submit", "--gpus=2", "--wait", "--cancel-on-interrupt")
+    child = laptop.start(*words, "--", "sh", "-c", "while :; do sleep 1; done")
+    assert child.stderr is not None
+    until(lambda: "running" in child.stderr.readline(), "it waits")  # type: ignore[union-attr]
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130
+    (run,) = laptop.runs() - before
+    assert "cancelled" in laptop("wait", run, code=5).out
