@@ -234,3 +234,17 @@ def test_without_a_terminal_an_interrupt_reaches_it_too(laptop: Laptop) -> None:
     assert child.wait(60) == 130
     (run,) = laptop.runs() - before
     assert "cancelled" in laptop("wait", run, code=5).out
+
+
+def test_the_tunnel_to_a_server_goes_from_here_and_an_interrupt_ends_its_job(laptop: Laptop) -> None:
+    before, words = laptop.runs(), ("python3", "-m", "http.server", "--bind", "{address}", "{port}")
+    child = laptop.start("serve", "--gpus=1", "--", *words)
+    out, err = child.stdout, child.stderr
+    assert out is not None and err is not None
+    line = until(lambda: re.match(r"ssh -N -L 8888:\S+ nodea\n", out.readline()), "the tunnel", timeout_s=120)
+    assert line and "?token=$(ssh nodea 'cat " in out.readline()
+    until(lambda: "Ctrl-C" in err.readline(), "it serves")
+    child.send_signal(signal.SIGINT)
+    assert child.wait(60) == 130
+    (run,) = laptop.runs() - before
+    assert "cancelled" in laptop("wait", run, code=5).out
