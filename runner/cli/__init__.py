@@ -180,6 +180,11 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
     """Run the command line; returns the exit code (see runner.core.errors.Exit)."""
     words = sys.argv[1:] if argv is None else argv
     try:
+        if _may_be_remote(words):
+            from runner.cli import remote
+
+            if (code := remote.hand_on(words)) is not None:
+                return code
         result: Any = cli.main(args=words, prog_name=PROGRAM, standalone_mode=False)
         return result if isinstance(result, int) else Exit.GOOD
     except click.ClickException as error:
@@ -214,6 +219,17 @@ def run(argv: list[str] | None = None) -> int:  # noqa: PLR0911 (one for each wa
     except Exception as error:
         _document(RunnerError(f"a fault of gpu-runner: {type(error).__name__}: {error}", fix=_REPORT), words)
         raise
+
+
+def _may_be_remote(words: Sequence[str]) -> bool:
+    """Whether a site that is reached by ssh may have been chosen; to read its file takes time."""
+    if "RUNNER_REMOTE_LOGIN" in os.environ or not words or {"-h", "--help"} & {*words[:2]}:
+        return False
+    if os.environ.get("RUNNER_SITE") or any(word.partition("=")[0] == "--site" for word in words):
+        return True
+    from runner.core.paths import config_files
+
+    return any(each.is_file() for each in config_files())
 
 
 def _shown(message: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,12 @@ def command(notebook: bool, tensorboard: str | None, idle: int | None, *, dry_ru
 by_hand(command, "[-- COMMAND]")
 
 
+def _reading(token: Path) -> str:
+    """What prints the token, on the machine where the person types."""
+    login, words = os.environ.get("RUNNER_REMOTE_LOGIN", ""), f"cat {quote(str(token))}"
+    return f"ssh {login} {quote(words)}" if login else words
+
+
 def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     """Print the way to the server once it answers; returns its exit code once it has ended."""
     from runner.jobs import service
@@ -70,7 +77,7 @@ def _serve(kind: Kind, reach: Reach, run: Run) -> int:
     if kind == "command" and place.port and place.status == 200:
         warn(f"it asks for no token: whoever reaches {place.host}:{place.port} may use it")
     token = run.path / service.TOKEN
-    shown = token.read_text() if sys.stdout.isatty() else f"$(cat {quote(str(token))})"
+    shown = token.read_text() if sys.stdout.isatty() else f"$({_reading(token)})"
     say("it answers. On your machine:")
     click.echo("\n".join(service.directions(run, place, reach, kind, shown)))
     say("Ctrl-C here ends its job")

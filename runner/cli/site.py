@@ -155,6 +155,8 @@ def _lines(site: Site, proven: Proven) -> Iterator[str]:
     node = site.node
     yield f"{site.name}: {' '.join(site.description.split())}"
     yield f"  scheduler: {site.scheduler}" + (f"; needs your {', '.join(site.needs)}" if site.needs else "")
+    if site.login:
+        yield f"  login: {site.login}, by ssh; {site.proven.get('login') or 'UNPROVEN: no run by this way is recorded'}"
     if SCHEDULERS[site.scheduler].nodes == "listed":
         named = ", ".join(f"{name}:{ranks}" for name, ranks in site.ssh.hosts.items())
         yield f"  hosts: {named or 'given by --hosts or --hostfile'}"

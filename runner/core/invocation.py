@@ -64,4 +64,5 @@ def _name(program: str, find: Callable[[str], str | None]) -> str:
     return short if same or not directory else shlex.quote(program)
 
 
-PROGRAM = called(sys.orig_argv)
+# Handed on by ssh, it is what the user calls on their own machine (runner/cli/remote.py).
+PROGRAM = os.environ.get("RUNNER_REMOTE_PROGRAM") or called(sys.orig_argv)

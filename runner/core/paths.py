@@ -69,8 +69,8 @@ def expanded(text: str) -> Path:
 # Our directories in the cache directory: `clean` removes them, and nothing else.
 CACHES = frozenset(
     (
-        "blobs", "box-roots", "boxes", "builds", "engine", "images", "locks", "matplotlib", "mount", "standin", "steps",
-        "test-tools", "wheels",
+        "blobs", "box-roots", "boxes", "builds", "engine", "images", "locks", "matplotlib", "mount", "remote",
+        "standin", "steps", "test-tools", "wheels",
     )
 )  # fmt: skip
 

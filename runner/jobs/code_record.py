@@ -116,12 +116,14 @@ class GitReader:
         submodules = ("--ignore-submodules=dirty", "--submodule=short")
         return self._run("diff", *options, *submodules, "--src-prefix=a/", "--dst-prefix=b/", base, "--", *_PROGRAM)
 
-    def tracked(self, below: Path | None = None) -> tuple[str, ...]:
+    def tracked(self, below: Path | None = None, *, new: bool = False) -> tuple[str, ...]:
         """Names of the tracked files (at or below a path), as the index has them, relative to the top; a submodule is
-        one name. Raises GitError, also where the list is longer than MOST_ANSWER_BYTES.
+        one name. ``new``: with those that are neither tracked nor ignored. Raises GitError, also where the list is
+        longer than MOST_ANSWER_BYTES.
         """
         paths = () if below is None else (f":(literal,top){below.relative_to(self.repository.top)}",)
-        answer = self._run("ls-files", "-z", "--", *paths)
+        which = ("--cached", "--others", "--exclude-standard") if new else ()
+        answer = self._run("ls-files", "-z", *which, "--", *paths)
         if len(answer) >= MOST_ANSWER_BYTES:
             raise GitError("the repository has too many files")
         return tuple(os.fsdecode(name) for name in answer.split(b"\0") if name)

@@ -61,7 +61,7 @@ def left_out(snapshot: Snapshot) -> tuple[str, ...]:
     links = []
     for name in snapshot.names:
         with suppress(OSError):
-            if _leads_out(name, str((snapshot.top / name).readlink())):
+            if leads_out(name, str((snapshot.top / name).readlink())):
                 links.append(name)
     return tuple(links)
 
@@ -133,7 +133,7 @@ def _copy_one(source: int, target: int, name: str, most: int) -> tuple[int, str]
             raise
         fix = "make it readable, or leave out --snapshot"
         raise RefusedError("a tracked file cannot be read: permission denied", where=name, fix=fix) from None
-    if link and not _leads_out(name, link):
+    if link and not leads_out(name, link):
         with _parents(target, parts, make=True) as into:
             os.symlink(link, parts[-1], dir_fd=into)
         return 0, f"link {link}"
@@ -178,5 +178,6 @@ def _parts(name: str) -> list[str]:
     return [] if ".." in parts or name.startswith("/") else parts
 
 
-def _leads_out(name: str, link: str) -> bool:
+def leads_out(name: str, link: str) -> bool:
+    """Whether a link of that name leads out of the directory that names are relative to, or by an absolute path."""
     return link.startswith("/") or posixpath.normpath(posixpath.join(posixpath.dirname(name), link)).startswith("..")

@@ -277,6 +277,10 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             examined) and ``hosts`` (the list of hosts says it).
         without_gpus: what replaces values of this file if the node is this machine and has no GPU.
         ssh: the nodes, with the scheduler ``hosts``.
+        login: ``USER@HOST`` of its login node, as your ssh takes it: commands for this site, given on another machine,
+            are handed on there; empty where they are given on the login node itself.
+        remote_dir: with ``login``: the directory there that your working directories are copied into; relative to the
+            home directory.
         mpi: how MPI programs are started there.
         needs: the user's values that every job needs.
         hints: one of these values -> how a user finds it out there, one line.
@@ -324,6 +328,8 @@ class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node: NodeShape = NO_NODE
     without_gpus: WithoutGpus = WithoutGpus()
     ssh: SshFacts = SshFacts()
+    login: str = ""
+    remote_dir: str = "gpu-runner"
     mpi: MpiFacts = MpiFacts()
     needs: tuple[Owned, ...] = ()
     hints: dict[Owned, str] = {}

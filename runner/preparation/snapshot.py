@@ -36,7 +36,7 @@ def snapshot_of(request: Request) -> Snapshot:
         if repository is None:
             fix = "`git init && git add` what the program needs, submit from its repository, or leave out --snapshot"
             raise RefusedError("the working directory is in no git repository", where=directory, fix=fix)
-        names = _names(repository, "", _DEPTH)
+        names = names_of(repository)
     except (GitError, OSError) as error:
         fix = "correct it, or leave out --snapshot"
         raise RefusedError(f"the tracked files cannot be listed: {error}", where=directory, fix=fix) from None
@@ -67,17 +67,19 @@ def copy_again(first: Run, program: Sequence[str]) -> Snapshot:
     return Snapshot(top, found.start, tuple(found.contents), first, found.contents)
 
 
-def _names(repository: Repository, below: str, depth: int) -> tuple[str, ...]:
-    """Tracked files, relative to the outermost repository."""
+def names_of(repository: Repository, below: str = "", depth: int = _DEPTH, *, new: bool = False) -> tuple[str, ...]:
+    """Tracked files, those of submodules included, relative to the outermost repository. ``new``: with those that are
+    neither tracked nor ignored. Raises GitError.
+    """
     with code_record.git_reader(repository) as reader:
-        names = reader.tracked()
+        names = reader.tracked(new=new)
     found: list[str] = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(name.rstrip("/") for name in names):
         place = repository.top / name
         if depth and not place.is_symlink() and place.is_dir():
             inner = code_record.repository_of(place)
             if inner is not None and inner.top == place:
-                found += _names(inner, f"{below}{name}/", depth - 1)
+                found += names_of(inner, f"{below}{name}/", depth - 1, new=new)
         else:
             found.append(f"{below}{name}")
     return tuple(found)

@@ -40,6 +40,7 @@ _FROM_ONE_ON = (
 )
 # Without GPUs a rank is an ordinary process: as many as a DGX A100 has GPUs, or one for each CPU if there are more.
 RANKS_WITHOUT_GPUS = 8
+_LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]+-]*\Z")
 
 
 def read_config(path: Path | None = None) -> UserConfig:
@@ -229,6 +230,10 @@ def _check(site: Site, path: Path) -> None:
             raise UsageError(f"{value} is not a possible value", where=f"{path}: {key}", fix="use one or more")
     if not PLAIN_NAME.match(site.name):
         raise UsageError(f"{site.name!r} cannot be a site's name", where=f"{path}: name", fix=PLAIN_NAME_FIX)
+    if site.login and not _LOGIN.match(site.login):
+        raise UsageError(
+            f"{site.login!r} is no login", where=f"{path}: login", fix="write USER@HOST, or a host of ssh's"
+        )
     if not site.runtimes:
         raise UsageError("no runtime is given", where=f"{path}: runtimes")
     for way, facts in site.ways.items():

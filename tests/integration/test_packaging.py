@@ -41,7 +41,8 @@ def installed(distributions: Distributions, tmp_path_factory: pytest.TempPathFac
 
 def test_the_wheel_holds_the_package_containers_recipes_and_docs_and_nothing_else(distributions: Distributions) -> None:
     inside = {name for name in names(distributions.wheel) if ".dist-info/" not in name}
-    shared = {f"runner/_share/{name}" for name in kept_files("containers", "recipes", "docs")}
+    parts = ("containers", "recipes", "docs", "pyproject.toml", "requirements.lock", "README.md")
+    shared = {f"runner/_share/{name}" for name in kept_files(*parts)}
     assert inside == kept_files("runner", "gpu_runner.py") | shared
 
 
@@ -55,6 +56,7 @@ def test_the_sdist_holds_what_the_wheel_is_made_of_and_nothing_else(distribution
         "LICENSE",
         "README.md",
         "pyproject.toml",
+        "requirements.lock",
         ".gitignore",
     )
     assert set(names(distributions.sdist)) == kept_files(*parts) | {"PKG-INFO"}

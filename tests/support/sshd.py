@@ -75,15 +75,18 @@ class Node:
 
 @dataclass
 class Nodes:
-    """``entering``: words before a command, which runs in their network then."""
+    """``entering``: words before a command, which runs in their network then. ``apart``: they see no other processes;
+    else they can use a box's clients, and what runs in a session of theirs outlives them.
+    """
 
     directory: Path
     entering: tuple[str, ...] = ()
+    apart: bool = True
     nodes: list[Node] = field(default_factory=list)
 
     @classmethod
-    def create(cls, directory: Path, path: str, entering: tuple[str, ...] = ()) -> Nodes:
-        nodes = cls(directory, entering)
+    def create(cls, directory: Path, path: str, entering: tuple[str, ...] = (), apart: bool = True) -> Nodes:
+        nodes = cls(directory, entering, apart)
         for name, holder in (("id", "a user"), ("stranger", "a stranger"), ("host_key", "the nodes")):
             words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", holder, "-f", str(directory / name)]
             subprocess.run(words, check=True)
@@ -144,7 +147,8 @@ class Nodes:
         for node in self.nodes:
             if node.runs():
                 continue
-            spaces = ("--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
+            spaces = ["--mount", "--uts", "--ipc"]
+            spaces += ["--pid", "--fork", "--kill-child", "--mount-proc"] if self.apart else []
             with (self.directory / f"{node.name}.log").open("ab") as log:
                 node.child = subprocess.Popen(
                     [*self.entering, "unshare", *spaces, "--propagation", "private", "sh", "-c", _NODE, "sh",
@@ -170,8 +174,8 @@ def _bare_machine() -> Mapping[str, object]:
 
 
 @contextmanager
-def running_nodes(directory: Path, path: str, entering: tuple[str, ...] = ()) -> Iterator[Nodes]:
-    nodes = Nodes.create(directory, path, entering)
+def running_nodes(directory: Path, path: str, entering: tuple[str, ...] = (), apart: bool = True) -> Iterator[Nodes]:
+    nodes = Nodes.create(directory, path, entering, apart)
     try:
         nodes.start()
         yield nodes

@@ -1,0 +1,91 @@
+#!/bin/sh
+# Runs on a site's login node, by `sh -c` of runner/cli/remote.py: what a command line needs there, and the call of it.
+set -eu
+umask 077
+unset PYTHONPATH PYTHONHOME
+base=${XDG_CACHE_HOME:-$HOME/.cache}/gpu-runner/remote
+mkdir -p "$base"
+
+# $1: a new directory, whole or not there; standard input: its files as a tar, the last of them `complete`.
+received() {
+    mkdir "$1"
+    tar -xf - -C "$1" && [ -f "$1/complete" ] || return 1
+}
+
+# Programs but the two last used go, and what was left half-made and is a day old.
+forget_old() {
+    kept=0
+    # Made by us: of letters, digits and dashes.
+    # shellcheck disable=SC2012
+    ls -td "$base"/code-* | while read -r each; do
+        case ${each##*/} in *.*) continue ;; esac
+        kept=$((kept + 1))
+        [ "$kept" -le 2 ] || rm -rf "$each" "$(readlink -f "$each/..")"
+    done
+    for each in "$base"/code-*.*; do
+        linked=
+        for link in "$base"/code-*; do
+            case $(readlink "$link" || true) in "$each"/*) linked=yes ;; esac
+        done
+        [ "$linked" ] || find "$each" -maxdepth 0 -mtime +0 -exec rm -rf {} +
+    done
+}
+
+action=$1
+shift
+case $action in
+ready) # CODE CONFIG: takes the configuration; status 3: the program is not there
+    if [ ! -d "$base/config-$2" ]; then
+        part=$(mktemp -d "$base/config.XXXXXX")
+        trap 'rm -rf "$part"' EXIT
+        received "$part/new"
+        mv -T "$part/new" "$base/config-$2" 2>/dev/null || [ -d "$base/config-$2" ] # another one was faster
+    fi
+    [ -x "$base/code-$1/bin/gpu-runner" ] || exit 3
+    touch -h "$base/code-$1"
+    ;;
+install) # CODE: installs the program as `make install` does; it is there once its link is
+    part=$(mktemp -d "$base/code-$1.XXXXXX")
+    trap 'rm -rf "$part"' EXIT
+    trap 'exit 143' HUP INT TERM PIPE
+    received "$part/source" || exit 4
+    cd "$part/source"
+    PREFIX=$part sh runner/setup/install.sh >"$part/log" 2>&1 || {
+        cat "$part/log" >&2
+        exit 5
+    }
+    cd "$base"
+    rm -rf "$part/source"
+    ln -s "$part"/[0-9]* "$part/link"
+    mv -T "$part/link" "$base/code-$1"
+    trap - EXIT
+    forget_old
+    ;;
+mirror) # CODE DIRECTORY: see runner/jobs/mirror.py
+    cd "$HOME"
+    exec "$base/code-$1/python/bin/python" -I -c 'from runner.jobs.mirror import main; main()' "$2" "$base/trees"
+    ;;
+call) # CALL CODE CONFIG SITE LOGIN PROGRAM BUDGET DIRECTORY WORD...: the command line
+    mkdir -p "$base/calls"
+    find "$base/calls" -mtime +30 -exec rm -f {} +
+    echo $$ >"$base/calls/$1" # of the command, too: it takes this process's place
+    shift
+    program=$base/code-$1/bin/gpu-runner
+    export RUNNER_CONFIG="$base/config-$2/config.yaml" RUNNER_SITE="$3" RUNNER_REMOTE_LOGIN="$4" RUNNER_REMOTE_PROGRAM="$5"
+    [ -z "$6" ] || export RUNNER_BUDGET="$6"
+    cd "$HOME"
+    mkdir -p "$7"
+    cd "$7"
+    shift 7
+    exec "$program" "$@"
+    ;;
+interrupt) # CALL: what Ctrl-C does in a terminal
+    kill -INT "$(cat "$base/calls/$1")"
+    ;;
+send) # DIRECTORY NAME...: files that a command line has written, as a tar
+    cd "$HOME"
+    cd "$1"
+    shift
+    exec tar -cf - -- "$@"
+    ;;
+esac

@@ -1,0 +1,164 @@
+"""Which command lines are handed on to a site's login node, with which words, and what its script takes for whole."""
+
+import io
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.cli import remote
+from runner.core.errors import RefusedError, UsageError
+from runner.jobs import mirror
+from runner.sites.loader import names, read_site
+from tests.support.hostile import HOSTILE
+
+SHELLS = ("sh", "bash")
+SCRIPT = Path(remote.__file__).with_name("remote.sh")
+
+
+@pytest.fixture(autouse=True)
+def _sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the configuration two sites, one with a login."""
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "config.yaml").write_text("account: lab42\n")
+    for name, login in (("far", "me@far.example"), ("near", "")):
+        facts = {"name": name, "extends": "local", "login": login}
+        (tmp_path / f"sites/{name}.yaml").write_text(json.dumps(facts))
+    monkeypatch.setenv("RUNNER_CONFIG", str(tmp_path / "config.yaml"))
+
+
+@given(words=st.lists(HOSTILE, max_size=4), shell=st.sampled_from(SHELLS))
+@settings(max_examples=25, deadline=None)
+def test_words_pass_a_login_shell_as_they_are(words: Sequence[str], shell: str) -> None:
+    command = remote.remote_command(("printf", "%s\\0", "", *words))
+    said = subprocess.run((shell, "-c", command), capture_output=True, check=True).stdout
+    assert said.split(b"\0")[1:-1] == [os.fsencode(word) for word in words]
+    assert set(command.replace(command.split("echo ")[1].split(" |")[0], "")) <= set("""sh -c'eval"$(o|base64d)"'""")
+
+
+@pytest.mark.parametrize(
+    ("words", "handed"),
+    [
+        ("submit --site far --gpus 2 -- p --site x", "submit --gpus 2 -- p --site x"),
+        ("--site=far logs RUN -f", "logs RUN -f"),
+        ("wait RUN --site far", "wait RUN"),
+        ("submit --site near --gpus 2 p", None),
+        ("submit --site box --gpus 2 p", None),
+        ("submit --gpus 2 -- p --site far", None),
+        ("submit --site nosuch --gpus 2 p", None),
+        ("submit --site far --help", None),
+        ("site show far", None),
+        ("recipe check p --site far", None),
+        ("--site far", None),
+    ],
+)
+def test_what_is_handed_on(words: str, handed: str | None) -> None:
+    call = remote.call_of(words.split())
+    assert (None if call is None else " ".join(call.words)) == handed
+    assert call is None or call.program.endswith("--site far")
+
+
+def test_a_default_site_is_handed_on_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert remote.call_of(["status"]) is None
+    monkeypatch.setenv("RUNNER_SITE", "far")
+    call = remote.call_of(["status"])
+    assert call is not None and "--site" not in call.program
+    monkeypatch.delenv("RUNNER_SITE")
+    (tmp_path / "config.yaml").write_text("site: far\n")
+    assert remote.call_of(["status"]) is not None
+
+
+def test_no_shipped_site_has_a_login() -> None:
+    assert not [name for name in names() if read_site(name).login]
+
+
+@pytest.mark.parametrize("login", ["-oProxyCommand=id", "a b", "a;id", "$(id)", "me@host\n"])
+def test_a_login_is_no_option_and_no_shell_code(login: str, tmp_path: Path) -> None:
+    (tmp_path / "sites/odd.yaml").write_text(json.dumps({"name": "odd", "extends": "local", "login": login}))
+    with pytest.raises(UsageError, match="is no login"):
+        read_site("odd")
+
+
+def test_the_program_is_hashed_and_sent_with_all_that_installs_it() -> None:
+    names = set(remote._program_files())
+    assert {"runner/setup/install.sh", "runner/cli/remote.sh", "pyproject.toml", "requirements.lock"} <= names
+    assert {"recipes/lib/launch.py", "gpu_runner.py", "README.md"} <= names
+    assert not [name for name in names if "__pycache__" in name or name.startswith("runner/_share")]
+
+
+def _ready(home: Path, content: bytes) -> int:
+    words = ("sh", "-c", SCRIPT.read_text(), "sh", "ready", "none", "cafe")
+    env = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    return subprocess.run(words, input=content, env=env, capture_output=True, check=False).returncode
+
+
+def test_a_copy_cut_off_anywhere_is_not_taken_for_whole(tmp_path: Path) -> None:
+    content = remote._tar({"config.yaml": b"{}", "sites/far.yaml": b"x" * 3000})
+    there = tmp_path / ".cache/gpu-runner/remote"
+    for size in (0, 100, 512, 1024, 2000, 4608):
+        assert _ready(tmp_path, content[:size]) not in (0, 3)
+        assert not list(there.iterdir())
+    assert _ready(tmp_path, content) == 3, "the program is not there"
+    assert (there / "config-cafe/config.yaml").read_bytes() == b"{}"
+
+
+def _received(directory: Path, wanted: dict[str, str], sent: bytes, before: Sequence[str] = ()) -> bytes:
+    answers = io.BytesIO()
+    mirror.receive(directory, wanted, before, io.BytesIO(sent), answers)
+    return answers.getvalue()
+
+
+def test_a_mirror_writes_through_no_link_and_takes_no_part_of_a_file(tmp_path: Path) -> None:
+    there, elsewhere, own = (tmp_path / name for name in ("there", "elsewhere", "own"))
+    for each in (there, elsewhere, own / "a"):
+        each.mkdir(parents=True)
+    (there / "a").symlink_to(elsewhere)
+    (own / "a/x").write_bytes(b"12345")
+    (own / "a/x").chmod(0o755)
+    (own / "out").symlink_to("/etc/passwd")
+    wanted = mirror.described(own, ("a/x", "out", "gone"))
+    assert list(wanted) == ["a/x"]
+    with pytest.raises(EOFError):
+        _received(there, wanted, b"\0\0\0\0\0\0\0\x05123")
+    assert not list(elsewhere.iterdir()) and not list((there / "a").iterdir())
+    assert _received(there, wanted, b"\0\0\0\0\0\0\0\x0512345").endswith(b"done\n")
+    assert (there / "a/x").read_bytes() == b"12345" and os.access(there / "a/x", os.X_OK)
+    assert _received(there, wanted, b"").startswith(b"[]\n"), "it is there already"
+    assert _received(there, {}, b"", ["a/x", "never/there"]).startswith(b"[]\n") and not (there / "a/x").exists()
+    with pytest.raises(ValueError, match=r"\.\./y"):
+        _received(there, {"../y": "-0"}, b"")
+
+
+def test_too_much_is_refused_with_the_file_that_is_too_much(tmp_path: Path) -> None:
+    (tmp_path / "small").write_text("1")
+    with (tmp_path / "data.bin").open("wb") as file:
+        file.truncate(mirror.MOST_BYTES + 1)
+    with pytest.raises(RefusedError, match="500 MB") as refused:
+        mirror.described(tmp_path, ("small", "data.bin"))
+    assert refused.value.where.endswith("data.bin") and ".gitignore" in refused.value.fix
+
+
+def test_a_home_directory_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RefusedError, match="all of it would be copied"):
+        remote._working_files("submit")
+
+
+def test_of_a_repository_what_git_tracks_or_would_track_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support.repositories import repository
+
+    work = repository(tmp_path / "work", {"a.py": b"1", ".gitignore": b"*.log\n", "below/b.py": b"2"})
+    for name in ("new.py", "much.log"):
+        (work / name).write_text("3")
+    monkeypatch.chdir(work / "below")
+    top, start, found = remote._working_files("submit")
+    assert (top, start, set(found)) == (work, "below", {"a.py", ".gitignore", "below/b.py", "new.py"})
+    assert remote._working_files("status")[2] == ()
